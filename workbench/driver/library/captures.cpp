@@ -11,13 +11,15 @@ unsigned& thread_mode() { return needed_thread_state().capture_mode; }
 Stream& stream_of(Call& call, CUstream handle) {
   check_stream(*call.context(), handle);
   const auto found = state().streams.find(reinterpret_cast<u64>(handle));
-  if (found == state().streams.end()) throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream cannot be captured"};
+  if (found == state().streams.end())
+    throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream cannot be captured"};
   return *found->second;
 }
 
 void leave(const std::shared_ptr<Capture>& capture) {
   for (const auto& [_, stream] : state().streams)
-    if (stream->capture == capture) stream->capture.reset(), stream->seen.clear(), stream->last.clear();
+    if (stream->capture == capture)
+      stream->capture.reset(), stream->seen.clear(), stream->last.clear();
   std::erase(state().captures, capture);
 }
 
@@ -27,7 +29,8 @@ void check_joined(const Capture& capture, const Seen& seen) {
     const auto found = seen.find(stream);
     if (found != seen.end() && found->second == count) continue;
     throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-                  "a stream that took part in the capture has work for which the stream where it began does not wait: record an event after it and wait for that"};
+                  "a stream that took part in the capture has work for which the stream where it "
+                  "began does not wait: record an event after it and wait for that"};
   }
 }
 
@@ -48,7 +51,9 @@ void outside_captures(const char* what) {
   bool spoilt = false;
   for (const auto& capture : state().captures)
     if (capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL) capture->invalid = what, spoilt = true;
-  if (spoilt) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, std::string(what) + " is not permitted while a stream is captured"};
+  if (spoilt)
+    throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                  std::string(what) + " is not permitted while a stream is captured"};
 }
 
 }  // namespace workbench::driver
@@ -58,10 +63,13 @@ using namespace workbench::driver;
 CU_API cuStreamBeginCapture_v2(CUstream handle, unsigned mode) {
   return entry([&](Call& call) {
     Stream& stream = stream_of(call, handle);
-    if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
-    if (stream.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured already"};
+    if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
+    if (stream.capture)
+      throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured already"};
     auto capture = std::make_shared<Capture>();
-    capture->id = new_handle(), capture->origin = reinterpret_cast<u64>(handle), capture->mode = mode;
+    capture->id = new_handle(), capture->origin = reinterpret_cast<u64>(handle),
+    capture->mode = mode;
     capture->handle = new_handle(), capture->graph = std::make_shared<Graph>(Graph{stream.context});
     stream.capture = capture, stream.seen.clear(), stream.last.clear();
     state().graphs[capture->handle] = capture->graph;
@@ -76,11 +84,14 @@ CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
     graph = nullptr;
     const std::shared_ptr<Capture> capture = stream.capture;
     if (!capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
-    if (capture->origin != reinterpret_cast<u64>(handle)) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream"};
+    if (capture->origin != reinterpret_cast<u64>(handle))
+      throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream"};
     const Seen seen = stream.seen;
     leave(capture);
     try {
-      if (!capture->invalid.empty()) throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture of this stream ended at " + capture->invalid};
+      if (!capture->invalid.empty())
+        throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                      "the capture of this stream ended at " + capture->invalid};
       check_joined(*capture, seen);
     } catch (const Refused&) {
       state().graphs.erase(capture->handle);
@@ -92,15 +103,19 @@ CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
 
 namespace {
 
-unsigned status_of(Call& call, CUstream handle, std::shared_ptr<Capture>& capture, const Stream*& stream) {
+unsigned status_of(Call& call, CUstream handle, std::shared_ptr<Capture>& capture,
+                   const Stream*& stream) {
   check_stream(*call.context(), handle);
   const auto found = state().streams.find(reinterpret_cast<u64>(handle));
-  if (found == state().streams.end() || !found->second->capture) return CU_STREAM_CAPTURE_STATUS_NONE;
+  if (found == state().streams.end() || !found->second->capture)
+    return CU_STREAM_CAPTURE_STATUS_NONE;
   stream = found->second.get(), capture = stream->capture;
-  return capture->invalid.empty() ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  return capture->invalid.empty() ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                  : CU_STREAM_CAPTURE_STATUS_INVALIDATED;
 }
 
-CUresult capture_info(CUstream handle, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** last, std::size_t* count) {
+CUresult capture_info(CUstream handle, unsigned* status, u64* id, CUgraph* graph,
+                      const CUgraphNode** last, std::size_t* count) {
   return entry([&](Call& call) {
     std::shared_ptr<Capture> capture;
     const Stream* stream = nullptr;
@@ -108,7 +123,8 @@ CUresult capture_info(CUstream handle, unsigned* status, u64* id, CUgraph* graph
     if (!capture) return;
     if (id) *id = capture->id;
     if (graph) *graph = reinterpret_cast<CUgraph>(capture->handle);
-    // Handles are numbers behind pointer types: the list serves as it is, until the stream is given more.
+    // Handles are numbers behind pointer types: the list serves as it is, until the stream is given
+    // more.
     if (last) *last = reinterpret_cast<const CUgraphNode*>(stream->last.data());
     if (count) *count = stream->last.size();
   });
@@ -116,31 +132,38 @@ CUresult capture_info(CUstream handle, unsigned* status, u64* id, CUgraph* graph
 
 }  // namespace
 
-CU_API cuStreamIsCapturing(CUstream handle, unsigned* status) { return capture_info(handle, status, nullptr, nullptr, nullptr, nullptr); }
+CU_API cuStreamIsCapturing(CUstream handle, unsigned* status) {
+  return capture_info(handle, status, nullptr, nullptr, nullptr, nullptr);
+}
 
-CU_API cuStreamGetCaptureInfo_v2(CUstream handle, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** last, std::size_t* count) {
+CU_API cuStreamGetCaptureInfo_v2(CUstream handle, unsigned* status, u64* id, CUgraph* graph,
+                                 const CUgraphNode** last, std::size_t* count) {
   return capture_info(handle, status, id, graph, last, count);
 }
 
-CU_API cuStreamGetCaptureInfo_v3(CUstream handle, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** last, const void** edges,
-                                 std::size_t* count) {
+CU_API cuStreamGetCaptureInfo_v3(CUstream handle, unsigned* status, u64* id, CUgraph* graph,
+                                 const CUgraphNode** last, const void** edges, std::size_t* count) {
   if (edges) *edges = nullptr;
   return capture_info(handle, status, id, graph, last, count);
 }
 
-CU_API cuStreamUpdateCaptureDependencies_v2(CUstream handle, const CUgraphNode* nodes, const void*, std::size_t count, unsigned flags) {
+CU_API cuStreamUpdateCaptureDependencies_v2(CUstream handle, const CUgraphNode* nodes, const void*,
+                                            std::size_t count, unsigned flags) {
   constexpr unsigned kSet = 1;
   return entry([&](Call& call) {
     Stream& stream = stream_of(call, handle);
-    if (!stream.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
+    if (!stream.capture)
+      throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
     if (flags & kSet) stream.last.clear();
-    for (std::size_t i = 0; i < count; ++i) stream.last.push_back(reinterpret_cast<u64>((&needed(nodes, "nodes"))[i]));
+    for (std::size_t i = 0; i < count; ++i)
+      stream.last.push_back(reinterpret_cast<u64>((&needed(nodes, "nodes"))[i]));
   });
 }
 
 CU_API cuThreadExchangeStreamCaptureMode(unsigned* mode) {
   return entry([&](Call&) {
-    if (needed(mode, "mode") > CU_STREAM_CAPTURE_MODE_RELAXED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
+    if (needed(mode, "mode") > CU_STREAM_CAPTURE_MODE_RELAXED)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
     std::swap(*mode, thread_mode());
   });
 }

@@ -13,7 +13,8 @@ u64 new_handle() {
 std::shared_ptr<Context> find_context(CUcontext handle) {
   const auto found = state().contexts.find(reinterpret_cast<u64>(handle));
   if (found == state().contexts.end()) {
-    throw Refused{CUDA_ERROR_INVALID_CONTEXT, "no such context: it was never created, or is destroyed"};
+    throw Refused{CUDA_ERROR_INVALID_CONTEXT,
+                  "no such context: it was never created, or is destroyed"};
   }
   return found->second;
 }
@@ -22,10 +23,12 @@ const std::shared_ptr<Context>& Call::context() {
   if (context_) return context_;
   const auto& stack = context_stack();
   if (stack.empty()) {
-    throw Refused{CUDA_ERROR_INVALID_CONTEXT, "this thread has no current context: create, push or retain one first"};
+    throw Refused{CUDA_ERROR_INVALID_CONTEXT,
+                  "this thread has no current context: create, push or retain one first"};
   }
   const auto found = state().contexts.find(stack.back());
-  if (found == state().contexts.end()) throw Refused{CUDA_ERROR_CONTEXT_IS_DESTROYED, "this thread's context was destroyed"};
+  if (found == state().contexts.end())
+    throw Refused{CUDA_ERROR_CONTEXT_IS_DESTROYED, "this thread's context was destroyed"};
   if (found->second->fault) throw Refused{found->second->fault, found->second->fault_text};
   return context_ = found->second;
 }
@@ -35,7 +38,8 @@ namespace {
 std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
   auto context = std::make_shared<Context>();
   context->handle = new_handle(), context->flags = flags, context->device = device;
-  context->limits = {{0, 1024}, {1, 1 << 20}, {2, 8 << 20}};  // stack, printf, malloc: what a GPU starts with
+  context->limits = {
+      {0, 1024}, {1, 1 << 20}, {2, 8 << 20}};  // stack, printf, malloc: what a GPU starts with
   state().contexts[context->handle] = context;
   return context;
 }
@@ -47,11 +51,16 @@ void destroy_context(const std::shared_ptr<Context>& context) {
   for (const auto& [handle, module] : all.modules)
     if (module->context == context.get()) modules.push_back(handle);
   for (u64 handle : modules) unload_module(handle);
-  std::erase_if(all.streams, [&](const auto& item) { return item.second->context == context.get(); });
-  std::erase_if(all.graphs, [&](const auto& item) { return item.second->context == context.get(); });
-  std::erase_if(all.executables, [&](const auto& item) { return item.second->context == context.get(); });
-  std::erase_if(all.captures, [&](const auto& one) { return one->graph->context == context.get(); });
-  std::erase_if(all.events, [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.streams,
+                [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.graphs,
+                [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.executables,
+                [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.captures,
+                [&](const auto& one) { return one->graph->context == context.get(); });
+  std::erase_if(all.events,
+                [&](const auto& item) { return item.second->context == context.get(); });
   free_context_memory(context.get());
   all.snapshots.erase(context.get());
   all.contexts.erase(context->handle);
@@ -77,7 +86,9 @@ Primary& primary_of(CUdevice device) {
   return state().primaries[static_cast<std::size_t>(device)];
 }
 
-bool is_primary(const std::shared_ptr<Context>& context) { return primary_of(context->device).context == context; }
+bool is_primary(const std::shared_ptr<Context>& context) {
+  return primary_of(context->device).context == context;
+}
 
 void release(Primary& primary) {
   destroy_context(primary.context);
@@ -89,21 +100,31 @@ void release(Primary& primary) {
 
 using namespace workbench::driver;
 
-CU_API cuCtxCreate_v2(CUcontext* out, unsigned flags, CUdevice device) { return create(out, flags, device); }
-CU_API cuCtxCreate_v3(CUcontext* out, void*, int, unsigned flags, CUdevice device) { return create(out, flags, device); }
-CU_API cuCtxCreate_v4(CUcontext* out, void*, unsigned flags, CUdevice device) { return create(out, flags, device); }
+CU_API cuCtxCreate_v2(CUcontext* out, unsigned flags, CUdevice device) {
+  return create(out, flags, device);
+}
+CU_API cuCtxCreate_v3(CUcontext* out, void*, int, unsigned flags, CUdevice device) {
+  return create(out, flags, device);
+}
+CU_API cuCtxCreate_v4(CUcontext* out, void*, unsigned flags, CUdevice device) {
+  return create(out, flags, device);
+}
 
 CU_API cuCtxDestroy_v2(CUcontext handle) {
   return entry([&](Call&) {
     const auto context = find_context(handle);
-    if (is_primary(context)) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is released, not destroyed"};
+    if (is_primary(context))
+      throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is released, not destroyed"};
     pop_if_current(context->handle);
     destroy_context(context);
   });
 }
 
 CU_API cuCtxAttach(CUcontext* out, unsigned) {
-  return entry([&](Call& call) { needed(out, "context") = reinterpret_cast<CUcontext>(call.context()->handle), ++call.context()->users; });
+  return entry([&](Call& call) {
+    needed(out, "context") = reinterpret_cast<CUcontext>(call.context()->handle),
+                ++call.context()->users;
+  });
 }
 
 CU_API cuCtxDetach(CUcontext handle) {
@@ -127,7 +148,8 @@ CU_API cuCtxPushCurrent_v2(CUcontext handle) {
 CU_API cuCtxPopCurrent_v2(CUcontext* out) {
   return entry([&](Call&) {
     auto& stack = context_stack();
-    if (stack.empty()) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "this thread has no context to pop"};
+    if (stack.empty())
+      throw Refused{CUDA_ERROR_INVALID_CONTEXT, "this thread has no context to pop"};
     if (out) *out = reinterpret_cast<CUcontext>(stack.back());
     stack.pop_back();
   });
@@ -158,11 +180,15 @@ CU_API cuCtxGetFlags(unsigned* flags) {
 }
 
 CU_API cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
-  return entry([&](Call& call) { (handle ? find_context(handle) : call.context()), needed(version, "version") = 3020; });
+  return entry([&](Call& call) {
+    (handle ? find_context(handle) : call.context()), needed(version, "version") = 3020;
+  });
 }
 
 CU_API cuCtxGetId(CUcontext handle, u64* id) {
-  return entry([&](Call& call) { needed(id, "id") = (handle ? find_context(handle) : call.context())->handle; });
+  return entry([&](Call& call) {
+    needed(id, "id") = (handle ? find_context(handle) : call.context())->handle;
+  });
 }
 
 CU_API cuCtxResetPersistingL2Cache() {
@@ -179,7 +205,8 @@ CU_API cuCtxSynchronize() {
 CU_API cuCtxGetLimit(std::size_t* value, int limit) {
   return entry([&](Call& call) {
     const auto found = call.context()->limits.find(limit);
-    if (found == call.context()->limits.end()) throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
+    if (found == call.context()->limits.end())
+      throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
     needed(value, "value") = found->second;
   });
 }
@@ -187,7 +214,8 @@ CU_API cuCtxGetLimit(std::size_t* value, int limit) {
 CU_API cuCtxSetLimit(int limit, std::size_t value) {
   return entry([&](Call& call) {
     const auto found = call.context()->limits.find(limit);
-    if (found == call.context()->limits.end()) throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
+    if (found == call.context()->limits.end())
+      throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
     found->second = value;
   });
 }
@@ -222,7 +250,8 @@ CU_API cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
 CU_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return entry([&](Call&) {
     Primary& primary = primary_of(device);
-    if (!primary.context) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"};
+    if (!primary.context)
+      throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained"};
     if (--primary.users == 0) release(primary);
   });
 }

@@ -1,4 +1,5 @@
-// Copies and fills. Bounds are checked under the lock; the bytes move without it, so that threads copy side by side.
+// Copies and fills. Bounds are checked under the lock; the bytes move without it, so that threads
+// copy side by side.
 #include <cstring>
 
 #include "driver.hpp"
@@ -14,20 +15,27 @@ struct Side {
 };
 
 Side side(unsigned type, u64 address, u64 bytes) {
-  if (type == CU_MEMORYTYPE_ARRAY) throw Refused{CUDA_ERROR_NOT_SUPPORTED, "CUDA arrays: the PTX machine has no textures; use linear memory"};
-  if (type < CU_MEMORYTYPE_HOST || type > CU_MEMORYTYPE_UNIFIED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown memory type " + std::to_string(type)};
+  if (type == CU_MEMORYTYPE_ARRAY)
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED,
+                  "CUDA arrays: the PTX machine has no textures; use linear memory"};
+  if (type < CU_MEMORYTYPE_HOST || type > CU_MEMORYTYPE_UNIFIED)
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown memory type " + std::to_string(type)};
   Side found;
   if (!bytes) return found;
-  if (address + bytes < address) throw Refused{CUDA_ERROR_INVALID_VALUE, "the range goes past the end of all addresses"};
-  if (type == CU_MEMORYTYPE_DEVICE) found.held = need_allocation(address, bytes);
-  else found.held = find_allocation(address, bytes);
+  if (address + bytes < address)
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "the range goes past the end of all addresses"};
+  if (type == CU_MEMORYTYPE_DEVICE)
+    found.held = need_allocation(address, bytes);
+  else
+    found.held = find_allocation(address, bytes);
   if (found.held) {
     found.host = found.held->host + (address - found.held->address);
     found.on_host = found.held->where == Where::pinned || found.held->where == Where::registered;
     return found;
   }
   if (!mapped(address, bytes)) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, "the host memory of the copy does not exist: " + describe_address(address, bytes)};
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "the host memory of the copy does not exist: " +
+                                                describe_address(address, bytes)};
   }
   found.host = reinterpret_cast<u8*>(address);
   return found;
@@ -36,7 +44,8 @@ Side side(unsigned type, u64 address, u64 bytes) {
 double seconds(const Side& to, const Side& from, u64 bytes) {
   const HookDevice& device = state().device;
   const double moved = static_cast<double>(bytes);
-  if (to.on_host != from.on_host) return device.operation_seconds + moved / device.host_bytes_per_second;
+  if (to.on_host != from.on_host)
+    return device.operation_seconds + moved / device.host_bytes_per_second;
   return device.operation_seconds + 2 * moved / device.device_bytes_per_second;
 }
 
@@ -53,11 +62,15 @@ u64 extent(const Shape& shape, u64 row, u64 slice) {
 
 constexpr CUstream kBlocking = nullptr;
 
-void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape, CUstream stream, bool waits) {
+void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
+          CUstream stream, bool waits) {
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
   if (waits) outside_captures("a copy that waits");
-  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=](Call& inner, CUstream on) { copy(inner, to_type, to, from_type, from, shape, on, false); })) return;
+  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=](Call& inner, CUstream on) {
+        copy(inner, to_type, to, from_type, from, shape, on, false);
+      }))
+    return;
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
@@ -65,22 +78,30 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   call.lock.unlock();
   for (u64 z = 0; z < shape.depth && target.host && source.host; ++z) {
     for (u64 y = 0; y < shape.height; ++y) {
-      std::memmove(target.host + z * shape.to_slice + y * shape.to_row, source.host + z * shape.from_slice + y * shape.from_row, shape.width);
+      std::memmove(target.host + z * shape.to_slice + y * shape.to_row,
+                   source.host + z * shape.from_slice + y * shape.from_row, shape.width);
     }
   }
 }
 
-CUresult copy_bytes(unsigned to_type, u64 to, unsigned from_type, u64 from, u64 bytes, CUstream stream, bool waits) {
-  return entry([&](Call& call) { copy(call, to_type, to, from_type, from, Shape{.width = bytes}, stream, waits); });
+CUresult copy_bytes(unsigned to_type, u64 to, unsigned from_type, u64 from, u64 bytes,
+                    CUstream stream, bool waits) {
+  return entry([&](Call& call) {
+    copy(call, to_type, to, from_type, from, Shape{.width = bytes}, stream, waits);
+  });
 }
 
-u64 base_of(unsigned type, const void* host, u64 device) { return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<u64>(host) : device; }
+u64 base_of(unsigned type, const void* host, u64 device) {
+  return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<u64>(host) : device;
+}
 
 // The distance between rows, which must hold one; a single row needs none.
 u64 pitch(u64 given, u64 begin, u64 width, bool single, const char* which) {
   if (single && given == 0) return begin + width;
   if (begin > given || width > given - begin) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, std::string(which) + "Pitch " + std::to_string(given) + " is less than the " + std::to_string(begin + width) + " bytes of a row"};
+    throw Refused{CUDA_ERROR_INVALID_VALUE, std::string(which) + "Pitch " + std::to_string(given) +
+                                                " is less than the " +
+                                                std::to_string(begin + width) + " bytes of a row"};
   }
   return given;
 }
@@ -96,30 +117,45 @@ CUresult copy_2d(const CUDA_MEMCPY2D* given, CUstream stream, bool waits) {
   return entry([&](Call& call) {
     const CUDA_MEMCPY2D& c = needed(given, "copy");
     const bool single = c.Height <= 1;
-    const u64 from_pitch = pitch(c.srcPitch, c.srcXInBytes, c.WidthInBytes, single && !c.srcY, "src");
+    const u64 from_pitch =
+        pitch(c.srcPitch, c.srcXInBytes, c.WidthInBytes, single && !c.srcY, "src");
     const u64 to_pitch = pitch(c.dstPitch, c.dstXInBytes, c.WidthInBytes, single && !c.dstY, "dst");
     check_size(from_pitch, c.Height + c.srcY, 1), check_size(to_pitch, c.Height + c.dstY, 1);
-    const Shape shape{.width = c.WidthInBytes, .height = c.Height, .from_row = from_pitch, .to_row = to_pitch};
-    copy(call, c.dstMemoryType, base_of(c.dstMemoryType, c.dstHost, c.dstDevice) + c.dstY * to_pitch + c.dstXInBytes, c.srcMemoryType,
-         base_of(c.srcMemoryType, c.srcHost, c.srcDevice) + c.srcY * from_pitch + c.srcXInBytes, shape, stream, waits);
+    const Shape shape{
+        .width = c.WidthInBytes, .height = c.Height, .from_row = from_pitch, .to_row = to_pitch};
+    copy(call, c.dstMemoryType,
+         base_of(c.dstMemoryType, c.dstHost, c.dstDevice) + c.dstY * to_pitch + c.dstXInBytes,
+         c.srcMemoryType,
+         base_of(c.srcMemoryType, c.srcHost, c.srcDevice) + c.srcY * from_pitch + c.srcXInBytes,
+         shape, stream, waits);
   });
 }
 
 void copy_3d(Call& call, const CUDA_MEMCPY3D& c, CUstream stream, bool waits) {
   const bool flat = c.Depth <= 1;
-  const u64 from_pitch = pitch(c.srcPitch, c.srcXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.srcY, "src");
-  const u64 to_pitch = pitch(c.dstPitch, c.dstXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.dstY, "dst");
+  const u64 from_pitch =
+      pitch(c.srcPitch, c.srcXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.srcY, "src");
+  const u64 to_pitch =
+      pitch(c.dstPitch, c.dstXInBytes, c.WidthInBytes, flat && c.Height <= 1 && !c.dstY, "dst");
   const u64 from_height = flat && !c.srcZ ? std::max<u64>(c.srcHeight, 1) : c.srcHeight;
   const u64 to_height = flat && !c.dstZ ? std::max<u64>(c.dstHeight, 1) : c.dstHeight;
   if (!flat && (from_height < c.srcY + c.Height || to_height < c.dstY + c.Height)) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, "srcHeight or dstHeight is less than the rows of a slice"};
+    throw Refused{CUDA_ERROR_INVALID_VALUE,
+                  "srcHeight or dstHeight is less than the rows of a slice"};
   }
-  check_size(from_pitch, from_height, c.Depth + c.srcZ), check_size(to_pitch, to_height, c.Depth + c.dstZ);
+  check_size(from_pitch, from_height, c.Depth + c.srcZ),
+      check_size(to_pitch, to_height, c.Depth + c.dstZ);
   check_size(from_pitch, c.Height + c.srcY, 1), check_size(to_pitch, c.Height + c.dstY, 1);
-  const Shape shape{c.WidthInBytes, c.Height, c.Depth, from_pitch, from_pitch * from_height, to_pitch, to_pitch * to_height};
+  const Shape shape{
+      c.WidthInBytes,      c.Height, c.Depth, from_pitch, from_pitch * from_height, to_pitch,
+      to_pitch * to_height};
   copy(call, c.dstMemoryType,
-       base_of(c.dstMemoryType, c.dstHost, c.dstDevice) + c.dstZ * shape.to_slice + c.dstY * to_pitch + c.dstXInBytes, c.srcMemoryType,
-       base_of(c.srcMemoryType, c.srcHost, c.srcDevice) + c.srcZ * shape.from_slice + c.srcY * from_pitch + c.srcXInBytes, shape, stream, waits);
+       base_of(c.dstMemoryType, c.dstHost, c.dstDevice) + c.dstZ * shape.to_slice +
+           c.dstY * to_pitch + c.dstXInBytes,
+       c.srcMemoryType,
+       base_of(c.srcMemoryType, c.srcHost, c.srcDevice) + c.srcZ * shape.from_slice +
+           c.srcY * from_pitch + c.srcXInBytes,
+       shape, stream, waits);
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* given, CUstream stream, bool waits) {
@@ -128,20 +164,31 @@ CUresult copy_3d(const CUDA_MEMCPY3D* given, CUstream stream, bool waits) {
 
 // Fills `height` rows of `count` elements.
 template <class T>
-void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUstream stream) {
+void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height,
+               CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
-  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET, [=](Call& inner, CUstream on) { fill_rows(inner, to, row_bytes, value, count, height, on); })) return;
+  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET, [=](Call& inner, CUstream on) {
+        fill_rows(inner, to, row_bytes, value, count, height, on);
+      }))
+    return;
   check_size(count, sizeof(T), height);
-  if (to % sizeof(T) || row_bytes % sizeof(T)) throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
+  if (to % sizeof(T) || row_bytes % sizeof(T))
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
   const u64 bytes = count * sizeof(T), row = pitch(row_bytes, 0, bytes, height <= 1, "dst");
   check_size(row, height, 1);
-  const Side target = side(CU_MEMORYTYPE_DEVICE, to, extent(Shape{.width = bytes, .height = height}, row, 0));
-  advance(*context, stream, state().device.operation_seconds + static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
+  const Side target =
+      side(CU_MEMORYTYPE_DEVICE, to, extent(Shape{.width = bytes, .height = height}, row, 0));
+  advance(*context, stream,
+          state().device.operation_seconds +
+              static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
   call.lock.unlock();
   for (u64 y = 0; y < height && target.host; ++y) {
-    if constexpr (sizeof(T) == 1) std::memset(target.host + y * row, value, bytes);
-    else for (u64 i = 0; i < count; ++i) std::memcpy(target.host + y * row + i * sizeof(T), &value, sizeof(T));
+    if constexpr (sizeof(T) == 1)
+      std::memset(target.host + y * row, value, bytes);
+    else
+      for (u64 i = 0; i < count; ++i)
+        std::memcpy(target.host + y * row + i * sizeof(T), &value, sizeof(T));
   }
 }
 
@@ -158,13 +205,17 @@ Operation copy_operation(const CUDA_MEMCPY3D& given) {
 
 Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given) {
   if (given.elementSize != 1 && given.elementSize != 2 && given.elementSize != 4) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, "elements of a fill have 1, 2 or 4 bytes, not " + std::to_string(given.elementSize)};
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "elements of a fill have 1, 2 or 4 bytes, not " +
+                                                std::to_string(given.elementSize)};
   }
   return [given](Call& call, CUstream stream) {
     const auto& [to, pitch, value, element, width, height] = given;
-    if (element == 1) fill_rows(call, to, pitch, static_cast<u8>(value), width, height, stream);
-    else if (element == 2) fill_rows(call, to, pitch, static_cast<u16>(value), width, height, stream);
-    else fill_rows(call, to, pitch, value, width, height, stream);
+    if (element == 1)
+      fill_rows(call, to, pitch, static_cast<u8>(value), width, height, stream);
+    else if (element == 2)
+      fill_rows(call, to, pitch, static_cast<u16>(value), width, height, stream);
+    else
+      fill_rows(call, to, pitch, value, width, height, stream);
   };
 }
 
@@ -173,22 +224,44 @@ Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given) {
 using namespace workbench::driver;
 
 namespace {
-constexpr unsigned kHost = CU_MEMORYTYPE_HOST, kDevice = CU_MEMORYTYPE_DEVICE, kUnified = CU_MEMORYTYPE_UNIFIED;
+constexpr unsigned kHost = CU_MEMORYTYPE_HOST, kDevice = CU_MEMORYTYPE_DEVICE,
+                   kUnified = CU_MEMORYTYPE_UNIFIED;
 u64 number(const void* pointer) { return reinterpret_cast<u64>(pointer); }
 }  // namespace
 
-CU_API cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t n) { return copy_bytes(kUnified, to, kUnified, from, n, kBlocking, true); }
-CU_API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream s) { return copy_bytes(kUnified, to, kUnified, from, n, s, false); }
-CU_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) { return copy_bytes(kDevice, to, kHost, number(from), n, kBlocking, true); }
-CU_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) { return copy_bytes(kHost, number(to), kDevice, from, n, kBlocking, true); }
-CU_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) { return copy_bytes(kDevice, to, kDevice, from, n, kBlocking, false); }
-CU_API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t n, CUstream s) { return copy_bytes(kDevice, to, kHost, number(from), n, s, false); }
-CU_API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t n, CUstream s) { return copy_bytes(kHost, number(to), kDevice, from, n, s, false); }
-CU_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream s) { return copy_bytes(kDevice, to, kDevice, from, n, s, false); }
+CU_API cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t n) {
+  return copy_bytes(kUnified, to, kUnified, from, n, kBlocking, true);
+}
+CU_API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream s) {
+  return copy_bytes(kUnified, to, kUnified, from, n, s, false);
+}
+CU_API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t n) {
+  return copy_bytes(kDevice, to, kHost, number(from), n, kBlocking, true);
+}
+CU_API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t n) {
+  return copy_bytes(kHost, number(to), kDevice, from, n, kBlocking, true);
+}
+CU_API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n) {
+  return copy_bytes(kDevice, to, kDevice, from, n, kBlocking, false);
+}
+CU_API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t n, CUstream s) {
+  return copy_bytes(kDevice, to, kHost, number(from), n, s, false);
+}
+CU_API cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t n, CUstream s) {
+  return copy_bytes(kHost, number(to), kDevice, from, n, s, false);
+}
+CU_API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, CUstream s) {
+  return copy_bytes(kDevice, to, kDevice, from, n, s, false);
+}
 
 // Contexts of one device see each other's memory.
-CU_API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n) { return cuMemcpyDtoD_v2(to, from, n); }
-CU_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n, CUstream s) { return cuMemcpyDtoDAsync_v2(to, from, n, s); }
+CU_API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n) {
+  return cuMemcpyDtoD_v2(to, from, n);
+}
+CU_API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, std::size_t n,
+                         CUstream s) {
+  return cuMemcpyDtoDAsync_v2(to, from, n, s);
+}
 
 CU_API cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) { return copy_2d(c, kBlocking, true); }
 CU_API cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* c) { return copy_2d(c, kBlocking, true); }
@@ -196,15 +269,42 @@ CU_API cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream s) { return copy_2d(c
 CU_API cuMemcpy3D_v2(const CUDA_MEMCPY3D* c) { return copy_3d(c, kBlocking, true); }
 CU_API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* c, CUstream s) { return copy_3d(c, s, false); }
 
-CU_API cuMemsetD8_v2(CUdeviceptr to, u8 v, std::size_t n) { return fill(to, 0, v, n, 1, kBlocking); }
-CU_API cuMemsetD16_v2(CUdeviceptr to, u16 v, std::size_t n) { return fill(to, 0, v, n, 1, kBlocking); }
-CU_API cuMemsetD32_v2(CUdeviceptr to, u32 v, std::size_t n) { return fill(to, 0, v, n, 1, kBlocking); }
-CU_API cuMemsetD8Async(CUdeviceptr to, u8 v, std::size_t n, CUstream s) { return fill(to, 0, v, n, 1, s); }
-CU_API cuMemsetD16Async(CUdeviceptr to, u16 v, std::size_t n, CUstream s) { return fill(to, 0, v, n, 1, s); }
-CU_API cuMemsetD32Async(CUdeviceptr to, u32 v, std::size_t n, CUstream s) { return fill(to, 0, v, n, 1, s); }
-CU_API cuMemsetD2D8_v2(CUdeviceptr to, std::size_t p, u8 v, std::size_t w, std::size_t h) { return fill(to, p, v, w, h, kBlocking); }
-CU_API cuMemsetD2D16_v2(CUdeviceptr to, std::size_t p, u16 v, std::size_t w, std::size_t h) { return fill(to, p, v, w, h, kBlocking); }
-CU_API cuMemsetD2D32_v2(CUdeviceptr to, std::size_t p, u32 v, std::size_t w, std::size_t h) { return fill(to, p, v, w, h, kBlocking); }
-CU_API cuMemsetD2D8Async(CUdeviceptr to, std::size_t p, u8 v, std::size_t w, std::size_t h, CUstream s) { return fill(to, p, v, w, h, s); }
-CU_API cuMemsetD2D16Async(CUdeviceptr to, std::size_t p, u16 v, std::size_t w, std::size_t h, CUstream s) { return fill(to, p, v, w, h, s); }
-CU_API cuMemsetD2D32Async(CUdeviceptr to, std::size_t p, u32 v, std::size_t w, std::size_t h, CUstream s) { return fill(to, p, v, w, h, s); }
+CU_API cuMemsetD8_v2(CUdeviceptr to, u8 v, std::size_t n) {
+  return fill(to, 0, v, n, 1, kBlocking);
+}
+CU_API cuMemsetD16_v2(CUdeviceptr to, u16 v, std::size_t n) {
+  return fill(to, 0, v, n, 1, kBlocking);
+}
+CU_API cuMemsetD32_v2(CUdeviceptr to, u32 v, std::size_t n) {
+  return fill(to, 0, v, n, 1, kBlocking);
+}
+CU_API cuMemsetD8Async(CUdeviceptr to, u8 v, std::size_t n, CUstream s) {
+  return fill(to, 0, v, n, 1, s);
+}
+CU_API cuMemsetD16Async(CUdeviceptr to, u16 v, std::size_t n, CUstream s) {
+  return fill(to, 0, v, n, 1, s);
+}
+CU_API cuMemsetD32Async(CUdeviceptr to, u32 v, std::size_t n, CUstream s) {
+  return fill(to, 0, v, n, 1, s);
+}
+CU_API cuMemsetD2D8_v2(CUdeviceptr to, std::size_t p, u8 v, std::size_t w, std::size_t h) {
+  return fill(to, p, v, w, h, kBlocking);
+}
+CU_API cuMemsetD2D16_v2(CUdeviceptr to, std::size_t p, u16 v, std::size_t w, std::size_t h) {
+  return fill(to, p, v, w, h, kBlocking);
+}
+CU_API cuMemsetD2D32_v2(CUdeviceptr to, std::size_t p, u32 v, std::size_t w, std::size_t h) {
+  return fill(to, p, v, w, h, kBlocking);
+}
+CU_API cuMemsetD2D8Async(CUdeviceptr to, std::size_t p, u8 v, std::size_t w, std::size_t h,
+                         CUstream s) {
+  return fill(to, p, v, w, h, s);
+}
+CU_API cuMemsetD2D16Async(CUdeviceptr to, std::size_t p, u16 v, std::size_t w, std::size_t h,
+                          CUstream s) {
+  return fill(to, p, v, w, h, s);
+}
+CU_API cuMemsetD2D32Async(CUdeviceptr to, std::size_t p, u32 v, std::size_t w, std::size_t h,
+                          CUstream s) {
+  return fill(to, p, v, w, h, s);
+}

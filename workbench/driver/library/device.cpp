@@ -9,7 +9,8 @@
 namespace workbench::driver {
 
 State& state() {
-  static State* one = new State;  // never destroyed: clients clean up late, from destructors of their own
+  static State* one =
+      new State;  // never destroyed: clients clean up late, from destructors of their own
   return *one;
 }
 
@@ -26,7 +27,8 @@ std::string bus_id(CUdevice device) {
 int attribute(int which) {
   const auto found = state().attributes.find(which);
   if (found == state().attributes.end()) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, "no device attribute has the number " + std::to_string(which)};
+    throw Refused{CUDA_ERROR_INVALID_VALUE,
+                  "no device attribute has the number " + std::to_string(which)};
   }
   return found->second;
 }
@@ -36,7 +38,8 @@ int attribute(int which) {
 void check_device(CUdevice device) {
   const std::size_t count = state().primaries.size();
   if (device >= 0 && static_cast<std::size_t>(device) < count) return;
-  const std::string there = count == 1 ? "there is one device, number 0" : "there are devices 0 to " + std::to_string(count - 1);
+  const std::string there = count == 1 ? "there is one device, number 0"
+                                       : "there are devices 0 to " + std::to_string(count - 1);
   throw Refused{CUDA_ERROR_INVALID_DEVICE, there + ", not " + std::to_string(device)};
 }
 
@@ -46,12 +49,14 @@ using namespace workbench::driver;
 
 #define HOOK extern "C" __attribute__((visibility("default")))
 
-// Called once by workbench.driver, before any client. Everything is copied. Returns 0 where memory is out.
+// Called once by workbench.driver, before any client. Everything is copied. Returns 0 where memory
+// is out.
 HOOK int workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
   return answer_or(0, [&] {
     State& all = state();
     all.device = *device, all.hooks = *hooks, all.name = device->name;
-    for (u32 i = 0; i < device->attribute_count; ++i) all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
+    for (u32 i = 0; i < device->attribute_count; ++i)
+      all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
     all.primaries.resize(device->count);
     all.started = true;
     return 1;
@@ -67,7 +72,8 @@ HOOK void workbench_driver_close() {
 CU_API cuInit(unsigned flags) {
   return entry(Needs::nothing, [&](Call&) {
     if (flags) throw Refused{CUDA_ERROR_INVALID_VALUE, "the flags of cuInit must be 0"};
-    if (!state().started) throw Refused{CUDA_ERROR_NOT_INITIALIZED, "call workbench.simulated_driver() first"};
+    if (!state().started)
+      throw Refused{CUDA_ERROR_NOT_INITIALIZED, "call workbench.simulated_driver() first"};
     watch_forks();
     state().initialised = true;
   });
@@ -89,7 +95,8 @@ CU_API cuDeviceGetName(char* name, int length, CUdevice device) {
   return entry([&](Call&) {
     check_device(device);
     if (length < 1) throw Refused{CUDA_ERROR_INVALID_VALUE, "no room for the name"};
-    std::snprintf(&needed(name, "name"), static_cast<std::size_t>(length), "%s", state().name.c_str());
+    std::snprintf(&needed(name, "name"), static_cast<std::size_t>(length), "%s",
+                  state().name.c_str());
   });
 }
 
@@ -102,7 +109,8 @@ CU_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
 }
 
 CU_API cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-  return entry([&](Call&) { check_device(device), needed(bytes, "bytes") = state().device.memory_bytes; });
+  return entry(
+      [&](Call&) { check_device(device), needed(bytes, "bytes") = state().device.memory_bytes; });
 }
 
 CU_API cuDeviceGetAttribute(int* value, int which, CUdevice device) {
@@ -121,7 +129,8 @@ CU_API cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
   return entry([&](Call&) {
     check_device(device);
     if (length < 13) throw Refused{CUDA_ERROR_INVALID_VALUE, "a PCI bus id takes 13 characters"};
-    std::snprintf(&needed(id, "id"), static_cast<std::size_t>(length), "%s", bus_id(device).c_str());
+    std::snprintf(&needed(id, "id"), static_cast<std::size_t>(length), "%s",
+                  bus_id(device).c_str());
   });
 }
 
@@ -130,7 +139,9 @@ CU_API cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
     const std::string wanted = &needed(id, "id");
     int count = static_cast<int>(state().primaries.size()), at = 0;
     while (at < count && bus_id(at) != wanted) ++at;
-    if (at == count) throw Refused{CUDA_ERROR_INVALID_DEVICE, "no device is at " + wanted + "; the first is at " + bus_id(0)};
+    if (at == count)
+      throw Refused{CUDA_ERROR_INVALID_DEVICE,
+                    "no device is at " + wanted + "; the first is at " + bus_id(0)};
     needed(device, "device") = at;
   });
 }
@@ -141,26 +152,45 @@ CU_API cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
 
 // Of what one device could do for another: nothing.
 CU_API cuDeviceGetP2PAttribute(int* value, int, CUdevice device, CUdevice peer) {
-  return entry([&](Call&) { check_device(device), check_device(peer), needed(value, "value") = 0; });
+  return entry(
+      [&](Call&) { check_device(device), check_device(peer), needed(value, "value") = 0; });
 }
 
 namespace {
 
-// Where a later CUDA changed what a function takes, the symbol has a suffix: since which version. Others with a suffix
-// came with CUDA 4 or before.
+// Where a later CUDA changed what a function takes, the symbol has a suffix: since which version.
+// Others with a suffix came with CUDA 4 or before.
 struct Since {
   const char* symbol;
   int version;
 };
 
 constexpr Since kSince[] = {
-    {"cuCtxCreate_v3", 11040}, {"cuCtxCreate_v4", 12050}, {"cuDevicePrimaryCtxRelease_v2", 11000}, {"cuDevicePrimaryCtxReset_v2", 11000},
-    {"cuDevicePrimaryCtxSetFlags_v2", 11000}, {"cuDeviceGetUuid_v2", 11040}, {"cuEventElapsedTime_v2", 12080}, {"cuGetProcAddress_v2", 12000},
-    {"cuGraphAddDependencies_v2", 12030}, {"cuGraphAddKernelNode_v2", 12000}, {"cuGraphExecKernelNodeSetParams_v2", 12000},
-    {"cuGraphExecUpdate_v2", 12000}, {"cuGraphInstantiate_v2", 11000}, {"cuGraphInstantiateWithFlags", 11040},
-    {"cuGraphKernelNodeSetParams_v2", 12000}, {"cuIpcOpenMemHandle_v2", 11000}, {"cuLinkAddData_v2", 6050}, {"cuLinkAddFile_v2", 6050},
-    {"cuLinkCreate_v2", 6050}, {"cuMemAdvise_v2", 12020}, {"cuMemHostRegister_v2", 6050}, {"cuMemPrefetchAsync_v2", 12020},
-    {"cuStreamBeginCapture_v2", 10010}, {"cuStreamGetCaptureInfo_v2", 11030}, {"cuStreamGetCaptureInfo_v3", 12030},
+    {"cuCtxCreate_v3", 11040},
+    {"cuCtxCreate_v4", 12050},
+    {"cuDevicePrimaryCtxRelease_v2", 11000},
+    {"cuDevicePrimaryCtxReset_v2", 11000},
+    {"cuDevicePrimaryCtxSetFlags_v2", 11000},
+    {"cuDeviceGetUuid_v2", 11040},
+    {"cuEventElapsedTime_v2", 12080},
+    {"cuGetProcAddress_v2", 12000},
+    {"cuGraphAddDependencies_v2", 12030},
+    {"cuGraphAddKernelNode_v2", 12000},
+    {"cuGraphExecKernelNodeSetParams_v2", 12000},
+    {"cuGraphExecUpdate_v2", 12000},
+    {"cuGraphInstantiate_v2", 11000},
+    {"cuGraphInstantiateWithFlags", 11040},
+    {"cuGraphKernelNodeSetParams_v2", 12000},
+    {"cuIpcOpenMemHandle_v2", 11000},
+    {"cuLinkAddData_v2", 6050},
+    {"cuLinkAddFile_v2", 6050},
+    {"cuLinkCreate_v2", 6050},
+    {"cuMemAdvise_v2", 12020},
+    {"cuMemHostRegister_v2", 6050},
+    {"cuMemPrefetchAsync_v2", 12020},
+    {"cuStreamBeginCapture_v2", 10010},
+    {"cuStreamGetCaptureInfo_v2", 11030},
+    {"cuStreamGetCaptureInfo_v3", 12030},
     {"cuStreamUpdateCaptureDependencies_v2", 12030},
 };
 
@@ -172,7 +202,8 @@ int since(const std::string& symbol) {
 
 // Of the symbols that a function has, the latest which a client of this version knows.
 void* symbol_for(void* library, const std::string& name, int version, bool& newer) {
-  if (name == "cuGraphInstantiate" && version >= 12000) return dlsym(library, "cuGraphInstantiateWithFlags");
+  if (name == "cuGraphInstantiate" && version >= 12000)
+    return dlsym(library, "cuGraphInstantiateWithFlags");
   for (const char* suffix : {"_v4", "_v3", "_v2", ""}) {
     void* found = dlsym(library, (name + suffix).c_str());
     if (found && version >= since(name + suffix)) return found;
@@ -183,7 +214,8 @@ void* symbol_for(void* library, const std::string& name, int version, bool& newe
 
 }  // namespace
 
-// For clients that ask for every function by name; those that do not exist come back as "symbol not found".
+// For clients that ask for every function by name; those that do not exist come back as "symbol not
+// found".
 CU_API cuGetProcAddress_v2(const char* symbol, void** function, int version, u64, int* status) {
   return entry(Needs::nothing, [&](Call&) {
     const std::string name = &needed(symbol, "symbol");
@@ -195,8 +227,10 @@ CU_API cuGetProcAddress_v2(const char* symbol, void** function, int version, u64
     *function = library ? symbol_for(library, name, version, newer) : nullptr;
     if (library) dlclose(library);
     if (status) *status = *function ? 0 : newer ? 2 : 1;
-    if (!*function && newer) throw Refused{CUDA_ERROR_NOT_FOUND, name + " came after CUDA " + std::to_string(version)};
-    if (!*function) throw Refused{CUDA_ERROR_NOT_FOUND, name + " is not part of the simulated driver"};
+    if (!*function && newer)
+      throw Refused{CUDA_ERROR_NOT_FOUND, name + " came after CUDA " + std::to_string(version)};
+    if (!*function)
+      throw Refused{CUDA_ERROR_NOT_FOUND, name + " is not part of the simulated driver"};
   });
 }
 

@@ -1,8 +1,8 @@
 // The state of the simulated driver, and the frame in which every entry point runs.
 //
-// Everything that a client enqueues has happened when its call returns: that is one of the orders which streams and
-// events allow, so results are those of a GPU, only without overlap. Time is kept apart: every stream has a clock that
-// operations move on by their predicted time.
+// Everything that a client enqueues has happened when its call returns: that is one of the orders
+// which streams and events allow, so results are those of a GPU, only without overlap. Time is kept
+// apart: every stream has a clock that operations move on by their predicted time.
 #pragma once
 #include <functional>
 #include <list>
@@ -23,19 +23,20 @@ struct Refused {
   std::string why;
 };
 
-// Thrown by a launch that Ctrl-C ended. The call succeeds: the exception comes from the interpreter, to the client's caller.
+// Thrown by a launch that Ctrl-C ended. The call succeeds: the exception comes from the
+// interpreter, to the client's caller.
 struct Interrupted {};
 
 struct Context {
   u64 handle = 0;
   int device = 0;
   unsigned flags = 0;
-  int users = 1;                      // cuCtxAttach and cuCtxDetach
-  CUresult fault = CUDA_SUCCESS;      // once a kernel failed, nothing else runs here
+  int users = 1;                  // cuCtxAttach and cuCtxDetach
+  CUresult fault = CUDA_SUCCESS;  // once a kernel failed, nothing else runs here
   std::string fault_text;
-  bool timed = false;                 // an event was recorded: from now on times are predicted
-  double host_clock = 0;              // seconds: what is enqueued now starts no earlier
-  double default_clock = 0;           // when the default stream is done
+  bool timed = false;        // an event was recorded: from now on times are predicted
+  double host_clock = 0;     // seconds: what is enqueued now starts no earlier
+  double default_clock = 0;  // when the default stream is done
   std::map<int, std::size_t> limits;
   int cache_config = 0, shared_config = 0;
 };
@@ -49,7 +50,8 @@ struct Stream {
   Context* context;
   unsigned flags;
   double clock = 0;
-  std::shared_ptr<Capture> capture = nullptr;  // what is enqueued becomes a node of it instead of running
+  std::shared_ptr<Capture> capture =
+      nullptr;  // what is enqueued becomes a node of it instead of running
   Seen seen = {};
   std::vector<u64> last = {};  // the nodes that the next one comes after
 };
@@ -59,7 +61,8 @@ struct Event {
   unsigned flags;
   bool recorded = false;
   double time = 0;
-  std::shared_ptr<Capture> capture = nullptr;  // it was recorded in a captured stream, after what is `seen`
+  std::shared_ptr<Capture> capture =
+      nullptr;  // it was recorded in a captured stream, after what is `seen`
   Seen seen = {};
   std::vector<u64> last = {};
 };
@@ -87,7 +90,8 @@ struct GraphNode {
   std::vector<u64> after;
 };
 
-// Something of a client's that lives as long as somebody refers to it. Its end comes without the lock: see `entry`.
+// Something of a client's that lives as long as somebody refers to it. Its end comes without the
+// lock: see `entry`.
 class UserObject {
  public:
   UserObject(CUhostFn end, void* data) : end_{{end, data}} {}
@@ -136,11 +140,13 @@ struct Allocation {
   Where where;
   unsigned flags;
   Context* context;
-  u64 module = 0;                 // of a variable
+  u64 module = 0;  // of a variable
   std::shared_ptr<Pool> pool = nullptr;
   u64 number = 0;                 // counts all allocations of the process
   std::shared_ptr<void> storage;  // a launch in another thread may still hold it when it is freed
-  bool on_host() const { return where == Where::pinned || where == Where::registered || where == Where::managed; }
+  bool on_host() const {
+    return where == Where::pinned || where == Where::registered || where == Where::managed;
+  }
   bool counts() const { return where == Where::device || where == Where::managed; }
 };
 
@@ -155,16 +161,17 @@ struct Primary {
   std::shared_ptr<Context> context;
   int users = 0;
   unsigned flags = 0;
-  u64 used_bytes = 0;  // of the device's memory, in whichever context
+  u64 used_bytes = 0;              // of the device's memory, in whichever context
   u64 default_pool = 0, pool = 0;  // the latter is what cuMemAllocAsync takes
 };
 
-// Where cuMemAllocAsync takes from. What is freed is free at once: nothing is kept for the next allocation.
+// Where cuMemAllocAsync takes from. What is freed is free at once: nothing is kept for the next
+// allocation.
 struct Pool {
   u64 handle;
   int device;
-  Where where;  // its allocations
-  bool owned;   // by a client, which may destroy it
+  Where where;   // its allocations
+  bool owned;    // by a client, which may destroy it
   u64 most = 0;  // bytes; 0: no bound
   u64 used = 0, high = 0;
   std::map<int, u64> attributes = {};
@@ -189,12 +196,13 @@ struct State {
   std::unordered_map<u64, std::shared_ptr<Graph>> graphs;
   std::unordered_map<u64, std::shared_ptr<Executable>> executables;
   std::unordered_map<u64, std::shared_ptr<Pool>> pools;
-  u64 pinned_pool = 0, managed_pool = 0;  // those for the host's memory that are there from the start
+  u64 pinned_pool = 0,
+      managed_pool = 0;  // those for the host's memory that are there from the start
   std::unordered_map<u64, std::shared_ptr<UserReferences>> user_objects;
   std::vector<std::shared_ptr<Capture>> captures;  // that are under way
-  std::vector<u64> unloaded;  // modules that the hooks have yet to be told of
+  std::vector<u64> unloaded;                       // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
-  std::map<u64, u64> freed;                                // address and size of the latest that are gone
+  std::map<u64, u64> freed;  // address and size of the latest that are gone
   u64 next_address = 0, generation = 1, allocation_count = 0;
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
 };
@@ -218,8 +226,9 @@ class Call {
 struct ThreadState {
   std::vector<u64> contexts;  // a stack of handles; 0 stands for none
   unsigned capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  std::unordered_map<CUresult, std::string> told;  // by code, so that a string lives until the next error of its kind
-  std::string latest;                              // what the latest failing call said
+  std::unordered_map<CUresult, std::string>
+      told;            // by code, so that a string lives until the next error of its kind
+  std::string latest;  // what the latest failing call said
 };
 // Null where there is no memory for it.
 ThreadState* thread_state() noexcept;
@@ -231,10 +240,12 @@ u64 new_handle();
 void check_device(CUdevice device);
 
 template <class T>
-const std::shared_ptr<T>& find_handle(const std::unordered_map<u64, std::shared_ptr<T>>& table, const void* handle, const char* kind) {
+const std::shared_ptr<T>& find_handle(const std::unordered_map<u64, std::shared_ptr<T>>& table,
+                                      const void* handle, const char* kind) {
   const auto found = table.find(reinterpret_cast<u64>(handle));
   if (found == table.end()) {
-    throw Refused{CUDA_ERROR_INVALID_HANDLE, std::string("no such ") + kind + ": it was never created, or is destroyed"};
+    throw Refused{CUDA_ERROR_INVALID_HANDLE,
+                  std::string("no such ") + kind + ": it was never created, or is destroyed"};
   }
   return found->second;
 }
@@ -257,7 +268,8 @@ std::shared_ptr<Allocation> find_allocation(u64 address, u64 bytes);
 std::shared_ptr<Allocation> need_allocation(u64 address, u64 bytes);
 // What lies at an address where nothing is: freed memory, or the end of which allocation.
 std::string describe_address(u64 address, u64 bytes);
-// Whether this process has something at the first and the last byte: a wrong address is refused instead of ending it.
+// Whether this process has something at the first and the last byte: a wrong address is refused
+// instead of ending it.
 bool mapped(u64 address, u64 bytes);
 u64 reserve_addresses(u64 bytes);
 void add_allocation(std::shared_ptr<Allocation> allocation);
@@ -302,13 +314,15 @@ void ask(Call& call, void (*hook)(Parameters...), Arguments... arguments) {
   CUresult answer = kInterrupted;
   bool interrupted = false;
   call.lock.unlock();
-  for (; answer == kInterrupted; interrupted |= answer == kInterrupted) hook(arguments..., &answer, why, sizeof why);
+  for (; answer == kInterrupted; interrupted |= answer == kInterrupted)
+    hook(arguments..., &answer, why, sizeof why);
   if (interrupted) to.interrupt();
   call.lock.lock();
   if (answer) throw Refused{answer, why};
 }
 
-u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads, u32 dynamic_shared);
+u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
+                              u32 dynamic_shared);
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
 void unload_module(u64 handle);
@@ -337,7 +351,8 @@ enum class Needs : u8 { nothing, initialised };
 template <class Body>
 CUresult entry(Needs needs, Body&& body) noexcept {
   if (in_forked_child()) {
-    return remember(CUDA_ERROR_NOT_INITIALIZED, "this process was forked after cuInit; start it with spawn instead");
+    return remember(CUDA_ERROR_NOT_INITIALIZED,
+                    "this process was forked after cuInit; start it with spawn instead");
   }
   try {
     std::unique_lock lock(state().mutex);

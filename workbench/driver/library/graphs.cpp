@@ -1,4 +1,5 @@
-// Graphs: nodes that a capture or a client adds, and that run, each after those it waits for, when the graph is launched.
+// Graphs: nodes that a capture or a client adds, and that run, each after those it waits for, when
+// the graph is launched.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -14,10 +15,13 @@ CUgraphNode as_node(u64 handle) { return reinterpret_cast<CUgraphNode>(handle); 
 Graph& home_of(CUgraphNode handle) {
   for (const auto& [_, graph] : state().graphs)
     if (graph->nodes.contains(reinterpret_cast<u64>(handle))) return *graph;
-  throw Refused{CUDA_ERROR_INVALID_HANDLE, "no such node: it was never added, or its graph is destroyed"};
+  throw Refused{CUDA_ERROR_INVALID_HANDLE,
+                "no such node: it was never added, or its graph is destroyed"};
 }
 
-GraphNode& node_of(CUgraphNode handle) { return home_of(handle).nodes.at(reinterpret_cast<u64>(handle)); }
+GraphNode& node_of(CUgraphNode handle) {
+  return home_of(handle).nodes.at(reinterpret_cast<u64>(handle));
+}
 
 // Its nodes, each after those that it waits for.
 std::vector<u64> in_order(const Graph& graph) {
@@ -38,22 +42,26 @@ std::vector<u64> in_order(const Graph& graph) {
         seen[at] = 2, order.push_back(at), path.pop_back();
         continue;
       }
-      if (seen[*open] == 1) throw Refused{CUDA_ERROR_INVALID_VALUE, "the nodes of the graph wait for each other in a circle"};
+      if (seen[*open] == 1)
+        throw Refused{CUDA_ERROR_INVALID_VALUE,
+                      "the nodes of the graph wait for each other in a circle"};
       seen[at] = 1, path.push_back(*open);
     }
   }
   return order;
 }
 
-CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, std::size_t count, CUgraphNodeType type,
-             const std::function<Operation(Call&)>& operation) {
+CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, std::size_t count,
+             CUgraphNodeType type, const std::function<Operation(Call&)>& operation) {
   return entry([&](Call& call) {
     CUgraphNode& node = needed(out, "node");
     Graph& graph = graph_of(handle);
     GraphNode made{type, operation(call), {}};
     for (std::size_t i = 0; i < count; ++i) {
       const u64 one = reinterpret_cast<u64>((&needed(after, "dependencies"))[i]);
-      if (!graph.nodes.contains(one)) throw Refused{CUDA_ERROR_INVALID_VALUE, "dependency " + std::to_string(i) + " is no node of this graph"};
+      if (!graph.nodes.contains(one))
+        throw Refused{CUDA_ERROR_INVALID_VALUE,
+                      "dependency " + std::to_string(i) + " is no node of this graph"};
       made.after.push_back(one);
     }
     const u64 number = new_handle();
@@ -63,8 +71,8 @@ CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, std::si
 }
 
 // Gives a node of a graph, or of one that was instantiated from it, other parameters.
-CUresult replace(GraphNode& (*find)(void*, CUgraphNode), void* owner, CUgraphNode handle, CUgraphNodeType type,
-                 const std::function<Operation(Call&)>& operation) {
+CUresult replace(GraphNode& (*find)(void*, CUgraphNode), void* owner, CUgraphNode handle,
+                 CUgraphNodeType type, const std::function<Operation(Call&)>& operation) {
   return entry([&](Call& call) {
     GraphNode& node = find(owner, handle);
     if (node.type != type) throw Refused{CUDA_ERROR_INVALID_VALUE, "the node is of another kind"};
@@ -77,7 +85,8 @@ GraphNode& in_graph(void*, CUgraphNode handle) { return node_of(handle); }
 GraphNode& in_executable(void* owner, CUgraphNode handle) {
   Executable& executable = *find_handle(state().executables, owner, "executable graph");
   const auto found = executable.step_of.find(reinterpret_cast<u64>(handle));
-  if (found == executable.step_of.end()) throw Refused{CUDA_ERROR_INVALID_VALUE, "the graph was instantiated without this node"};
+  if (found == executable.step_of.end())
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "the graph was instantiated without this node"};
   return executable.steps[found->second];
 }
 
@@ -128,7 +137,8 @@ Operation all_of(const std::shared_ptr<const Executable>& executable) {
     for (std::size_t i = 0; i < executable->steps.size(); ++i) {
       if (!call.lock.owns_lock()) call.lock.lock();
       if (executable->context->fault) return;
-      const Operation run = executable->steps[i].run;  // another thread may give it other parameters
+      const Operation run =
+          executable->steps[i].run;  // another thread may give it other parameters
       run(call, stream);
     }
   };
@@ -183,32 +193,41 @@ CU_API cuGraphCreate(CUgraph* out, unsigned flags) {
   });
 }
 
-CU_API cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
+CU_API cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                            std::size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
 }
 
-CU_API cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+CU_API cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                               std::size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
 }
 
-CU_API cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_MEMCPY3D* params, CUcontext) {
+CU_API cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                            std::size_t count, const CUDA_MEMCPY3D* params, CUcontext) {
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMCPY, copy_of(params));
 }
 
-CU_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
+CU_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                            std::size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMSET, fill_of(params));
 }
 
-CU_API cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, const CUDA_HOST_NODE_PARAMS* params) {
+CU_API cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                          std::size_t count, const CUDA_HOST_NODE_PARAMS* params) {
   return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
 }
 
-CU_API cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_EMPTY, [](Call&) { return [](Call&, CUstream) {}; });
+CU_API cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                           std::size_t count) {
+  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_EMPTY,
+             [](Call&) { return [](Call&, CUstream) {}; });
 }
 
-CU_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count, CUgraph child) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_GRAPH, [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
+CU_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
+                                std::size_t count, CUgraph child) {
+  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_GRAPH,
+             [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
 }
 
 CU_API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
@@ -231,51 +250,67 @@ CU_API cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* p
   return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
 }
 
-CU_API cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+CU_API cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                      const CUDA_KERNEL_NODE_PARAMS* params) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
 }
 
-CU_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+CU_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
+                                         const CUDA_KERNEL_NODE_PARAMS_v2* params) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
 }
 
-CU_API cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMCPY3D* params, CUcontext) {
+CU_API cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                      const CUDA_MEMCPY3D* params, CUcontext) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_MEMCPY, copy_of(params));
 }
 
-CU_API cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
+CU_API cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                      const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_MEMSET, fill_of(params));
 }
 
-CU_API cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params) {
+CU_API cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                    const CUDA_HOST_NODE_PARAMS* params) {
   return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
 }
 
 CU_API cuGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraphNode node, CUgraph child) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_GRAPH, [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
+  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_GRAPH,
+                 [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
 }
 
-CU_API cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to, std::size_t count) {
+CU_API cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
+                              std::size_t count) {
   return entry([&](Call&) {
     Graph& graph = graph_of(handle);
     for (std::size_t i = 0; i < count; ++i) {
-      const u64 first = reinterpret_cast<u64>((&needed(from, "from"))[i]), then = reinterpret_cast<u64>((&needed(to, "to"))[i]);
-      if (!graph.nodes.contains(first) || !graph.nodes.contains(then)) throw Refused{CUDA_ERROR_INVALID_VALUE, "edge " + std::to_string(i) + " is not between nodes of this graph"};
+      const u64 first = reinterpret_cast<u64>((&needed(from, "from"))[i]),
+                then = reinterpret_cast<u64>((&needed(to, "to"))[i]);
+      if (!graph.nodes.contains(first) || !graph.nodes.contains(then))
+        throw Refused{CUDA_ERROR_INVALID_VALUE,
+                      "edge " + std::to_string(i) + " is not between nodes of this graph"};
       graph.nodes.at(then).after.push_back(first);
     }
   });
 }
 
-CU_API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const void*, std::size_t count) {
+CU_API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                 const void*, std::size_t count) {
   return cuGraphAddDependencies(graph, from, to, count);
 }
 
 CU_API cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, std::size_t* count) {
-  return entry([&](Call&) { list(chosen(graph_of(handle), [](const GraphNode&) { return true; }), nodes, count); });
+  return entry([&](Call&) {
+    list(chosen(graph_of(handle), [](const GraphNode&) { return true; }), nodes, count);
+  });
 }
 
 CU_API cuGraphGetRootNodes(CUgraph handle, CUgraphNode* nodes, std::size_t* count) {
-  return entry([&](Call&) { list(chosen(graph_of(handle), [](const GraphNode& one) { return one.after.empty(); }), nodes, count); });
+  return entry([&](Call&) {
+    list(chosen(graph_of(handle), [](const GraphNode& one) { return one.after.empty(); }), nodes,
+         count);
+  });
 }
 
 CU_API cuGraphNodeGetType(CUgraphNode handle, int* type) {
@@ -289,7 +324,11 @@ CU_API cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode* nodes, std::s
 CU_API cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode* nodes, std::size_t* count) {
   return entry([&](Call&) {
     const u64 wanted = reinterpret_cast<u64>(handle);
-    list(chosen(home_of(handle), [&](const GraphNode& one) { return std::ranges::find(one.after, wanted) != one.after.end(); }), nodes, count);
+    list(chosen(home_of(handle),
+                [&](const GraphNode& one) {
+                  return std::ranges::find(one.after, wanted) != one.after.end();
+                }),
+         nodes, count);
   });
 }
 
@@ -310,15 +349,19 @@ CU_API cuGraphDestroy(CUgraph handle) {
 
 // ---- graphs that run ----
 
-CU_API cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode* error, char* log, std::size_t room) {
+CU_API cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode* error, char* log,
+                             std::size_t room) {
   if (error) *error = nullptr;
   if (log && room) *log = 0;
   return instantiate(out, graph, 0);
 }
 
-CU_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long flags) { return instantiate(out, graph, flags); }
+CU_API cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
+  return instantiate(out, graph, flags);
+}
 
-CU_API cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+CU_API cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph,
+                                    CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (!params) return remember(CUDA_ERROR_INVALID_VALUE, "params is a null pointer");
   const CUresult result = instantiate(out, graph, params->flags);
   params->hErrNode_out = nullptr, params->result_out = result != CUDA_SUCCESS;
@@ -326,11 +369,16 @@ CU_API cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_
 }
 
 CU_API cuGraphExecGetFlags(CUgraphExec handle, u64* flags) {
-  return entry([&](Call&) { needed(flags, "flags") = find_handle(state().executables, handle, "executable graph")->flags; });
+  return entry([&](Call&) {
+    needed(flags, "flags") = find_handle(state().executables, handle, "executable graph")->flags;
+  });
 }
 
 CU_API cuGraphUpload(CUgraphExec handle, CUstream stream) {
-  return entry([&](Call& call) { find_handle(state().executables, handle, "executable graph"), check_stream(*call.context(), stream); });
+  return entry([&](Call& call) {
+    find_handle(state().executables, handle, "executable graph"),
+        check_stream(*call.context(), stream);
+  });
 }
 
 // The parameters of another graph of the same shape.
@@ -340,20 +388,26 @@ CU_API cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdate
     Executable& executable = *find_handle(state().executables, handle, "executable graph");
     const auto other = made_of(graph_of(graph), executable.flags);
     if (info) *info = {};
-    const auto alike = [](const GraphNode& one, const GraphNode& two) { return one.type == two.type && one.after.size() == two.after.size(); };
+    const auto alike = [](const GraphNode& one, const GraphNode& two) {
+      return one.type == two.type && one.after.size() == two.after.size();
+    };
     if (!std::ranges::equal(executable.steps, other->steps, alike)) {
       if (info) info->result = kTopologyChanged;
-      throw Refused{CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the other graph has other nodes, or other edges between them: instantiate it"};
+      throw Refused{CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+                    "the other graph has other nodes, or other edges between them: instantiate it"};
     }
-    for (std::size_t i = 0; i < other->steps.size(); ++i) executable.steps[i].run = other->steps[i].run;
+    for (std::size_t i = 0; i < other->steps.size(); ++i)
+      executable.steps[i].run = other->steps[i].run;
   });
 }
 
 CU_API cuGraphLaunch(CUgraphExec handle, CUstream stream) {
   return entry([&](Call& call) {
     const std::shared_ptr<Context> context = call.context();
-    const std::shared_ptr<Executable> executable = find_handle(state().executables, handle, "executable graph");
-    if (executable->context != context.get()) throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the graph was captured in another context"};
+    const std::shared_ptr<Executable> executable =
+        find_handle(state().executables, handle, "executable graph");
+    if (executable->context != context.get())
+      throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the graph was captured in another context"};
     const Operation all = all_of(executable);
     if (!captured(call, stream, CU_GRAPH_NODE_TYPE_GRAPH, all)) all(call, stream);
   });
@@ -377,8 +431,11 @@ CU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
 CU_API cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
   return entry([&](Call& call) {
     check_stream(*call.context(), stream);
-    if (!function || flags) throw Refused{CUDA_ERROR_INVALID_VALUE, "a callback takes a function, and 0 as flags"};
-    if (capture_of(*call.context(), stream)) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a captured stream takes no callbacks; use cuLaunchHostFunc"};
+    if (!function || flags)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "a callback takes a function, and 0 as flags"};
+    if (capture_of(*call.context(), stream))
+      throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    "a captured stream takes no callbacks; use cuLaunchHostFunc"};
     advance(*call.context(), stream, state().device.operation_seconds);
     call.lock.unlock();
     function(stream, CUDA_SUCCESS, data);

@@ -1,5 +1,5 @@
-// Between this library and workbench.driver, which reads PTX and runs kernels. hooks.py has the same structs,
-// and tests/driver/test_hooks.py compares the two.
+// Between this library and workbench.driver, which reads PTX and runs kernels. hooks.py has the
+// same structs, and tests/driver/test_hooks.py compares the two.
 #pragma once
 #include "abi.hpp"
 
@@ -25,10 +25,10 @@ struct HookLaunch {
   const char* name;
   u32 grid[3], block[3];
   u32 dynamic_shared;
-  u32 timed;        // somebody measures: predict the time
-  u32 cooperative;  // blocks may wait for each other: all of them fit
-  u32 cluster[3];   // blocks; zeros: what the kernel requires
-  u32 programmatic; // it may begin before the launch before it in the stream has ended
+  u32 timed;         // somebody measures: predict the time
+  u32 cooperative;   // blocks may wait for each other: all of them fit
+  u32 cluster[3];    // blocks; zeros: what the kernel requires
+  u32 programmatic;  // it may begin before the launch before it in the stream has ended
   const u8* parameters;
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses
@@ -50,31 +50,37 @@ struct HookTensorMap {
 // The answer of a hook that Ctrl-C ended: none.
 inline constexpr CUresult kInterrupted = -1;
 
-// Each writes a CUresult to `answer`, where the library put kInterrupted; with an error it writes what is wrong to `why`
-// (NUL-terminated, `why_size` at most). `launch` answers 700 or more for a fault inside the kernel.
+// Each writes a CUresult to `answer`, where the library put kInterrupted; with an error it writes
+// what is wrong to `why` (NUL-terminated, `why_size` at most). `launch` answers 700 or more for a
+// fault inside the kernel.
 struct Hooks {
   void (*load)(u64 module, const char* ptx, CUresult* answer, char* why, u64 why_size);
-  void (*function)(u64 module, const char* name, HookFunction* out, CUresult* answer, char* why, u64 why_size);
+  void (*function)(u64 module, const char* name, HookFunction* out, CUresult* answer, char* why,
+                   u64 why_size);
   void (*launch)(HookLaunch* launch, CUresult* answer, char* why, u64 why_size);
   // How many blocks of a kernel fit on one multiprocessor.
-  void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks, CUresult* answer, char* why, u64 why_size);
-  // One PTX module out of several; `device_runtime`: CUDA's own device functions are among them. `put` takes the result,
-  // and returns 0 where it has no memory for it.
-  void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker, int (*put)(void* taker, const char* text, u64 size), CUresult* answer,
-               char* why, u64 why_size);
-  void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why, u64 why_size);
+  void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks,
+                    CUresult* answer, char* why, u64 why_size);
+  // One PTX module out of several; `device_runtime`: CUDA's own device functions are among them.
+  // `put` takes the result, and returns 0 where it has no memory for it.
+  void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker,
+               int (*put)(void* taker, const char* text, u64 size), CUresult* answer, char* why,
+               u64 why_size);
+  void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why,
+                   u64 why_size);
   void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
-  void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from the client's call
+  void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from
+                        // the client's call
 };
 
 struct HookDevice {
   const char* name;
-  u64 memory_bytes;                  // of one device: what clients may allocate together
-  const int* attributes;             // pairs: attribute, value
+  u64 memory_bytes;       // of one device: what clients may allocate together
+  const int* attributes;  // pairs: attribute, value
   u32 attribute_count;
-  double device_bytes_per_second;    // memory of the device
-  double host_bytes_per_second;      // between the device and the host
-  double operation_seconds;          // start and end of any operation on the device
-  u32 count;                         // devices, all alike
+  double device_bytes_per_second;  // memory of the device
+  double host_bytes_per_second;    // between the device and the host
+  double operation_seconds;        // start and end of any operation on the device
+  u32 count;                       // devices, all alike
 };

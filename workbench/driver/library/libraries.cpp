@@ -1,5 +1,5 @@
-// The newer way to load code (CUDA 12), which cuda.core and Numba take: a library is a module of the context that it was
-// loaded in, and a kernel is a function of it.
+// The newer way to load code (CUDA 12), which cuda.core and Numba take: a library is a module of
+// the context that it was loaded in, and a kernel is a function of it.
 #include "driver.hpp"
 
 using namespace workbench::driver;
@@ -16,36 +16,59 @@ CU_API cuFuncGetName(const char**, CUfunction);
 CU_API cuFuncGetParamCount(CUfunction, std::size_t*);
 CU_API cuFuncGetParamInfo(CUfunction, std::size_t, std::size_t*, std::size_t*);
 
-CU_API cuLibraryLoadData(void** library, const void* code, int* options, void** values, unsigned count, int*, void**, unsigned) {
+CU_API cuLibraryLoadData(void** library, const void* code, int* options, void** values,
+                         unsigned count, int*, void**, unsigned) {
   return cuModuleLoadDataEx(library, code, count, options, values);
 }
 
-CU_API cuLibraryLoadFromFile(void** library, const char* path, int*, void**, unsigned, int*, void**, unsigned) {
+CU_API cuLibraryLoadFromFile(void** library, const char* path, int*, void**, unsigned, int*, void**,
+                             unsigned) {
   return cuModuleLoad(library, path);
 }
 
 CU_API cuLibraryUnload(void* library) { return cuModuleUnload(library); }
-CU_API cuLibraryGetKernel(void** kernel, void* library, const char* name) { return cuModuleGetFunction(kernel, library, name); }
-
-CU_API cuLibraryGetModule(CUmodule* module, void* library) {
-  return entry([&](Call&) { find_handle(state().modules, library, "library"), needed(module, "module") = library; });
+CU_API cuLibraryGetKernel(void** kernel, void* library, const char* name) {
+  return cuModuleGetFunction(kernel, library, name);
 }
 
-CU_API cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, void* library, const char* name) {
+CU_API cuLibraryGetModule(CUmodule* module, void* library) {
+  return entry([&](Call&) {
+    find_handle(state().modules, library, "library"), needed(module, "module") = library;
+  });
+}
+
+CU_API cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, void* library,
+                          const char* name) {
   return cuModuleGetGlobal_v2(address, bytes, library, name);
 }
 
 CU_API cuKernelGetFunction(CUfunction* function, void* kernel) {
-  return entry([&](Call&) { find_handle(state().functions, kernel, "kernel"), needed(function, "function") = kernel; });
+  return entry([&](Call&) {
+    find_handle(state().functions, kernel, "kernel"), needed(function, "function") = kernel;
+  });
 }
 
 CU_API cuKernelGetLibrary(void** library, void* kernel) {
-  return entry([&](Call&) { needed(library, "library") = reinterpret_cast<void*>(find_handle(state().functions, kernel, "kernel")->module); });
+  return entry([&](Call&) {
+    needed(library, "library") =
+        reinterpret_cast<void*>(find_handle(state().functions, kernel, "kernel")->module);
+  });
 }
 
 CU_API cuKernelGetName(const char** name, void* kernel) { return cuFuncGetName(name, kernel); }
-CU_API cuKernelGetParamInfo(void* kernel, std::size_t index, std::size_t* offset, std::size_t* size) { return cuFuncGetParamInfo(kernel, index, offset, size); }
-CU_API cuKernelGetParamCount(void* kernel, std::size_t* count) { return cuFuncGetParamCount(kernel, count); }
-CU_API cuKernelSetCacheConfig(void* kernel, int config, CUdevice) { return cuFuncSetCacheConfig(kernel, config); }
-CU_API cuKernelGetAttribute(int* value, int which, void* kernel, CUdevice) { return cuFuncGetAttribute(value, which, kernel); }
-CU_API cuKernelSetAttribute(int which, int value, void* kernel, CUdevice) { return cuFuncSetAttribute(kernel, which, value); }
+CU_API cuKernelGetParamInfo(void* kernel, std::size_t index, std::size_t* offset,
+                            std::size_t* size) {
+  return cuFuncGetParamInfo(kernel, index, offset, size);
+}
+CU_API cuKernelGetParamCount(void* kernel, std::size_t* count) {
+  return cuFuncGetParamCount(kernel, count);
+}
+CU_API cuKernelSetCacheConfig(void* kernel, int config, CUdevice) {
+  return cuFuncSetCacheConfig(kernel, config);
+}
+CU_API cuKernelGetAttribute(int* value, int which, void* kernel, CUdevice) {
+  return cuFuncGetAttribute(value, which, kernel);
+}
+CU_API cuKernelSetAttribute(int which, int value, void* kernel, CUdevice) {
+  return cuFuncSetAttribute(kernel, which, value);
+}

@@ -27,7 +27,9 @@ void add(Link& link, std::string image, const std::string& name) {
   }
   check_image(image.c_str());
   if (image.find(".version") == std::string::npos) {
-    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the linker takes PTX; libraries and objects are machine code: compile them with -ptx -rdc=true"};
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED,
+                  "the linker takes PTX; libraries and objects are machine code: compile them with "
+                  "-ptx -rdc=true"};
   }
   link.modules.push_back(std::move(image));
 }
@@ -59,10 +61,12 @@ CU_API cuLinkCreate_v2(unsigned count, int* options, void** values, void** out) 
   });
 }
 
-CU_API cuLinkAddData_v2(void* handle, int, void* data, std::size_t size, const char* name, unsigned, int*, void**) {
+CU_API cuLinkAddData_v2(void* handle, int, void* data, std::size_t size, const char* name, unsigned,
+                        int*, void**) {
   return step(handle, [&](Link& link, Call&) {
     const char* from = &needed(static_cast<const char*>(data), "data");
-    if (!mapped(reinterpret_cast<u64>(from), size)) throw Refused{CUDA_ERROR_INVALID_VALUE, "there is no such data"};
+    if (!mapped(reinterpret_cast<u64>(from), size))
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "there is no such data"};
     add(link, std::string(from, size), name ? name : "");
   });
 }
@@ -79,7 +83,8 @@ CU_API cuLinkAddFile_v2(void* handle, int, const char* path, unsigned, int*, voi
 
 CU_API cuLinkComplete(void* handle, void** image, std::size_t* size) {
   return step(handle, [&](Link& link, Call& call) {
-    if (link.modules.empty()) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing was added to the link"};
+    if (link.modules.empty())
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing was added to the link"};
     std::vector<const char*> modules;
     for (const std::string& one : link.modules) modules.push_back(one.c_str());
     const auto put = [](void* to, const char* text, u64 length) {
@@ -90,7 +95,8 @@ CU_API cuLinkComplete(void* handle, void** image, std::size_t* size) {
         return 0;
       }
     };
-    ask(call, hooks().link, modules.data(), static_cast<u32>(modules.size()), static_cast<u32>(link.device_runtime), static_cast<void*>(&link.image), +put);
+    ask(call, hooks().link, modules.data(), static_cast<u32>(modules.size()),
+        static_cast<u32>(link.device_runtime), static_cast<void*>(&link.image), +put);
     needed(image, "image") = link.image.data();
     if (size) *size = link.image.size() + 1;
   });

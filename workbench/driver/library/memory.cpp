@@ -1,4 +1,5 @@
-// Memory: which addresses exist, to the byte. An address is not given out again soon, so that a stale one is noticed.
+// Memory: which addresses exist, to the byte. An address is not given out again soon, so that a
+// stale one is noticed.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,20 +33,25 @@ std::shared_ptr<Allocation> last_at_or_before(u64 address) {
   return after == all.begin() ? nullptr : std::prev(after)->second;
 }
 
-u64& used_bytes(const Context& context) { return state().primaries[static_cast<std::size_t>(context.device)].used_bytes; }
+u64& used_bytes(const Context& context) {
+  return state().primaries[static_cast<std::size_t>(context.device)].used_bytes;
+}
 
 void claim(const Context& context, u64 bytes) {
   State& all = state();
   const u64 free_bytes = all.device.memory_bytes - used_bytes(context);
   if (bytes > free_bytes) {
-    throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " + std::to_string(free_bytes) + " of " +
-                                                std::to_string(all.device.memory_bytes) +
-                                                " are free; simulated_driver(memory_bytes=...) sets how many there are"};
+    throw Refused{CUDA_ERROR_OUT_OF_MEMORY,
+                  std::to_string(bytes) + " bytes were asked for and " +
+                      std::to_string(free_bytes) + " of " +
+                      std::to_string(all.device.memory_bytes) +
+                      " are free; simulated_driver(memory_bytes=...) sets how many there are"};
   }
 }
 
 [[noreturn]] void refuse_on_host(u64 bytes) {
-  throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for, which the host does not have"};
+  throw Refused{CUDA_ERROR_OUT_OF_MEMORY,
+                std::to_string(bytes) + " bytes were asked for, which the host does not have"};
 }
 
 // Whole pages of zeros, at an address that this process can use too.
@@ -61,7 +67,8 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   outside_captures("allocating memory");
   if (bytes == 0) throw Refused{CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes"};
   auto made = std::make_shared<Allocation>();
-  made->size = bytes, made->where = where, made->flags = flags, made->context = call.context().get();
+  made->size = bytes, made->where = where, made->flags = flags,
+  made->context = call.context().get();
   if (where != Where::pinned) claim(*made->context, bytes);
   if (where == Where::device) {
     void* storage = std::calloc(bytes, 1);
@@ -85,11 +92,14 @@ void release(u64 address, bool (*fits)(const Allocation&), const char* wanted) {
   if (found == state().allocations.end()) {
     const auto around = last_at_or_before(address);
     if (around && address < around->address + around->size) {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is inside an allocation, not where it begins (" + hex(around->address) + ")"};
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "the address is inside an allocation, not where it begins (" +
+                        hex(around->address) + ")"};
     }
     throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
   }
-  if (!fits(*found->second)) throw Refused{CUDA_ERROR_INVALID_VALUE, std::string("the address is not one of ") + wanted};
+  if (!fits(*found->second))
+    throw Refused{CUDA_ERROR_INVALID_VALUE, std::string("the address is not one of ") + wanted};
   drop_allocation(address);
 }
 
@@ -100,7 +110,8 @@ bool mapped(u64 address, u64 bytes) {
     unsigned char resident = 0;
     return ::mincore(reinterpret_cast<void*>(at / kPage * kPage), 1, &resident) == 0;
   };
-  return address >= kPage && address + bytes > address && present(address) && present(address + bytes - 1);
+  return address >= kPage && address + bytes > address && present(address) &&
+         present(address + bytes - 1);
 }
 
 u64 reserve_addresses(u64 bytes) {
@@ -110,7 +121,8 @@ u64 reserve_addresses(u64 bytes) {
   for (int turn = 0; turn < 2; ++turn, from = kBase) {
     auto next = all.allocations.lower_bound(from);
     if (const auto before = last_at_or_before(from)) {
-      if (before->address + before->size > from) from = round_up(before->address + before->size, kAlignment) + kGap;
+      if (before->address + before->size > from)
+        from = round_up(before->address + before->size, kAlignment) + kGap;
     }
     while (next != all.allocations.end() && next->first < from + span && next->first < kEnd) {
       from = round_up(next->first + next->second->size, kAlignment) + kGap;
@@ -126,7 +138,8 @@ u64 reserve_addresses(u64 bytes) {
 
 void add_allocation(std::shared_ptr<Allocation> made) {
   State& all = state();
-  const Allocation& added = *(all.allocations[made->address] = made);  // before anything else changes: it may throw
+  const Allocation& added =
+      *(all.allocations[made->address] = made);  // before anything else changes: it may throw
   made->number = ++all.allocation_count;
   if (added.counts()) used_bytes(*added.context) += added.size;
   all.freed.erase(added.address);
@@ -137,7 +150,8 @@ void drop_allocation(u64 address) {
   State& all = state();
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
-  if (found->second->where != Where::registered) all.freed[address] = found->second->size;  // it may throw
+  if (found->second->where != Where::registered)
+    all.freed[address] = found->second->size;  // it may throw
   if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
   if (found->second->pool) found->second->pool->used -= found->second->size;
   if (all.freed.size() > kRemembered) all.freed.erase(all.freed.begin());
@@ -164,15 +178,15 @@ std::string describe_address(u64 address, u64 bytes) {
   if (address < kPage) return "a null pointer";
   const auto around = last_at_or_before(address);
   if (around && address < around->address + around->size) {
-    return std::to_string(bytes) + " bytes from byte " + std::to_string(address - around->address) + " of an allocation of " +
-           std::to_string(around->size) + " bytes";
+    return std::to_string(bytes) + " bytes from byte " + std::to_string(address - around->address) +
+           " of an allocation of " + std::to_string(around->size) + " bytes";
   }
   auto after = all.freed.upper_bound(address);
   if (after != all.freed.begin()) {
     const auto& [begin, size] = *std::prev(after);
     if (address - begin < size) {
-      return hex(address) + " is byte " + std::to_string(address - begin) + " of an allocation of " + std::to_string(size) +
-             " bytes that was freed";
+      return hex(address) + " is byte " + std::to_string(address - begin) +
+             " of an allocation of " + std::to_string(size) + " bytes that was freed";
     }
   }
   if (around && address - around->address - around->size < kGap) {
@@ -206,8 +220,11 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
 
 using namespace workbench::driver;
 
-// For workbench.driver: what lies at an address where a kernel found nothing. Returns 1 if it was freed.
-extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address, char* text, u64 size) {
+// For workbench.driver: what lies at an address where a kernel found nothing. Returns 1 if it was
+// freed.
+extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address,
+                                                                                char* text,
+                                                                                u64 size) {
   return answer_or(0, [&] {
     const std::string what = describe_address(address, 1);
     std::snprintf(text, size, "%s", what.c_str());
@@ -215,7 +232,8 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(
   });
 }
 
-// For workbench's own tests: where this process holds the bytes of a device address; 0 where there are none.
+// For workbench's own tests: where this process holds the bytes of a device address; 0 where there
+// are none.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_storage(u64 address) {
   return answer_or(u64{0}, [&] {
     const auto found = find_allocation(address, 1);
@@ -237,14 +255,18 @@ CU_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
   });
 }
 
-CU_API cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t width, std::size_t height, unsigned element) {
+CU_API cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t width,
+                          std::size_t height, unsigned element) {
   return entry([&](Call& call) {
-    if (element != 4 && element != 8 && element != 16) throw Refused{CUDA_ERROR_INVALID_VALUE, "elements have 4, 8 or 16 bytes"};
+    if (element != 4 && element != 8 && element != 16)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "elements have 4, 8 or 16 bytes"};
     CUdeviceptr& address = needed(out, "address");
     std::size_t& row = needed(pitch, "pitch");
-    if (width > kEnd || height > kEnd) throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses"};
+    if (width > kEnd || height > kEnd)
+      throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses"};
     const u64 bytes = round_up(width, kAlignment);
-    if (height && bytes > kEnd / height) throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses"};
+    if (height && bytes > kEnd / height)
+      throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than there are addresses"};
     address = allocate(call, bytes * height, Where::device, 0)->address;
     row = bytes;
   });
@@ -252,7 +274,8 @@ CU_API cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t widt
 
 CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
   return entry([&](Call& call) {
-    if (flags != 1 && flags != 2) throw Refused{CUDA_ERROR_INVALID_VALUE, "flags are 1 (global) or 2 (host)"};
+    if (flags != 1 && flags != 2)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "flags are 1 (global) or 2 (host)"};
     CUdeviceptr& address = needed(out, "address");
     address = allocate(call, bytes, Where::managed, flags)->address;
   });
@@ -262,7 +285,8 @@ CU_API cuMemFree_v2(CUdeviceptr address) {
   return entry([&](Call& call) {
     call.context();
     outside_captures("freeing memory");
-    if (address) release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
+    if (address)
+      release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
   });
 }
 
@@ -271,7 +295,8 @@ CU_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned flags) {
     void*& pointer = needed(out, "pointer");
     if (flags & ~7u) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags"};
     // Page-locked memory is the machine's own: it is held to the same bound.
-    if (bytes > state().device.memory_bytes) throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than the device's memory"};
+    if (bytes > state().device.memory_bytes)
+      throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than the device's memory"};
     pointer = allocate(call, bytes, Where::pinned, flags)->host;
   });
 }
@@ -281,20 +306,25 @@ CU_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return cuMemHostAlloc(
 CU_API cuMemFreeHost(void* pointer) {
   return entry([&](Call& call) {
     call.context();
-    release(reinterpret_cast<u64>(pointer), [](const Allocation& one) { return one.where == Where::pinned; }, "cuMemHostAlloc's");
+    release(
+        reinterpret_cast<u64>(pointer),
+        [](const Allocation& one) { return one.where == Where::pinned; }, "cuMemHostAlloc's");
   });
 }
 
 CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
   return entry([&](Call& call) {
     auto made = std::make_shared<Allocation>();
-    made->address = reinterpret_cast<u64>(pointer), made->size = bytes, made->host = static_cast<u8*>(pointer);
+    made->address = reinterpret_cast<u64>(pointer), made->size = bytes,
+    made->host = static_cast<u8*>(pointer);
     made->where = Where::registered, made->flags = flags, made->context = call.context().get();
     if (!pointer || !bytes) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing to register"};
-    if (!mapped(made->address, bytes)) throw Refused{CUDA_ERROR_INVALID_VALUE, "the host has no memory there"};
+    if (!mapped(made->address, bytes))
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "the host has no memory there"};
     const auto before = last_at_or_before(made->address + bytes - 1);
     if (before && before->address + before->size > made->address) {
-      throw Refused{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part of it is registered or allocated here already"};
+      throw Refused{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+                    "part of it is registered or allocated here already"};
     }
     add_allocation(made);
   });
@@ -314,7 +344,8 @@ CU_API cuMemHostUnregister(void* pointer) {
 CU_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* pointer, unsigned) {
   return entry([&](Call& call) {
     call.context();
-    if (!need_allocation(reinterpret_cast<u64>(pointer), 1)->on_host()) throw Refused{CUDA_ERROR_INVALID_VALUE, "not host memory"};
+    if (!need_allocation(reinterpret_cast<u64>(pointer), 1)->on_host())
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "not host memory"};
     needed(out, "address") = reinterpret_cast<u64>(pointer);
   });
 }
@@ -340,31 +371,41 @@ CU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr
 namespace {
 
 // What is known of an allocation, or of an address in none (null).
-void put_attribute(int which, CUdeviceptr address, const std::shared_ptr<Allocation>& found, u8& data) {
+void put_attribute(int which, CUdeviceptr address, const std::shared_ptr<Allocation>& found,
+                   u8& data) {
   const auto put = [&](auto value) { std::memcpy(&data, &value, sizeof value); };
   const bool on_host = found && found->on_host();
   switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: put(found ? found->context->handle : 0); break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      put(!found ? 0u : found->counts() || found->where == Where::variable ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+      put(!found                                               ? 0u
+          : found->counts() || found->where == Where::variable ? CU_MEMORYTYPE_DEVICE
+                                                               : CU_MEMORYTYPE_HOST);
       break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: put(found ? address : 0); break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (found && !on_host) throw Refused{CUDA_ERROR_INVALID_VALUE, "device memory has no host address"};
+      if (found && !on_host)
+        throw Refused{CUDA_ERROR_INVALID_VALUE, "device memory has no host address"};
       put(found ? address : 0);
       break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(u8{1}); break;  // work is done when a call returns
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(found ? found->number : 0); break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(u8{found && found->where == Where::managed}); break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: put(found ? found->context->device : CU_DEVICE_INVALID); break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      put(found ? found->context->device : CU_DEVICE_INVALID);
+      break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: put(found ? found->address : 0); break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: put(found ? found->size : 0); break;
     case CU_POINTER_ATTRIBUTE_MAPPED: put(u8{found != nullptr}); break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: put(u8{0}); break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: put(u64{0}); break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: put(found ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : 0); break;
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: put(found && found->pool ? found->pool->handle : 0); break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      put(found ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : 0);
+      break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      put(found && found->pool ? found->pool->handle : 0);
+      break;
     default: throw Refused{CUDA_ERROR_NOT_SUPPORTED, "pointer attribute " + std::to_string(which)};
   }
 }
@@ -372,18 +413,24 @@ void put_attribute(int which, CUdeviceptr address, const std::shared_ptr<Allocat
 }  // namespace
 
 CU_API cuPointerGetAttribute(void* out, int which, CUdeviceptr address) {
-  return entry([&](Call&) { put_attribute(which, address, need_allocation(address, 1), needed(static_cast<u8*>(out), "data")); });
+  return entry([&](Call&) {
+    put_attribute(which, address, need_allocation(address, 1),
+                  needed(static_cast<u8*>(out), "data"));
+  });
 }
 
-// Unlike the call for one attribute this one answers for memory that the driver does not know, too: with zeros.
+// Unlike the call for one attribute this one answers for memory that the driver does not know, too:
+// with zeros.
 CU_API cuPointerGetAttributes(unsigned count, const int* which, void** out, CUdeviceptr address) {
   return entry([&](Call&) {
     const auto found = find_allocation(address, 1);
     for (unsigned i = 0; i < count; ++i) {
       u8& data = needed(static_cast<u8*>((&needed(out, "data"))[i]), "data");
       const int attribute = (&needed(which, "attributes"))[i];
-      if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && found && !found->on_host()) std::memset(&data, 0, sizeof(void*));
-      else put_attribute(attribute, address, found, data);
+      if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && found && !found->on_host())
+        std::memset(&data, 0, sizeof(void*));
+      else
+        put_attribute(attribute, address, found, data);
     }
   });
 }
@@ -391,13 +438,17 @@ CU_API cuPointerGetAttributes(unsigned count, const int* which, void** out, CUde
 CU_API cuPointerSetAttribute(const void*, int which, CUdeviceptr address) {
   return entry([&](Call&) {
     need_allocation(address, 1);
-    if (which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) throw Refused{CUDA_ERROR_INVALID_VALUE, "pointer attribute " + std::to_string(which) + " cannot be set"};
+    if (which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "pointer attribute " + std::to_string(which) + " cannot be set"};
   });
 }
 
 // Advice on where managed memory should lie: there is one place.
-CU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes, CUmemLocation, unsigned, CUstream stream) {
-  return entry([&](Call& call) { check_stream(*call.context(), stream), need_allocation(address, bytes); });
+CU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes, CUmemLocation, unsigned,
+                             CUstream stream) {
+  return entry(
+      [&](Call& call) { check_stream(*call.context(), stream), need_allocation(address, bytes); });
 }
 
 CU_API cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, int, CUmemLocation) {

@@ -1,5 +1,6 @@
-// Modules, functions and launches. PTX is read and kernels run on the other side of the hooks, in Python: the lock is
-// never held there, because the thread that waits for it may be the one that has the interpreter.
+// Modules, functions and launches. PTX is read and kernels run on the other side of the hooks, in
+// Python: the lock is never held there, because the thread that waits for it may be the one that
+// has the interpreter.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -10,7 +11,8 @@
 namespace workbench::driver {
 
 const Hooks& hooks() {
-  if (state().closed) throw Refused{CUDA_ERROR_DEINITIALIZED, "the Python interpreter is shutting down"};
+  if (state().closed)
+    throw Refused{CUDA_ERROR_DEINITIALIZED, "the Python interpreter is shutting down"};
   return state().hooks;
 }
 
@@ -44,7 +46,8 @@ u64 load(Call& call, const char* image) {
 
 Module& own_module(Call& call, CUmodule handle) {
   Module& module = *find_handle(state().modules, handle, "module");
-  if (module.context != call.context().get()) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the module belongs to another context"};
+  if (module.context != call.context().get())
+    throw Refused{CUDA_ERROR_INVALID_HANDLE, "the module belongs to another context"};
   return module;
 }
 
@@ -60,27 +63,35 @@ std::vector<u8> packed(const Function& function, void** pointers, void** extra) 
   if (!extra) {
     for (std::size_t i = 0; i < function.offsets.size(); ++i) {
       void** at = &needed(pointers, "the list of parameters") + i;
-      std::memcpy(bytes.data() + function.offsets[i], &needed(static_cast<const u8*>(*at), "a parameter"), function.sizes[i]);
+      std::memcpy(bytes.data() + function.offsets[i],
+                  &needed(static_cast<const u8*>(*at), "a parameter"), function.sizes[i]);
     }
     return bytes;
   }
   const u8* from = nullptr;
   std::size_t size = 0;
   for (void** at = extra; *at != CU_LAUNCH_PARAM_END; at += 2) {
-    if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER) from = static_cast<const u8*>(at[1]);
-    else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE) size = needed(static_cast<std::size_t*>(at[1]), "the size of the parameters");
-    else throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown entry in the launch's extra list"};
+    if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
+      from = static_cast<const u8*>(at[1]);
+    else if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE)
+      size = needed(static_cast<std::size_t*>(at[1]), "the size of the parameters");
+    else
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown entry in the launch's extra list"};
   }
   if (size < bytes.size()) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + " takes " + std::to_string(bytes.size()) + " bytes of parameters, the launch brings " + std::to_string(size)};
+    throw Refused{CUDA_ERROR_INVALID_VALUE,
+                  function.name + " takes " + std::to_string(bytes.size()) +
+                      " bytes of parameters, the launch brings " + std::to_string(size)};
   }
-  if (!bytes.empty()) std::memcpy(bytes.data(), &needed(from, "the parameter buffer"), bytes.size());
+  if (!bytes.empty())
+    std::memcpy(bytes.data(), &needed(from, "the parameter buffer"), bytes.size());
   return bytes;
 }
 
 void check_dimension(const Function& function, const char* what, int axis, u32 given, int most) {
   if (given >= 1 && given <= static_cast<u32>(most)) return;
-  throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + ": " + what + " dimension " + "xyz"[axis] + " is " + std::to_string(given) +
+  throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + ": " + what + " dimension " +
+                                              "xyz"[axis] + " is " + std::to_string(given) +
                                               ", allowed are 1 to " + std::to_string(most)};
 }
 
@@ -88,47 +99,64 @@ void check_dimension(const Function& function, const char* what, int axis, u32 g
 u64 check_block(const Function& function, const u32* block) {
   u64 threads = 1;
   for (int axis = 0; axis < 3; ++axis) {
-    check_dimension(function, "block", axis, block[axis], attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + axis));
+    check_dimension(function, "block", axis, block[axis],
+                    attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + axis));
     threads *= block[axis];
   }
   const u64 most = static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
   if (threads > most) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + ": " + std::to_string(threads) + " threads per block, at most " + std::to_string(most)};
+    throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + ": " + std::to_string(threads) +
+                                                " threads per block, at most " +
+                                                std::to_string(most)};
   }
   return threads;
 }
 
 // What a GPU of this model would refuse.
 void check_shape(const Function& function, const HookLaunch& launch) {
-  const auto refuse = [&](CUresult code, const std::string& what) { throw Refused{code, function.name + ": " + what}; };
+  const auto refuse = [&](CUresult code, const std::string& what) {
+    throw Refused{code, function.name + ": " + what};
+  };
   const u64 threads = check_block(function, launch.block);
-  for (int axis = 0; axis < 3; ++axis) check_dimension(function, "grid", axis, launch.grid[axis], attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + axis));
+  for (int axis = 0; axis < 3; ++axis)
+    check_dimension(function, "grid", axis, launch.grid[axis],
+                    attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + axis));
   const HookFunction& facts = function.facts;
   if (facts.required_threads && threads != facts.required_threads) {
-    refuse(CUDA_ERROR_INVALID_VALUE, "compiled for blocks of exactly " + std::to_string(facts.required_threads) + " threads");
+    refuse(CUDA_ERROR_INVALID_VALUE,
+           "compiled for blocks of exactly " + std::to_string(facts.required_threads) + " threads");
   }
   if (facts.max_threads && threads > facts.max_threads) {
-    refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads per block, its __launch_bounds__ allow " + std::to_string(facts.max_threads));
+    refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+           std::to_string(threads) + " threads per block, its __launch_bounds__ allow " +
+               std::to_string(facts.max_threads));
   }
   // Registers are given to a warp in units of 256.
   const u64 registers = (threads + 31) / 32 * ((u64{facts.registers} * 32 + 255) / 256 * 256);
   if (registers > static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK))) {
-    refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads of " + std::to_string(facts.registers) + " registers do not fit");
+    refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads of " +
+                                                   std::to_string(facts.registers) +
+                                                   " registers do not fit");
   }
   if (launch.dynamic_shared > function.most_dynamic_shared) {
-    refuse(CUDA_ERROR_INVALID_VALUE, std::to_string(launch.dynamic_shared) + " bytes of dynamic shared memory, allowed are " + std::to_string(function.most_dynamic_shared) +
-                                         "; more must be asked for with MAX_DYNAMIC_SHARED_SIZE_BYTES");
+    refuse(CUDA_ERROR_INVALID_VALUE,
+           std::to_string(launch.dynamic_shared) + " bytes of dynamic shared memory, allowed are " +
+               std::to_string(function.most_dynamic_shared) +
+               "; more must be asked for with MAX_DYNAMIC_SHARED_SIZE_BYTES");
   }
 }
 
 // Runs a launch that was found right, on a stream.
-void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launch, const std::vector<u8>& parameters, CUstream stream) {
+void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launch,
+         const std::vector<u8>& parameters, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
   const std::shared_ptr<Snapshot> memory = snapshot(context.get());
   const Hooks& to = hooks();
-  launch.module = function->module, launch.name = function->name.c_str(), launch.timed = context->timed;
+  launch.module = function->module, launch.name = function->name.c_str(),
+  launch.timed = context->timed;
   launch.parameters = parameters.data(), launch.parameter_bytes = parameters.size();
-  launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(), launch.generation = memory->generation;
+  launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(),
+  launch.generation = memory->generation;
   char why[kWhySize] = "";
   CUresult result = kInterrupted;
   call.lock.unlock();
@@ -138,16 +166,20 @@ void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launc
     to.interrupt();
     throw Interrupted{};
   }
-  if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED && result != CUDA_ERROR_UNKNOWN) {
-    // On a GPU the launch has long returned when the kernel fails: the next call learns of it, and every one after.
+  if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED &&
+      result != CUDA_ERROR_UNKNOWN) {
+    // On a GPU the launch has long returned when the kernel fails: the next call learns of it, and
+    // every one after.
     context->fault = result, context->fault_text = why;
     return;
   }
   if (result) throw Refused{result, why};
-  if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") == context) advance(*context, stream, launch.seconds);
+  if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") == context)
+    advance(*context, stream, launch.seconds);
 }
 
-// The blocks of a cooperative launch wait for each other: all of them must fit on the device at once.
+// The blocks of a cooperative launch wait for each other: all of them must fit on the device at
+// once.
 void check_all_fit(Call& call, const Function& function, const HookLaunch& launch) {
   const u64 threads = u64{launch.block[0]} * launch.block[1] * launch.block[2];
   const u64 blocks = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
@@ -155,32 +187,38 @@ void check_all_fit(Call& call, const Function& function, const HookLaunch& launc
                   static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   if (blocks > fit) {
     throw Refused{CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-                  function.name + ": " + std::to_string(blocks) + " blocks, of which " + std::to_string(fit) + " fit on the device at once"};
+                  function.name + ": " + std::to_string(blocks) + " blocks, of which " +
+                      std::to_string(fit) + " fit on the device at once"};
   }
 }
 
-Operation operation(Call& call, CUfunction handle, const HookLaunch& launch, void** pointers, void** extra) {
+Operation operation(Call& call, CUfunction handle, const HookLaunch& launch, void** pointers,
+                    void** extra) {
   own_function(call, handle);
   const auto function = find_handle(state().functions, handle, "function");
   check_shape(*function, launch);
   return [=, parameters = packed(*function, pointers, extra)](Call& inner, CUstream stream) {
-    if (!state().modules.contains(function->module)) throw Refused{CUDA_ERROR_INVALID_HANDLE, function->name + ": its module was unloaded"};
+    if (!state().modules.contains(function->module))
+      throw Refused{CUDA_ERROR_INVALID_HANDLE, function->name + ": its module was unloaded"};
     run(inner, function, launch, parameters, stream);
   };
 }
 
-HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared, bool cooperative = false) {
+HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared,
+                 bool cooperative = false) {
   HookLaunch launch{};
   std::copy_n(grid, 3, launch.grid), std::copy_n(block, 3, launch.block);
   launch.dynamic_shared = dynamic_shared, launch.cooperative = cooperative;
   return launch;
 }
 
-CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream stream, void** pointers, void** extra) {
+CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream stream,
+                       void** pointers, void** extra) {
   return entry([&](Call& call) {
     check_stream(*call.context(), stream);
     const Operation node = operation(call, function, launch, pointers, extra);
-    if (launch.cooperative) check_all_fit(call, *find_handle(state().functions, function, "function"), launch);
+    if (launch.cooperative)
+      check_all_fit(call, *find_handle(state().functions, function, "function"), launch);
     if (!captured(call, stream, CU_GRAPH_NODE_TYPE_KERNEL, node)) node(call, stream);
   });
 }
@@ -193,15 +231,25 @@ u32 room_for_dynamic(const HookFunction& facts, int which) {
 }  // namespace
 
 Operation kernel_operation(Call& call, const CUDA_KERNEL_NODE_PARAMS& p) {
-  return operation(call, p.func, shape({p.gridDimX, p.gridDimY, p.gridDimZ}, {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes), p.kernelParams, p.extra);
+  return operation(call, p.func,
+                   shape({p.gridDimX, p.gridDimY, p.gridDimZ},
+                         {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes),
+                   p.kernelParams, p.extra);
 }
 
 void check_image(const char* image) {
   if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
   constexpr const char* remedy =
-      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc that comes with workbench";
-  if (!std::strncmp(image, "\x7f" "ELF", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is machine code (a cubin)") + remedy};
-  if (!std::strncmp(image, "\x50\xed\x55\xba", 4)) throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
+      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc "
+      "that comes with workbench";
+  if (!std::strncmp(image,
+                    "\x7f"
+                    "ELF",
+                    4))
+    throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                  std::string("this is machine code (a cubin)") + remedy};
+  if (!std::strncmp(image, "\x50\xed\x55\xba", 4))
+    throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
 }
 
 void unload_module(u64 handle) {
@@ -212,7 +260,8 @@ void unload_module(u64 handle) {
   for (const auto& [address, allocation] : all.allocations)
     if (allocation->module == handle) variables.push_back(address);
   for (u64 address : variables) drop_allocation(address);
-  // Not told now: a client unloads from destructors, which may run while a Python exception is on its way.
+  // Not told now: a client unloads from destructors, which may run while a Python exception is on
+  // its way.
   all.unloaded.push_back(handle);
 }
 
@@ -220,18 +269,23 @@ void unload_module(u64 handle) {
 
 using namespace workbench::driver;
 
-// From the load hook: addresses for a module's variables, then each of them. Return 0 where nothing is left.
+// From the load hook: addresses for a module's variables, then each of them. Return 0 where nothing
+// is left.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_reserve(u64 bytes) {
   return answer_or(u64{0}, [&] { return reserve_addresses(bytes); });
 }
 
-extern "C" __attribute__((visibility("default"))) int workbench_driver_variable(u64 module, u64 address, u64 size, void* host) {
+extern "C" __attribute__((visibility("default"))) int workbench_driver_variable(u64 module,
+                                                                                u64 address,
+                                                                                u64 size,
+                                                                                void* host) {
   return answer_or(0, [&] {
     const auto found = state().modules.find(module);
     if (found == state().modules.end()) return 1;
     auto made = std::make_shared<Allocation>();
     made->address = address, made->size = size, made->host = static_cast<u8*>(host);
-    made->where = Where::variable, made->flags = 0, made->context = found->second->context, made->module = module;
+    made->where = Where::variable, made->flags = 0, made->context = found->second->context,
+    made->module = module;
     add_allocation(made);
     return 1;
   });
@@ -244,12 +298,15 @@ CU_API cuModuleLoadData(CUmodule* out, const void* image) {
   });
 }
 
-CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int* options, void** values) {
+CU_API cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count, int* options,
+                          void** values) {
   const Logs logs(count, options, values);
   return logs.written(cuModuleLoadData(out, image));
 }
 
-CU_API cuModuleLoadFatBinary(CUmodule* out, const void* image) { return cuModuleLoadData(out, image); }
+CU_API cuModuleLoadFatBinary(CUmodule* out, const void* image) {
+  return cuModuleLoadData(out, image);
+}
 
 CU_API cuModuleLoad(CUmodule* out, const char* path) {
   std::string text;
@@ -288,14 +345,16 @@ CU_API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
     made->offsets.assign(facts.parameter_offsets, facts.parameter_offsets + facts.parameter_count);
     made->sizes.assign(facts.parameter_sizes, facts.parameter_sizes + facts.parameter_count);
     made->facts.parameter_offsets = made->facts.parameter_sizes = nullptr;
-    made->most_dynamic_shared = std::min(kDefaultShared, room_for_dynamic(facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
+    made->most_dynamic_shared = std::min(
+        kDefaultShared, room_for_dynamic(facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
     const u64 number = new_handle();
     state().functions[number] = std::move(made);
     function = reinterpret_cast<CUfunction>(number);
   });
 }
 
-CU_API cuModuleGetGlobal_v2(CUdeviceptr* out, std::size_t* bytes, CUmodule handle, const char* name) {
+CU_API cuModuleGetGlobal_v2(CUdeviceptr* out, std::size_t* bytes, CUmodule handle,
+                            const char* name) {
   return entry([&](Call& call) {
     const Module module = own_module(call, handle);
     const std::string wanted = &needed(name, "name");
@@ -314,7 +373,9 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
     int& out = needed(value, "value");
     const auto most = static_cast<u32>(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
     switch (which) {
-      case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: out = static_cast<int>(facts.max_threads ? std::min(facts.max_threads, most) : most); break;
+      case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        out = static_cast<int>(facts.max_threads ? std::min(facts.max_threads, most) : most);
+        break;
       case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: out = static_cast<int>(facts.static_shared); break;
       case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: out = static_cast<int>(facts.constant_bytes); break;
       case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: out = static_cast<int>(facts.local_bytes); break;
@@ -322,14 +383,18 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
       case CU_FUNC_ATTRIBUTE_PTX_VERSION: out = static_cast<int>(facts.ptx_version); break;
       case CU_FUNC_ATTRIBUTE_BINARY_VERSION: out = static_cast<int>(facts.binary_version); break;
       case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: out = 0; break;
-      case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: out = static_cast<int>(function.most_dynamic_shared); break;
+      case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        out = static_cast<int>(function.most_dynamic_shared);
+        break;
       case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: out = -1; break;
       default:
-        if (which >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET && which <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE) {
+        if (which >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET &&
+            which <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE) {
           out = 0;  // a kernel says itself which cluster it requires
           break;
         }
-        throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(which)};
+        throw Refused{CUDA_ERROR_INVALID_VALUE,
+                      "unknown function attribute " + std::to_string(which)};
     }
   });
 }
@@ -337,19 +402,25 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
 CU_API cuFuncSetAttribute(CUfunction handle, int which, int value) {
   return entry([&](Call& call) {
     Function& function = own_function(call, handle);
-    if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return;  // a hint, and there is no cache to divide
+    if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+      return;  // a hint, and there is no cache to divide
     if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, "function attribute " + std::to_string(which) + " cannot be set"};
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "function attribute " + std::to_string(which) + " cannot be set"};
     }
-    const u32 most = room_for_dynamic(function.facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    const u32 most =
+        room_for_dynamic(function.facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     if (value < 0 || static_cast<u32>(value) > most) {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, "dynamic shared memory of at most " + std::to_string(most) + " bytes, not " + std::to_string(value)};
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "dynamic shared memory of at most " +
+                                                  std::to_string(most) + " bytes, not " +
+                                                  std::to_string(value)};
     }
     function.most_dynamic_shared = static_cast<u32>(value);
   });
 }
 
-// PyCUDA sets the shape before every launch, which then brings it again: all that is left of it is the check.
+// PyCUDA sets the shape before every launch, which then brings it again: all that is left of it is
+// the check.
 CU_API cuFuncSetBlockShape(CUfunction handle, int x, int y, int z) {
   return entry([&](Call& call) {
     const u32 block[3] = {static_cast<u32>(x), static_cast<u32>(y), static_cast<u32>(z)};
@@ -362,19 +433,27 @@ CU_API cuFuncSetCacheConfig(CUfunction handle, int) {
 }
 
 CU_API cuFuncGetName(const char** name, CUfunction handle) {
-  return entry([&](Call&) { needed(name, "name") = find_handle(state().functions, handle, "function")->name.c_str(); });
+  return entry([&](Call&) {
+    needed(name, "name") = find_handle(state().functions, handle, "function")->name.c_str();
+  });
 }
 
 CU_API cuFuncGetModule(CUmodule* module, CUfunction handle) {
-  return entry([&](Call& call) { needed(module, "module") = reinterpret_cast<CUmodule>(own_function(call, handle).module); });
+  return entry([&](Call& call) {
+    needed(module, "module") = reinterpret_cast<CUmodule>(own_function(call, handle).module);
+  });
 }
 
-// Where parameter `index` lies in the buffer of the parameters; the first index that is refused tells their number.
-CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* offset, std::size_t* size) {
+// Where parameter `index` lies in the buffer of the parameters; the first index that is refused
+// tells their number.
+CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* offset,
+                          std::size_t* size) {
   return entry([&](Call&) {
     const Function& function = *find_handle(state().functions, handle, "function");
     if (index >= function.offsets.size()) {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, function.name + " has " + std::to_string(function.offsets.size()) + " parameters, no number " + std::to_string(index)};
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    function.name + " has " + std::to_string(function.offsets.size()) +
+                        " parameters, no number " + std::to_string(index)};
     }
     needed(offset, "offset") = function.offsets[index];
     if (size) *size = function.sizes[index];
@@ -382,7 +461,9 @@ CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* off
 }
 
 CU_API cuFuncGetParamCount(CUfunction handle, std::size_t* count) {
-  return entry([&](Call&) { needed(count, "count") = find_handle(state().functions, handle, "function")->offsets.size(); });
+  return entry([&](Call&) {
+    needed(count, "count") = find_handle(state().functions, handle, "function")->offsets.size();
+  });
 }
 
 // Modules are loaded as a whole.
@@ -401,7 +482,8 @@ CU_API cuModuleGetLoadingMode(int* mode) {
 
 // ---- launches ----
 
-CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                        void** extra) {
   bool cooperative = false;
   u32 cluster[3] = {};
   bool programmatic = false;
@@ -413,29 +495,43 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
       switch (given.id) {
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = given.value.number != 0; break;
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: std::copy_n(size, 3, cluster); break;
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: programmatic = given.value.number != 0; break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+          programmatic = given.value.number != 0;
+          break;
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-          throw Refused{CUDA_ERROR_NOT_SUPPORTED, "launch attribute " + std::to_string(given.id) + ": a launch is over when its call returns; record an event after it"};
-        default: break;  // hints for caches, priorities and the order of launches, of which nothing depends here
+          throw Refused{CUDA_ERROR_NOT_SUPPORTED,
+                        "launch attribute " + std::to_string(given.id) +
+                            ": a launch is over when its call returns; record an event after it"};
+        default:
+          break;  // hints for caches, priorities and the order of launches, of which nothing
+                  // depends here
       }
     }
   });
   if (result) return result;
   const CUlaunchConfig& c = *config;
-  HookLaunch launch = shape({c.gridDimX, c.gridDimY, c.gridDimZ}, {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative);
+  HookLaunch launch = shape({c.gridDimX, c.gridDimY, c.gridDimZ},
+                            {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative);
   std::copy_n(cluster, 3, launch.cluster);
   launch.programmatic = programmatic;
   return launch_kernel(function, launch, c.hStream, parameters, extra);
 }
 
-CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                      unsigned shared_bytes, CUstream stream, void** parameters, void** extra) {
-  return launch_kernel(function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes), stream, parameters, extra);
+CU_API cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      CUstream stream, void** parameters, void** extra) {
+  return launch_kernel(function,
+                       shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes),
+                       stream, parameters, extra);
 }
 
-CU_API cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                                 unsigned shared_bytes, CUstream stream, void** parameters) {
-  return launch_kernel(function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true), stream, parameters, nullptr);
+CU_API cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                 unsigned grid_z, unsigned block_x, unsigned block_y,
+                                 unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                 void** parameters) {
+  return launch_kernel(
+      function, shape({grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true),
+      stream, parameters, nullptr);
 }

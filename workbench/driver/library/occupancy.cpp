@@ -1,15 +1,18 @@
-// How many blocks of a kernel fit on a multiprocessor, which workbench.toolchain.occupancy computes, and what follows.
+// How many blocks of a kernel fit on a multiprocessor, which workbench.toolchain.occupancy
+// computes, and what follows.
 #include <algorithm>
 
 #include "driver.hpp"
 
 namespace workbench::driver {
 
-u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads, u32 dynamic_shared) {
+u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
+                              u32 dynamic_shared) {
   const u32 most = function.facts.max_threads;
   if (most && threads > most) return 0;
   u32 blocks = 0;
-  ask(call, hooks().occupancy, function.module, function.name.c_str(), static_cast<u32>(threads), dynamic_shared, &blocks);
+  ask(call, hooks().occupancy, function.module, function.name.c_str(), static_cast<u32>(threads),
+      dynamic_shared, &blocks);
   return blocks;
 }
 
@@ -20,7 +23,10 @@ int attribute(int which) { return state().attributes.at(which); }
 std::shared_ptr<Function> function_for(CUfunction handle, int threads) {
   const auto function = find_handle(state().functions, handle, "function");
   if (threads < 1 || threads > attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE, "blocks have 1 to " + std::to_string(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) + " threads, not " + std::to_string(threads)};
+    throw Refused{CUDA_ERROR_INVALID_VALUE,
+                  "blocks have 1 to " +
+                      std::to_string(attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)) +
+                      " threads, not " + std::to_string(threads)};
   }
   return function;
 }
@@ -30,31 +36,41 @@ std::shared_ptr<Function> function_for(CUfunction handle, int threads) {
 
 using namespace workbench::driver;
 
-CU_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* out, CUfunction handle, int threads, std::size_t dynamic_shared, unsigned) {
+CU_API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* out, CUfunction handle,
+                                                            int threads, std::size_t dynamic_shared,
+                                                            unsigned) {
   return entry([&](Call& call) {
     int& blocks = needed(out, "blocks");
     const auto function = function_for(handle, threads);
     const u32 shared = static_cast<u32>(std::min<std::size_t>(dynamic_shared, 1u << 30));
-    blocks = static_cast<int>(blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), shared));
+    blocks = static_cast<int>(
+        blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), shared));
   });
 }
 
-CU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction handle, int threads, std::size_t dynamic_shared) {
-  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, handle, threads, dynamic_shared, 0);
+CU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction handle, int threads,
+                                                   std::size_t dynamic_shared) {
+  return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, handle, threads, dynamic_shared,
+                                                              0);
 }
 
-// The largest block with which the most threads are resident; and how many such blocks fill the device.
-CU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid_out, int* block_out, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t dynamic_shared, int limit,
-                                                 unsigned) {
+// The largest block with which the most threads are resident; and how many such blocks fill the
+// device.
+CU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid_out, int* block_out, CUfunction handle,
+                                                 CUoccupancyB2DSize shared_of,
+                                                 std::size_t dynamic_shared, int limit, unsigned) {
   return entry([&](Call& call) {
     int &grid = needed(grid_out, "grid"), &block = needed(block_out, "block");
     const auto function = function_for(handle, 1);
     int most = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    if (function->facts.max_threads) most = std::min(most, static_cast<int>(function->facts.max_threads));
+    if (function->facts.max_threads)
+      most = std::min(most, static_cast<int>(function->facts.max_threads));
     if (limit > 0) most = std::min(most, limit);
     int resident = 0, blocks = 0;
     grid = block = 0;
-    for (int aligned = (most + 31) / 32 * 32; aligned > 0 && resident < attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR); aligned -= 32) {
+    for (int aligned = (most + 31) / 32 * 32;
+         aligned > 0 && resident < attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+         aligned -= 32) {
       const int threads = std::min(aligned, most);
       std::size_t shared = dynamic_shared;
       if (shared_of) {
@@ -63,7 +79,8 @@ CU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid_out, int* block_out, 
         call.lock.lock();
       }
       const u32 room = static_cast<u32>(std::min<std::size_t>(shared, 1u << 30));
-      blocks = static_cast<int>(blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), room));
+      blocks = static_cast<int>(
+          blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), room));
       if (blocks * threads > resident) {
         resident = blocks * threads, block = threads;
         grid = blocks * attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
@@ -72,21 +89,32 @@ CU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid_out, int* block_out, 
   });
 }
 
-CU_API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize shared_of, std::size_t dynamic_shared, int limit) {
-  return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, handle, shared_of, dynamic_shared, limit, 0);
+CU_API cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle,
+                                        CUoccupancyB2DSize shared_of, std::size_t dynamic_shared,
+                                        int limit) {
+  return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, handle, shared_of, dynamic_shared,
+                                                   limit, 0);
 }
 
-CU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction handle, int blocks, int threads) {
+CU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction handle, int blocks,
+                                               int threads) {
   return entry([&](Call& call) {
     std::size_t& room = needed(out, "bytes");
     const auto function = function_for(handle, threads);
-    if (blocks < 1 || static_cast<u32>(blocks) > blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), 0)) {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads do not fit, even without dynamic shared memory"};
+    if (blocks < 1 ||
+        static_cast<u32>(blocks) >
+            blocks_per_multiprocessor(call, *function, static_cast<u64>(threads), 0)) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    std::to_string(blocks) + " blocks of " + std::to_string(threads) +
+                        " threads do not fit, even without dynamic shared memory"};
     }
     constexpr int kUnit = 128;
-    const int share = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) / blocks / kUnit * kUnit;
+    const int share = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) / blocks /
+                      kUnit * kUnit;
     const int own = static_cast<int>(function->facts.static_shared);
-    const int of_block = std::min(share - attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK), attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+    const int of_block =
+        std::min(share - attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
+                 attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
     room = static_cast<std::size_t>(std::max(of_block - own, 0));
   });
 }

@@ -1,5 +1,5 @@
-// Memory in the order of streams (CUDA 11.2): pools, and allocations from them. Work is done when it is enqueued, so an
-// allocation is there at once and gone at once.
+// Memory in the order of streams (CUDA 11.2): pools, and allocations from them. Work is done when
+// it is enqueued, so an allocation is there at once and gone at once.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +19,9 @@ CUmemoryPool add_pool(Pool made) {
   return reinterpret_cast<CUmemoryPool>(number);
 }
 
-const std::shared_ptr<Pool>& pool_of(CUmemoryPool handle) { return find_handle(state().pools, handle, "memory pool"); }
+const std::shared_ptr<Pool>& pool_of(CUmemoryPool handle) {
+  return find_handle(state().pools, handle, "memory pool");
+}
 
 CUmemoryPool current_pool(CUdevice device) {
   Primary& primary = device_of(device);
@@ -29,17 +31,22 @@ CUmemoryPool current_pool(CUdevice device) {
 
 void check_outside(Call& call, CUstream stream, const char* what) {
   if (capture_of(*call.context(), stream)) {
-    throw Refused{CUDA_ERROR_NOT_SUPPORTED, std::string(what) + " in a captured stream: graphs here have no memory of their own; allocate before the capture"};
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED, std::string(what) +
+                                                " in a captured stream: graphs here have no memory "
+                                                "of their own; allocate before the capture"};
   }
 }
 
-void allocate_from(Call& call, CUdeviceptr* out, std::size_t bytes, CUmemoryPool handle, CUstream stream) {
+void allocate_from(Call& call, CUdeviceptr* out, std::size_t bytes, CUmemoryPool handle,
+                   CUstream stream) {
   CUdeviceptr& address = needed(out, "address");
   check_stream(*call.context(), stream);
   check_outside(call, stream, "cuMemAllocAsync");
   const std::shared_ptr<Pool> pool = pool_of(handle);
   if (pool->most && pool->used + bytes > pool->most) {
-    throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " + std::to_string(pool->most - pool->used) + " are left in the pool"};
+    throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " +
+                                                std::to_string(pool->most - pool->used) +
+                                                " are left in the pool"};
   }
   const auto made = allocate(call, bytes, pool->where, 1);
   made->pool = pool, pool->used += bytes, pool->high = std::max(pool->high, pool->used);
@@ -50,7 +57,9 @@ void allocate_from(Call& call, CUdeviceptr* out, std::size_t bytes, CUmemoryPool
 
 u64 default_pool(CUdevice device) {
   Primary& primary = device_of(device);
-  if (!primary.default_pool) primary.default_pool = reinterpret_cast<u64>(add_pool(Pool{.handle = 0, .device = device, .where = Where::device, .owned = false}));
+  if (!primary.default_pool)
+    primary.default_pool = reinterpret_cast<u64>(
+        add_pool(Pool{.handle = 0, .device = device, .where = Where::device, .owned = false}));
   return primary.default_pool;
 }
 
@@ -59,10 +68,13 @@ u64 default_pool(CUdevice device) {
 using namespace workbench::driver;
 
 CU_API cuMemAllocAsync(CUdeviceptr* out, std::size_t bytes, CUstream stream) {
-  return entry([&](Call& call) { allocate_from(call, out, bytes, current_pool(call.context()->device), stream); });
+  return entry([&](Call& call) {
+    allocate_from(call, out, bytes, current_pool(call.context()->device), stream);
+  });
 }
 
-CU_API cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t bytes, CUmemoryPool pool, CUstream stream) {
+CU_API cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t bytes, CUmemoryPool pool,
+                               CUstream stream) {
   return entry([&](Call& call) { allocate_from(call, out, bytes, pool, stream); });
 }
 
@@ -72,13 +84,15 @@ CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     check_outside(call, stream, "cuMemFreeAsync");
     if (!address) return;
     const auto found = find_allocation(address, 0);
-    if (!found || found->address != address || !(found->pool || found->counts())) throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
+    if (!found || found->address != address || !(found->pool || found->counts()))
+      throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
     drop_allocation(address);
   });
 }
 
 CU_API cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-  return entry([&](Call&) { needed(pool, "pool") = reinterpret_cast<CUmemoryPool>(default_pool(device)); });
+  return entry(
+      [&](Call&) { needed(pool, "pool") = reinterpret_cast<CUmemoryPool>(default_pool(device)); });
 }
 
 CU_API cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
@@ -87,7 +101,8 @@ CU_API cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
 
 CU_API cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
   return entry([&](Call&) {
-    if (pool_of(handle)->device != device || pool_of(handle)->where != Where::device) throw Refused{CUDA_ERROR_INVALID_VALUE, "the pool is not of this device's memory"};
+    if (pool_of(handle)->device != device || pool_of(handle)->where != Where::device)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "the pool is not of this device's memory"};
     device_of(device).pool = reinterpret_cast<u64>(handle);
   });
 }
@@ -96,21 +111,32 @@ CU_API cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   return entry([&](Call&) {
     const CUmemPoolProps& given = needed(props, "props");
     CUmemoryPool& pool = needed(out, "pool");
-    if (given.handleTypes) throw Refused{CUDA_ERROR_NOT_SUPPORTED, "pools that are shared with other processes: memory is of this process alone"};
-    if (given.allocType != CU_MEM_ALLOCATION_TYPE_PINNED && given.allocType != CU_MEM_ALLOCATION_TYPE_MANAGED) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown type of a pool"};
+    if (given.handleTypes)
+      throw Refused{CUDA_ERROR_NOT_SUPPORTED,
+                    "pools that are shared with other processes: memory is of this process alone"};
+    if (given.allocType != CU_MEM_ALLOCATION_TYPE_PINNED &&
+        given.allocType != CU_MEM_ALLOCATION_TYPE_MANAGED)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown type of a pool"};
     const bool on_device = given.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     if (on_device) check_device(given.location.id);
     const bool managed = given.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-    if (!managed && given.location.type == CU_MEM_LOCATION_TYPE_INVALID) throw Refused{CUDA_ERROR_INVALID_VALUE, "a pool needs a location"};
-    pool = add_pool(Pool{.handle = 0, .device = on_device ? given.location.id : 0, .where = managed ? Where::managed : on_device ? Where::device : Where::pinned,
-                         .owned = true, .most = given.maxSize});
+    if (!managed && given.location.type == CU_MEM_LOCATION_TYPE_INVALID)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "a pool needs a location"};
+    pool = add_pool(Pool{.handle = 0,
+                         .device = on_device ? given.location.id : 0,
+                         .where = managed     ? Where::managed
+                                  : on_device ? Where::device
+                                              : Where::pinned,
+                         .owned = true,
+                         .most = given.maxSize});
   });
 }
 
 // Its allocations live on until they are freed.
 CU_API cuMemPoolDestroy(CUmemoryPool handle) {
   return entry([&](Call&) {
-    if (!pool_of(handle)->owned) throw Refused{CUDA_ERROR_INVALID_VALUE, "a device's own pool cannot be destroyed"};
+    if (!pool_of(handle)->owned)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "a device's own pool cannot be destroyed"};
     const u64 number = reinterpret_cast<u64>(handle);
     for (Primary& primary : state().primaries)
       if (primary.pool == number) primary.pool = 0;
@@ -134,8 +160,10 @@ CU_API cuMemPoolGetAttribute(CUmemoryPool handle, int which, void* out) {
       case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
       case CU_MEMPOOL_ATTR_USED_MEM_HIGH: put(pool.high); break;
       default:
-        if (which < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES || which > CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) {
-          throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown attribute of a pool: " + std::to_string(which)};
+        if (which < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES ||
+            which > CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) {
+          throw Refused{CUDA_ERROR_INVALID_VALUE,
+                        "unknown attribute of a pool: " + std::to_string(which)};
         }
         put(static_cast<int>(pool.attributes.try_emplace(which, 1).first->second));
     }
@@ -148,13 +176,16 @@ CU_API cuMemPoolSetAttribute(CUmemoryPool handle, int which, const void* from) {
     const u8& value = needed(static_cast<const u8*>(from), "value");
     if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
       std::memcpy(&pool.attributes[which], &value, sizeof(u64));
-    } else if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
+    } else if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ||
+               which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
       pool.high = pool.used;
-    } else if (which >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES && which <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) {
+    } else if (which >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+               which <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) {
       int flag = 0;
       std::memcpy(&flag, &value, sizeof flag), pool.attributes[which] = flag != 0;
     } else {
-      throw Refused{CUDA_ERROR_INVALID_VALUE, "attribute " + std::to_string(which) + " of a pool cannot be set"};
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "attribute " + std::to_string(which) + " of a pool cannot be set"};
     }
   });
 }
@@ -164,7 +195,8 @@ CU_API cuMemPoolGetAccess(int* flags, CUmemoryPool handle, const CUmemLocation* 
     const Pool& pool = *pool_of(handle);
     const CUmemLocation& where = needed(location, "location");
     const bool own = where.type == CU_MEM_LOCATION_TYPE_DEVICE && where.id == pool.device;
-    needed(flags, "flags") = own || pool.where != Where::device ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : 0;
+    needed(flags, "flags") =
+        own || pool.where != Where::device ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : 0;
   });
 }
 
@@ -177,7 +209,8 @@ CU_API cuMemPoolSetAccess(CUmemoryPool handle, const void* accesses, std::size_t
     const Pool& pool = *pool_of(handle);
     for (std::size_t i = 0; i < count; ++i) {
       const Access& given = (&needed(static_cast<const Access*>(accesses), "accesses"))[i];
-      const bool own = given.location.type == CU_MEM_LOCATION_TYPE_DEVICE && given.location.id == pool.device;
+      const bool own =
+          given.location.type == CU_MEM_LOCATION_TYPE_DEVICE && given.location.id == pool.device;
       if (given.flags && pool.where == Where::device && !own) {
         throw Refused{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "devices do not see each other's memory"};
       }
@@ -195,12 +228,18 @@ CU_API cuMemGetDefaultMemPool(CUmemoryPool* out, const CUmemLocation* location, 
       return;
     }
     u64& known = managed ? state().managed_pool : state().pinned_pool;
-    if (!known) known = reinterpret_cast<u64>(add_pool(Pool{.handle = 0, .device = 0, .where = managed ? Where::managed : Where::pinned, .owned = false}));
+    if (!known)
+      known = reinterpret_cast<u64>(add_pool(Pool{.handle = 0,
+                                                  .device = 0,
+                                                  .where = managed ? Where::managed : Where::pinned,
+                                                  .owned = false}));
     pool = reinterpret_cast<CUmemoryPool>(known);
   });
 }
 
 CU_API cuMemGetMemPool(CUmemoryPool* out, const CUmemLocation* location, int type) {
-  if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) return cuMemGetDefaultMemPool(out, location, type);
+  if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+      type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    return cuMemGetDefaultMemPool(out, location, type);
   return cuDeviceGetMemPool(out, location->id);
 }

@@ -1,19 +1,30 @@
-// Entry points that clients link against, or look for, and that have nothing behind them here. Each says what is missing.
+// Entry points that clients link against, or look for, and that have nothing behind them here. Each
+// says what is missing.
 #include "driver.hpp"
 
 using namespace workbench::driver;
 
 namespace {
-constexpr const char* kTextures = ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
-constexpr const char* kOldLaunch = ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function do)";
-constexpr const char* kVirtual = ": there is no virtual memory management; use cuMemAlloc or cuMemAllocAsync";
-constexpr const char* kClusters = ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
-constexpr const char* kImages = ": the PTX machine copies boxes of a tensor by tiles, not by im2col; use cuTensorMapEncodeTiled";
+constexpr const char* kTextures =
+    ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
+constexpr const char* kOldLaunch =
+    ": the launch interface of CUDA 3; use cuLaunchKernel (prepared_call and calling a function "
+    "do)";
+constexpr const char* kVirtual =
+    ": there is no virtual memory management; use cuMemAlloc or cuMemAllocAsync";
+constexpr const char* kClusters =
+    ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
+constexpr const char* kImages =
+    ": the PTX machine copies boxes of a tensor by tiles, not by im2col; use "
+    "cuTensorMapEncodeTiled";
 constexpr const char* kStreamMemory = ": streams do not watch memory; use events";
-constexpr const char* kGraphMemory = ": graphs have no memory of their own; allocate before, and pass addresses";
-constexpr const char* kConditions = ": graphs have no conditional nodes; decide on the host which graph to launch";
+constexpr const char* kGraphMemory =
+    ": graphs have no memory of their own; allocate before, and pass addresses";
+constexpr const char* kConditions =
+    ": graphs have no conditional nodes; decide on the host which graph to launch";
 constexpr const char* kEventNodes = ": graphs have no nodes for events; add edges between nodes";
-constexpr const char* kAnyNode = ": add a node by the function for its kind, such as cuGraphAddKernelNode";
+constexpr const char* kAnyNode =
+    ": add a node by the function for its kind, such as cuGraphAddKernelNode";
 constexpr const char* kExternal = ": nothing is shared with graphics or with other devices";
 constexpr const char* kGreen = ": a device cannot be divided; use its context";
 constexpr const char* kBatches = ": copy one at a time";
@@ -138,10 +149,12 @@ REFUSED(cuMemcpyBatchAsync, kBatches)
 
 REFUSED(cuProfilerInitialize, kProfiler)
 
-// NVRTC asks any driver in the process for a table of its private cache, and does without where it is refused; the CUDA
-// runtime does not.
-REFUSED(cuGetExportTable, ": tables that NVIDIA's driver and its runtime share; what needs the CUDA runtime (CuPy, cuda.bindings.runtime) does not run here, what "
-                          "uses the driver API does")
+// NVRTC asks any driver in the process for a table of its private cache, and does without where it
+// is refused; the CUDA runtime does not.
+REFUSED(cuGetExportTable,
+        ": tables that NVIDIA's driver and its runtime share; what needs the CUDA runtime (CuPy, "
+        "cuda.bindings.runtime) does not run here, what "
+        "uses the driver API does")
 
 // A GPU without a profiler attached takes these too, and does nothing.
 CU_API cuProfilerStart() {

@@ -1,4 +1,5 @@
-// Streams and events. Work is done when it is enqueued; only its predicted time passes on the clocks.
+// Streams and events. Work is done when it is enqueued; only its predicted time passes on the
+// clocks.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -11,27 +12,33 @@ bool is_default(CUstream stream) { return reinterpret_cast<u64>(stream) <= 2; }
 
 Stream& own_stream(const Context& context, CUstream handle) {
   Stream& stream = *find_handle(state().streams, handle, "stream");
-  if (stream.context != &context) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the stream belongs to another context"};
+  if (stream.context != &context)
+    throw Refused{CUDA_ERROR_INVALID_HANDLE, "the stream belongs to another context"};
   return stream;
 }
 
 Event& own_event(const Context& context, CUevent handle) {
   Event& event = *find_handle(state().events, handle, "event");
-  if (event.context != &context) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event belongs to another context"};
+  if (event.context != &context)
+    throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event belongs to another context"};
   return event;
 }
 
 void not_captured(const Event& event) {
-  if (event.capture) throw Refused{CUDA_ERROR_CAPTURED_EVENT, "the event was recorded in a captured stream: nothing has run"};
+  if (event.capture)
+    throw Refused{CUDA_ERROR_CAPTURED_EVENT,
+                  "the event was recorded in a captured stream: nothing has run"};
 }
 
-// When the stream can begin with what is enqueued now. The default stream and those that block wait for each other.
+// When the stream can begin with what is enqueued now. The default stream and those that block wait
+// for each other.
 double ready(const Context& context, CUstream handle) {
   double from = context.host_clock;
   if (is_default(handle)) {
     from = std::max(from, context.default_clock);
     for (const auto& [_, stream] : state().streams)
-      if (stream->context == &context && !(stream->flags & CU_STREAM_NON_BLOCKING)) from = std::max(from, stream->clock);
+      if (stream->context == &context && !(stream->flags & CU_STREAM_NON_BLOCKING))
+        from = std::max(from, stream->clock);
     return from;
   }
   const Stream& stream = own_stream(context, handle);
@@ -44,10 +51,12 @@ double& clock_of(Context& context, CUstream handle) {
 }
 
 void create_stream(Call& call, CUstream* out, unsigned flags) {
-  if (flags & ~CU_STREAM_NON_BLOCKING) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags of a stream"};
+  if (flags & ~CU_STREAM_NON_BLOCKING)
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags of a stream"};
   CUstream& handle = needed(out, "stream");
   const u64 number = new_handle();
-  state().streams[number] = std::make_shared<Stream>(Stream{.context = call.context().get(), .flags = flags, .clock = call.context()->host_clock});
+  state().streams[number] = std::make_shared<Stream>(
+      Stream{.context = call.context().get(), .flags = flags, .clock = call.context()->host_clock});
   handle = reinterpret_cast<CUstream>(number);
 }
 
@@ -55,7 +64,9 @@ void create_stream(Call& call, CUstream* out, unsigned flags) {
 
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream) {
   const auto found = is_default(stream) ? nullptr : own_stream(context, stream).capture;
-  if (found && !found->invalid.empty()) throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture of this stream ended at " + found->invalid};
+  if (found && !found->invalid.empty())
+    throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                  "the capture of this stream ended at " + found->invalid};
   return found;
 }
 
@@ -71,7 +82,8 @@ void advance(Context& context, CUstream stream, double seconds) {
 void synchronise(Context& context) {
   context.host_clock = std::max(context.host_clock, context.default_clock);
   for (const auto& [_, stream] : state().streams)
-    if (stream->context == &context) context.host_clock = std::max(context.host_clock, stream->clock);
+    if (stream->context == &context)
+      context.host_clock = std::max(context.host_clock, stream->clock);
 }
 
 }  // namespace workbench::driver
@@ -96,7 +108,8 @@ CU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 CU_API cuStreamGetPriority(CUstream handle, int* priority) {
-  return entry([&](Call& call) { check_stream(*call.context(), handle), needed(priority, "priority") = 0; });
+  return entry(
+      [&](Call& call) { check_stream(*call.context(), handle), needed(priority, "priority") = 0; });
 }
 
 CU_API cuStreamGetFlags(CUstream handle, unsigned* flags) {
@@ -114,11 +127,15 @@ CU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
 }
 
 CU_API cuStreamGetId(CUstream handle, u64* id) {
-  return entry([&](Call& call) { check_stream(*call.context(), handle), needed(id, "id") = reinterpret_cast<u64>(handle); });
+  return entry([&](Call& call) {
+    check_stream(*call.context(), handle), needed(id, "id") = reinterpret_cast<u64>(handle);
+  });
 }
 
 CU_API cuStreamGetDevice(CUstream handle, CUdevice* device) {
-  return entry([&](Call& call) { check_stream(*call.context(), handle), needed(device, "device") = call.context()->device; });
+  return entry([&](Call& call) {
+    check_stream(*call.context(), handle), needed(device, "device") = call.context()->device;
+  });
 }
 
 CU_API cuStreamDestroy_v2(CUstream handle) {
@@ -149,17 +166,25 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
     const Event& event = *find_handle(state().events, event_handle, "event");
     const std::shared_ptr<Capture> capture = capture_of(context, handle);
     if (event.capture) {
-      if (is_default(handle)) throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream cannot wait for a captured event"};
-      if (std::ranges::find(state().captures, event.capture) == state().captures.end()) not_captured(event);
-      if (capture && capture != event.capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_MERGE, "stream and event belong to different captures"};
+      if (is_default(handle))
+        throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                      "the default stream cannot wait for a captured event"};
+      if (std::ranges::find(state().captures, event.capture) == state().captures.end())
+        not_captured(event);
+      if (capture && capture != event.capture)
+        throw Refused{CUDA_ERROR_STREAM_CAPTURE_MERGE,
+                      "stream and event belong to different captures"};
       Stream& stream = own_stream(context, handle);
       stream.capture = event.capture;  // what waits for a captured event takes part in the capture
-      for (const auto& [which, count] : event.seen) stream.seen[which] = std::max(stream.seen[which], count);
+      for (const auto& [which, count] : event.seen)
+        stream.seen[which] = std::max(stream.seen[which], count);
       for (u64 node : event.last)
         if (std::ranges::find(stream.last, node) == stream.last.end()) stream.last.push_back(node);
       return;
     }
-    if (capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a captured stream cannot wait for work outside of the capture"};
+    if (capture)
+      throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    "a captured stream cannot wait for work outside of the capture"};
     if (event.recorded) clock_of(context, handle) = std::max(clock_of(context, handle), event.time);
   });
 }
@@ -167,7 +192,8 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
 CU_API cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, std::size_t, unsigned) {
   return entry([&](Call& call) {
     check_stream(*call.context(), handle);
-    if (need_allocation(address, 1)->where != Where::managed) throw Refused{CUDA_ERROR_INVALID_VALUE, "not managed memory"};
+    if (need_allocation(address, 1)->where != Where::managed)
+      throw Refused{CUDA_ERROR_INVALID_VALUE, "not managed memory"};
   });
 }
 
@@ -175,7 +201,8 @@ CU_API cuEventCreate(CUevent* out, unsigned flags) {
   return entry([&](Call& call) {
     CUevent& handle = needed(out, "event");
     const u64 number = new_handle();
-    state().events[number] = std::make_shared<Event>(Event{.context = call.context().get(), .flags = flags});
+    state().events[number] =
+        std::make_shared<Event>(Event{.context = call.context().get(), .flags = flags});
     handle = reinterpret_cast<CUevent>(number);
   });
 }
@@ -197,12 +224,15 @@ CU_API cuEventRecord(CUevent handle, CUstream stream) {
       return;
     }
     event.time = ready(context, stream), event.recorded = true;
-    // From here on somebody may ask how long a launch takes; before, nobody pays for the statistics.
+    // From here on somebody may ask how long a launch takes; before, nobody pays for the
+    // statistics.
     if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
   });
 }
 
-CU_API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) { return cuEventRecord(event, stream); }
+CU_API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
+  return cuEventRecord(event, stream);
+}
 
 CU_API cuEventSynchronize(CUevent handle) {
   return entry([&](Call& call) {
@@ -222,8 +252,10 @@ CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
     const Event &first = own_event(*call.context(), start), &last = own_event(*call.context(), end);
     for (const Event* event : {&first, &last}) {
       not_captured(*event);
-      if (event->flags & CU_EVENT_DISABLE_TIMING) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was made without timing"};
-      if (!event->recorded) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was never recorded"};
+      if (event->flags & CU_EVENT_DISABLE_TIMING)
+        throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was made without timing"};
+      if (!event->recorded)
+        throw Refused{CUDA_ERROR_INVALID_HANDLE, "the event was never recorded"};
     }
     needed(milliseconds, "milliseconds") = static_cast<float>(1e3 * (last.time - first.time));
   });

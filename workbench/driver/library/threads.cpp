@@ -1,5 +1,5 @@
-// What the driver keeps for each thread of a client. Not thread_local: the C library ends the process where there is no
-// memory for such variables when a thread uses them first.
+// What the driver keeps for each thread of a client. Not thread_local: the C library ends the
+// process where there is no memory for such variables when a thread uses them first.
 #include <pthread.h>
 
 #include "driver.hpp"

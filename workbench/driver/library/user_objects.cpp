@@ -1,4 +1,5 @@
-// Objects of a client's that graphs keep alive. Their ends may call into the interpreter, and come without the lock.
+// Objects of a client's that graphs keep alive. Their ends may call into the interpreter, and come
+// without the lock.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -19,13 +20,18 @@ Ends& ends() {
 
 std::shared_ptr<UserReferences> references_of(void* object) {
   auto found = find_handle(state().user_objects, object, "user object");
-  if (found->object.expired()) throw Refused{CUDA_ERROR_INVALID_HANDLE, "the last reference to the user object was released"};
+  if (found->object.expired())
+    throw Refused{CUDA_ERROR_INVALID_HANDLE, "the last reference to the user object was released"};
   return found;
 }
 
-void give_up(std::vector<std::shared_ptr<UserObject>>& held, const std::shared_ptr<UserObject>& wanted, unsigned count) {
+void give_up(std::vector<std::shared_ptr<UserObject>>& held,
+             const std::shared_ptr<UserObject>& wanted, unsigned count) {
   const auto there = std::ranges::count(held, wanted);
-  if (there < count) throw Refused{CUDA_ERROR_INVALID_VALUE, std::to_string(count) + " references to the user object, of which there are " + std::to_string(there)};
+  if (there < count)
+    throw Refused{CUDA_ERROR_INVALID_VALUE,
+                  std::to_string(count) + " references to the user object, of which there are " +
+                      std::to_string(there)};
   for (; count; --count) held.erase(std::ranges::find(held, wanted));
 }
 
@@ -52,11 +58,15 @@ using namespace workbench::driver;
 CU_API cuUserObjectCreate(void** out, void* data, CUhostFn end, unsigned count, unsigned) {
   return entry([&](Call&) {
     void*& object = needed(out, "object");
-    if (!end || !count) throw Refused{CUDA_ERROR_INVALID_VALUE, "a user object has a function that ends it, and at least one reference"};
-    std::erase_if(state().user_objects, [](const auto& item) { return item.second->object.expired(); });
+    if (!end || !count)
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "a user object has a function that ends it, and at least one reference"};
+    std::erase_if(state().user_objects,
+                  [](const auto& item) { return item.second->object.expired(); });
     const auto made = std::make_shared<UserObject>(end, data);
     const u64 number = new_handle();
-    state().user_objects[number] = std::make_shared<UserReferences>(UserReferences{made, {count, made}});
+    state().user_objects[number] =
+        std::make_shared<UserReferences>(UserReferences{made, {count, made}});
     object = reinterpret_cast<void*>(number);
   });
 }
@@ -86,5 +96,8 @@ CU_API cuGraphRetainUserObject(CUgraph handle, void* object, unsigned count, uns
 }
 
 CU_API cuGraphReleaseUserObject(CUgraph handle, void* object, unsigned count) {
-  return entry([&](Call&) { give_up(find_handle(state().graphs, handle, "graph")->kept, references_of(object)->object.lock(), count); });
+  return entry([&](Call&) {
+    give_up(find_handle(state().graphs, handle, "graph")->kept,
+            references_of(object)->object.lock(), count);
+  });
 }

@@ -11,8 +11,10 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
   std::size_t low = 0, high = buffers.size();
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
-    if (buffers[middle].address <= address) low = middle + 1;
-    else high = middle;
+    if (buffers[middle].address <= address)
+      low = middle + 1;
+    else
+      high = middle;
   }
   if (low == 0) return nullptr;
   const Buffer& buffer = buffers[low - 1];
@@ -20,22 +22,30 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
   return offset <= buffer.size && bytes <= buffer.size - offset ? &buffer : nullptr;
 }
 
-Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addresses, u32 mask, u32 bytes) {
+Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addresses, u32 mask,
+                        u32 bytes) {
   std::unique_ptr<Pattern>& known = patterns[2 * static_cast<std::size_t>(pc_of(in)) + is_shared];
   if (!known) known = std::make_unique<Pattern>();
   if (!known->fits(addresses, mask, bytes)) known->become(addresses, mask, bytes);
   return *known;
 }
 
-void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes, std::string text) {
-  const Finding finding{.problem = kind, .pc = pc_of(in), .block = index, .thread = thread, .address = address, .bytes = bytes,
+void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes,
+                    std::string text) {
+  const Finding finding{.problem = kind,
+                        .pc = pc_of(in),
+                        .block = index,
+                        .thread = thread,
+                        .address = address,
+                        .bytes = bytes,
                         .text = std::move(text)};
   if (!launch->checks) throw Stop{finding};
   findings->add(finding);
 }
 
 void Block::print(const std::string& text) {
-  constexpr std::size_t kMost = 1 << 20;  // characters of one block, as the GPU's buffer is limited too
+  constexpr std::size_t kMost =
+      1 << 20;  // characters of one block, as the GPU's buffer is limited too
   if (printed->empty() || printed->back().block != index) printed->push_back({index, {}});
   std::string& all = printed->back().text;
   if (all.size() + text.size() <= kMost) all += text;
@@ -52,15 +62,23 @@ void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address
   const u32 slot = in.slot[kAddressSlot];
   if (in.slot[kFlagsSlot] & kNarrowBase) {
     const u32* base = at<const u32>(registers, slot);
-    PTX_LANES { address[lane] = base[lane] + static_cast<u32>(offset); }
-    PTX_LANES { address[lane] &= 0xffffffffu; }
+    PTX_LANES {
+      address[lane] = base[lane] + static_cast<u32>(offset);
+    }
+    PTX_LANES {
+      address[lane] &= 0xffffffffu;
+    }
   } else {
     const u64* base = at<const u64>(registers, slot);
-    PTX_LANES { address[lane] = base[lane] + offset; }
+    PTX_LANES {
+      address[lane] = base[lane] + offset;
+    }
   }
   if (mask != kAllLanes) {
     const u64 first = address[first_lane(mask)];
-    PTX_LANES { address[lane] = (mask >> lane & 1) ? address[lane] : first; }
+    PTX_LANES {
+      address[lane] = (mask >> lane & 1) ? address[lane] : first;
+    }
   }
 }
 
@@ -70,9 +88,10 @@ void drop_lane(Request& request, u32 lane) {
 }
 
 // Global lanes one by one: several buffers in one request, or a fault.
-void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write, Request& request) {
+void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool is_write,
+                   Request& request) {
   Block& block = *warp.block;
-  PTX_FOR_EACH_LANE(lane, lanes) {
+  PTX_FOR_EACH_LANE (lane, lanes) {
     const u64 address = request.address[lane];
     if (address & (bytes - 1)) {
       drop_lane(request, lane);
@@ -93,7 +112,9 @@ void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
 }
 
 // `base + offset` where it is not known yet whether that is inside.
-u8* moved(u8* base, s64 offset) { return reinterpret_cast<u8*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<u64>(offset)); }
+u8* moved(u8* base, s64 offset) {
+  return reinterpret_cast<u8*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<u64>(offset));
+}
 
 // All lanes inside one buffer and aligned, which is nearly always so: one pass without branches.
 bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request) {
@@ -111,10 +132,10 @@ bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request
   return outside >= 0 && (low_bits & (bytes - 1)) == 0;
 }
 
-void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8* base, u64 stride, u64 size, Problem outside,
-                    Request& request) {
+void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8* base, u64 stride,
+                    u64 size, Problem outside, Request& request) {
   Block& block = *warp.block;
-  PTX_FOR_EACH_LANE(lane, lanes) {
+  PTX_FOR_EACH_LANE (lane, lanes) {
     const u64 offset = request.address[lane];
     if (offset > size || bytes > size - offset) {
       drop_lane(request, lane);
@@ -128,32 +149,48 @@ void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8*
   }
 }
 
-// Shared lanes of a request that passed: statistics, and checks. A plain store waits for its values (store_lane).
-void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+// Shared lanes of a request that passed: statistics, and checks. A plain store waits for its values
+// (store_lane).
+void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
+                Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
+  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong)
+    synchronise(warp, in, request.address, mask, is_write, is_read);
   if (in.slot[kFlagsSlot] & kVolatile) {
-    if (is_write) warp.block->shadow->volatile_store(warp, in, request.address, mask, bytes);
-    else warp.block->shadow->volatile_load(warp, in, request.address, mask, bytes);
+    if (is_write)
+      warp.block->shadow->volatile_store(warp, in, request.address, mask, bytes);
+    else
+      warp.block->shadow->volatile_load(warp, in, request.address, mask, bytes);
   }
-  if (is_write && !is_read) request.shadowed = mask;
-  else check_shared(warp, in, request.address, mask, bytes, is_write);
+  if (is_write && !is_read)
+    request.shadowed = mask;
+  else
+    check_shared(warp, in, request.address, mask, bytes, is_write);
 }
 
-void see_remote(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+void see_remote(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
+                Request& request) {
   if (!warp.block->shadow) return;
-  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong) synchronise(warp, in, request.address, mask, is_write, is_read);
-  if (is_write && !is_read) request.shadowed_remote = mask;
-  else check_remote(warp, in, request.address, mask, bytes, is_write, mask);
+  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong)
+    synchronise(warp, in, request.address, mask, is_write, is_read);
+  if (is_write && !is_read)
+    request.shadowed_remote = mask;
+  else
+    check_remote(warp, in, request.address, mask, bytes, is_write, mask);
 }
 
-void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
+                Request& request) {
   observe_global(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  if (MapWatch* maps = warp.block->launch->maps; maps && is_write && !is_read && in.kind == Kind::plain) maps->stored(warp, in, request.address, mask);
-  if (is_write && !is_read && !(in.slot[kFlagsSlot] & kStrong)) request.shadowed_global = mask;
-  else check_global(warp, in, request.address, mask, bytes, is_write, is_read);
+  if (MapWatch* maps = warp.block->launch->maps;
+      maps && is_write && !is_read && in.kind == Kind::plain)
+    maps->stored(warp, in, request.address, mask);
+  if (is_write && !is_read && !(in.slot[kFlagsSlot] & kStrong))
+    request.shadowed_global = mask;
+  else
+    check_global(warp, in, request.address, mask, bytes, is_write, is_read);
 }
 
 void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const Request& request) {
@@ -161,7 +198,8 @@ void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const 
   if (warp.block->shadow) check_global(warp, in, request.address, mask, bytes, false, true);
 }
 
-void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, Request& request) {
+void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
+                    Request& request) {
   Block& block = *warp.block;
   const Buffer*& last = block.last_buffer[static_cast<std::size_t>(block.pc_of(in))];
   const Buffer* buffer = last;
@@ -188,7 +226,8 @@ void resolve_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, Requ
   }
   if (outside >= 0 && (low_bits & (bytes - 1)) == 0) return;
   for (u8*& host : request.host) host = request.nowhere;
-  resolve_window(in, mask, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
+  resolve_window(in, mask, warp, bytes, block.shared, 0, block.launch->shared_bytes,
+                 Problem::shared_out_of_bounds, request);
 }
 
 // Lanes that name another block of the cluster. Their addresses keep its rank.
@@ -197,7 +236,7 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Requ
   const std::size_t blocks = block.cluster->blocks.size();
   u32 remote = 0;
   if (blocks == 1) return 0;
-  PTX_FOR_EACH_LANE(lane, lanes) {
+  PTX_FOR_EACH_LANE (lane, lanes) {
     const u64 address = request.address[lane], offset = address & kOffsetMask;
     if (address >> kRankShift > blocks) {
       remote |= 1u << lane;
@@ -213,7 +252,8 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Requ
     Block& home = home_of(block, in, warp.thread(lane), address);
     if (offset + bytes > block.launch->shared_bytes || offset & (bytes - 1)) {
       drop_lane(request, lane);
-      block.problem(offset & (bytes - 1) ? Problem::misaligned : Problem::shared_out_of_bounds, in, warp.thread(lane), offset, bytes);
+      block.problem(offset & (bytes - 1) ? Problem::misaligned : Problem::shared_out_of_bounds, in,
+                    warp.thread(lane), offset, bytes);
       continue;
     }
     request.host[lane] = home.shared + offset;
@@ -224,40 +264,52 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Requ
 }  // namespace
 
 template <Space S>
-void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
+             bool is_read, Request& request) {
   load_addresses(registers, in, mask, request.address);
   resolve_addresses<S>(in, mask, warp, bytes, is_write, is_read, request);
 }
 
 template <Space S>
-void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request) {
+void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
+                       bool is_read, Request& request) {
   Block& block = *warp.block;
-  request.mask = mask, request.shadowed = 0, request.shadowed_global = 0, request.shadowed_remote = 0;
+  request.mask = mask, request.shadowed = 0, request.shadowed_global = 0,
+  request.shadowed_remote = 0;
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
-    if (block.observed && request.mask) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
+    if (block.observed && request.mask)
+      see_global(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::constant) {
     resolve_global(in, mask, warp, bytes, false, request);
     if (block.observed && request.mask) see_constant(in, request.mask, warp, bytes, request);
   } else if constexpr (S == Space::shared) {
     // A 64-bit register may hold the generic address of a shared variable.
-    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
+    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES {
+        request.address[lane] &= kWindowMask;
+      }
     resolve_shared(in, mask, warp, bytes, request);
-    if (block.observed && request.mask) see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
+    if (block.observed && request.mask)
+      see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::local) {
-    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES { request.address[lane] &= kWindowMask; }
+    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES {
+        request.address[lane] &= kWindowMask;
+      }
     for (u8*& host : request.host) host = request.nowhere;
     const u64 size = block.kernel->local_bytes;
-    resolve_window(in, mask, warp, bytes, warp.local, size, size, Problem::local_out_of_bounds, request);
+    resolve_window(in, mask, warp, bytes, warp.local, size, size, Problem::local_out_of_bounds,
+                   request);
     if (block.counts) block.counts[block.pc_of(in)].requests += 1;
   } else if constexpr (S == Space::param) {
     for (u8*& host : request.host) host = request.nowhere;
-    resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
-                   Problem::parameter_out_of_bounds, request);
+    resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0,
+                   block.launch->params.size(), Problem::parameter_out_of_bounds, request);
   } else {
-    if (in.slot[kFlagsSlot] & kClusterBase) PTX_LANES { request.address[lane] = (request.address[lane] & kWindowMask) | kSharedWindow; }
+    if (in.slot[kFlagsSlot] & kClusterBase) PTX_LANES {
+        request.address[lane] = (request.address[lane] & kWindowMask) | kSharedWindow;
+      }
     u32 in_shared = 0, in_local = 0, in_params = 0;
-    PTX_FOR_EACH_LANE(lane, mask) {
+    PTX_FOR_EACH_LANE (lane, mask) {
       const u64 window = request.address[lane] >> 56;
       if (window == kSharedWindow >> 56) in_shared |= 1u << lane;
       if (window == kLocalWindow >> 56) in_local |= 1u << lane;
@@ -266,35 +318,49 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     const u32 in_global = mask & ~in_shared & ~in_local & ~in_params;
     if (in_global == mask) {
       resolve_global(in, mask, warp, bytes, is_write, request);
-      if (block.observed && request.mask) see_global(in, request.mask, warp, bytes, is_write, is_read, request);
+      if (block.observed && request.mask)
+        see_global(in, request.mask, warp, bytes, is_write, is_read, request);
       return;
     }
     for (u8*& host : request.host) host = request.nowhere;
-    PTX_LANES { request.address[lane] &= (in_global >> lane & 1) ? ~u64{0} : kWindowMask; }
+    PTX_LANES {
+      request.address[lane] &= (in_global >> lane & 1) ? ~u64{0} : kWindowMask;
+    }
     const u32 remote = resolve_remote(in, in_shared, warp, bytes, request);
     in_shared &= ~remote;
-    resolve_window(in, in_params, warp, bytes, block.launch->params.data(), 0, block.launch->params.size(),
-                   Problem::parameter_out_of_bounds, request);
-    resolve_window(in, in_shared, warp, bytes, block.shared, 0, block.launch->shared_bytes, Problem::shared_out_of_bounds, request);
-    resolve_window(in, in_local, warp, bytes, warp.local, block.kernel->local_bytes, block.kernel->local_bytes,
-                   Problem::local_out_of_bounds, request);
+    resolve_window(in, in_params, warp, bytes, block.launch->params.data(), 0,
+                   block.launch->params.size(), Problem::parameter_out_of_bounds, request);
+    resolve_window(in, in_shared, warp, bytes, block.shared, 0, block.launch->shared_bytes,
+                   Problem::shared_out_of_bounds, request);
+    resolve_window(in, in_local, warp, bytes, warp.local, block.kernel->local_bytes,
+                   block.kernel->local_bytes, Problem::local_out_of_bounds, request);
     resolve_lanes(in, in_global, warp, bytes, is_write, request);
     if (!block.observed) return;
-    if (remote & request.mask) see_remote(in, remote & request.mask, warp, bytes, is_write, is_read, request);
-    if (in_global & request.mask) see_global(in, in_global & request.mask, warp, bytes, is_write, is_read, request);
-    if (in_shared & request.mask) see_shared(in, in_shared & request.mask, warp, bytes, is_write, is_read, request);
+    if (remote & request.mask)
+      see_remote(in, remote & request.mask, warp, bytes, is_write, is_read, request);
+    if (in_global & request.mask)
+      see_global(in, in_global & request.mask, warp, bytes, is_write, is_read, request);
+    if (in_shared & request.mask)
+      see_shared(in, in_shared & request.mask, warp, bytes, is_write, is_read, request);
   }
 }
 
-template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
+                                     Request&);
+template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
+                                     Request&);
 template void resolve<Space::local>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
 template void resolve<Space::param>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve<Space::constant>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve<Space::generic>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve<Space::constant>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
+                                       Request&);
+template void resolve<Space::generic>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
+                                      Request&);
 
-template void resolve_addresses<Space::global>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve_addresses<Space::shared>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve_addresses<Space::generic>(const Instruction&, u32, Warp&, u32, bool, bool, Request&);
+template void resolve_addresses<Space::global>(const Instruction&, u32, Warp&, u32, bool, bool,
+                                               Request&);
+template void resolve_addresses<Space::shared>(const Instruction&, u32, Warp&, u32, bool, bool,
+                                               Request&);
+template void resolve_addresses<Space::generic>(const Instruction&, u32, Warp&, u32, bool, bool,
+                                                Request&);
 
 }  // namespace workbench::ptx

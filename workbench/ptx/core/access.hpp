@@ -1,4 +1,5 @@
-// Addresses of one warp request: resolving them to host memory, and what statistics and checks see of them.
+// Addresses of one warp request: resolving them to host memory, and what statistics and checks see
+// of them.
 #pragma once
 #include "warp.hpp"
 
@@ -6,58 +7,74 @@ namespace workbench::ptx {
 
 enum class Space : u8 { global, shared, local, generic, param, constant };
 
-// Where each lane of a request points. Lanes outside `mask` point where the first active lane does, so that loads
-// may read all 32.
+// Where each lane of a request points. Lanes outside `mask` point where the first active lane does,
+// so that loads may read all 32.
 struct Request {
-  u32 mask;                         // lanes whose access is allowed
-  u32 shadowed = 0;                 // lanes of a plain store to shared memory that checks want to see (store_lane)
-  u32 shadowed_global = 0;          // likewise to global memory
-  u32 shadowed_remote = 0;          // likewise to shared memory of other blocks of the cluster
-  alignas(64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
+  u32 mask;          // lanes whose access is allowed
+  u32 shadowed = 0;  // lanes of a plain store to shared memory that checks want to see (store_lane)
+  u32 shadowed_global = 0;  // likewise to global memory
+  u32 shadowed_remote = 0;  // likewise to shared memory of other blocks of the cluster
+  alignas(
+      64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
   alignas(64) u8* host[kLanes];
-  alignas(64) u8 nowhere[64];       // where lanes point that may not access memory; as wide as the widest access
+  alignas(64)
+      u8 nowhere[64];  // where lanes point that may not access memory; as wide as the widest access
 };
 
 // Flags of a memory instruction, kept in Instruction::slot[kFlagsSlot].
 constexpr int kFlagsSlot = 21;
-constexpr u32 kStrong = 1;       // volatile, relaxed, acquire or release
-constexpr u32 kNarrowBase = 2;   // the address register has 32 bits
-constexpr u32 kWideBase = 4;     // the address register has 64 bits
-constexpr u32 kUnordered = 16;   // strong, but the handler itself says what it orders
-constexpr u32 kRelease = 8;      // publishes what came before, without a fence of its own
+constexpr u32 kStrong = 1;        // volatile, relaxed, acquire or release
+constexpr u32 kNarrowBase = 2;    // the address register has 32 bits
+constexpr u32 kWideBase = 4;      // the address register has 64 bits
+constexpr u32 kUnordered = 16;    // strong, but the handler itself says what it orders
+constexpr u32 kRelease = 8;       // publishes what came before, without a fence of its own
 constexpr u32 kClusterBase = 64;  // the address is one of shared memory of any block of the cluster
-constexpr u32 kAcquire = 1024;   // what comes after it sees what others published, without a fence of its own
-constexpr u32 kVolatile = 128;   // strong by .volatile, which orders nothing
+constexpr u32 kAcquire =
+    1024;  // what comes after it sees what others published, without a fence of its own
+constexpr u32 kVolatile = 128;     // strong by .volatile, which orders nothing
 constexpr u32 kBlockScope = 2048;  // .cta: what it orders is ordered for its own block
-constexpr u32 kAsyncProxy = 32;   // accesses shared memory through the async proxy
+constexpr u32 kAsyncProxy = 32;    // accesses shared memory through the async proxy
 
-// Fills the request for `bytes` per lane; lanes that must not access are reported and removed from its mask.
+// Fills the request for `bytes` per lane; lanes that must not access are reported and removed from
+// its mask.
 template <Space S>
-void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request);
+void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
+             bool is_read, Request& request);
 
-// The same for addresses that the caller has put into the request; lanes outside `mask` repeat those of one inside.
+// The same for addresses that the caller has put into the request; lanes outside `mask` repeat
+// those of one inside.
 template <Space S>
-void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read, Request& request);
+void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
+                       bool is_read, Request& request);
 
 // ---- statistics (see observe.cpp) ----
 
-void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
-// Lanes that ask for the same address share a pass of the constant cache; different addresses take one each
-// (CUDA C++ Programming Guide, Constant Memory).
+void observe_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                    bool is_write, bool is_read);
+// Lanes that ask for the same address share a pass of the constant cache; different addresses take
+// one each (CUDA C++ Programming Guide, Constant Memory).
 void observe_constant(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
-void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write, bool is_read);
+void observe_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes,
+                    bool is_write, bool is_read);
 // The shared side of a cp.async, whose request was counted on its global side.
 void observe_copy(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes);
-void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write);
-// In the shared memory of other blocks of the cluster, whose ranks the addresses name. `changed`: lanes that store
-// something else than what is there.
-void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, u32 changed);
+void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes,
+                  bool is_write);
+// In the shared memory of other blocks of the cluster, whose ranks the addresses name. `changed`:
+// lanes that store something else than what is there.
+void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                  bool is_write, u32 changed);
 // Strong accesses publish and receive what other warps did (see clocks.hpp).
-void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read);
-void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
-// Stores `bytes` bytes for each lane of a request, one after the other in `values`; checks compare them with what is there.
-void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values, u32 bytes);
+void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,
+                 bool is_read);
+void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                  bool is_write, bool is_read);
+// Stores `bytes` bytes for each lane of a request, one after the other in `values`; checks compare
+// them with what is there.
+void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values,
+                 u32 bytes);
 // The same for one lane.
-void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes);
+void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane,
+                const void* from, u32 bytes);
 
 }  // namespace workbench::ptx

@@ -1,4 +1,5 @@
-// Memory whose size a launch decides. Whatever cannot be had is an OutOfMemory, which says what was asked for.
+// Memory whose size a launch decides. Whatever cannot be had is an OutOfMemory, which says what was
+// asked for.
 #pragma once
 #include <algorithm>
 #include <cstdarg>
@@ -35,7 +36,8 @@ using Memory = std::unique_ptr<T[], FreeMemory>;
 // Aligned to a cache line, with any content; null where there is not as much.
 inline Memory<u8> aligned_bytes(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
-  const std::size_t whole = std::max((bytes + kAlignment - 1) / kAlignment, std::size_t{1}) * kAlignment;
+  const std::size_t whole =
+      std::max((bytes + kAlignment - 1) / kAlignment, std::size_t{1}) * kAlignment;
   return Memory<u8>(static_cast<u8*>(std::aligned_alloc(kAlignment, whole)));
 }
 

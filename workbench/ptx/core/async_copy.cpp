@@ -1,7 +1,9 @@
-// cp.async: copies that land when the issuing lane waits for them, not before, so that a missing wait shows.
+// cp.async: copies that land when the issuing lane waits for them, not before, so that a missing
+// wait shows.
 //
-// Slots: 8 global source (offset imm), 1 shared destination, 2 source size or kNoSlot, 3 ignore-src predicate or
-// kNoSlot, 4 constant offset of the destination, 5 flags of its address register; `bytes` is the copy size.
+// Slots: 8 global source (offset imm), 1 shared destination, 2 source size or kNoSlot, 3 ignore-src
+// predicate or kNoSlot, 4 constant offset of the destination, 5 flags of its address register;
+// `bytes` is the copy size.
 #include <algorithm>
 
 #include "access.hpp"
@@ -14,10 +16,12 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u32 bytes = in.bytes;
   PendingCopy copy;
-  copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes, copy.order = ++warp.issued;
+  copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes,
+  copy.order = ++warp.issued;
   u32 reading = 0;
   PTX_LANES {
-    u32 size = in.slot[2] == kNoSlot ? bytes : std::min(at<const u32>(registers, in.slot[2])[lane], bytes);
+    u32 size =
+        in.slot[2] == kNoSlot ? bytes : std::min(at<const u32>(registers, in.slot[2])[lane], bytes);
     if (in.slot[3] != kNoSlot && (*at<u32>(registers, in.slot[3]) >> lane & 1)) size = 0;
     copy.copied[lane] = size;
     copy.source[lane] = nullptr;
@@ -28,7 +32,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (reading) {
     Request source;
     resolve<Space::global>(registers, in, reading, warp, bytes, false, true, source);
-    PTX_FOR_EACH_LANE(lane, reading) copy.source[lane] = source.host[lane];
+    PTX_FOR_EACH_LANE (lane, reading) copy.source[lane] = source.host[lane];
     allowed &= ~(reading & ~source.mask);
   }
   if (!allowed) return;
@@ -40,7 +44,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.slot[4]))) & 0xffffffffu;
   }
   copy.mask = 0;
-  PTX_FOR_EACH_LANE(lane, allowed) {
+  PTX_FOR_EACH_LANE (lane, allowed) {
     const u64 offset = offsets[lane];
     copy.destination[lane] = static_cast<u32>(offset);
     if (offset + bytes > block.launch->shared_bytes) {
@@ -66,12 +70,13 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
     u32 now = warp.copies[i].mask & mask;
     if (!now) continue;
     const u32 group = warp.committed[first_lane(now)];
-    PTX_FOR_EACH_LANE(lane, now) if (warp.committed[lane] != group) now &= ~(1u << lane);
+    PTX_FOR_EACH_LANE (lane, now)
+      if (warp.committed[lane] != group) now &= ~(1u << lane);
     if (now != warp.copies[i].mask) {
       PendingCopy rest = warp.copies[i];
       rest.mask &= ~now;
       // Lanes that commit with another group number are few; give each its own entry.
-      PTX_FOR_EACH_LANE(lane, rest.mask & mask) {
+      PTX_FOR_EACH_LANE (lane, rest.mask & mask) {
         PendingCopy single = rest;
         single.mask = 1u << lane, single.group = warp.committed[lane];
         warp.copies.push_back(single);
@@ -82,27 +87,31 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
     }
     warp.copies[i].group = group;
   }
-  PTX_FOR_EACH_LANE(lane, mask) warp.committed[lane] += 1;
+  PTX_FOR_EACH_LANE (lane, mask) warp.committed[lane] += 1;
 }
 
-// `clock`: when the issuing warp asked to be told of the landing, 0 for now; `landing`: as Shadow::copy_landed takes it.
+// `clock`: when the issuing warp asked to be told of the landing, 0 for now; `landing`: as
+// Shadow::copy_landed takes it.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
   const u32 changed = of_copy_size(copy.bytes, [&](auto size) {
     u32 found = 0;
-    PTX_FOR_EACH_LANE(lane, lanes) {
+    PTX_FOR_EACH_LANE (lane, lanes) {
       u8* destination = block.shared + copy.destination[lane];
       const u32 copied = copy.copied[lane];
       u8 fresh[size] = {};  // what is not copied is filled with zeros
-      if (copied == size) std::memcpy(fresh, copy.source[lane], size);
-      else if (copied) std::memcpy(fresh, copy.source[lane], copied);
+      if (copied == size)
+        std::memcpy(fresh, copy.source[lane], size);
+      else if (copied)
+        std::memcpy(fresh, copy.source[lane], copied);
       found |= (std::memcmp(destination, fresh, size) != 0 ? 1u : 0u) << lane;
       std::memcpy(destination, fresh, size);
     }
     return found;
   });
   if (!block.shadow) return;
-  block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)], copy.destination, lanes, copy.bytes, changed, clock, landing);
+  block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)],
+                            copy.destination, lanes, copy.bytes, changed, clock, landing);
 }
 
 // Lands what `ready` (copy, lane) says has to be there by now.
@@ -112,7 +121,7 @@ void land_ready(Warp& warp, u32 mask, u32 clock, s32 landing, Ready ready) {
   for (std::size_t i = 0; i < warp.copies.size(); ++i) {
     PendingCopy& copy = warp.copies[i];
     u32 done = 0;
-    PTX_FOR_EACH_LANE(lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
+    PTX_FOR_EACH_LANE (lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
     if (done) land(warp, copy, done, clock, landing);
     copy.mask &= ~done;
     if (copy.mask) {
@@ -123,7 +132,8 @@ void land_ready(Warp& warp, u32 mask, u32 clock, s32 landing, Ready ready) {
   warp.copies.resize(kept);
 }
 
-// Waits until at most imm groups of each lane are pending; imm < 0 (wait_all) also takes uncommitted copies.
+// Waits until at most imm groups of each lane are pending; imm < 0 (wait_all) also takes
+// uncommitted copies.
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   const bool all = in.imm < 0;
   const u32 keep = all ? 0 : static_cast<u32>(in.imm);
@@ -135,7 +145,8 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
 }  // namespace
 
 void land_copies(Warp& warp, u64 last, u32 mask, u32 clock, s32 landing) {
-  land_ready(warp, mask, clock, landing, [&](const PendingCopy& copy, u32) { return copy.order <= last; });
+  land_ready(warp, mask, clock, landing,
+             [&](const PendingCopy& copy, u32) { return copy.order <= last; });
 }
 
 void add_async_copies(Table& table) {

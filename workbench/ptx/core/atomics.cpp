@@ -1,7 +1,7 @@
 // atom and red on global, shared and generic memory, as atomic operations of the host.
 //
-// Names: "atom.global.add.f32". The lanes of a warp go one after the other, lowest first; `red` is an atom whose
-// destination is kNoSlot. Slot 1 is the operand, slot 2 the second one of cas.
+// Names: "atom.global.add.f32". The lanes of a warp go one after the other, lowest first; `red` is
+// an atom whose destination is kNoSlot. Slot 1 is the operand, slot 2 the second one of cas.
 #include "access.hpp"
 #include "numeric.hpp"
 
@@ -12,20 +12,22 @@ template <class Bits, class F>
 inline Bits exchange_with(u8* where, F function) {
   Bits* target = reinterpret_cast<Bits*>(where);
   Bits old = __atomic_load_n(target, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(target, &old, function(old), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
+  while (!__atomic_compare_exchange_n(target, &old, function(old), true, __ATOMIC_SEQ_CST,
+                                      __ATOMIC_RELAXED)) {}
   return old;
 }
 
 // F: (old, operand, second operand) -> new, all of the operand's own type T.
 template <Space S, class T, class F>
 void atomic(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  using Bits = std::conditional_t<sizeof(T) == 2, u16, std::conditional_t<sizeof(T) == 4, u32, u64>>;
+  using Bits =
+      std::conditional_t<sizeof(T) == 2, u16, std::conditional_t<sizeof(T) == 4, u32, u64>>;
   Request request;
   resolve<S>(registers, in, mask, warp, sizeof(T), true, true, request);
   const T* operand = at<const T>(registers, in.slot[1]);
   const T* second = at<const T>(registers, in.slot[2] == kNoSlot ? in.slot[1] : in.slot[2]);
   alignas(64) Bits results[kLanes] = {};
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     results[lane] = exchange_with<Bits>(request.host[lane], [&](Bits old) {
       return bits_as<Bits>(F{}(bits_as<T>(old), operand[lane], second[lane]));
     });
@@ -49,7 +51,8 @@ template <class T, class F>
 void add_everywhere(Table& table, const std::string& name, F) {
   const std::string width = sizeof(T) == 2 ? "b16" : sizeof(T) == 4 ? "b32" : "b64";
   const auto add = [&](const char* space, Handler run, Class group) {
-    table.push_back({std::string("atom.") + space + "." + name, run, Kind::plain, group, width, "address," + width});
+    table.push_back({std::string("atom.") + space + "." + name, run, Kind::plain, group, width,
+                     "address," + width});
   };
   add("global", &atomic<Space::global, T, F>, Class::global);
   add("shared", &atomic<Space::shared, T, F>, Class::shared);
@@ -77,17 +80,24 @@ void add_order(Table& table, const std::string& type) {
 
 void add_atomics(Table& table) {
   add_bits<u16>(table, "b16"), add_bits<u32>(table, "b32"), add_bits<u64>(table, "b64");
-  add_order<s32>(table, "s32"), add_order<u32>(table, "u32"), add_order<s64>(table, "s64"), add_order<u64>(table, "u64");
+  add_order<s32>(table, "s32"), add_order<u32>(table, "u32"), add_order<s64>(table, "s64"),
+      add_order<u64>(table, "u64");
   add_everywhere<u32>(table, "add.b32", [](u32 a, u32 b, u32) { return a + b; });
   add_everywhere<u64>(table, "add.b64", [](u64 a, u64 b, u64) { return a + b; });
   add_everywhere<u32>(table, "inc.u32", [](u32 a, u32 b, u32) { return a >= b ? 0 : a + 1; });
-  add_everywhere<u32>(table, "dec.u32", [](u32 a, u32 b, u32) { return a == 0 || a > b ? b : a - 1; });
+  add_everywhere<u32>(table, "dec.u32",
+                      [](u32 a, u32 b, u32) { return a == 0 || a > b ? b : a - 1; });
   add_everywhere<f32>(table, "add.f32", [](f32 a, f32 b, f32) { return a + b; });
   add_everywhere<f64>(table, "add.f64", [](f64 a, f64 b, f64) { return a + b; });
-  add_everywhere<Half>(table, "add.f16", [](Half a, Half b, Half) { return to_half(to_f32(a) + to_f32(b)); });
-  add_everywhere<Bfloat>(table, "add.bf16", [](Bfloat a, Bfloat b, Bfloat) { return to_bfloat(to_f32(a) + to_f32(b)); });
-  add_everywhere<Packed>(table, "add.f16x2", [](Packed a, Packed b, Packed) { return add_packed<Half>(a, b); });
-  add_everywhere<Packed>(table, "add.bf16x2", [](Packed a, Packed b, Packed) { return add_packed<Bfloat>(a, b); });
+  add_everywhere<Half>(table, "add.f16",
+                       [](Half a, Half b, Half) { return to_half(to_f32(a) + to_f32(b)); });
+  add_everywhere<Bfloat>(table, "add.bf16", [](Bfloat a, Bfloat b, Bfloat) {
+    return to_bfloat(to_f32(a) + to_f32(b));
+  });
+  add_everywhere<Packed>(table, "add.f16x2",
+                         [](Packed a, Packed b, Packed) { return add_packed<Half>(a, b); });
+  add_everywhere<Packed>(table, "add.bf16x2",
+                         [](Packed a, Packed b, Packed) { return add_packed<Bfloat>(a, b); });
 }
 
 }  // namespace workbench::ptx

@@ -47,8 +47,8 @@ class BlockRunner {
   Clocks own_clocks_;
   Shadow shadow_;
   std::vector<Warp> warps_;
-  Cluster alone_;  // of one block
-  u64 reported_ = 0;  // instructions already added to the launch's total
+  Cluster alone_;      // of one block
+  u64 reported_ = 0;   // instructions already added to the launch's total
   u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
   u64 seen_turns_ = 0;
 };
@@ -61,11 +61,13 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   registers_ = aligned_bytes(stride * count);
   if (!registers_) throw OutOfMemory("%u warps x %zu bytes of registers", count, stride);
   local_ = zeros<u8>(local * count);
-  if (!local_) throw OutOfMemory("%u threads x %u bytes of local memory", threads, kernel_.local_bytes);
+  if (!local_)
+    throw OutOfMemory("%u threads x %u bytes of local memory", threads, kernel_.local_bytes);
   shared_ = aligned_bytes(launch.shared_bytes + kAlignment);
   if (!shared_) throw OutOfMemory("%u bytes of shared memory", launch.shared_bytes);
   warps_.resize(count);
-  block.launch = &launch, block.worker = &result, block.kernel = &kernel_, block.shared = shared_.get();
+  block.launch = &launch, block.worker = &result, block.kernel = &kernel_,
+  block.shared = shared_.get();
   block.findings = &result.findings, block.printed = &result.printed;
   block.warps = &warps_, block.cluster = &alone_, alone_.blocks = {&block};
   if (launch.statistics) {
@@ -77,7 +79,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   if (launch.checks) {
     try {
       shadow_.resize(launch.shared_bytes, kernel_.shared_granule);
-    if (!clocks) own_clocks_.resize(count, 1);
+      if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
     }
@@ -108,7 +110,8 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
     for (u32 lane = 0; lane < kLanes; ++lane) {
       const u32 thread = static_cast<u32>(warp.index) * kLanes + lane;
       const u64 block_index = static_cast<u64>(block.index);
-      const u64 place[3] = {block_index % grid[0], block_index / grid[0] % grid[1], block_index / grid[0] / grid[1]};
+      const u64 place[3] = {block_index % grid[0], block_index / grid[0] % grid[1],
+                            block_index / grid[0] / grid[1]};
       const u32* cluster = launch_.cluster;
       const auto axis = [&](Special x) { return static_cast<u32>(special) - static_cast<u32>(x); };
       const auto value = [&]() -> u32 {
@@ -141,14 +144,18 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
           case Special::envreg2: return static_cast<u32>(launch_.workspace);
           case Special::clusterid_x:
           case Special::clusterid_y:
-          case Special::clusterid_z: return static_cast<u32>(place[axis(Special::clusterid_x)] / cluster[axis(Special::clusterid_x)]);
+          case Special::clusterid_z:
+            return static_cast<u32>(place[axis(Special::clusterid_x)] /
+                                    cluster[axis(Special::clusterid_x)]);
           case Special::nclusterid_x:
           case Special::nclusterid_y:
-          case Special::nclusterid_z: return grid[axis(Special::nclusterid_x)] / cluster[axis(Special::nclusterid_x)];
+          case Special::nclusterid_z:
+            return grid[axis(Special::nclusterid_x)] / cluster[axis(Special::nclusterid_x)];
           case Special::cluster_ctaid_x:
           case Special::cluster_ctaid_y:
           case Special::cluster_ctaid_z:
-            return static_cast<u32>(place[axis(Special::cluster_ctaid_x)] % cluster[axis(Special::cluster_ctaid_x)]);
+            return static_cast<u32>(place[axis(Special::cluster_ctaid_x)] %
+                                    cluster[axis(Special::cluster_ctaid_x)]);
           case Special::cluster_nctaid_x:
           case Special::cluster_nctaid_y:
           case Special::cluster_nctaid_z: return cluster[axis(Special::cluster_nctaid_x)];
@@ -169,14 +176,17 @@ void BlockRunner::fill_specials(Warp& warp, bool per_block) {
 }
 
 void BlockRunner::begin() {
-  // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly zero.
+  // Shared memory starts as NaNs and -1: whoever reads it before writing does not get a friendly
+  // zero.
   std::memset(block.shared, 0xff, launch_.shared_bytes);
-  if (kernel_.reserves_shared) std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
+  if (kernel_.reserves_shared)
+    std::memset(block.shared + launch_.reserved_shared, 0, kReservedShared);
   if (block.shadow) {
     if (block.cluster == &alone_) own_clocks_.begin();
     block.shadow->begin_block();
   }
-  block.recorder = launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
+  block.recorder =
+      launch_.recorder && launch_.recorder->block == block.index ? launch_.recorder : nullptr;
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
   block.async_arrivals.clear(), block.bulk_loads.clear(), block.dependency_waits.clear();
@@ -186,8 +196,10 @@ void BlockRunner::begin() {
     warp.agent = block.rank * static_cast<u32>(warps_.size()) + static_cast<u32>(warp.index);
     warp.exited = 0, warp.tick = 0, warp.waited = 0, warp.sectors = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
-    warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear(), warp.refused.clear();
-    if (kernel_.frame_slot != kNoSlot) std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
+    warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear(),
+        warp.refused.clear();
+    if (kernel_.frame_slot != kNoSlot)
+      std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
     std::fill(std::begin(warp.committed), std::end(warp.committed), 0);
     std::fill(std::begin(warp.bulk_committed), std::end(warp.bulk_committed), 0);
     std::fill(std::begin(warp.cluster_phase), std::end(warp.cluster_phase), 0);
@@ -214,16 +226,21 @@ bool BlockRunner::reaches(s32 from, F found) const {
   return false;
 }
 
-// A barrier that lanes of a warp reached at different places, which only one without .aligned allows, or went round. (Warps
-// may wait for each other at different places: PTX counts arrivals. CUDA C++ asks for one __syncthreads() for the whole
-// block.) Threads that return before it are no fault: it waits for all threads that have not exited (CUDA C++ Programming
-// Guide, from compute capability 7.0 on). Lanes went round it if they stood, live, where the others come after the barrier.
-// Compilers bring a thread that returns early there too, where its last steps are those of all; so it counts as returning
-// if nothing is left of its way that threads of a block share. (Global memory has checks of its own, which know that it
-// did not wait.)
+// A barrier that lanes of a warp reached at different places, which only one without .aligned
+// allows, or went round. (Warps may wait for each other at different places: PTX counts arrivals.
+// CUDA C++ asks for one __syncthreads() for the whole block.) Threads that return before it are no
+// fault: it waits for all threads that have not exited (CUDA C++ Programming Guide, from compute
+// capability 7.0 on). Lanes went round it if they stood, live, where the others come after the
+// barrier. Compilers bring a thread that returns early there too, where its last steps are those of
+// all; so it counts as returning if nothing is left of its way that threads of a block share.
+// (Global memory has checks of its own, which know that it did not wait.)
 void BlockRunner::report_release(u32 number) {
-  const auto aligned = [&](const Split& split) { return kernel_.code[static_cast<std::size_t>(split.pc)].slot[4] == 0; };
-  const auto apart = [&](const Split& a, const Split& b) { return a.pc != b.pc && (aligned(a) || aligned(b)); };
+  const auto aligned = [&](const Split& split) {
+    return kernel_.code[static_cast<std::size_t>(split.pc)].slot[4] == 0;
+  };
+  const auto apart = [&](const Split& a, const Split& b) {
+    return a.pc != b.pc && (aligned(a) || aligned(b));
+  };
   Finding finding{.problem = Problem::divergent_barrier, .block = block.index};
   Finding scattered{.problem = Problem::scattered_barrier, .block = block.index};
   Finding ended{.problem = Problem::ended_threads, .block = block.index};
@@ -240,8 +257,10 @@ void BlockRunner::report_release(u32 number) {
         return block.note(finding);
       }
       const u32 skipped = warp.exited & ~split.exited;
-      if (skipped && split.elsewhere >= 0 && reaches(split.pc + 1, [&](s32 pc) { return pc == split.elsewhere; }) &&
-          reaches(split.elsewhere, [&](s32 pc) { return kernel_.needs_others[static_cast<std::size_t>(pc)]; })) {
+      if (skipped && split.elsewhere >= 0 &&
+          reaches(split.pc + 1, [&](s32 pc) { return pc == split.elsewhere; }) &&
+          reaches(split.elsewhere,
+                  [&](s32 pc) { return kernel_.needs_others[static_cast<std::size_t>(pc)]; })) {
         finding.other_thread = warp.thread(first_lane(skipped));
         return block.note(finding);
       }
@@ -270,7 +289,8 @@ u64 BlockRunner::completion(const Barrier& barrier) const {
   return latest;
 }
 
-// Moves the clocks of the warps that wait at a barrier. A warp of which other lanes can run does not wait.
+// Moves the clocks of the warps that wait at a barrier. A warp of which other lanes can run does
+// not wait.
 void BlockRunner::pass_time(u32 number, u64 completed) {
   for (Warp& warp : warps_) {
     const Split* last = nullptr;
@@ -282,7 +302,8 @@ void BlockRunner::pass_time(u32 number, u64 completed) {
     }
     if (!last || runnable) continue;
     const u64 now = warp.clock();
-    if (block.recorder) block.recorder->wait(warp.index, last->pc, static_cast<s32>(number), now, completed);
+    if (block.recorder)
+      block.recorder->wait(warp.index, last->pc, static_cast<s32>(number), now, completed);
     if (completed <= now) continue;
     warp.waited += completed - now;
     if (block.counts) block.counts[last->pc].waits += completed - now;
@@ -296,14 +317,18 @@ void BlockRunner::release(u32 number) {
   for (Warp& warp : warps_) {
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
-      if (block.shadow) block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
+      if (block.shadow)
+        block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
       const Instruction& in = kernel_.code[static_cast<std::size_t>(split.pc)];
       if (in.imm == Meeting::popc) {
         alignas(64) u32 counts[kLanes];
-        PTX_LANES { counts[lane] = barrier.votes; }
+        PTX_LANES {
+          counts[lane] = barrier.votes;
+        }
         write_lanes(warp.registers, in.slot[0], split.mask, counts);
       } else if (in.imm > Meeting::popc) {
-        const bool result = in.imm == Meeting::and_ ? barrier.votes == barrier.waiting : barrier.votes != 0;
+        const bool result =
+            in.imm == Meeting::and_ ? barrier.votes == barrier.waiting : barrier.votes != 0;
         set_predicate(warp.registers, in.slot[0], split.mask, result ? ~0u : 0u);
       }
       split.state = Split::ready, split.pc += 1;
@@ -333,9 +358,12 @@ void BlockRunner::report_arrivals() {
   for (u32 number = 0; number < 16; ++number) {
     const Barrier& barrier = block.barriers[number];
     if (!barrier.arrivals) continue;
-    block.note({.problem = Problem::unawaited_arrivals, .pc = barrier.pc, .block = block.index, .thread = barrier.thread,
-                .text = std::to_string(barrier.arrivals) + " threads arrived at barrier " + std::to_string(number) +
-                        ", and nobody waited for them"});
+    block.note({.problem = Problem::unawaited_arrivals,
+                .pc = barrier.pc,
+                .block = block.index,
+                .thread = barrier.thread,
+                .text = std::to_string(barrier.arrivals) + " threads arrived at barrier " +
+                        std::to_string(number) + ", and nobody waited for them"});
   }
 }
 
@@ -344,10 +372,15 @@ std::string BlockRunner::missing(const Warp& warp) const {
   const MbarrierWord word(block.shared + warp.asked);
   if (warp.asked + 8 > launch_.shared_bytes || !word.valid()) return {};
   const s64 coming = bytes_under_way(block, warp.asked);
-  std::string text = "the mbarrier at offset " + std::to_string(warp.asked) + " (parity " + std::to_string(word.parity()) + ") ";
-  if (word.pending()) text += "waits for " + std::to_string(word.pending()) + " of " + std::to_string(word.expected()) + " arrivals";
+  std::string text = "the mbarrier at offset " + std::to_string(warp.asked) + " (parity " +
+                     std::to_string(word.parity()) + ") ";
+  if (word.pending())
+    text += "waits for " + std::to_string(word.pending()) + " of " +
+            std::to_string(word.expected()) + " arrivals";
   if (word.pending() && word.bytes() != coming) text += " and ";
-  if (word.bytes() != coming) text += "expects " + std::to_string(word.bytes()) + " bytes, of which " + std::to_string(coming) + " come";
+  if (word.bytes() != coming)
+    text += "expects " + std::to_string(word.bytes()) + " bytes, of which " +
+            std::to_string(coming) + " come";
   return text;
 }
 
@@ -355,13 +388,17 @@ void BlockRunner::deadlock() {
   for (const Warp& warp : warps_) {
     if (warp.splits.empty()) continue;
     const Split& split = warp.splits.front();
-    throw Stop{{.problem = Problem::deadlock, .pc = split.pc, .block = block.index, .thread = warp.thread(first_lane(split.mask)),
+    throw Stop{{.problem = Problem::deadlock,
+                .pc = split.pc,
+                .block = block.index,
+                .thread = warp.thread(first_lane(split.mask)),
                 .text = split.state == Split::polled ? missing(warp) : std::string()}};
   }
   throw Stop{{.problem = Problem::deadlock, .block = block.index}};
 }
 
-// The launch's limits, checked whenever a warp yields, after every kQuantum instructions, and at the end of a block.
+// The launch's limits, checked whenever a warp yields, after every kQuantum instructions, and at
+// the end of a block.
 void BlockRunner::watch() {
   const u64 fresh = block.instructions - reported_;
   reported_ = block.instructions;
@@ -402,8 +439,10 @@ bool BlockRunner::turn() {
     if (warp.splits.empty()) continue;
     const u64 before = block.instructions;
     const Outcome outcome = run_one(block, warp);
-    if (outcome == Outcome::polled) polling = true;
-    else progress |= block.instructions != before;
+    if (outcome == Outcome::polled)
+      polling = true;
+    else
+      progress |= block.instructions != before;
     if (outcome == Outcome::yielded || outcome == Outcome::polled) {
       watch();
       if (launch_.lowest_fault.load(std::memory_order_relaxed) < block.index) return false;
@@ -430,14 +469,24 @@ void BlockRunner::finish() {
   if (block.shadow) {
     report_arrivals();
     const auto reads = [](const WarpGroup& group) { return !group.reading.empty(); };
-    const bool pending = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.copies.empty(); });
-    if (pending || !block.bulk_loads.empty() || std::any_of(block.groups.begin(), block.groups.end(), reads)) block.shadow->drop_pending();
+    const bool pending = std::any_of(warps_.begin(), warps_.end(),
+                                     [](const Warp& warp) { return !warp.copies.empty(); });
+    if (pending || !block.bulk_loads.empty() ||
+        std::any_of(block.groups.begin(), block.groups.end(), reads))
+      block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);
   }
   if (block.recorder)
     for (const Warp& warp : warps_) {
       block.recorder->finish(warp.index, warp.clock());
-      block.recorder->event({.warp = warp.index, .pc = -1, .kind = RecordedEvent::end, .at = 0, .phase = 0, .count = 0, .bytes = 0, .to = 0,
+      block.recorder->event({.warp = warp.index,
+                             .pc = -1,
+                             .kind = RecordedEvent::end,
+                             .at = 0,
+                             .phase = 0,
+                             .count = 0,
+                             .bytes = 0,
+                             .to = 0,
                              .tick = warp.tick});
     }
   watch();
@@ -474,7 +523,8 @@ s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
 void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;
   Clocks clocks;
-  if (launch.checks) clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster());
+  if (launch.checks)
+    clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster());
   for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank)
     runners.push_back(std::make_unique<BlockRunner>(launch, result, &clocks));
   result.began = true;
@@ -497,7 +547,8 @@ void run_clusters(Launch& launch, WorkerResult& result) {
       break;
     }
   }
-  for (const auto& runner : runners) result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
+  for (const auto& runner : runners)
+    result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
 }
 
 // All blocks of a cooperative launch, which may wait for each other.
@@ -516,7 +567,8 @@ void run_together(Launch& launch, WorkerResult& result) {
   } catch (const Stop& stop) {
     note_fault(launch, result, stop, index);
   }
-  for (const auto& runner : running) result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
+  for (const auto& runner : running)
+    result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
 }
 
 void run_one_by_one(Launch& launch, WorkerResult& result) {
@@ -531,7 +583,8 @@ void run_one_by_one(Launch& launch, WorkerResult& result) {
     try {
       runner.start(index);
       while (runner.turn()) {}
-      if (!launch.sample.empty()) launch.sampled[static_cast<std::size_t>(turn)] = runner.block.instructions - before;
+      if (!launch.sample.empty())
+        launch.sampled[static_cast<std::size_t>(turn)] = runner.block.instructions - before;
     } catch (const Stop& stop) {
       note_fault(launch, result, stop, index);
       break;
@@ -545,9 +598,12 @@ void run_one_by_one(Launch& launch, WorkerResult& result) {
 
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
   try {
-    if (launch.workspace) run_together(launch, result);
-    else if (launch.blocks_per_cluster() > 1) run_clusters(launch, result);
-    else run_one_by_one(launch, result);
+    if (launch.workspace)
+      run_together(launch, result);
+    else if (launch.blocks_per_cluster() > 1)
+      run_clusters(launch, result);
+    else
+      run_one_by_one(launch, result);
   } catch (...) {
     result.error = std::current_exception();
     if (result.began) launch.stop = true;

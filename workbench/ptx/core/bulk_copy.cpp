@@ -1,9 +1,11 @@
-// cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane asks for.
+// cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane
+// asks for.
 //
-// Slots: 0 shared offset, 1 its mbarrier (a load), 2 size (no tensor map), 3-7 coordinates, innermost first, 8 the global
-// address or the tensor map; 9 the mask of a multicast. Plain numbers: the constant offsets of slots 0, 1 and 8, the
-// operation of a reduction and its type, the dimensions (codes.hpp). A load happens when somebody asks for its mbarrier's
-// phase, a store when its lane waits for its group: no earlier, so that whoever does not wait sees the old bytes.
+// Slots: 0 shared offset, 1 its mbarrier (a load), 2 size (no tensor map), 3-7 coordinates,
+// innermost first, 8 the global address or the tensor map; 9 the mask of a multicast. Plain
+// numbers: the constant offsets of slots 0, 1 and 8, the operation of a reduction and its type, the
+// dimensions (codes.hpp). A load happens when somebody asks for its mbarrier's phase, a store when
+// its lane waits for its group: no earlier, so that whoever does not wait sees the old bytes.
 #include "bulk_copy.hpp"
 
 #include <algorithm>
@@ -31,10 +33,12 @@ u64 value_of(u8* registers, u32 slot, u32 lane, bool wide) {
   return wide ? at<const u64>(registers, slot)[lane] : at<const u32>(registers, slot)[lane];
 }
 
-// The offset in shared memory of an operand: slot, constant offset, and its flag for a 64-bit register.
+// The offset in shared memory of an operand: slot, constant offset, and its flag for a 64-bit
+// register.
 u32 shared_offset(u8* registers, u32 slot, u32 constant, bool wide, u32 lane) {
   const u64 base = value_of(registers, slot, lane, wide);
-  return static_cast<u32>((wide ? base & kWindowMask : base) + static_cast<u64>(static_cast<s32>(constant)));
+  return static_cast<u32>((wide ? base & kWindowMask : base) +
+                          static_cast<u64>(static_cast<s32>(constant)));
 }
 
 struct Operands {
@@ -43,64 +47,84 @@ struct Operands {
 
   Operands(u8* registers, const Instruction& in, u32 lane) {
     const u32 flags = in.slot[kFlagsSlot];
-    shared = shared_offset(registers, in.slot[0], in.slot[Bulk::shared_offset], flags & BulkFlags::shared_wide, lane);
-    barrier = in.slot[1] == kNoSlot ? 0 : shared_offset(registers, in.slot[1], in.slot[Bulk::barrier_offset], flags & BulkFlags::barrier_wide, lane);
-    global = at<const u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(static_cast<s64>(static_cast<s32>(in.slot[Bulk::global_offset])));
+    shared = shared_offset(registers, in.slot[0], in.slot[Bulk::shared_offset],
+                           flags & BulkFlags::shared_wide, lane);
+    barrier = in.slot[1] == kNoSlot
+                  ? 0
+                  : shared_offset(registers, in.slot[1], in.slot[Bulk::barrier_offset],
+                                  flags & BulkFlags::barrier_wide, lane);
+    global = at<const u64>(registers, in.slot[kAddressSlot])[lane] +
+             static_cast<u64>(static_cast<s64>(static_cast<s32>(in.slot[Bulk::global_offset])));
   }
 };
 
-// Appends a row's pieces: `bytes` bytes from a global address on (null: filled in), to shared memory from `offset` on.
-void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 address, bool inside, u32 offset, u32 swizzle, u32 bytes,
-             u32 piece, BulkCopy& copy) {
+// Appends a row's pieces: `bytes` bytes from a global address on (null: filled in), to shared
+// memory from `offset` on.
+void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 address, bool inside,
+             u32 offset, u32 swizzle, u32 bytes, u32 piece, BulkCopy& copy) {
   Block& block = *warp.block;
   u8* host = nullptr;
   if (inside) {
     const Buffer* buffer = block.find(address, bytes);
     if (!buffer || (is_write && !buffer->writable)) {
-      block.problem(buffer ? Problem::read_only : Problem::out_of_bounds, in, warp.thread(lane), address, bytes);
+      block.problem(buffer ? Problem::read_only : Problem::out_of_bounds, in, warp.thread(lane),
+                    address, bytes);
       inside = false;
     } else {
       host = buffer->host + (address - buffer->address);
     }
   }
   for (u32 done = 0; done < bytes; done += piece)
-    copy.pieces.push_back({inside ? host + done : nullptr, address + done, swizzled(offset + done, swizzle), std::min(piece, bytes - done)});
+    copy.pieces.push_back({inside ? host + done : nullptr, address + done,
+                           swizzled(offset + done, swizzle), std::min(piece, bytes - done)});
 }
 
 // Whether a range of shared memory exists; tells otherwise.
 bool in_shared(Warp& warp, const Instruction& in, u32 lane, u32 offset, u64 bytes, u32 alignment) {
   Block& block = *warp.block;
   if (offset + bytes > block.launch->shared_bytes) {
-    block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, static_cast<u32>(bytes));
+    block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset,
+                  static_cast<u32>(bytes));
     return false;
   }
   if (offset % alignment) {
-    misuse(warp, in, lane, "shared memory at offset " + std::to_string(offset) + ", where a multiple of " + std::to_string(alignment) + " belongs");
+    misuse(warp, in, lane,
+           "shared memory at offset " + std::to_string(offset) + ", where a multiple of " +
+               std::to_string(alignment) + " belongs");
     return false;
   }
   return true;
 }
 
-bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write, const Operands& operands, BulkCopy& copy) {
+bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write,
+                 const Operands& operands, BulkCopy& copy) {
   const u32 size = at<const u32>(registers, in.slot[2])[lane];
   if (size % kPieceBytes || operands.global % kPieceBytes) {
-    misuse(warp, in, lane, size % kPieceBytes ? std::to_string(size) + " bytes, where a multiple of 16 belongs"
-                                              : "a global address that is no multiple of 16");
+    misuse(warp, in, lane,
+           size % kPieceBytes ? std::to_string(size) + " bytes, where a multiple of 16 belongs"
+                              : "a global address that is no multiple of 16");
     return false;
   }
   if (!in_shared(warp, in, lane, operands.shared, size, kPieceBytes)) return false;
   copy.bytes = size;
   copy.type = static_cast<MapType>(in.slot[Bulk::type]);
-  if (size) add_row(warp, in, lane, is_write, operands.global, true, operands.shared, 0, size, kPieceBytes, copy);
+  if (size)
+    add_row(warp, in, lane, is_write, operands.global, true, operands.shared, 0, size, kPieceBytes,
+            copy);
   return true;
 }
 
 // What is wrong with a tensor map, or null.
 const char* fault_of(const TensorMap& map, int dimensions) {
-  if (map.steps[0] == 0 || map.type >= static_cast<u8>(MapType::kCount)) return "a tensor map that nobody has encoded";
-  if (map.rank_less_one + 1 != dimensions) return "a tensor map of another rank than the instruction's";
-  if (map.interleave) return "a tensor map with an interleaved layout, which the machine does not know";
-  if (map.swizzle > 3 || map.atomicity) return "a tensor map with a swizzle of other atoms than 16 bytes, which the machine does not know";
+  if (map.steps[0] == 0 || map.type >= static_cast<u8>(MapType::kCount))
+    return "a tensor map that nobody has encoded";
+  if (map.rank_less_one + 1 != dimensions)
+    return "a tensor map of another rank than the instruction's";
+  if (map.interleave)
+    return "a tensor map with an interleaved layout, which the machine does not know";
+  if (map.swizzle > 3 || map.atomicity)
+    return "a tensor map with a swizzle of other atoms than 16 bytes, which the machine does not "
+           "know";
   const MapType type = static_cast<MapType>(map.type);
   if (type == MapType::f32_ftz || type >= MapType::tf32)
     return "a tensor map that rounds or flushes its elements, which the machine does not know";
@@ -113,13 +137,16 @@ const char* fault_of(const TensorMap& map, int dimensions) {
   return nullptr;
 }
 
-// Whether the ISA's table for cp.reduce.async.bulk.tensor has elements of the type for the operation.
+// Whether the ISA's table for cp.reduce.async.bulk.tensor has elements of the type for the
+// operation.
 bool reduces(Reduction operation, MapType type) {
-  const bool is_integer = type == MapType::u32_ || type == MapType::s32_ || type == MapType::u64_ || type == MapType::s64_;
+  const bool is_integer = type == MapType::u32_ || type == MapType::s32_ || type == MapType::u64_ ||
+                          type == MapType::s64_;
   const bool is_half = type == MapType::f16 || type == MapType::bf16;
   switch (operation) {
     case Reduction::none: return true;
-    case Reduction::add: return (is_integer && type != MapType::s64_) || is_half || type == MapType::f32_;
+    case Reduction::add:
+      return (is_integer && type != MapType::s64_) || is_half || type == MapType::f32_;
     case Reduction::min:
     case Reduction::max: return is_integer || is_half;
     case Reduction::inc:
@@ -145,14 +172,18 @@ const u8* find_tensor_map(Warp& warp, u64 address) {
   const u64 offset = address & kWindowMask;
   if (address % alignof(TensorMap)) return nullptr;
   if (address >> 56 == kParamWindow >> 56)
-    return offset + sizeof(TensorMap) <= block.launch->params.size() ? block.launch->params.data() + offset : nullptr;
+    return offset + sizeof(TensorMap) <= block.launch->params.size()
+               ? block.launch->params.data() + offset
+               : nullptr;
   if (address >> 56 == kSharedWindow >> 56)
-    return offset + sizeof(TensorMap) <= block.launch->shared_bytes ? block.shared + offset : nullptr;
+    return offset + sizeof(TensorMap) <= block.launch->shared_bytes ? block.shared + offset
+                                                                    : nullptr;
   const Buffer* buffer = block.find(address, sizeof(TensorMap));
   return buffer ? buffer->host + (address - buffer->address) : nullptr;
 }
 
-bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write, const Operands& operands, BulkCopy& copy) {
+bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write,
+               const Operands& operands, BulkCopy& copy) {
   const u8* bytes = find_tensor_map(warp, operands.global);
   if (!bytes) {
     misuse(warp, in, lane, "no tensor map at the address that it was given");
@@ -162,13 +193,16 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   std::memcpy(&map, bytes, sizeof map);
   const int dimensions = static_cast<int>(in.slot[Bulk::dimensions]);
   const char* fault = fault_of(map, dimensions);
-  if (!fault && !reduces(static_cast<Reduction>(in.slot[Bulk::operation]), static_cast<MapType>(map.type)))
+  if (!fault &&
+      !reduces(static_cast<Reduction>(in.slot[Bulk::operation]), static_cast<MapType>(map.type)))
     fault = "a tensor map whose elements have a type that the reduction does not take";
-  const u32 element = fault ? 1 : kMapTypeBytes[map.type], row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
+  const u32 element = fault ? 1 : kMapTypeBytes[map.type],
+            row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
   const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle_span(swizzle);
   if (!fault && row % 16) fault = "a box whose rows are no multiple of 16 bytes";
   if (!fault && span && row > span) fault = "a box whose rows are longer than its swizzle";
-  if (!fault && span && row < span) fault = "a box whose rows are shorter than its swizzle, whose layout the machine does not know";
+  if (!fault && span && row < span)
+    fault = "a box whose rows are shorter than its swizzle, whose layout the machine does not know";
   if (fault) {
     misuse(warp, in, lane, fault);
     return false;
@@ -178,14 +212,17 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   for (int d = 0; d < dimensions; ++d) counts[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
   for (int d = 1; d < dimensions; ++d) rows *= counts[d];
   if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
-  copy.bytes = static_cast<u32>(rows) * row, copy.element = element, copy.fill = fill_of(map), copy.swizzle = map.swizzle;
+  copy.bytes = static_cast<u32>(rows) * row, copy.element = element, copy.fill = fill_of(map),
+  copy.swizzle = map.swizzle;
   copy.type = static_cast<MapType>(map.type);
   s64 start[TensorMap::kMostDimensions] = {};
-  for (int d = 0; d < dimensions; ++d) start[d] = at<const s32>(registers, in.slot[Bulk::coordinates + d])[lane];
+  for (int d = 0; d < dimensions; ++d)
+    start[d] = at<const s32>(registers, in.slot[Bulk::coordinates + d])[lane];
   // Elements [first, last) of a row lie inside the tensor.
   const s64 left = map.steps[0];
   const s64 first = std::clamp<s64>(start[0] < 0 ? (-start[0] + left - 1) / left : 0, 0, counts[0]);
-  const s64 last = std::clamp<s64>((static_cast<s64>(map.sizes[0]) - start[0] + left - 1) / left, first, counts[0]);
+  const s64 last = std::clamp<s64>((static_cast<s64>(map.sizes[0]) - start[0] + left - 1) / left,
+                                   first, counts[0]);
   u32 index[TensorMap::kMostDimensions] = {};
   for (u32 r = 0; r < rows; ++r) {
     u64 address = map.address;
@@ -199,15 +236,18 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
     const auto add = [&](s64 from, s64 to, bool real) {
       if (from == to) return;
       const u64 begins = address + static_cast<u64>((start[0] + from * left) * element);
-      const u32 there = offset + static_cast<u32>(from) * element, size = static_cast<u32>(to - from) * element;
+      const u32 there = offset + static_cast<u32>(from) * element,
+                size = static_cast<u32>(to - from) * element;
       // As large as both sides and the swizzle allow.
       const u64 odd = begins | there | size | kPieceBytes;
       const u32 piece = left > 1 && real ? element : static_cast<u32>(odd & (~odd + 1));
       if (left > 1 && real)
         for (s64 i = from; i < to; ++i)
-          add_row(warp, in, lane, is_write, address + static_cast<u64>((start[0] + i * left) * element), true,
+          add_row(warp, in, lane, is_write,
+                  address + static_cast<u64>((start[0] + i * left) * element), true,
                   offset + static_cast<u32>(i) * element, swizzle, element, element, copy);
-      else add_row(warp, in, lane, is_write, begins, real, there, swizzle, size, piece, copy);
+      else
+        add_row(warp, in, lane, is_write, begins, real, there, swizzle, size, piece, copy);
     };
     if (!inside) {
       add(0, counts[0], false);
@@ -219,7 +259,8 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   return true;
 }
 
-// Calls function(addresses, mask, bytes) for the pieces inside the tensor, by as many as a warp has lanes.
+// Calls function(addresses, mask, bytes) for the pieces inside the tensor, by as many as a warp has
+// lanes.
 template <class F>
 void for_requests(const BulkCopy& copy, F function) {
   u64 addresses[kLanes] = {};
@@ -228,7 +269,8 @@ void for_requests(const BulkCopy& copy, F function) {
     u32 count = 0;
     const u32 bytes = copy.pieces[begin].bytes;
     const std::size_t first = begin;
-    for (; begin < copy.pieces.size() && count < kLanes && copy.pieces[begin].bytes == bytes; ++begin)
+    for (; begin < copy.pieces.size() && count < kLanes && copy.pieces[begin].bytes == bytes;
+         ++begin)
       if (copy.pieces[begin].host) addresses[count++] = copy.pieces[begin].address;
     if (!count) continue;
     for (u32 lane = count; lane < kLanes; ++lane) addresses[lane] = addresses[0];
@@ -240,7 +282,8 @@ void observe(Warp& warp, const Instruction& in, const BulkCopy& copy, bool is_wr
   if (!warp.block->observed) return;
   for_requests(copy, [&](const u64* addresses, u32 mask, u32 bytes, std::size_t) {
     observe_global(warp, in, addresses, mask, bytes, is_write, !is_write);
-    if (warp.block->shadow && !is_write) check_global(warp, in, addresses, mask, bytes, false, true);
+    if (warp.block->shadow && !is_write)
+      check_global(warp, in, addresses, mask, bytes, false, true);
   });
 }
 
@@ -252,8 +295,8 @@ void count_landing(const Block& block, const BulkCopy& copy) {
   for (const BulkPiece& piece : copy.pieces) counts.filled_bytes += piece.host ? 0 : piece.bytes;
 }
 
-// Calls function(offset) for the 16 bytes of shared memory around each piece, once for pieces next to each other.
-// `real`: only of those inside the tensor.
+// Calls function(offset) for the 16 bytes of shared memory around each piece, once for pieces next
+// to each other. `real`: only of those inside the tensor.
 template <class F>
 void for_units(const BulkCopy& copy, bool real, F function) {
   u32 last = 1;
@@ -266,20 +309,25 @@ void for_units(const BulkCopy& copy, bool real, F function) {
 void land(const BulkCopy& copy, Block& block) {
   for (const BulkPiece& piece : copy.pieces) {
     u8* to = block.shared + piece.offset;
-    if (piece.host) std::memcpy(to, piece.host, piece.bytes);
-    else for (u32 i = 0; i < piece.bytes; i += copy.element) std::memcpy(to + i, &copy.fill, copy.element);
+    if (piece.host)
+      std::memcpy(to, piece.host, piece.bytes);
+    else
+      for (u32 i = 0; i < piece.bytes; i += copy.element)
+        std::memcpy(to + i, &copy.fill, copy.element);
   }
   if (!block.shadow) return;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const u32 clock = copy.seen[copy.warp->agent];
   const s32 landing = block.shadow->landing(copy.barrier);
   for_units(copy, false, [&](u32 offset) {
-    block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock, copy.swizzle, landing);
+    block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock,
+                                     copy.swizzle, landing);
   });
   block.shadow->clocks.publish(block.flag(copy.barrier), copy.seen);
 }
 
-// ---- stores and reductions: groups of the lane that asked for them; and loads, which wait for some of them ----
+// ---- stores and reductions: groups of the lane that asked for them; and loads, which wait for
+// some of them ----
 
 template <class T>
 T reduced(Reduction operation, T old, T value) {
@@ -299,7 +347,9 @@ T reduced(Reduction operation, T old, T value) {
     }
     return value;
   } else if constexpr (std::is_same_v<T, f32>) {
-    return flush(flush(old) + flush(value));  // ISA, cp.reduce.async.bulk: .add.f32 flushes subnormal inputs and results
+    return flush(
+        flush(old) +
+        flush(value));  // ISA, cp.reduce.async.bulk: .add.f32 flushes subnormal inputs and results
   } else {
     return old + value;
   }
@@ -308,29 +358,37 @@ T reduced(Reduction operation, T old, T value) {
 template <class T>
 T reduced_half(Reduction operation, T old, T value) {
   const f32 a = to_f32(old), b = to_f32(value);
-  return from_f32<T>(operation == Reduction::add ? a + b : operation == Reduction::min ? minimum(a, b) : maximum(a, b));
+  return from_f32<T>(operation == Reduction::add   ? a + b
+                     : operation == Reduction::min ? minimum(a, b)
+                                                   : maximum(a, b));
 }
 
 template <class Bits, class F>
 void change(u8* where, const u8* from, F function) {
   Bits value, old = __atomic_load_n(reinterpret_cast<Bits*>(where), __ATOMIC_RELAXED);
   std::memcpy(&value, from, sizeof value);
-  while (!__atomic_compare_exchange_n(reinterpret_cast<Bits*>(where), &old, function(old, value), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
+  while (!__atomic_compare_exchange_n(reinterpret_cast<Bits*>(where), &old, function(old, value),
+                                      true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {}
 }
 
 template <class T, class Bits>
 void reduce_as(u8* where, const u8* from, Reduction operation) {
-  change<Bits>(where, from, [&](Bits old, Bits value) { return bits_as<Bits>(reduced(operation, bits_as<T>(old), bits_as<T>(value))); });
+  change<Bits>(where, from, [&](Bits old, Bits value) {
+    return bits_as<Bits>(reduced(operation, bits_as<T>(old), bits_as<T>(value)));
+  });
 }
 
 template <class T>
 void reduce_half(u8* where, const u8* from, Reduction operation) {
-  change<u16>(where, from, [&](u16 old, u16 value) { return reduced_half(operation, T{old}, T{value}).bits; });
+  change<u16>(where, from,
+              [&](u16 old, u16 value) { return reduced_half(operation, T{old}, T{value}).bits; });
 }
 
 void reduce_element(u8* where, const u8* from, Reduction operation, MapType type) {
-  const bool of_bits = operation == Reduction::and_ || operation == Reduction::or_ || operation == Reduction::xor_;
-  if (of_bits && kMapTypeBytes[static_cast<u32>(type)] == 8) return reduce_as<u64, u64>(where, from, operation);
+  const bool of_bits =
+      operation == Reduction::and_ || operation == Reduction::or_ || operation == Reduction::xor_;
+  if (of_bits && kMapTypeBytes[static_cast<u32>(type)] == 8)
+    return reduce_as<u64, u64>(where, from, operation);
   if (of_bits) return reduce_as<u32, u32>(where, from, operation);
   switch (type) {
     case MapType::u32_: return reduce_as<u32, u32>(where, from, operation);
@@ -349,9 +407,11 @@ void take(Warp& warp, BulkCopy& copy) {
   Block& block = *warp.block;
   for (const BulkPiece& piece : copy.pieces) {
     if (!piece.host) continue;
-    copy.values.insert(copy.values.end(), block.shared + piece.offset, block.shared + piece.offset + piece.bytes);
+    copy.values.insert(copy.values.end(), block.shared + piece.offset,
+                       block.shared + piece.offset + piece.bytes);
   }
-  if (block.shadow) for_units(copy, true, [&](u32 offset) { block.shadow->let_go(offset, kPieceBytes); });
+  if (block.shadow)
+    for_units(copy, true, [&](u32 offset) { block.shadow->let_go(offset, kPieceBytes); });
   copy.taken = true;
 }
 
@@ -365,7 +425,8 @@ void perform(Warp& warp, BulkCopy& copy) {
     const u32 size = kMapTypeBytes[static_cast<u32>(copy.type)];
     for (const BulkPiece& piece : copy.pieces) {
       if (!piece.host) continue;
-      for (u32 i = 0; i < piece.bytes; i += size) reduce_element(piece.host + i, from + i, operation, copy.type);
+      for (u32 i = 0; i < piece.bytes; i += size)
+        reduce_element(piece.host + i, from + i, operation, copy.type);
       from += piece.bytes;
     }
     if (!block.shadow) return;
@@ -374,7 +435,8 @@ void perform(Warp& warp, BulkCopy& copy) {
     });
     return;
   }
-  const auto held = block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
+  const auto held =
+      block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
   if (!block.shadow) {
     for (const BulkPiece& piece : copy.pieces)
       if (piece.host) std::memcpy(piece.host, from, piece.bytes), from += piece.bytes;
@@ -396,20 +458,28 @@ bool overlap(const BulkCopy& a, const BulkCopy& b) {
   std::unordered_set<u64> chunks;
   for (const BulkPiece& piece : a.pieces)
     if (piece.host)
-      for (u64 chunk = piece.address / kPieceBytes; chunk * kPieceBytes < piece.address + piece.bytes; ++chunk) chunks.insert(chunk);
+      for (u64 chunk = piece.address / kPieceBytes;
+           chunk * kPieceBytes < piece.address + piece.bytes; ++chunk)
+        chunks.insert(chunk);
   return std::any_of(b.pieces.begin(), b.pieces.end(), [&](const BulkPiece& piece) {
     return piece.host && chunks.contains(piece.address / kPieceBytes);
   });
 }
 
-// A lane loads what an earlier store of its own has still to write, of which it has only awaited that the source was read.
-// PTX orders the two by wait_group without .read alone; GPUs keep their order, and Triton relies on it.
+// A lane loads what an earlier store of its own has still to write, of which it has only awaited
+// that the source was read. PTX orders the two by wait_group without .read alone; GPUs keep their
+// order, and Triton relies on it.
 void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy& load) {
   for (BulkCopy& store : warp.bulk_stores) {
     if (store.lane != lane || !store.taken || !overlap(store, load)) continue;
     Block& block = *warp.block;
-    block.note({.problem = Problem::store_unawaited, .pc = block.pc_of(in), .other_pc = store.pc, .block = block.index,
-                .thread = warp.thread(lane), .address = load.pieces.front().address, .bytes = load.bytes});
+    block.note({.problem = Problem::store_unawaited,
+                .pc = block.pc_of(in),
+                .other_pc = store.pc,
+                .block = block.index,
+                .thread = warp.thread(lane),
+                .address = load.pieces.front().address,
+                .bytes = load.bytes});
     perform(warp, store);
     store.performed = true;
   }
@@ -420,26 +490,32 @@ void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy&
 template <bool Tensor>
 void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     Operands operands(registers, in, lane);
     Block& home = home_of(block, in, warp.thread(lane), operands.shared);
-    operands.shared = static_cast<u32>(plain(block, operands.shared)), operands.barrier = static_cast<u32>(plain(block, operands.barrier));
+    operands.shared = static_cast<u32>(plain(block, operands.shared)),
+    operands.barrier = static_cast<u32>(plain(block, operands.barrier));
     BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
     const bool fine = Tensor ? plan_tile(registers, in, lane, warp, false, operands, copy)
                              : plan_linear(registers, in, lane, warp, false, operands, copy);
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     perform_before(warp, in, lane, copy);
     observe(warp, in, copy, false);
-    const u32 ranks = in.slot[Bulk::multicast] == kNoSlot ? 1u << home.rank : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
+    const u32 ranks = in.slot[Bulk::multicast] == kNoSlot
+                          ? 1u << home.rank
+                          : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
     if (block.shadow) {
       bool reported = false;
       for (Block* target : block.cluster->blocks) {
         if (!(ranks >> target->rank & 1)) continue;
-        for_units(copy, false, [&](u32 offset) { target->shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported); });
+        for_units(copy, false, [&](u32 offset) {
+          target->shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported);
+        });
         target->shadow->check_initialised(warp, in, lane, copy.barrier);
       }
       if (Tensor && block.launch->maps)
-        block.launch->maps->copied(warp, in, lane, operands.global, home, home.shadow->landing(copy.barrier));
+        block.launch->maps->copied(warp, in, lane, operands.global, home,
+                                   home.shadow->landing(copy.barrier));
       Clocks& clocks = block.shadow->clocks;
       copy.seen = clocks.seen(warp.agent);
       clocks.fence(warp.agent);
@@ -447,13 +523,16 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     for (u32 rank = 0; ranks >> rank; ++rank) {
       if (!(ranks >> rank & 1)) continue;
       if (rank >= block.cluster->blocks.size()) {
-        misuse(warp, in, lane, "a multicast to rank " + std::to_string(rank) + " of a cluster of " + std::to_string(block.cluster->blocks.size()) + " blocks");
+        misuse(warp, in, lane,
+               "a multicast to rank " + std::to_string(rank) + " of a cluster of " +
+                   std::to_string(block.cluster->blocks.size()) + " blocks");
         continue;
       }
       Block& target = *block.cluster->blocks[rank];
       if (&target != &block) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
       count_landing(block, copy);
-      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes, operands.shared);
+      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes,
+                   operands.shared);
       if (block.launch->copies_early) {
         land(copy, target);
         complete_bytes(target, in, warp.thread(lane), copy.barrier, copy.bytes);
@@ -467,7 +546,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <bool Tensor>
 void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     const Operands operands(registers, in, lane);
     BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane};
     const bool fine = Tensor ? plan_tile(registers, in, lane, warp, true, operands, copy)
@@ -485,28 +564,35 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         block.shadow->keep(warp, in, lane, offset, kPieceBytes);
       });
     }
-    if (block.launch->copies_early) perform(warp, copy);
-    else warp.bulk_stores.push_back(std::move(copy));
+    if (block.launch->copies_early)
+      perform(warp, copy);
+    else
+      warp.bulk_stores.push_back(std::move(copy));
   }
 }
 
 void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   for (BulkCopy& copy : warp.bulk_stores)
-    if (copy.group == BulkCopy::kOpen && mask >> copy.lane & 1) copy.group = warp.bulk_committed[copy.lane];
-  PTX_FOR_EACH_LANE(lane, mask) warp.bulk_committed[lane] += 1;
+    if (copy.group == BulkCopy::kOpen && mask >> copy.lane & 1)
+      copy.group = warp.bulk_committed[copy.lane];
+  PTX_FOR_EACH_LANE (lane, mask) warp.bulk_committed[lane] += 1;
 }
 
-// Waits until at most imm groups of each lane are pending. `ReadOnly`: until their sources have been read.
+// Waits until at most imm groups of each lane are pending. `ReadOnly`: until their sources have
+// been read.
 template <bool ReadOnly>
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   const u32 keep = static_cast<u32>(in.imm);
   const auto due = [&](const BulkCopy& copy) {
-    return mask >> copy.lane & 1 && copy.group != BulkCopy::kOpen && copy.group + keep < warp.bulk_committed[copy.lane];
+    return mask >> copy.lane & 1 && copy.group != BulkCopy::kOpen &&
+           copy.group + keep < warp.bulk_committed[copy.lane];
   };
   for (BulkCopy& copy : warp.bulk_stores) {
     if (!due(copy)) continue;
-    if (!ReadOnly) perform(warp, copy);
-    else if (!copy.taken) take(warp, copy);
+    if (!ReadOnly)
+      perform(warp, copy);
+    else if (!copy.taken)
+      take(warp, copy);
   }
   if (!ReadOnly) std::erase_if(warp.bulk_stores, due);
 }
@@ -531,8 +617,12 @@ void finish_bulk_stores(Warp& warp) {
   for (BulkCopy& copy : warp.bulk_stores) {
     if (!copy.taken) {
       const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
-      block.note({.problem = Problem::bulk_misuse, .pc = block.pc_of(in), .block = block.index, .thread = warp.thread(copy.lane),
-                  .text = "the block ends while its shared memory is still to be read: wait with cp.async.bulk.wait_group.read"});
+      block.note({.problem = Problem::bulk_misuse,
+                  .pc = block.pc_of(in),
+                  .block = block.index,
+                  .thread = warp.thread(copy.lane),
+                  .text = "the block ends while its shared memory is still to be read: wait with "
+                          "cp.async.bulk.wait_group.read"});
     }
     perform(warp, copy);
   }
@@ -545,7 +635,8 @@ void add_bulk_copies(Table& table) {
   };
   add("cp.async.bulk.shared.global", &load<false>, Class::global, "address,address,b32,address");
   add("cp.async.bulk.global.shared", &store<false>, Class::global, "address,address,b32");
-  add("cp.async.bulk.tensor.shared.global", &load<true>, Class::global, "address,address,b32,address");
+  add("cp.async.bulk.tensor.shared.global", &load<true>, Class::global,
+      "address,address,b32,address");
   add("cp.async.bulk.tensor.global.shared", &store<true>, Class::global, "address,b32,address");
   add("cp.async.bulk.commit_group", &commit, Class::sync, "");
   add("cp.async.bulk.wait_group", &wait<false>, Class::sync, "imm");

@@ -1,4 +1,5 @@
-// Moving parameters, saving registers around recursive calls, and the functions that the machine itself provides.
+// Moving parameters, saving registers around recursive calls, and the functions that the machine
+// itself provides.
 #include "access.hpp"
 #include "printf.hpp"
 
@@ -12,7 +13,7 @@ void copy_parameter(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
   const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
   const u64 stride = warp.block->kernel->local_bytes;
   const u64 last = std::max(in.slot[1], in.slot[2]) + static_cast<u64>(in.imm);
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     if (frame[lane] + last > stride) continue;  // the call that follows reports it
     u8* base = warp.local + lane * stride + frame[lane];
     std::memmove(base + in.slot[2], base + in.slot[1], static_cast<std::size_t>(in.imm));
@@ -21,7 +22,7 @@ void copy_parameter(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
 
 void save(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   for (const SavedRegister& saved : warp.block->kernel->saves[static_cast<std::size_t>(in.imm)]) {
-    PTX_FOR_EACH_LANE(lane, mask) {
+    PTX_FOR_EACH_LANE (lane, mask) {
       std::vector<u8>& stack = warp.calls.saved[lane];
       if (saved.width == 0) {
         stack.push_back(*at<u32>(registers, saved.slot) >> lane & 1);
@@ -36,13 +37,14 @@ void save(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void restore(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const auto& all = warp.block->kernel->saves[static_cast<std::size_t>(in.imm)];
   for (auto saved = all.rbegin(); saved != all.rend(); ++saved) {
-    PTX_FOR_EACH_LANE(lane, mask) {
+    PTX_FOR_EACH_LANE (lane, mask) {
       std::vector<u8>& stack = warp.calls.saved[lane];
       if (saved->width == 0) {
         set_predicate(registers, saved->slot, 1u << lane, stack.back() ? ~0u : 0u);
         stack.pop_back();
       } else {
-        std::memcpy(registers + saved->slot + lane * saved->width, stack.data() + stack.size() - saved->width, saved->width);
+        std::memcpy(registers + saved->slot + lane * saved->width,
+                    stack.data() + stack.size() - saved->width, saved->width);
         stack.erase(stack.end() - saved->width, stack.end());
       }
     }
@@ -52,7 +54,9 @@ void restore(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <class T>
 T parameter(Warp& warp, const u64* frame, u32 lane, u32 offset) {
   T value;
-  std::memcpy(&value, warp.local + lane * u64{warp.block->kernel->local_bytes} + frame[lane] + offset, sizeof value);
+  std::memcpy(&value,
+              warp.local + lane * u64{warp.block->kernel->local_bytes} + frame[lane] + offset,
+              sizeof value);
   return value;
 }
 
@@ -60,13 +64,15 @@ T parameter(Warp& warp, const u64* frame, u32 lane, u32 offset) {
 void print(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
   const u64 stride = warp.block->kernel->local_bytes;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     const MemoryView memory{warp, in, lane};
-    const u64 format = parameter<u64>(warp, frame, lane, in.slot[1]), arguments = parameter<u64>(warp, frame, lane, in.slot[2]);
+    const u64 format = parameter<u64>(warp, frame, lane, in.slot[1]),
+              arguments = parameter<u64>(warp, frame, lane, in.slot[2]);
     int count = 0;
     const std::string text = format_text(memory, format, arguments, count);
     warp.block->print(text);
-    if (in.slot[3] != kNoSlot) std::memcpy(warp.local + lane * stride + frame[lane] + in.slot[3], &count, sizeof count);
+    if (in.slot[3] != kNoSlot)
+      std::memcpy(warp.local + lane * stride + frame[lane] + in.slot[3], &count, sizeof count);
   }
 }
 
@@ -75,9 +81,15 @@ void assert_fail(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
   const u32 lane = static_cast<u32>(first_lane(mask));
   const MemoryView memory{warp, in, lane};
-  const auto text = [&](int slot) { return memory.text(parameter<u64>(warp, frame, lane, in.slot[slot])); };
-  Finding finding{.problem = Problem::assertion, .pc = warp.block->pc_of(in), .block = warp.block->index, .thread = warp.thread(lane)};
-  finding.text = "`" + text(1) + "` in " + text(4) + ", " + text(2) + ":" + std::to_string(parameter<u32>(warp, frame, lane, in.slot[3]));
+  const auto text = [&](int slot) {
+    return memory.text(parameter<u64>(warp, frame, lane, in.slot[slot]));
+  };
+  Finding finding{.problem = Problem::assertion,
+                  .pc = warp.block->pc_of(in),
+                  .block = warp.block->index,
+                  .thread = warp.thread(lane)};
+  finding.text = "`" + text(1) + "` in " + text(4) + ", " + text(2) + ":" +
+                 std::to_string(parameter<u32>(warp, frame, lane, in.slot[3]));
   finding.count = static_cast<u64>(count_lanes(mask));
   if (!warp.block->launch->checks) throw Stop{finding};
   warp.block->findings->add(finding);
@@ -86,10 +98,12 @@ void assert_fail(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 }  // namespace
 
 void add_calls(Table& table) {
-  const auto add = [&](const char* name, Handler run, Kind kind = Kind::plain, Class group = Class::other) {
+  const auto add = [&](const char* name, Handler run, Kind kind = Kind::plain,
+                       Class group = Class::other) {
     table.push_back({name, run, kind, group, "", ""});
   };
-  // Slots: 0 frame register, 1 frame of the caller in bytes, 2 of the callee with all that it calls at least.
+  // Slots: 0 frame register, 1 frame of the caller in bytes, 2 of the callee with all that it calls
+  // at least.
   add("call", nullptr, Kind::call, Class::control);
   add("ret", nullptr, Kind::ret, Class::control);
   add("param.copy", &copy_parameter);

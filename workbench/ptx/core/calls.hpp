@@ -1,8 +1,8 @@
 // The calls of one warp: where each lane goes back to, and the registers that recursion must keep.
 //
-// Every device function has registers and parameters of its own in the register file and in local memory; a frame
-// register holds, per lane, where the local memory of the running function begins. Only a function that may be active
-// twice saves its caller's registers.
+// Every device function has registers and parameters of its own in the register file and in local
+// memory; a frame register holds, per lane, where the local memory of the running function begins.
+// Only a function that may be active twice saves its caller's registers.
 #pragma once
 #include <string>
 #include <vector>
@@ -20,7 +20,8 @@ struct Calls {
   }
 };
 
-// A register of a function that a recursive call saves: its slot, and bytes per lane (0 for a predicate).
+// A register of a function that a recursive call saves: its slot, and bytes per lane (0 for a
+// predicate).
 struct SavedRegister {
   u32 slot;
   u32 width;

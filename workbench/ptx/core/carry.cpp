@@ -1,15 +1,16 @@
-// Multi-word integer arithmetic: add, sub and mad that set (.cc) and use (addc, subc, madc) the carry flag.
+// Multi-word integer arithmetic: add, sub and mad that set (.cc) and use (addc, subc, madc) the
+// carry flag.
 //
-// The flag is a predicate of its own, which the decoder adds to every kernel that uses it: slot 4 is read, slot 5 set.
-// For sub it is the carry of a + ~b + 1, as on GPUs: set where nothing was borrowed. The PTX manual speaks of a borrow,
-// which only shows where an addc follows a sub.cc, or a subc an add.cc: as in the compiler's 128-bit divisions.
+// The flag is a predicate of its own, which the decoder adds to every kernel that uses it: slot 4
+// is read, slot 5 set. For sub it is the carry of a + ~b + 1, as on GPUs: set where nothing was
+// borrowed. The PTX manual speaks of a borrow, which only shows where an addc follows a sub.cc, or
+// a subc an add.cc: as in the compiler's 128-bit divisions.
 #include "cluster.hpp"
 #include "codes.hpp"
 #include "elementwise.hpp"
 
 namespace workbench::ptx {
 namespace {
-
 
 template <class T>
 struct Sum {
@@ -39,7 +40,8 @@ inline Sum<T> mad_high(T a, T b, T c, bool carry) {
   using Wide = std::conditional_t<sizeof(T) == 4, s64, __int128>;
   using Unsigned = std::conditional_t<sizeof(T) == 4, u64, unsigned __int128>;
   using Product = std::conditional_t<std::is_signed_v<S>, Wide, Unsigned>;
-  const Product product = static_cast<Product>(static_cast<S>(a)) * static_cast<Product>(static_cast<S>(b));
+  const Product product =
+      static_cast<Product>(static_cast<S>(a)) * static_cast<Product>(static_cast<S>(b));
   return add<T>(static_cast<T>(product >> (8 * sizeof(T))), c, 0, carry);
 }
 
@@ -50,7 +52,8 @@ void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* b = at<const T>(registers, in.slot[2]);
   const T* c = at<const T>(registers, in.slot[3] == kNoSlot ? in.slot[1] : in.slot[3]);
   const u32 first = First ? ~0u : 0u;
-  const u32 before = in.slot[Carry::carry_in] == kNoSlot ? first : *at<u32>(registers, in.slot[Carry::carry_in]);
+  const u32 before =
+      in.slot[Carry::carry_in] == kNoSlot ? first : *at<u32>(registers, in.slot[Carry::carry_in]);
   alignas(64) T out[kLanes];
   u32 after = 0;
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -59,14 +62,16 @@ void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
     after |= (sum.carry ? 1u : 0u) << lane;
   }
   write_lanes(registers, in.slot[0], mask, out);
-  if (in.slot[Carry::carry_out] != kNoSlot) set_predicate(registers, in.slot[Carry::carry_out], mask, after);
+  if (in.slot[Carry::carry_out] != kNoSlot)
+    set_predicate(registers, in.slot[Carry::carry_out], mask, after);
 }
 
 template <class T>
 void add_width(Table& table, const std::string& bits) {
   const auto add_one = [&](const std::string& name, Handler handler, int operands) {
     const std::string width = "b" + bits;
-    table.push_back({name, handler, Kind::plain, Class::integer, width, width + "," + width + (operands == 3 ? "," + width : "")});
+    table.push_back({name, handler, Kind::plain, Class::integer, width,
+                     width + "," + width + (operands == 3 ? "," + width : "")});
   };
   using Signed = std::make_signed_t<T>;
   add_one("carry.add.b" + bits, &run<T, &add<T>>, 2);
@@ -76,14 +81,16 @@ void add_width(Table& table, const std::string& bits) {
   add_one("carry.mad.hi.s" + bits, &run<T, &mad_high<Signed, T>>, 3);
 }
 
-// Slot 1: a generic address; imm: 0 global, 1 shared, 2 local; 1 + 256: the block's own shared memory.
+// Slot 1: a generic address; imm: 0 global, 1 shared, 2 local; 1 + 256: the block's own shared
+// memory.
 void is_space(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64* address = at<const u64>(registers, in.slot[1]);
   const u64 window = static_cast<u64>(in.imm) & 255;
   const bool own = (in.imm >> 8) != 0;
   u32 inside = 0;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    const bool there = address[lane] >> 56 == window && !(own && is_remote(*warp.block, address[lane] & kWindowMask));
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const bool there = address[lane] >> 56 == window &&
+                       !(own && is_remote(*warp.block, address[lane] & kWindowMask));
     inside |= (there ? 1u : 0u) << lane;
   }
   set_predicate(registers, in.slot[0], mask, inside);

@@ -5,38 +5,50 @@
 
 namespace workbench::ptx {
 
-void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes, bool is_write) {
+void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes,
+                  bool is_write) {
   Shadow& shadow = *warp.block->shadow;
   const bool strong = in.slot[kFlagsSlot] & kStrong;
-  if (is_write) shadow.write(warp, in, offsets, mask, bytes, strong, mask);
-  else shadow.read(warp, in, offsets, mask, bytes, strong);
+  if (is_write)
+    shadow.write(warp, in, offsets, mask, bytes, strong, mask);
+  else
+    shadow.read(warp, in, offsets, mask, bytes, strong);
 }
 
-void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write, bool is_read) {
+void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,
+                 bool is_read) {
   Clocks& clocks = warp.block->shadow->clocks;
   clocks.order_lanes(warp.agent);
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     const u64 key = warp.block->flag(keys[lane]);
     if (is_read) clocks.acquire(warp.agent, key);
-    if (is_write) clocks.release(warp.agent, key, in.slot[kFlagsSlot] & kRelease, !(in.slot[kFlagsSlot] & kBlockScope));
+    if (is_write)
+      clocks.release(warp.agent, key, in.slot[kFlagsSlot] & kRelease,
+                     !(in.slot[kFlagsSlot] & kBlockScope));
   }
 }
 
-void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, u32 changed) {
+void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                  bool is_write, u32 changed) {
   const bool strong = in.slot[kFlagsSlot] & kStrong;
   for (Block* home : warp.block->cluster->blocks) {
     u64 offsets[kLanes];
     u32 lanes = 0;
-    PTX_FOR_EACH_LANE(lane, mask) lanes |= (addresses[lane] >> kRankShift == home->rank + 1 ? 1u : 0u) << lane;
+    PTX_FOR_EACH_LANE (lane, mask)
+      lanes |= (addresses[lane] >> kRankShift == home->rank + 1 ? 1u : 0u) << lane;
     if (!lanes) continue;
     for (u32 lane = 0; lane < kLanes; ++lane)  // those outside repeat one inside
-      offsets[lane] = addresses[lanes >> lane & 1 ? lane : static_cast<u32>(first_lane(lanes))] & kOffsetMask;
-    if (is_write) home->shadow->write(warp, in, offsets, lanes, bytes, strong, changed & lanes);
-    else home->shadow->read(warp, in, offsets, lanes, bytes, strong);
+      offsets[lane] =
+          addresses[lanes >> lane & 1 ? lane : static_cast<u32>(first_lane(lanes))] & kOffsetMask;
+    if (is_write)
+      home->shadow->write(warp, in, offsets, lanes, bytes, strong, changed & lanes);
+    else
+      home->shadow->read(warp, in, offsets, lanes, bytes, strong);
   }
 }
 
-void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
+void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                  bool is_write, bool is_read) {
   GlobalShadow& shadow = *warp.block->launch->global_shadow;
   if (!(in.slot[kFlagsSlot] & kStrong)) {
     const auto& unused = warp.block->launch->unused;
@@ -51,12 +63,15 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   shadow.strong(warp, in, addresses, mask, bytes, is_write, is_read);
 }
 
-void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values, u32 bytes) {
-  const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
+void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values,
+                 u32 bytes) {
+  const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold()
+                                            : std::unique_lock<std::recursive_mutex>();
   // Lane by lane: one that stores what an earlier one stored changes nothing.
   u32 changed = 0;
-  PTX_FOR_EACH_LANE(lane, request.mask) {
-    changed |= (std::memcmp(request.host[lane], values + lane * bytes, bytes) != 0 ? 1u : 0u) << lane;
+  PTX_FOR_EACH_LANE (lane, request.mask) {
+    changed |= (std::memcmp(request.host[lane], values + lane * bytes, bytes) != 0 ? 1u : 0u)
+               << lane;
     std::memcpy(request.host[lane], values + lane * bytes, bytes);
   }
   const u32 shared = request.shadowed & request.mask;
@@ -65,16 +80,22 @@ void store_lanes(Warp& warp, const Instruction& in, const Request& request, cons
   const u32 remote = request.shadowed_remote & request.mask;
   if (remote) check_remote(warp, in, request.address, remote, bytes, true, changed);
   const u32 global = request.shadowed_global & request.mask;
-  if (global) warp.block->launch->global_shadow->write(warp, in, request.address, global, bytes, changed & global);
+  if (global)
+    warp.block->launch->global_shadow->write(warp, in, request.address, global, bytes,
+                                             changed & global);
 }
 
-void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane, const void* from, u32 bytes) {
-  const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
+void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 lane,
+                const void* from, u32 bytes) {
+  const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold()
+                                            : std::unique_lock<std::recursive_mutex>();
   u8* to = request.host[lane];
   const u32 bit = 1u << lane, changed = std::memcmp(to, from, bytes) != 0 ? bit : 0;
   const bool strong = in.slot[kFlagsSlot] & kStrong;
-  if (request.shadowed & bit) warp.block->shadow->write(warp, in, request.address, bit, bytes, strong, changed);
-  if (request.shadowed_remote & bit) check_remote(warp, in, request.address, bit, bytes, true, changed);
+  if (request.shadowed & bit)
+    warp.block->shadow->write(warp, in, request.address, bit, bytes, strong, changed);
+  if (request.shadowed_remote & bit)
+    check_remote(warp, in, request.address, bit, bytes, true, changed);
   if (request.shadowed_global & bit)
     warp.block->launch->global_shadow->write(warp, in, request.address, bit, bytes, changed);
   std::memcpy(to, from, bytes);

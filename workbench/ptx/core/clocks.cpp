@@ -57,7 +57,8 @@ void Clocks::hand_on(u32 agent, u64 key) {
 void Clocks::proxy_fence(u32 agent, bool own) {
   std::vector<u32>& seen = agents_[agent].seen;
   for (u32 other = 0; other < agents(); ++other)
-    if (!own || other == agent) seen[agents() + other] = std::max(seen[agents() + other], seen[other]);
+    if (!own || other == agent)
+      seen[agents() + other] = std::max(seen[agents() + other], seen[other]);
   tick(agent);
 }
 
@@ -73,7 +74,8 @@ bool Clocks::published(u32 agent, std::vector<u32>& clocks) const {
     const Agent& other = agents_[each];
     if (!other.has_fenced_wide || other.fenced_wide[each] > agents_[agent].seen[each]) continue;
     any = true;
-    for (u32 i = 0; i < agents(); ++i) clocks[i] = std::max(clocks[i], other.fenced_wide[i] + 1 - start_);
+    for (u32 i = 0; i < agents(); ++i)
+      clocks[i] = std::max(clocks[i], other.fenced_wide[i] + 1 - start_);
   }
   return any;
 }

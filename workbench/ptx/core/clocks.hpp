@@ -1,10 +1,12 @@
-// What each warp is known to come after: vector clocks (C. Flanagan and S. Freund, *FastTrack*, 2009).
+// What each warp is known to come after: vector clocks (C. Flanagan and S. Freund, *FastTrack*,
+// 2009).
 //
-// The warps of a block, or of all blocks of a cluster, are agents, numbered through (Warp::agent). A warp's own clock grows
-// whenever it publishes what it did: at a barrier, or when it fences and then stores, or swaps, a flag. Who waits at that
-// barrier, or reads that flag with a strong access, has seen everything up to that clock.
-// Rules, chosen so that correct programs are never accused: a release needs a fence (or .release) before the strong
-// store or atomic, as the memory model demands; an acquire needs none; a failed atomic counts as both.
+// The warps of a block, or of all blocks of a cluster, are agents, numbered through (Warp::agent).
+// A warp's own clock grows whenever it publishes what it did: at a barrier, or when it fences and
+// then stores, or swaps, a flag. Who waits at that barrier, or reads that flag with a strong
+// access, has seen everything up to that clock. Rules, chosen so that correct programs are never
+// accused: a release needs a fence (or .release) before the strong store or atomic, as the memory
+// model demands; an acquire needs none; a failed atomic counts as both.
 #pragma once
 #include <algorithm>
 #include <unordered_map>
@@ -20,14 +22,15 @@ class Clocks {
   static constexpr u32 kBarriers = 16;
 
   void resize(u32 warps_per_block, u32 blocks);
-  // Every warp begins with a clock of `start()`, later than all of earlier blocks, and has seen no other warp's.
+  // Every warp begins with a clock of `start()`, later than all of earlier blocks, and has seen no
+  // other warp's.
   void begin();
 
   u32 agents() const { return static_cast<u32>(agents_.size()); }
   u32 start() const { return start_; }
   u32 now(u32 agent) const { return agents_[agent].seen[agent]; }
-  // What an agent has seen of each agent; then, from agents() on, what of that a proxy fence has made visible to the async
-  // proxy.
+  // What an agent has seen of each agent; then, from agents() on, what of that a proxy fence has
+  // made visible to the async proxy.
   const std::vector<u32>& seen(u32 agent) const { return agents_[agent].seen; }
   // A clock up to which a warp comes after all that any agent did, whichever the lanes.
   u32 floor(u32 agent) const {
@@ -47,14 +50,16 @@ class Clocks {
   }
   // The same number as lane_order, from 0 at the start of the block.
   u32 step(u32 agent) const { return agents_[agent].step; }
-  // Lanes of one warp wait for each other, as at bar.warp.sync. Accesses that only their own order of execution orders,
-  // such as volatile ones, are those between which this number, met(), is the same.
+  // Lanes of one warp wait for each other, as at bar.warp.sync. Accesses that only their own order
+  // of execution orders, such as volatile ones, are those between which this number, met(), is the
+  // same.
   void meet_lanes(u32 agent) {
     agents_[agent].met += 1;
     order_lanes(agent);
   }
   u32 met(u32 agent) const { return agents_[agent].met; }
-  // The step of an agent with which it left a clock (since the start; 0 is none): what it did before is part of that clock.
+  // The step of an agent with which it left a clock (since the start; 0 is none): what it did
+  // before is part of that clock.
   u32 step_after(u32 agent, u32 clock) const {
     const std::vector<u32>& begins = agents_[agent].begins;
     return clock == 0 ? 0 : clock <= begins.size() ? begins[clock - 1] : UINT32_MAX;
@@ -69,21 +74,25 @@ class Clocks {
   void fence(u32 agent, bool wide = false);
   // Publishes what an agent has seen until now, with no fence of its own.
   void hand_on(u32 agent, u64 key);
-  // fence.proxy.async: all that the agent has seen may be read through the async proxy; with `own` only what it did itself.
+  // fence.proxy.async: all that the agent has seen may be read through the async proxy; with `own`
+  // only what it did itself.
   void proxy_fence(u32 agent, bool own);
-  // Flags are known by keys: an address in global memory, or a place in shared memory (Block::flag).
+  // Flags are known by keys: an address in global memory, or a place in shared memory
+  // (Block::flag).
   void release(u32 agent, u64 key, bool with_fence, bool wide = false);
   void acquire(u32 agent, u64 key);
   void forget(u64 key) { flags_.erase(key); }
-  // What a strong store of this agent hands on to other blocks: what it had seen when it made its last wide fence, and
-  // that of each agent whose wide fence it comes after, in clocks since the start of the block. False if there was none.
+  // What a strong store of this agent hands on to other blocks: what it had seen when it made its
+  // last wide fence, and that of each agent whose wide fence it comes after, in clocks since the
+  // start of the block. False if there was none.
   bool published(u32 agent, std::vector<u32>& clocks) const;
   // Publishes what an agent had seen earlier.
   void publish(u64 key, const std::vector<u32>& seen) { join(flag(key), seen); }
 
  private:
   struct Agent {
-    std::vector<u32> seen, fenced, fenced_wide;  // seen at the last fence, and at the last one for other blocks
+    std::vector<u32> seen, fenced,
+        fenced_wide;  // seen at the last fence, and at the last one for other blocks
     bool has_fenced = false, has_fenced_wide = false;
     u32 met = 0;
     u16 lane_order = 0;

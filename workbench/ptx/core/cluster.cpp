@@ -13,21 +13,24 @@ void misuse(Block& block, const Instruction& in, s32 thread, const std::string& 
   block.problem(Problem::remote_misuse, in, thread, 0, 0, text);
 }
 
-// The address, in the shared memory of the block with the rank in slot 2, that corresponds to the one in slot 1.
+// The address, in the shared memory of the block with the rank in slot 2, that corresponds to the
+// one in slot 1.
 template <class T>
 void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const T* address = at<const T>(registers, in.slot[1]);
   const u32* rank = at<const u32>(registers, in.slot[2]);
   alignas(64) T out[kLanes] = {};
   const Cluster& cluster = *warp.block->cluster;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     if (rank[lane] >= cluster.blocks.size()) {
       misuse(*warp.block, in, warp.thread(lane),
-             "rank " + std::to_string(rank[lane]) + " of a cluster of " + std::to_string(cluster.blocks.size()) + " blocks");
+             "rank " + std::to_string(rank[lane]) + " of a cluster of " +
+                 std::to_string(cluster.blocks.size()) + " blocks");
       continue;
     }
     const T own = address[lane] & ~(T{0xff} << kRankShift);
-    out[lane] = rank[lane] == warp.block->rank ? own : own | static_cast<T>(rank[lane] + 1) << kRankShift;
+    out[lane] =
+        rank[lane] == warp.block->rank ? own : own | static_cast<T>(rank[lane] + 1) << kRankShift;
   }
   write_lanes(registers, in.slot[0], mask, out);
 }
@@ -47,7 +50,7 @@ void rank_of(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 bool complete(Cluster& cluster) {
   for (const Block* block : cluster.blocks) {
     for (const Warp& warp : *block->warps) {
-      PTX_FOR_EACH_LANE(lane, warp.all & ~warp.exited) {
+      PTX_FOR_EACH_LANE (lane, warp.all & ~warp.exited) {
         if (warp.cluster_phase[lane] != cluster.phase) return false;
       }
     }
@@ -61,44 +64,54 @@ bool complete(Cluster& cluster) {
 void arrive(u8*, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u64 phase = block.cluster->phase;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    if (warp.cluster_phase[lane] == phase) misuse(block, in, warp.thread(lane), "a second arrival at the cluster's barrier before a wait");
+  PTX_FOR_EACH_LANE (lane, mask) {
+    if (warp.cluster_phase[lane] == phase)
+      misuse(block, in, warp.thread(lane),
+             "a second arrival at the cluster's barrier before a wait");
     warp.cluster_phase[lane] = phase;
   }
   // Who is at the next phase has seen every wait of the last one over: two flags do, by turns.
-  if (block.shadow) block.shadow->clocks.release(warp.agent, kBarrierKey + phase % 2, in.slot[kFlagsSlot] & kRelease);
+  if (block.shadow)
+    block.shadow->clocks.release(warp.agent, kBarrierKey + phase % 2,
+                                 in.slot[kFlagsSlot] & kRelease);
   complete(*block.cluster);
 }
 
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   bool late = false;
-  PTX_FOR_EACH_LANE(lane, mask) {
-    if (warp.cluster_phase[lane] == 0) misuse(block, in, warp.thread(lane), "a wait at the cluster's barrier without an arrival");
+  PTX_FOR_EACH_LANE (lane, mask) {
+    if (warp.cluster_phase[lane] == 0)
+      misuse(block, in, warp.thread(lane), "a wait at the cluster's barrier without an arrival");
     late |= warp.cluster_phase[lane] == block.cluster->phase;
   }
   block.polled = late && !complete(*block.cluster);
-  if (!block.polled && block.shadow) block.shadow->clocks.acquire(warp.agent, kBarrierKey + warp.cluster_phase[first_lane(mask)] % 2);
+  if (!block.polled && block.shadow)
+    block.shadow->clocks.acquire(warp.agent,
+                                 kBarrierKey + warp.cluster_phase[first_lane(mask)] % 2);
 }
 
 // A store that the mbarrier of the block that it goes to tells of.
-void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u32 offset, u32 bytes, u32 mbarrier) {
+void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u32 offset,
+                     u32 bytes, u32 mbarrier) {
   Shadow& shadow = *home.shadow;
   bool reported = false;
   shadow.async_write_issued(warp, in, lane, offset, bytes, reported);
-  shadow.async_write_landed(warp, in, lane, offset, bytes, shadow.clocks.now(warp.agent), Shadow::kNoSwizzle, shadow.landing(mbarrier));
+  shadow.async_write_landed(warp, in, lane, offset, bytes, shadow.clocks.now(warp.agent),
+                            Shadow::kNoSwizzle, shadow.landing(mbarrier));
   shadow.clocks.publish(home.flag(mbarrier), shadow.clocks.seen(warp.agent));
   shadow.clocks.fence(warp.agent);
 }
 
-// st.async: slots 0-3 the values, 4 the mbarrier in the same block as the address; its bytes arrive there.
+// st.async: slots 0-3 the values, 4 the mbarrier in the same block as the address; its bytes arrive
+// there.
 template <class T>
 void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   const u32 bytes = sizeof(T) * in.elements;
   resolve<Space::generic>(registers, in, mask, warp, bytes, true, false, request);
   const u32* barrier = at<const u32>(registers, in.slot[4]);
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     alignas(16) T values[4];
     for (u32 i = 0; i < in.elements; ++i) values[i] = at<const T>(registers, in.slot[i])[lane];
     std::memcpy(request.host[lane], values, bytes);
@@ -108,7 +121,9 @@ void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp)
       misuse(*warp.block, in, warp.thread(lane), "no mbarrier at offset " + std::to_string(offset));
       continue;
     }
-    if (home.shadow) see_async_store(home, in, warp, lane, static_cast<u32>(plain(home, request.address[lane])), bytes, static_cast<u32>(offset));
+    if (home.shadow)
+      see_async_store(home, in, warp, lane, static_cast<u32>(plain(home, request.address[lane])),
+                      bytes, static_cast<u32>(offset));
     complete_bytes(home, in, warp.thread(lane), static_cast<u32>(offset), bytes);
   }
 }
@@ -119,17 +134,25 @@ Block& home_of(Block& block, const Instruction& in, s32 thread, u64 offset) {
   if (!is_remote(block, offset)) return block;
   const u64 rank = (offset >> kRankShift) - 1;
   if (rank >= block.cluster->blocks.size()) {
-    throw Stop{{.problem = Problem::remote_misuse, .pc = block.pc_of(in), .block = block.index, .thread = thread,
+    throw Stop{{.problem = Problem::remote_misuse,
+                .pc = block.pc_of(in),
+                .block = block.index,
+                .thread = thread,
                 .text = "an address of no block of the cluster"}};
   }
   Block& home = *block.cluster->blocks[rank];
-  if (home.ended) misuse(block, in, thread, "a block of the cluster that has ended: wait with barrier.cluster before it does");
-  else if (block.cluster->phase == 1) misuse(block, in, thread, "a block of the cluster that may not have begun: wait with barrier.cluster first");
+  if (home.ended)
+    misuse(block, in, thread,
+           "a block of the cluster that has ended: wait with barrier.cluster before it does");
+  else if (block.cluster->phase == 1)
+    misuse(block, in, thread,
+           "a block of the cluster that may not have begun: wait with barrier.cluster first");
   return home;
 }
 
 void add_clusters(Table& table) {
-  const auto add = [&](const char* name, Handler run, Kind kind, const char* destinations, const char* sources) {
+  const auto add = [&](const char* name, Handler run, Kind kind, const char* destinations,
+                       const char* sources) {
     table.push_back({name, run, kind, Class::sync, destinations, sources});
   };
   add("mapa.u32", &map_address<u32>, Kind::plain, "b32", "b32,b32");

@@ -1,4 +1,5 @@
-// Operations over the lanes of a warp: shfl, vote, match, redux. The scheduler has brought the lanes together.
+// Operations over the lanes of a warp: shfl, vote, match, redux. The scheduler has brought the
+// lanes together.
 #include <algorithm>
 #include <bit>
 
@@ -10,31 +11,34 @@ namespace {
 
 enum class Shuffle { up, down, butterfly, index };
 
-// What a lane gets from one that takes no part: a NaN, and -1; and where two launches are compared, 1.5e16.
+// What a lane gets from one that takes no part: a NaN, and -1; and where two launches are
+// compared, 1.5e16.
 constexpr u32 kUndefined = ~0u, kOtherUndefined = 0x5a5a5a5a;
 
-// Lanes that read from lanes which take no part, and those that read past the highest and lowest of them all.
+// Lanes that read from lanes which take no part, and those that read past the highest and lowest of
+// them all.
 u32 sources_absent(const u32* from, u32 mask) {
   u32 absent = 0;
-  PTX_FOR_EACH_LANE(lane, mask) absent |= (~mask >> from[lane] & 1) << lane;
+  PTX_FOR_EACH_LANE (lane, mask) absent |= (~mask >> from[lane] & 1) << lane;
   return absent;
 }
 u32 ends_at(const u32* from, u32 mask) {
   u32 past = 0;
-  PTX_FOR_EACH_LANE(lane, mask) past |= (mask >> from[lane] == 0 ? 1u : 0u) << lane;
+  PTX_FOR_EACH_LANE (lane, mask) past |= (mask >> from[lane] == 0 ? 1u : 0u) << lane;
   return past;
 }
 u32 begins_at(const u32* from, u32 mask) {
   u32 past = 0;
-  PTX_FOR_EACH_LANE(lane, mask) past |= (mask << (31 - from[lane]) == 0 ? 1u : 0u) << lane;
+  PTX_FOR_EACH_LANE (lane, mask) past |= (mask << (31 - from[lane]) == 0 ? 1u : 0u) << lane;
   return past;
 }
 
-// shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a sum over a group of a
-// power of two does not use what they get. Of any other size it does, unless the kernel sees to it: that is known from a
-// second launch, in which such lanes get something else (Problem::undefined_lane, and warp_orders.py). A group in which no
-// lane gets another one's value is a fault, as is a gap in it, and any absent source of the other modes.
-// Slots: 0 destination, 4 predicate or kNoSlot; 1 value, 2 lane operand, 3 clamp and segment mask.
+// shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a
+// sum over a group of a power of two does not use what they get. Of any other size it does, unless
+// the kernel sees to it: that is known from a second launch, in which such lanes get something else
+// (Problem::undefined_lane, and warp_orders.py). A group in which no lane gets another one's value
+// is a fault, as is a gap in it, and any absent source of the other modes. Slots: 0 destination, 4
+// predicate or kNoSlot; 1 value, 2 lane operand, 3 clamp and segment mask.
 template <Shuffle Mode>
 void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u32* value = at<const u32>(registers, in.slot[1]);
@@ -47,49 +51,66 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     const s32 highest = (lane & segment) | (clamp & ~segment), lowest = lane & segment;
     s32 source = 0;
     bool valid = false;
-    if constexpr (Mode == Shuffle::up) source = lane - b, valid = source >= highest;
-    else if constexpr (Mode == Shuffle::down) source = lane + b, valid = source <= highest;
-    else if constexpr (Mode == Shuffle::butterfly) source = lane ^ b, valid = source <= highest;
-    else source = lowest | (b & ~segment), valid = source <= highest;
+    if constexpr (Mode == Shuffle::up)
+      source = lane - b, valid = source >= highest;
+    else if constexpr (Mode == Shuffle::down)
+      source = lane + b, valid = source <= highest;
+    else if constexpr (Mode == Shuffle::butterfly)
+      source = lane ^ b, valid = source <= highest;
+    else
+      source = lowest | (b & ~segment), valid = source <= highest;
     from[lane] = static_cast<u32>(valid ? source : lane) & 31;
     inside[lane] = valid;
   }
   for (int lane = 0; lane < kLanes; ++lane) out[lane] = value[from[lane]];
   if (const u32 absent = mask == kAllLanes ? 0 : sources_absent(from, mask); absent) {
     // What such a lane gets is undefined, and no friendly value.
-    PTX_FOR_EACH_LANE(lane, absent) out[lane] = warp.block->launch->last_warp_first ? kOtherUndefined : kUndefined;
-    const u32 past_end = Mode == Shuffle::down ? ends_at(from, mask) : Mode == Shuffle::up ? begins_at(from, mask) : 0;
-    const bool some_inside = past_end != mask, of_power = std::has_single_bit(static_cast<u32>(count_lanes(mask)));
-    PTX_FOR_EACH_LANE(lane, warp.block->launch->checks ? absent : 0) {
+    PTX_FOR_EACH_LANE (lane, absent)
+      out[lane] = warp.block->launch->last_warp_first ? kOtherUndefined : kUndefined;
+    const u32 past_end = Mode == Shuffle::down ? ends_at(from, mask)
+                         : Mode == Shuffle::up ? begins_at(from, mask)
+                                               : 0;
+    const bool some_inside = past_end != mask,
+               of_power = std::has_single_bit(static_cast<u32>(count_lanes(mask)));
+    PTX_FOR_EACH_LANE (lane, warp.block->launch->checks ? absent : 0) {
       const bool excused = some_inside && past_end >> lane & 1;
       if (excused && of_power) continue;
-      warp.block->note({.problem = excused ? Problem::undefined_lane : Problem::absent_lane, .pc = warp.block->pc_of(in),
-                        .block = warp.block->index, .thread = warp.thread(lane), .other_thread = warp.thread(from[lane])});
+      warp.block->note({.problem = excused ? Problem::undefined_lane : Problem::absent_lane,
+                        .pc = warp.block->pc_of(in),
+                        .block = warp.block->index,
+                        .thread = warp.thread(lane),
+                        .other_thread = warp.thread(from[lane])});
     }
   }
   write_lanes(registers, in.slot[0], mask, out);
   if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, pack_mask(inside));
 }
 
-inline u32 operand_predicate(u8* registers, const Instruction& in) { return *at<u32>(registers, in.slot[1]) ^ in.slot[5]; }
+inline u32 operand_predicate(u8* registers, const Instruction& in) {
+  return *at<u32>(registers, in.slot[1]) ^ in.slot[5];
+}
 
 void ballot(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
   const u32 votes = operand_predicate(registers, in) & mask;
-  PTX_LANES { out[lane] = votes; }
+  PTX_LANES {
+    out[lane] = votes;
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
 template <class F>
 void vote(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  set_predicate(registers, in.slot[0], mask, F{}(operand_predicate(registers, in) & mask, mask) ? ~0u : 0u);
+  set_predicate(registers, in.slot[0], mask,
+                F{}(operand_predicate(registers, in) & mask, mask) ? ~0u : 0u);
 }
 
 template <class T>
 void match_any(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* value = at<const T>(registers, in.slot[1]);
   alignas(64) u32 out[kLanes] = {};
-  PTX_FOR_EACH_LANE(lane, mask) PTX_FOR_EACH_LANE(other, mask) out[lane] |= (value[other] == value[lane] ? 1u : 0u) << other;
+  PTX_FOR_EACH_LANE (lane, mask)
+    PTX_FOR_EACH_LANE (other, mask) out[lane] |= (value[other] == value[lane] ? 1u : 0u) << other;
   write_lanes(registers, in.slot[0], mask, out);
 }
 
@@ -97,9 +118,11 @@ template <class T>
 void match_all(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* value = at<const T>(registers, in.slot[1]);
   bool same = true;
-  PTX_FOR_EACH_LANE(lane, mask) same &= value[lane] == value[first_lane(mask)];
+  PTX_FOR_EACH_LANE (lane, mask) same &= value[lane] == value[first_lane(mask)];
   alignas(64) u32 out[kLanes];
-  PTX_LANES { out[lane] = same ? mask : 0; }
+  PTX_LANES {
+    out[lane] = same ? mask : 0;
+  }
   write_lanes(registers, in.slot[0], mask, out);
   if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, same ? ~0u : 0u);
 }
@@ -108,28 +131,35 @@ template <class T, class F>
 void reduce(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* value = at<const T>(registers, in.slot[1]);
   T result = value[first_lane(mask)];
-  PTX_FOR_EACH_LANE(lane, mask & (mask - 1)) result = F{}(result, value[lane]);
+  PTX_FOR_EACH_LANE (lane, mask & (mask - 1)) result = F{}(result, value[lane]);
   alignas(64) T out[kLanes];
-  PTX_LANES { out[lane] = result; }
+  PTX_LANES {
+    out[lane] = result;
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
 void active_mask(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
-  PTX_LANES { out[lane] = mask; }
+  PTX_LANES {
+    out[lane] = mask;
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
 // elect: the lowest lane of the member mask.
 void elect(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
-  PTX_LANES { out[lane] = static_cast<u32>(first_lane(mask)); }
+  PTX_LANES {
+    out[lane] = static_cast<u32>(first_lane(mask));
+  }
   if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, out);
   if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, mask & -mask);
 }
 
-// Of all collectives only this one orders what lanes do to memory (CUDA C++ Programming Guide, __syncwarp: "guarantees
-// memory ordering among participating threads"; of the shuffles, votes and the rest it says that they do not).
+// Of all collectives only this one orders what lanes do to memory (CUDA C++ Programming Guide,
+// __syncwarp: "guarantees memory ordering among participating threads"; of the shuffles, votes and
+// the rest it says that they do not).
 void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
   if (warp.block->shadow) warp.block->shadow->clocks.meet_lanes(warp.agent);
 }
@@ -138,12 +168,16 @@ void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
 template <bool Magnitudes, class F>
 void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const f32* values = at<f32>(registers, in.slot[1]);
-  const auto value = [&](u32 lane) { return Magnitudes ? bits_as<f32>(bits_as<u32>(values[lane]) & 0x7fffffffu) : values[lane]; };
+  const auto value = [&](u32 lane) {
+    return Magnitudes ? bits_as<f32>(bits_as<u32>(values[lane]) & 0x7fffffffu) : values[lane];
+  };
   const u32 first = static_cast<u32>(first_lane(mask));
   f32 result = F{}(value(first), value(first));
-  PTX_FOR_EACH_LANE(lane, mask & (mask - 1)) result = F{}(result, value(lane));
+  PTX_FOR_EACH_LANE (lane, mask & (mask - 1)) result = F{}(result, value(lane));
   alignas(64) f32 out[kLanes];
-  PTX_LANES { out[lane] = result; }
+  PTX_LANES {
+    out[lane] = result;
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 

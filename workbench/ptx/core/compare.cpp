@@ -1,4 +1,5 @@
-// setp for every type, and set on packed halves. Ordered comparisons are false on NaN, the unordered (…u) ones true.
+// setp for every type, and set on packed halves. Ordered comparisons are false on NaN, the
+// unordered (…u) ones true.
 #include "elementwise.hpp"
 #include "numeric.hpp"
 
@@ -62,7 +63,8 @@ void add_set(Table& table, const std::string& type) {
     const std::string name = "set." + std::string(test) + ".";
     table.push_back(packed_op(name + type + "x2." + type + "x2", Class::fp16,
                               [](T a, T b) -> u16 { return F{}(a, b) ? One : u16{0}; }));
-    table.push_back(op(name + type + "." + type, Class::fp16, [](T a, T b) -> u16 { return F{}(a, b) ? One : u16{0}; }));
+    table.push_back(op(name + type + "." + type, Class::fp16,
+                       [](T a, T b) -> u16 { return F{}(a, b) ? One : u16{0}; }));
     table.push_back(packed_op(name + "u32." + type + "x2", Class::fp16,
                               [](T a, T b) -> u16 { return F{}(a, b) ? u16{0xffff} : u16{0}; }));
   });
@@ -73,23 +75,28 @@ template <class T, class F>
 void test_class(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* a = at<const T>(registers, in.slot[1]);
   alignas(64) u8 flags[kLanes];
-  PTX_LANES { flags[lane] = F{}(a[lane]) ? 1 : 0; }
+  PTX_LANES {
+    flags[lane] = F{}(a[lane]) ? 1 : 0;
+  }
   set_predicate(registers, in.slot[0], mask, pack_mask(flags));
 }
 
 template <class T, int ExponentBit>
 void add_classes(Table& table, const std::string& type) {
-  constexpr T kInfinite = ((T{1} << (8 * sizeof(T) - 1)) - (T{1} << ExponentBit)), kLeast = T{1} << ExponentBit;
+  constexpr T kInfinite = ((T{1} << (8 * sizeof(T) - 1)) - (T{1} << ExponentBit)),
+              kLeast = T{1} << ExponentBit;
   constexpr T kMagnitude = static_cast<T>(~T{0}) >> 1;
   const auto add = [&]<class F>(const char* name, F) {
-    table.push_back({"testp." + std::string(name) + "." + type, &test_class<T, F>, Kind::plain, Class::integer, "pred",
-                     sizeof(T) == 4 ? "b32" : "b64"});
+    table.push_back({"testp." + std::string(name) + "." + type, &test_class<T, F>, Kind::plain,
+                     Class::integer, "pred", sizeof(T) == 4 ? "b32" : "b64"});
   };
   add("finite", [](T x) { return (x & kMagnitude) < kInfinite; });
   add("infinite", [](T x) { return (x & kMagnitude) == kInfinite; });
   add("number", [](T x) { return (x & kMagnitude) <= kInfinite; });
   add("notanumber", [](T x) { return (x & kMagnitude) > kInfinite; });
-  add("normal", [](T x) { return ((x & kMagnitude) < kInfinite && (x & kMagnitude) >= kLeast) || (x & kMagnitude) == 0; });
+  add("normal", [](T x) {
+    return ((x & kMagnitude) < kInfinite && (x & kMagnitude) >= kLeast) || (x & kMagnitude) == 0;
+  });
   add("subnormal", [](T x) { return (x & kMagnitude) != 0 && (x & kMagnitude) < kLeast; });
 }
 
@@ -102,7 +109,8 @@ void add_comparisons(Table& table) {
   add_order<u16>(table, "u16"), add_order<u32>(table, "u32"), add_order<u64>(table, "u64");
   add_floating<f32>(table, "f32"), add_floating<f64>(table, "f64");
   add_set<Half, 0x3c00>(table, "f16"), add_set<Bfloat, 0x3f80>(table, "bf16");
-  add_floating<Half>(table, "f16"), add_floating<Bfloat>(table, "bf16"), add_floating<Flushed>(table, "ftz.f32");
+  add_floating<Half>(table, "f16"), add_floating<Bfloat>(table, "bf16"),
+      add_floating<Flushed>(table, "ftz.f32");
 }
 
 }  // namespace workbench::ptx

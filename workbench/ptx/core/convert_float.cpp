@@ -27,41 +27,51 @@ inline T finite(T x) {
 
 template <class Format>
 void add_small(Table& table, const std::string& name) {
-  auto add = [&](const std::string& full, auto function) { table.push_back(op(full, kConvert, function)); };
+  auto add = [&](const std::string& full, auto function) {
+    table.push_back(op(full, kConvert, function));
+  };
   add("cvt." + name + "x2.f32", [](f32 high, f32 low) -> u16 {
     return static_cast<u16>(Format::encode(high) << 8 | Format::encode(low));
   });
   add("cvt.relu." + name + "x2.f32", [](f32 high, f32 low) -> u16 {
-    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 | Format::encode(low < 0 ? 0.0f : low));
+    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 |
+                            Format::encode(low < 0 ? 0.0f : low));
   });
   add("cvt." + name + "x2.f16x2", [](u32 x) -> u16 {
     return static_cast<u16>(Format::encode(to_f32(Half{static_cast<u16>(x >> 16)})) << 8 |
                             Format::encode(to_f32(Half{static_cast<u16>(x)})));
   });
   add("cvt.relu." + name + "x2.f16x2", [](u32 x) -> u16 {
-    const f32 high = to_f32(Half{static_cast<u16>(x >> 16)}), low = to_f32(Half{static_cast<u16>(x)});
-    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 | Format::encode(low < 0 ? 0.0f : low));
+    const f32 high = to_f32(Half{static_cast<u16>(x >> 16)}),
+              low = to_f32(Half{static_cast<u16>(x)});
+    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 |
+                            Format::encode(low < 0 ? 0.0f : low));
   });
   add("cvt.relu.f16x2." + name + "x2", [](u16 x) -> u32 {
-    const f32 high = Format::decode(static_cast<u8>(x >> 8)), low = Format::decode(static_cast<u8>(x));
+    const f32 high = Format::decode(static_cast<u8>(x >> 8)),
+              low = Format::decode(static_cast<u8>(x));
     return pair_of(relu(high, to_half(high)), relu(low, to_half(low)));
   });
   add("cvt.f16x2." + name + "x2", [](u16 x) -> u32 {
-    return u32{to_half(Format::decode(static_cast<u8>(x >> 8))).bits} << 16 | to_half(Format::decode(static_cast<u8>(x))).bits;
+    return u32{to_half(Format::decode(static_cast<u8>(x >> 8))).bits} << 16 |
+           to_half(Format::decode(static_cast<u8>(x))).bits;
   });
 }
 
 // f32 to f16 or bf16, one or two at a time.
 template <class T, class Nearest, class Zero>
 void add_narrow(Table& table, const std::string& t, Nearest, Zero) {
-  auto add = [&](const std::string& full, auto function) { table.push_back(op(full, kConvert, function)); };
+  auto add = [&](const std::string& full, auto function) {
+    table.push_back(op(full, kConvert, function));
+  };
   add("cvt.rn." + t + ".f32", [](f32 x) -> T { return Nearest{}(x); });
   add("cvt.rz." + t + ".f32", [](f32 x) -> T { return Zero{}(x); });
   add("cvt.rn.relu." + t + ".f32", [](f32 x) -> T { return relu(x, Nearest{}(x)); });
   add("cvt.rz.relu." + t + ".f32", [](f32 x) -> T { return relu(x, Zero{}(x)); });
   add("cvt.rn.satfinite." + t + ".f32", [](f32 x) -> T { return finite(Nearest{}(x)); });
   add("cvt.rz.satfinite." + t + ".f32", [](f32 x) -> T { return finite(Zero{}(x)); });
-  add("cvt.rn.relu.satfinite." + t + ".f32", [](f32 x) -> T { return finite(relu(x, Nearest{}(x))); });
+  add("cvt.rn.relu.satfinite." + t + ".f32",
+      [](f32 x) -> T { return finite(relu(x, Nearest{}(x))); });
   add("cvt.rz.relu.satfinite." + t + ".f32", [](f32 x) -> T { return finite(relu(x, Zero{}(x))); });
   add("cvt.rm." + t + ".f32", [](f32 x) -> T { return directed_narrow<T>(x, -1); });
   add("cvt.rp." + t + ".f32", [](f32 x) -> T { return directed_narrow<T>(x, 1); });
@@ -71,15 +81,18 @@ void add_narrow(Table& table, const std::string& t, Nearest, Zero) {
   add("cvt.rn.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
     return pair_of(finite(Nearest{}(high)), finite(Nearest{}(low)));
   });
-  add("cvt.rz.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(finite(Zero{}(high)), finite(Zero{}(low))); });
+  add("cvt.rz.satfinite." + t + "x2.f32",
+      [](f32 high, f32 low) -> u32 { return pair_of(finite(Zero{}(high)), finite(Zero{}(low))); });
   add("cvt.rn.relu.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
     return pair_of(finite(relu(high, Nearest{}(high))), finite(relu(low, Nearest{}(low))));
   });
   add("cvt.rz.relu.satfinite." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
     return pair_of(finite(relu(high, Zero{}(high))), finite(relu(low, Zero{}(low))));
   });
-  add("cvt.rn." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(Nearest{}(high), Nearest{}(low)); });
-  add("cvt.rz." + t + "x2.f32", [](f32 high, f32 low) -> u32 { return pair_of(Zero{}(high), Zero{}(low)); });
+  add("cvt.rn." + t + "x2.f32",
+      [](f32 high, f32 low) -> u32 { return pair_of(Nearest{}(high), Nearest{}(low)); });
+  add("cvt.rz." + t + "x2.f32",
+      [](f32 high, f32 low) -> u32 { return pair_of(Zero{}(high), Zero{}(low)); });
   add("cvt.rn.relu." + t + "x2.f32", [](f32 high, f32 low) -> u32 {
     return pair_of(relu(high, Nearest{}(high)), relu(low, Nearest{}(low)));
   });
@@ -87,7 +100,9 @@ void add_narrow(Table& table, const std::string& t, Nearest, Zero) {
 
 template <class T>
 void add_whole(Table& table, const std::string& t) {
-  auto add = [&](const std::string& full, auto function) { table.push_back(op(full, kConvert, function)); };
+  auto add = [&](const std::string& full, auto function) {
+    table.push_back(op(full, kConvert, function));
+  };
   add("cvt.rni." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_rintf(to_f32(x))); });
   add("cvt.rzi." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_truncf(to_f32(x))); });
   add("cvt.rmi." + t + "." + t, [](T x) -> T { return from_f32<T>(__builtin_floorf(to_f32(x))); });
@@ -112,7 +127,9 @@ inline u32 to_tf32_even(f32 x) {
 }  // namespace
 
 void add_float_conversions(Table& table) {
-  auto add = [&](const char* name, auto function) { table.push_back(op(name, kConvert, function)); };
+  auto add = [&](const char* name, auto function) {
+    table.push_back(op(name, kConvert, function));
+  };
   add("cvt.f32.f16", [](Half x) -> f32 { return to_f32(x); });
   add("cvt.ftz.f32.f16", [](Half x) -> f32 { return flush(to_f32(x)); });
   add("cvt.f32.bf16", [](Bfloat x) -> f32 { return to_f32(x); });
@@ -131,15 +148,23 @@ void add_float_conversions(Table& table) {
   add("cvt.ftz.sat.f32.f32", [](f32 x) -> f32 { return saturate(flush(x)); });
   add("cvt.f32.f32", [](f32 x) -> f32 { return x; });
   add("cvt.rn.tf32.f32", [](f32 x) -> u32 { return to_tf32_even(x); });
-  add("cvt.rz.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : bits_as<u32>(x) & kTf32Bits; });
-  add("cvt.rn.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? to_tf32_even(x) : 0; });
-  add("cvt.rz.relu.tf32.f32", [](f32 x) -> u32 { return x != x ? kNaN32 : x > 0 ? bits_as<u32>(x) & kTf32Bits : 0; });
+  add("cvt.rz.tf32.f32",
+      [](f32 x) -> u32 { return x != x ? kNaN32 : bits_as<u32>(x) & kTf32Bits; });
+  add("cvt.rn.relu.tf32.f32", [](f32 x) -> u32 {
+    return x != x ? kNaN32 : x > 0 ? to_tf32_even(x) : 0;
+  });
+  add("cvt.rz.relu.tf32.f32", [](f32 x) -> u32 {
+    return x != x ? kNaN32 : x > 0 ? bits_as<u32>(x) & kTf32Bits : 0;
+  });
   add("cvt.sat.f64.f64", [](f64 x) -> f64 { return x > 0 ? (x < 1 ? x : 1.0) : 0.0; });
   add("cvt.sat.f16.f16", [](Half x) -> Half { return to_half(saturate(to_f32(x))); });
   add("cvt.rna.tf32.f32", [](f32 x) -> u32 { return to_tf32_away(x); });
-  add_directed(table, "cvt", ".f32.f64", kConvert, [](f64 x) -> f32 { return static_cast<f32>(x); });
-  add_narrow<Half>(table, "f16", [](f32 x) { return to_half(x); }, [](f32 x) { return to_half_rz(x); });
-  add_narrow<Bfloat>(table, "bf16", [](f32 x) { return to_bfloat(x); }, [](f32 x) { return to_bfloat_rz(x); });
+  add_directed(table, "cvt", ".f32.f64", kConvert,
+               [](f64 x) -> f32 { return static_cast<f32>(x); });
+  add_narrow<Half>(
+      table, "f16", [](f32 x) { return to_half(x); }, [](f32 x) { return to_half_rz(x); });
+  add_narrow<Bfloat>(
+      table, "bf16", [](f32 x) { return to_bfloat(x); }, [](f32 x) { return to_bfloat_rz(x); });
   add_whole<f32>(table, "f32"), add_whole<Half>(table, "f16"), add_whole<Bfloat>(table, "bf16");
   add("cvt.rni.f64.f64", [](f64 x) -> f64 { return __builtin_rint(x); });
   add("cvt.rzi.f64.f64", [](f64 x) -> f64 { return __builtin_trunc(x); });

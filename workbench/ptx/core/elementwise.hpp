@@ -1,6 +1,8 @@
-// Turns a lane function into a table entry: `op("add.s32", Class::integer, [](u32 a, u32 b) -> u32 { ... })`.
+// Turns a lane function into a table entry: `op("add.s32", Class::integer, [](u32 a, u32 b) -> u32
+// { ... })`.
 //
-// The operand widths of the entry come from the lambda's own signature, so that the decoder can check them.
+// The operand widths of the entry come from the lambda's own signature, so that the decoder can
+// check them.
 #pragma once
 #include <tuple>
 #include <utility>
@@ -13,10 +15,14 @@ namespace workbench::ptx {
 
 template <class T>
 constexpr const char* width_name() {
-  if constexpr (sizeof(T) == 1) return "b8";
-  else if constexpr (sizeof(T) == 2) return "b16";
-  else if constexpr (sizeof(T) == 4) return "b32";
-  else return "b64";
+  if constexpr (sizeof(T) == 1)
+    return "b8";
+  else if constexpr (sizeof(T) == 2)
+    return "b16";
+  else if constexpr (sizeof(T) == 4)
+    return "b32";
+  else
+    return "b64";
 }
 
 template <class F>
@@ -38,8 +44,8 @@ std::string join_widths(std::type_identity<std::tuple<T...>>) {
 // ---- one value per lane, or `Pack` 16-bit values per 32-bit lane ----
 
 template <int Pack, class F, class R, class... A, std::size_t... I>
-inline void apply(u8* registers, const Instruction& in, u32 mask, std::type_identity<std::tuple<A...>>,
-                  std::index_sequence<I...>) {
+inline void apply(u8* registers, const Instruction& in, u32 mask,
+                  std::type_identity<std::tuple<A...>>, std::index_sequence<I...>) {
   const std::tuple<const A*...> sources{at<const A>(registers, in.slot[1 + I])...};
   alignas(64) R buffer[static_cast<std::size_t>(kLanes * Pack)];
   R* destination = at<R>(registers, in.slot[0]);
@@ -54,14 +60,19 @@ inline void apply(u8* registers, const Instruction& in, u32 mask, std::type_iden
 template <int Pack, class F>
 void elementwise(u8* registers, const Instruction& in, u32 mask, Warp&) {
   using S = Signature<F>;
-  apply<Pack, F, typename S::Result>(registers, in, mask, std::type_identity<typename S::Arguments>{},
+  apply<Pack, F, typename S::Result>(registers, in, mask,
+                                     std::type_identity<typename S::Arguments>{},
                                      std::make_index_sequence<S::count>{});
 }
 
 template <class F>
 TableEntry op(std::string name, Class group, F) {
   using S = Signature<F>;
-  return {std::move(name), &elementwise<1, F>, Kind::plain, group, width_name<typename S::Result>(),
+  return {std::move(name),
+          &elementwise<1, F>,
+          Kind::plain,
+          group,
+          width_name<typename S::Result>(),
           join_widths(std::type_identity<typename S::Arguments>{})};
 }
 
@@ -77,27 +88,32 @@ TableEntry packed_op(std::string name, Class group, F) {
 // ---- with an immediate: the function's last argument is Instruction::imm ----
 
 template <class F, class R, class... A, std::size_t... I>
-inline void apply_immediate(u8* registers, const Instruction& in, u32 mask, std::type_identity<std::tuple<A...>>,
-                            std::index_sequence<I...>) {
-  const auto sources = std::make_tuple(at<const std::tuple_element_t<I, std::tuple<A...>>>(registers, in.slot[1 + I])...);
+inline void apply_immediate(u8* registers, const Instruction& in, u32 mask,
+                            std::type_identity<std::tuple<A...>>, std::index_sequence<I...>) {
+  const auto sources = std::make_tuple(
+      at<const std::tuple_element_t<I, std::tuple<A...>>>(registers, in.slot[1 + I])...);
   alignas(64) R buffer[kLanes];
   const s64 imm = in.imm;
   R* out = mask == kAllLanes ? at<R>(registers, in.slot[0]) : buffer;
-  PTX_LANES { out[lane] = F{}(std::get<I>(sources)[lane]..., imm); }
+  PTX_LANES {
+    out[lane] = F{}(std::get<I>(sources)[lane]..., imm);
+  }
   if (mask != kAllLanes) blend(at<R>(registers, in.slot[0]), buffer, mask);
 }
 
 template <class F>
 void elementwise_immediate(u8* registers, const Instruction& in, u32 mask, Warp&) {
   using S = Signature<F>;
-  apply_immediate<F, typename S::Result>(registers, in, mask, std::type_identity<typename S::Arguments>{},
+  apply_immediate<F, typename S::Result>(registers, in, mask,
+                                         std::type_identity<typename S::Arguments>{},
                                          std::make_index_sequence<S::count - 1>{});
 }
 
 template <class F>
 TableEntry immediate_op(std::string name, Class group, std::string sources, F) {
   using S = Signature<F>;
-  return {std::move(name), &elementwise_immediate<F>, Kind::plain, group, width_name<typename S::Result>(), sources};
+  return {std::move(name), &elementwise_immediate<F>,        Kind::plain,
+          group,           width_name<typename S::Result>(), sources};
 }
 
 // ---- set a predicate; imm combines it with a third operand: 0 none, 1 and, 2 or, 3 xor ----
@@ -117,13 +133,18 @@ void compare(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* a = at<const T>(registers, in.slot[2]);
   const T* b = at<const T>(registers, in.slot[3]);
   alignas(64) u8 flags[kLanes];
-  PTX_LANES { flags[lane] = F{}(a[lane], b[lane]) ? 1 : 0; }
+  PTX_LANES {
+    flags[lane] = F{}(a[lane], b[lane]) ? 1 : 0;
+  }
   const u32 result = pack_mask(flags);
   u32 first = result, second = ~result;
   const Combine how = static_cast<Combine>(in.imm);
   if (how != Combine::none) {
-    const u32 third = *at<u32>(registers, in.slot[4]) ^ in.slot[5];  // slot 5: all ones for a negated operand
-    const auto combine = [&](u32 x) { return how == Combine::and_ ? x & third : how == Combine::or_ ? x | third : x ^ third; };
+    const u32 third =
+        *at<u32>(registers, in.slot[4]) ^ in.slot[5];  // slot 5: all ones for a negated operand
+    const auto combine = [&](u32 x) {
+      return how == Combine::and_ ? x & third : how == Combine::or_ ? x | third : x ^ third;
+    };
     first = combine(result), second = combine(~result);
   }
   if (in.slot[0] != kNoSlot) set_predicate(registers, in.slot[0], mask, first);
@@ -135,7 +156,8 @@ TableEntry compare_op(std::string name, F) {
   using S = Signature<F>;
   using T = std::tuple_element_t<0, typename S::Arguments>;
   const std::string width = width_name<T>();
-  return {std::move(name), &compare<F, T>, Kind::plain, Class::integer, "pred,pred", width + "," + width};
+  return {std::move(name), &compare<F, T>, Kind::plain,
+          Class::integer,  "pred,pred",    width + "," + width};
 }
 
 }  // namespace workbench::ptx

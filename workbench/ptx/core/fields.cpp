@@ -11,8 +11,10 @@ constexpr Class kInt = Class::integer;
 
 // `length` ones from bit `position` on; .wrap takes both modulo 32.
 inline u32 mask_of(u32 position, u32 length, bool wrap) {
-  if (wrap) position &= 31, length &= 31;
-  else position = std::min(position, 32u), length = std::min(length, 32u);
+  if (wrap)
+    position &= 31, length &= 31;
+  else
+    position = std::min(position, 32u), length = std::min(length, 32u);
   return static_cast<u32>(((u64{1} << length) - 1) << position);
 }
 
@@ -24,7 +26,8 @@ inline u32 extend(u32 a, u32 size, bool wrap, bool is_signed) {
   return is_signed ? static_cast<u32>(static_cast<s32>(a << shift) >> shift) : a << shift >> shift;
 }
 
-// The offset-th set bit from `base` upwards (offset > 0), downwards (< 0), or base itself; all ones if there is none.
+// The offset-th set bit from `base` upwards (offset > 0), downwards (< 0), or base itself; all ones
+// if there is none.
 inline u32 find_nth_set(u32 mask, u32 base, s32 offset) {
   const s32 step = offset < 0 ? -1 : 1;
   s64 left = offset == 0 ? 1 : s64{offset} * step;
@@ -50,9 +53,11 @@ inline u32 packed(u32 a, u32 b, u32 c, s64 flags) {
   u32 result = 0;
   s64 sum = 0;
   for (int i = 0; i < Count; ++i) {
-    s32 value = F{}(part_of<Count>(a, i, flags & Video::signed_a), part_of<Count>(b, i, flags & Video::signed_b));
+    s32 value = F{}(part_of<Count>(a, i, flags & Video::signed_a),
+                    part_of<Count>(b, i, flags & Video::signed_b));
     if (flags & Video::saturate) {
-      const s32 low = flags & Video::signed_d ? -(1 << (bits - 1)) : 0, high = (1 << (bits - (flags & Video::signed_d ? 1 : 0))) - 1;
+      const s32 low = flags & Video::signed_d ? -(1 << (bits - 1)) : 0,
+                high = (1 << (bits - (flags & Video::signed_d ? 1 : 0))) - 1;
       value = std::clamp(value, low, high);
     }
     sum += value;
@@ -63,18 +68,23 @@ inline u32 packed(u32 a, u32 b, u32 c, s64 flags) {
 
 template <class F>
 void add_video(Table& table, const std::string& name, F) {
-  table.push_back(immediate_op(name + "2", kInt, "b32,b32,b32",
-                               [](u32 a, u32 b, u32 c, s64 flags) -> u32 { return packed<2, F>(a, b, c, flags); }));
-  table.push_back(immediate_op(name + "4", kInt, "b32,b32,b32",
-                               [](u32 a, u32 b, u32 c, s64 flags) -> u32 { return packed<4, F>(a, b, c, flags); }));
+  table.push_back(immediate_op(
+      name + "2", kInt, "b32,b32,b32",
+      [](u32 a, u32 b, u32 c, s64 flags) -> u32 { return packed<2, F>(a, b, c, flags); }));
+  table.push_back(immediate_op(
+      name + "4", kInt, "b32,b32,b32",
+      [](u32 a, u32 b, u32 c, s64 flags) -> u32 { return packed<4, F>(a, b, c, flags); }));
 }
 
-// cvt.pack: a and b clamped to `bits` each, a above b, c above both. imm: the bits, plus 64 for signed results.
+// cvt.pack: a and b clamped to `bits` each, a above b, c above both. imm: the bits, plus 64 for
+// signed results.
 inline u32 clamp_and_pack(s32 a, s32 b, u32 c, s64 kind) {
   const int bits = static_cast<int>(kind & 63);
-  const s32 low = kind & 64 ? -(1 << (bits - 1)) : 0, high = (1 << (bits - (kind & 64 ? 1 : 0))) - 1;
+  const s32 low = kind & 64 ? -(1 << (bits - 1)) : 0,
+            high = (1 << (bits - (kind & 64 ? 1 : 0))) - 1;
   const u32 mask = (1u << bits) - 1;
-  const u32 both = (static_cast<u32>(std::clamp(a, low, high)) & mask) << bits | (static_cast<u32>(std::clamp(b, low, high)) & mask);
+  const u32 both = (static_cast<u32>(std::clamp(a, low, high)) & mask) << bits |
+                   (static_cast<u32>(std::clamp(b, low, high)) & mask);
   return bits == 16 ? both : c << 2 * bits | both;
 }
 
@@ -82,7 +92,9 @@ inline u32 clamp_and_pack(s32 a, s32 b, u32 c, s64 kind) {
 
 void add_fields(Table& table) {
   auto add = [&](const char* name, auto function) { table.push_back(op(name, kInt, function)); };
-  auto halves = [&](const char* name, auto function) { table.push_back(packed_op(name, kInt, function)); };
+  auto halves = [&](const char* name, auto function) {
+    table.push_back(packed_op(name, kInt, function));
+  };
   add("bmsk.clamp.b32", [](u32 a, u32 b) -> u32 { return mask_of(a, b, false); });
   add("bmsk.wrap.b32", [](u32 a, u32 b) -> u32 { return mask_of(a, b, true); });
   add("szext.clamp.u32", [](u32 a, u32 b) -> u32 { return extend(a, b, false, false); });
@@ -97,8 +109,9 @@ void add_fields(Table& table) {
   halves("max.u16x2", [](u16 a, u16 b) -> u16 { return std::max(a, b); });
   halves("min.relu.s16x2", [](s16 a, s16 b) -> s16 { return std::max<s16>(std::min(a, b), 0); });
   halves("max.relu.s16x2", [](s16 a, s16 b) -> s16 { return std::max<s16>(std::max(a, b), 0); });
-  table.push_back(immediate_op("cvt.pack.sat.b32", Class::conversion, "b32,b32,b32",
-                               [](s32 a, s32 b, u32 c, s64 kind) -> u32 { return clamp_and_pack(a, b, c, kind); }));
+  table.push_back(immediate_op(
+      "cvt.pack.sat.b32", Class::conversion, "b32,b32,b32",
+      [](s32 a, s32 b, u32 c, s64 kind) -> u32 { return clamp_and_pack(a, b, c, kind); }));
   add_video(table, "vadd", [](s32 a, s32 b) { return a + b; });
   add_video(table, "vsub", [](s32 a, s32 b) { return a - b; });
   add_video(table, "vavrg", [](s32 a, s32 b) { return (a + b + (a + b >= 0)) >> 1; });

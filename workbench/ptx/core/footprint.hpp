@@ -1,5 +1,6 @@
-// The bytes of global memory that a launch wrote and read with plain accesses: what a programmatic dependent launch may
-// not touch before griddepcontrol.wait (PTX ISA, "griddepcontrol": until then nothing of it is visible).
+// The bytes of global memory that a launch wrote and read with plain accesses: what a programmatic
+// dependent launch may not touch before griddepcontrol.wait (PTX ISA, "griddepcontrol": until then
+// nothing of it is visible).
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -19,7 +20,8 @@ struct Footprint {
   std::vector<Range> ranges;
   std::string kernel;
 
-  // Of `bytes` bytes at a host address those that the launch wrote, and with `also_read` those that it read.
+  // Of `bytes` bytes at a host address those that the launch wrote, and with `also_read` those that
+  // it read.
   bool touches(const u8* at, u32 bytes, bool also_read) const {
     for (const Range& range : ranges) {
       if (at < range.host) continue;

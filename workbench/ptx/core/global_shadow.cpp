@@ -21,8 +21,12 @@ bool has(const std::vector<u64>& blocks, u32 index) {
 
 constexpr u32 kLineSectors = 4;
 
-inline u64 sectors_of(const Buffer& buffer) { return ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5); }
-inline u64 lines_of(const Buffer& buffer) { return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7); }
+inline u64 sectors_of(const Buffer& buffer) {
+  return ((buffer.address + buffer.size + 31) >> 5) - (buffer.address >> 5);
+}
+inline u64 lines_of(const Buffer& buffer) {
+  return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
+}
 
 // Which pairs of bytes of a sector some bytes lie in, and back.
 u16 pairs_of(u32 bytes) {
@@ -61,14 +65,16 @@ ShadowPages::ShadowPages(u64 sectors, u64 lines, u64 blocks) {
     std::lock_guard lock(mutex_);
     std::swap(pages_, idle_);
   }
-  if (pages_.capacity < sectors || pages_.lines_capacity < lines || u64{pages_.next} + blocks + 1 > UINT32_MAX) {
+  if (pages_.capacity < sectors || pages_.lines_capacity < lines ||
+      u64{pages_.next} + blocks + 1 > UINT32_MAX) {
     pages_.free();
     pages_.sectors = zeros<GlobalSector>(sectors).release();
     pages_.lines = zeros<GlobalLine>(lines).release();
     pages_.capacity = sectors, pages_.lines_capacity = lines;
     if (!pages_.sectors || !pages_.lines) {
       pages_.free();
-      throw OutOfMemory("the checks of %llu bytes of global memory", static_cast<unsigned long long>(sectors * 32));
+      throw OutOfMemory("the checks of %llu bytes of global memory",
+                        static_cast<unsigned long long>(sectors * 32));
     }
   }
   base_ = pages_.next;
@@ -106,27 +112,42 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
 }
 
 u64 GlobalShadow::bytes() const {
-  u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + lines_ * sizeof(GlobalLine) + extras_.size() * sizeof(Extra) : 0;
+  u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + lines_ * sizeof(GlobalLine) +
+                           extras_.size() * sizeof(Extra)
+                     : 0;
   for (const auto& bytes : written_) total += bytes.size() * sizeof(u32);
   return total;
 }
 
-GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const {
+GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses,
+                                          u32 mask, u32 bytes) const {
   const Block& block = *warp.block;
-  const u32 index = static_cast<u32>(warp.index), step = std::min(block.shadow->clocks.step(warp.agent), kLatest);
-  return {warp, in, addresses, mask, bytes, base_ + 1 + static_cast<u32>(block.index), index, index << kWarpShift | step,
-          short_pc(block.pc_of(in)), {0, 0}};
+  const u32 index = static_cast<u32>(warp.index),
+            step = std::min(block.shadow->clocks.step(warp.agent), kLatest);
+  return {warp,
+          in,
+          addresses,
+          mask,
+          bytes,
+          base_ + 1 + static_cast<u32>(block.index),
+          index,
+          index << kWarpShift | step,
+          short_pc(block.pc_of(in)),
+          {0, 0}};
 }
 
-// Calls on_sector(buffer index, piece, sector of the shadow) for each piece of a request. For a line that is not open it asks
-// on_line(buffer index, piece, line) first, and goes by sectors where that says false.
+// Calls on_sector(buffer index, piece, sector of the shadow) for each piece of a request. For a
+// line that is not open it asks on_line(buffer index, piece, line) first, and goes by sectors where
+// that says false.
 template <class OnSector, class OnLine>
-void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector, OnLine on_line) {
+void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector,
+                                  OnLine on_line) {
   const Block& block = *who.warp.block;
   const LanePieces& pieces = divided.pieces;
   const Buffer* buffer = block.last_buffer[static_cast<std::size_t>(block.pc_of(who.in))];
   const auto held = hold();
-  if (buffer && buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
+  if (buffer &&
+      buffer->shadow) {  // the checks mostly wait for these lines, so ask for all of them first
     const u64 first = buffer->address >> 5, sectors = sectors_of(*buffer);
     for (int i = 0; i < pieces.count; ++i) {
       const u64 sector = divided.base + pieces.all[i].sector;
@@ -142,7 +163,8 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
     if (!buffer || address - buffer->address >= buffer->size) buffer = block.find(address, 1);
     if (!buffer || !buffer->shadow) continue;
     const std::size_t which = static_cast<std::size_t>(buffer - launch_.buffers.data());
-    GlobalLine& line = buffer->lines[piece.sector / kLineSectors - (buffer->address >> 5) / kLineSectors];
+    GlobalLine& line =
+        buffer->lines[piece.sector / kLineSectors - (buffer->address >> 5) / kLineSectors];
     GlobalSector* sector = buffer->shadow + (piece.sector - (buffer->address >> 5));
     const bool is_open = line.block > base_ && line.state == GlobalLine::open;
     if (piece.line && !is_open && on_line(which, piece, line)) continue;
@@ -159,7 +181,8 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
   }
 }
 
-void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                        u32 bytes) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, false);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
@@ -174,7 +197,8 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
       return;
     }
     if (sector.write.block > base_) check_writes(who, piece, sector);
-    const bool again = same(sector.read, who) && sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
+    const bool again = same(sector.read, who) && sector.read.lanes == piece.lanes &&
+                       !(piece.bytes & ~sector.read.bytes);
     if (!again) record_read(who, piece, sector);
   };
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
@@ -183,11 +207,13 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
                  });
 }
 
-void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed) {
+void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                         u32 bytes, u32 changed) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, true);
   const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
-    if (!written_[buffer].empty()) written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)] |= piece.bytes;
+    if (!written_[buffer].empty())
+      written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)] |= piece.bytes;
     if (fresh(sector)) return write_sector(who, piece, sector);
     sector = {};
     sector.write = access_of(who, piece.bytes, piece.lanes);
@@ -198,18 +224,21 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const LanePieces& known = pattern.pieces(addresses);
   if (!changed || (changed == mask && !known.repeats))
-    return for_each_piece(who, {known, pattern.base(addresses), changed ? ~0u : 0u}, on_sector, on_line);
+    return for_each_piece(who, {known, pattern.base(addresses), changed ? ~0u : 0u}, on_sector,
+                          on_line);
   LanePieces pieces;
   split_by_lanes(addresses, mask, bytes, changed, pieces);
   if (pieces.clashing) report_clash(who, pieces.clashing);
   for_each_piece(who, {pieces, 0, 0}, on_sector, on_line);
 }
 
-void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read) {
+void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                          u32 bytes, bool is_write, bool is_read) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, is_write);
   // An atomic acquires before it releases: it hands on what it learnt.
-  if (is_read && (shared_ || !flags_.empty())) PTX_FOR_EACH_LANE(lane, mask) acquire(warp, addresses[lane], in.slot[kFlagsSlot] & kAcquire);
+  if (is_read && (shared_ || !flags_.empty()))
+    PTX_FOR_EACH_LANE (lane, mask) acquire(warp, addresses[lane], in.slot[kFlagsSlot] & kAcquire);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
     if (!written_[buffer].empty()) {
@@ -221,12 +250,14 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
   };
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
                  [](std::size_t, const Piece&, GlobalLine&) { return false; });
-  if (is_write) PTX_FOR_EACH_LANE(lane, mask) publish(warp, addresses[lane]);
+  if (is_write)
+    PTX_FOR_EACH_LANE (lane, mask) publish(warp, addresses[lane]);
 }
 
 // ---- one line ----
 
-// False if the line has to be opened first, as it is wherever there is more to say than that one access comes after another.
+// False if the line has to be opened first, as it is wherever there is more to say than that one
+// access comes after another.
 bool GlobalShadow::read_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
   if (line.block > base_) {
     if (line.state != GlobalLine::read) return false;
@@ -264,22 +295,28 @@ template <class Access>
 bool GlobalShadow::before(const Access& access, const Asking& who) const {
   const Block& block = *who.warp.block;
   const u32 warp = access.when >> kWarpShift;
-  if (access.block == who.block && warp == who.index) return access.when != who.when || (who.when & kLatest) == kLatest;
+  if (access.block == who.block && warp == who.index)
+    return access.when != who.when || (who.when & kLatest) == kLatest;
   u32 rank = block.rank;
   if (access.block != who.block) {
     const auto& blocks = block.cluster->blocks;
-    for (rank = 0; rank < blocks.size() && base_ + 1 + static_cast<u32>(blocks[rank]->index) != access.block;) ++rank;
+    for (rank = 0;
+         rank < blocks.size() && base_ + 1 + static_cast<u32>(blocks[rank]->index) != access.block;)
+      ++rank;
     if (rank == blocks.size()) return published(access.block, access.when, who);
   }
   const Clocks& clocks = block.shadow->clocks;
   const u32 agent = rank * static_cast<u32>(block.warps->size()) + warp;
-  if ((access.when & kLatest) < clocks.step_after(agent, clocks.since_start(who.warp.agent, agent))) return true;
+  if ((access.when & kLatest) < clocks.step_after(agent, clocks.since_start(who.warp.agent, agent)))
+    return true;
   return access.block != who.block && published(access.block, access.when, who);
 }
 
-// Bytes that both touch, neither before the other; between_lanes(bytes) says which of them, where both are of one step.
+// Bytes that both touch, neither before the other; between_lanes(bytes) says which of them, where
+// both are of one step.
 template <class F>
-inline u32 GlobalShadow::unordered(const GlobalAccess& access, const Asking& who, u32 bytes, F between_lanes) const {
+inline u32 GlobalShadow::unordered(const GlobalAccess& access, const Asking& who, u32 bytes,
+                                   F between_lanes) const {
   const u32 both = access.bytes & bytes;
   if (!both || before(access, who)) return 0;
   return same(access, who) ? between_lanes(both) : both;
@@ -295,8 +332,10 @@ void GlobalShadow::for_each_extra(GlobalSector& sector, F keep) {
     if (keep(extra)) {
       last = index;
     } else {
-      if (last) extras_[last - 1].next = next & kMostIndex;
-      else sector.more = next;
+      if (last)
+        extras_[last - 1].next = next & kMostIndex;
+      else
+        sector.more = next;
       extra.next = free_extra_ & kMostIndex, free_extra_ = index;
     }
     index = next;
@@ -331,7 +370,9 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
       if (extras_[i - 1].is_write) function(extras_[i - 1].access);
   };
   u32 open = 0;
-  for_each_write([&](const GlobalAccess& access) { open |= unordered(access, who, piece.bytes, between_lanes(access)); });
+  for_each_write([&](const GlobalAccess& access) {
+    open |= unordered(access, who, piece.bytes, between_lanes(access));
+  });
   if (sector.agreed) open &= ~bytes_of(sector.agreed);
   if (!open) return;
   u32 own = 0;  // stored here as well
@@ -341,43 +382,57 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
     own |= same(access, who) ? both & ~piece.lanes.beyond(access.lanes, both) : both;
   });
   for_each_write([&](const GlobalAccess& access) {
-    if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access))) report(who, piece, bytes, access);
+    if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access)))
+      report(who, piece, bytes, access);
   });
 }
 
-// What comes after this read comes after all that it comes after: those can be forgotten for the bytes it touches.
+// What comes after this read comes after all that it comes after: those can be forgotten for the
+// bytes it touches.
 void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSector& sector) {
   const u32 bytes = piece.bytes;
-  u32 once = 0, twice = 0;            // bytes with that many concurrent readers in other warps
+  u32 once = 0, twice = 0;              // bytes with that many concurrent readers in other warps
   u32 lanes_once = 0, lanes_twice = 0;  // likewise in other lanes of this one
   bool found = false;
-  GlobalAccess *mine_already = nullptr, *lanes_already = nullptr;  // at another instruction; of other lanes
+  GlobalAccess *mine_already = nullptr,
+               *lanes_already = nullptr;  // at another instruction; of other lanes
   const auto meet = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
     if (same(access, who)) {
       if (access.lanes == piece.lanes) {
-        if (access.pc == who.pc || !(bytes & ~access.bytes)) access.bytes |= bytes, found = true;
-        else mine_already = &access;
+        if (access.pc == who.pc || !(bytes & ~access.bytes))
+          access.bytes |= bytes, found = true;
+        else
+          mine_already = &access;
       } else {
-        lanes_twice |= lanes_once & access.bytes, lanes_once |= access.bytes, lanes_already = &access;
+        lanes_twice |= lanes_once & access.bytes, lanes_once |= access.bytes,
+            lanes_already = &access;
       }
     } else if (access.bytes & bytes) {
-      if (before(access, who)) access.bytes &= ~bytes;
-      else twice |= once & access.bytes, once |= access.bytes;
+      if (before(access, who))
+        access.bytes &= ~bytes;
+      else
+        twice |= once & access.bytes, once |= access.bytes;
     }
     if (!access.bytes) access = {};
     return access.bytes != 0;
   };
   meet(sector.read);
-  if (sector.more) for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
+  if (sector.more)
+    for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
   const u32 left = bytes & ~twice & ~lanes_twice;
   if (found || !left) return settle(sector);
-  const GlobalAccess mine = access_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
+  const GlobalAccess mine =
+      access_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
   if (!mine.bytes) return settle(sector);
-  if (sector.read.block <= base_) sector.read = mine;
-  else if (mine_already && crowded()) mine_already->bytes |= left;
-  else if (lanes_already && crowded()) lanes_already->bytes |= left, lanes_already->lanes = Lanes::unknown();
-  else add(sector, mine, false);
+  if (sector.read.block <= base_)
+    sector.read = mine;
+  else if (mine_already && crowded())
+    mine_already->bytes |= left;
+  else if (lanes_already && crowded())
+    lanes_already->bytes |= left, lanes_already->lanes = Lanes::unknown();
+  else
+    add(sector, mine, false);
 }
 
 // A sector that knows of anything knows of a write or has a first reader.
@@ -390,30 +445,36 @@ void GlobalShadow::settle(GlobalSector& sector) {
   });
 }
 
-// Bytes of a sector that these lanes have read, and that nobody has stored: who stores what they held puts it back.
-u32 GlobalShadow::only_read(const Asking& who, const Piece& piece, const GlobalSector& sector) const {
+// Bytes of a sector that these lanes have read, and that nobody has stored: who stores what they
+// held puts it back.
+u32 GlobalShadow::only_read(const Asking& who, const Piece& piece,
+                            const GlobalSector& sector) const {
   u32 read = 0, written = 0;
   const auto meet = [&](const GlobalAccess& access, bool is_write) {
     if (access.block <= base_) return;
-    if (is_write) written |= access.bytes;
+    if (is_write)
+      written |= access.bytes;
     else if (access.block == who.block && access.when >> kWarpShift == who.index)
       read |= access.bytes & ~piece.lanes.beyond(access.lanes, access.bytes);
   };
   meet(sector.write, true), meet(sector.read, false);
-  for (u32 i = sector.more; i; i = extras_[i - 1].next) meet(extras_[i - 1].access, extras_[i - 1].is_write);
+  for (u32 i = sector.more; i; i = extras_[i - 1].next)
+    meet(extras_[i - 1].access, extras_[i - 1].is_write);
   return read & ~(written & ~bytes_of(sector.agreed));
 }
 
 void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& sector) {
-  // Every earlier access to these bytes either comes before, or races now: later ones need to know of this one only. But
-  // of those who stored the same value two are kept.
+  // Every earlier access to these bytes either comes before, or races now: later ones need to know
+  // of this one only. But of those who stored the same value two are kept.
   const u32 bytes = piece.bytes;
-  const u32 put_back = bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, piece, sector) : 0;
+  const u32 put_back =
+      bytes & ~piece.changed ? bytes & ~piece.changed & only_read(who, piece, sector) : 0;
   u32 once = 0, twice = 0;
   const auto meet_write = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
     if (!(access.bytes & bytes)) return true;
-    const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.beyond(access.lanes, both); });
+    const u32 open = unordered(access, who, bytes,
+                               [&](u32 both) { return piece.lanes.beyond(access.lanes, both); });
     if (open & piece.changed) report(who, piece, open & piece.changed, access);
     const u32 alike = open & ~piece.changed;
     twice |= once & alike, once |= alike;
@@ -423,7 +484,8 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   };
   const auto meet_read = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
-    const u32 open = unordered(access, who, bytes, [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
+    const u32 open = unordered(access, who, bytes,
+                               [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
     if (open & ~put_back) report(who, piece, open & ~put_back, access);
     access.bytes &= ~bytes | (open & put_back);
     if (!access.bytes) access = {};
@@ -431,10 +493,14 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
   };
   meet_write(sector.write), meet_read(sector.read);
   if (sector.more)
-    for_each_extra(sector, [&](Extra& extra) { return extra.is_write ? meet_write(extra.access) : meet_read(extra.access); });
+    for_each_extra(sector, [&](Extra& extra) {
+      return extra.is_write ? meet_write(extra.access) : meet_read(extra.access);
+    });
   if (sector.agreed) sector.agreed &= static_cast<u16>(~pairs_of(bytes & ~once));
-  if (twice | put_back) sector.agreed |= static_cast<u16>(pairs_of(twice | put_back) & ~pairs_of(piece.changed));
-  if (same(sector.write, who) && sector.write.pc == who.pc && (sector.write.lanes == piece.lanes || crowded())) {
+  if (twice | put_back)
+    sector.agreed |= static_cast<u16>(pairs_of(twice | put_back) & ~pairs_of(piece.changed));
+  if (same(sector.write, who) && sector.write.pc == who.pc &&
+      (sector.write.lanes == piece.lanes || crowded())) {
     if (sector.write.lanes != piece.lanes) sector.write.lanes = Lanes::unknown();
     sector.write.bytes |= bytes;
     return;
@@ -448,22 +514,30 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
 
 // ---- findings ----
 
-void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other) const {
+void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes,
+                          const GlobalAccess& other) const {
   Block& block = *who.warp.block;
   const bool inside = other.block == who.block, lanes_only = same(other, who);
   const u32 other_warp = other.when >> kWarpShift;
   const s32 asking = block.pc_of(who.in);
   u32& reported = who.reported[inside ? 0 : 1];
-  PTX_FOR_EACH_LANE(lane, who.mask & ~reported) {
+  PTX_FOR_EACH_LANE (lane, who.mask & ~reported) {
     const u32 touched = who.touched(lane, piece.sector) & bytes;
     if (!touched) continue;
     u32 others = other.lanes.known() ? other.lanes.at(static_cast<u32>(first_lane(touched))) : 1;
     if (lanes_only) others &= ~(1u << lane);
     if (!others) continue;
-    Finding finding{.problem = Problem::global_race, .pc = asking, .other_pc = long_pc(other.pc), .block = block.index,
-                    .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width};
-    if (inside) finding.other_thread = static_cast<s32>(other_warp * kLanes + first_lane(others));
-    else finding.other_block = s64{other.block} - base_ - 1;
+    Finding finding{.problem = Problem::global_race,
+                    .pc = asking,
+                    .other_pc = long_pc(other.pc),
+                    .block = block.index,
+                    .thread = who.warp.thread(lane),
+                    .address = who.addresses[lane],
+                    .bytes = who.width};
+    if (inside)
+      finding.other_thread = static_cast<s32>(other_warp * kLanes + first_lane(others));
+    else
+      finding.other_block = s64{other.block} - base_ - 1;
     reported |= 1u << lane;
     block.note(finding);
   }
@@ -475,11 +549,17 @@ void GlobalShadow::check_overlap(const Asking& who, bool is_write) const {
   const std::vector<u32>& seen = block.shadow->clocks.seen(who.warp.agent);
   for (const auto& [agent, clock] : block.dependency_waits)
     if (agent == who.warp.agent || clock <= seen[agent]) return;
-  PTX_FOR_EACH_LANE(lane, who.mask) {
+  PTX_FOR_EACH_LANE (lane, who.mask) {
     const Buffer* buffer = block.find(who.addresses[lane], who.width);
-    if (!buffer || !launch_.overlapped->touches(buffer->host + (who.addresses[lane] - buffer->address), who.width, is_write)) continue;
-    block.note({.problem = Problem::dependency_wait, .pc = block.pc_of(who.in), .block = block.index,
-                .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width,
+    if (!buffer || !launch_.overlapped->touches(
+                       buffer->host + (who.addresses[lane] - buffer->address), who.width, is_write))
+      continue;
+    block.note({.problem = Problem::dependency_wait,
+                .pc = block.pc_of(who.in),
+                .block = block.index,
+                .thread = who.warp.thread(lane),
+                .address = who.addresses[lane],
+                .bytes = who.width,
                 .text = launch_.overlapped->kernel});
   }
 }
@@ -489,7 +569,8 @@ Footprint GlobalShadow::footprint(std::string kernel) const {
   for (const Buffer& buffer : launch_.buffers) {
     if (!buffer.shadow) continue;
     const u64 first = buffer.address >> 5, sectors = sectors_of(buffer);
-    Footprint::Range range{buffer.host - (buffer.address & 31), std::vector<u32>(sectors), std::vector<u32>(sectors)};
+    Footprint::Range range{buffer.host - (buffer.address & 31), std::vector<u32>(sectors),
+                           std::vector<u32>(sectors)};
     for (u64 i = 0; i < sectors; ++i) {
       const GlobalLine& line = buffer.lines[(first + i) / kLineSectors - first / kLineSectors];
       if (line.block <= base_) continue;
@@ -503,7 +584,8 @@ Footprint GlobalShadow::footprint(std::string kernel) const {
       const GlobalSector& sector = buffer.shadow[i];
       if (!fresh(sector)) continue;
       add(sector.write, true), add(sector.read, false);
-      for (u32 more = sector.more; more; more = extras_[more - 1].next) add(extras_[more - 1].access, extras_[more - 1].is_write);
+      for (u32 more = sector.more; more; more = extras_[more - 1].next)
+        add(extras_[more - 1].access, extras_[more - 1].is_write);
     }
     all.ranges.push_back(std::move(range));
   }
@@ -513,20 +595,29 @@ Footprint GlobalShadow::footprint(std::string kernel) const {
 // Two lanes stored different values with one instruction.
 void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
   Block& block = *who.warp.block;
-  PTX_FOR_EACH_LANE(lane, lanes) {
+  PTX_FOR_EACH_LANE (lane, lanes) {
     u32 other = 0;
     while (who.addresses[other] != who.addresses[lane] || !(who.mask >> other & 1)) ++other;
-    block.note({.problem = Problem::global_race, .pc = block.pc_of(who.in), .other_pc = block.pc_of(who.in), .block = block.index,
-                .thread = who.warp.thread(lane), .other_thread = who.warp.thread(other), .address = who.addresses[lane],
+    block.note({.problem = Problem::global_race,
+                .pc = block.pc_of(who.in),
+                .other_pc = block.pc_of(who.in),
+                .block = block.index,
+                .thread = who.warp.thread(lane),
+                .other_thread = who.warp.thread(other),
+                .address = who.addresses[lane],
                 .bytes = who.width});
   }
 }
 
 void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const {
-  PTX_FOR_EACH_LANE(lane, who.mask) {
+  PTX_FOR_EACH_LANE (lane, who.mask) {
     if (!(who.touched(lane, piece.sector) & bytes)) continue;
-    who.warp.block->note({.problem = Problem::uninitialised_global, .pc = who.warp.block->pc_of(who.in), .block = who.warp.block->index,
-                          .thread = who.warp.thread(lane), .address = who.addresses[lane], .bytes = who.width});
+    who.warp.block->note({.problem = Problem::uninitialised_global,
+                          .pc = who.warp.block->pc_of(who.in),
+                          .block = who.warp.block->index,
+                          .thread = who.warp.thread(lane),
+                          .address = who.addresses[lane],
+                          .bytes = who.width});
   }
 }
 
@@ -538,11 +629,14 @@ bool GlobalShadow::published(u32 block, u32 when, const Asking& who) const {
   const auto known = acquired_.find(who.block - base_ - 1);
   if (known == acquired_.end()) return false;
   const auto clocks = published_.find(other);
-  if (clocks == published_.end() || (when & kLatest) >= clocks->second.steps[when >> kWarpShift]) return false;
+  if (clocks == published_.end() || (when & kLatest) >= clocks->second.steps[when >> kWarpShift])
+    return false;
   bool unfenced = false;
   for (const Acquired& acquired : known->second) {
     const u32 agent = who.warp.agent;
-    const bool seen = acquired.agent == agent || acquired.clock <= who.warp.block->shadow->clocks.since_start(agent, acquired.agent);
+    const bool seen =
+        acquired.agent == agent ||
+        acquired.clock <= who.warp.block->shadow->clocks.since_start(agent, acquired.agent);
     if (!seen || !has(acquired.blocks, other)) continue;
     if (acquired.fenced) return true;
     unfenced = true;
@@ -550,8 +644,13 @@ bool GlobalShadow::published(u32 block, u32 when, const Asking& who) const {
   if (unfenced) {
     Block& reader = *who.warp.block;
     const u32 lane = static_cast<u32>(first_lane(who.mask));
-    reader.note({.problem = Problem::acquire_fence, .pc = reader.pc_of(who.in), .block = reader.index, .thread = who.warp.thread(lane),
-                 .address = who.addresses[lane], .bytes = who.width, .other_block = s64{other}});
+    reader.note({.problem = Problem::acquire_fence,
+                 .pc = reader.pc_of(who.in),
+                 .block = reader.index,
+                 .thread = who.warp.thread(lane),
+                 .address = who.addresses[lane],
+                 .bytes = who.width,
+                 .other_block = s64{other}});
   }
   return unfenced;
 }
@@ -580,7 +679,9 @@ void GlobalShadow::publish(Warp& warp, u64 address) {
   const auto known = acquired_.find(static_cast<u32>(block.index));
   if (known == acquired_.end()) return;
   for (const Acquired& acquired : known->second)
-    if (acquired.agent == warp.agent || acquired.clock <= clocks.since_start(warp.agent, acquired.agent)) unite(flag, acquired.blocks);
+    if (acquired.agent == warp.agent ||
+        acquired.clock <= clocks.since_start(warp.agent, acquired.agent))
+      unite(flag, acquired.blocks);
 }
 
 void GlobalShadow::acquire(const Warp& warp, u64 address, bool fenced) {
@@ -595,14 +696,17 @@ void GlobalShadow::fenced(const Warp& warp) {
   if (acquired_.contains(static_cast<u32>(warp.block->index))) learn(warp, true, nullptr);
 }
 
-// Adds to what a warp has acquired what a flag has, or, behind a fence, what it read of flags before.
+// Adds to what a warp has acquired what a flag has, or, behind a fence, what it read of flags
+// before.
 void GlobalShadow::learn(const Warp& warp, bool fenced, const std::vector<u64>* flag) {
   const Clocks& clocks = warp.block->shadow->clocks;
   const u32 clock = clocks.since_start(warp.agent, warp.agent);
   std::vector<Acquired>& known = acquired_[static_cast<u32>(warp.block->index)];
   std::vector<u64> before, all;  // that the warp has acquired; and with what is new
   for (const Acquired& acquired : known) {
-    if (acquired.agent != warp.agent && acquired.clock > clocks.since_start(warp.agent, acquired.agent)) continue;
+    if (acquired.agent != warp.agent &&
+        acquired.clock > clocks.since_start(warp.agent, acquired.agent))
+      continue;
     if (acquired.fenced == fenced) unite(before, acquired.blocks);
     if (acquired.fenced || !fenced || !flag) unite(all, acquired.blocks);
   }
@@ -610,7 +714,8 @@ void GlobalShadow::learn(const Warp& warp, bool fenced, const std::vector<u64>* 
   if (!unite(before, all)) return;
   // What a warp knew at an earlier clock stays valid, so each entry is complete.
   for (Acquired& acquired : known) {
-    if (acquired.agent != warp.agent || acquired.clock != clock || acquired.fenced != fenced) continue;
+    if (acquired.agent != warp.agent || acquired.clock != clock || acquired.fenced != fenced)
+      continue;
     acquired.blocks = std::move(before);
     return;
   }

@@ -1,20 +1,22 @@
-// Shadow state of global memory, to find races and reads of what nobody wrote. 40 bytes for each 32-byte sector, 16 for
-// each line of four, and on average up to 52 for a sector where several accesses to it have to be told apart: at most 3
-// bytes for one.
+// Shadow state of global memory, to find races and reads of what nobody wrote. 40 bytes for each
+// 32-byte sector, 16 for each line of four, and on average up to 52 for a sector where several
+// accesses to it have to be told apart: at most 3 bytes for one.
 //
-// Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic, and neither comes before
-// the other; two stores of the same value do not race, and who made one of them may read it. Accesses of one lane come
-// one after the other, and those of two lanes of a warp if something orders them (Clocks::step). Within a block warps are
-// ordered by their clocks (clocks.hpp). An access of another block comes before one of ours if its block published it (a
-// fence, then a strong store or atomic, see Clocks::published) under an address that our warp, or one that ours comes
-// after, has read with a strong access since; what a block has acquired it publishes too. Volatile and atomic accesses do
-// not race with each other, and leave no trace.
+// Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic,
+// and neither comes before the other; two stores of the same value do not race, and who made one of
+// them may read it. Accesses of one lane come one after the other, and those of two lanes of a warp
+// if something orders them (Clocks::step). Within a block warps are ordered by their clocks
+// (clocks.hpp). An access of another block comes before one of ours if its block published it (a
+// fence, then a strong store or atomic, see Clocks::published) under an address that our warp, or
+// one that ours comes after, has read with a strong access since; what a block has acquired it
+// publishes too. Volatile and atomic accesses do not race with each other, and leave no trace.
 //
-// Exact but for these concessions, all towards silence: of more than two concurrent readers of a byte two are kept; where
-// more than two stored the same value to a byte its readers are not accused, nor where it was only read and put back; loads that reach nothing (Launch::unused) are
-// passed over; and when the list of extra records is full, a new one replaces the last. (When it is a good half full, accesses of
-// one warp share a record: a finding may name another line of that warp as the other side, and races between its lanes go
-// unseen.)
+// Exact but for these concessions, all towards silence: of more than two concurrent readers of a
+// byte two are kept; where more than two stored the same value to a byte its readers are not
+// accused, nor where it was only read and put back; loads that reach nothing (Launch::unused) are
+// passed over; and when the list of extra records is full, a new one replaces the last. (When it is
+// a good half full, accesses of one warp share a record: a finding may name another line of that
+// warp as the other side, and races between its lanes go unseen.)
 #pragma once
 #include <memory>
 #include <mutex>
@@ -36,7 +38,8 @@ struct GlobalAccess {
   Lanes lanes{};
 };
 
-// A line of 128 bytes, as long as nothing is known of it but one access to all of it. Sectors tell more: it is open then.
+// A line of 128 bytes, as long as nothing is known of it but one access to all of it. Sectors tell
+// more: it is open then.
 struct GlobalLine {
   enum State : u32 { read, written, open };
   u32 block = 0;  // as in GlobalAccess
@@ -49,13 +52,15 @@ static_assert(sizeof(GlobalLine) == 16);
 
 struct GlobalSector {
   GlobalAccess write, read;
-  u16 agreed;  // pairs of bytes to which more than two stored the same value, or that were read and put back
+  u16 agreed;  // pairs of bytes to which more than two stored the same value, or that were read and
+               // put back
   u32 more;    // first of the extra records; 0 is none
 };
 static_assert(sizeof(GlobalSector) == 40);
 
-// Memory of the shadow, kept from one launch to the next as mapping fresh pages costs more than the checks. Block numbers
-// go on from launch to launch, so that nothing has to be cleared: a record of an earlier launch counts as empty.
+// Memory of the shadow, kept from one launch to the next as mapping fresh pages costs more than the
+// checks. Block numbers go on from launch to launch, so that nothing has to be cleared: a record of
+// an earlier launch counts as empty.
 class ShadowPages {
  public:
   ShadowPages(u64 sectors, u64 lines, u64 blocks);
@@ -76,7 +81,8 @@ class ShadowPages {
 
     void free();
   };
-  static constexpr u64 kKept = (u64{64} << 20) / sizeof(GlobalSector);  // sectors that the process may keep
+  static constexpr u64 kKept =
+      (u64{64} << 20) / sizeof(GlobalSector);  // sectors that the process may keep
 
   static std::mutex mutex_;
   static Pages idle_;
@@ -90,16 +96,19 @@ class GlobalShadow {
   // The launch must outlive this.
   explicit GlobalShadow(Launch& launch);
 
-  // Keeps other workers out, so that nobody stores between a comparison of bytes and the request that it is for.
+  // Keeps other workers out, so that nobody stores between a comparison of bytes and the request
+  // that it is for.
   std::unique_lock<std::recursive_mutex> hold() {
     return shared_ ? std::unique_lock(mutex_) : std::unique_lock(mutex_, std::defer_lock);
   }
 
   // One plain request. `changed`: lanes of a store whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
-  void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, u32 changed);
+  void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+             u32 changed);
   // One strong request, after Shadow's clocks have seen it.
-  void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool is_write, bool is_read);
+  void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+              bool is_write, bool is_read);
 
   // A fence of a warp for other blocks: what the warp has read flags of, it has acquired.
   void fenced(const Warp& warp);
@@ -127,17 +136,19 @@ class GlobalShadow {
     Warp& warp;
     const Instruction& in;
     const u64* addresses;
-    u32 mask;         // lanes
-    u32 width;        // bytes per lane
-    u32 block;        // its number
-    u32 index;        // of the warp
+    u32 mask;   // lanes
+    u32 width;  // bytes per lane
+    u32 block;  // its number
+    u32 index;  // of the warp
     u32 when;
     u16 pc;
     u32 reported[2];  // lanes: with their own block, and with another one
 
     // Bytes of a sector that a lane touches.
     u32 touched(u32 lane, u64 sector) const {
-      return addresses[lane] >> 5 == sector ? (width >= 32 ? ~0u : (1u << width) - 1) << (addresses[lane] & 31) : 0;
+      return addresses[lane] >> 5 == sector
+                 ? (width >= 32 ? ~0u : (1u << width) - 1) << (addresses[lane] & 31)
+                 : 0;
     }
   };
   using Piece = LanePiece;
@@ -159,14 +170,19 @@ class GlobalShadow {
 
   Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
   template <class OnSector, class OnLine>
-  void for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector, OnLine on_line);
-  bool fresh(const GlobalSector& sector) const { return sector.write.block > base_ || sector.read.block > base_; }
+  void for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector,
+                      OnLine on_line);
+  bool fresh(const GlobalSector& sector) const {
+    return sector.write.block > base_ || sector.read.block > base_;
+  }
   template <class Access>
   bool before(const Access& access, const Asking& who) const;
   template <class F>
   u32 unordered(const GlobalAccess& access, const Asking& who, u32 bytes, F between_lanes) const;
   bool published(u32 block, u32 when, const Asking& who) const;
-  GlobalAccess access_of(const Asking& who, u32 bytes, Lanes lanes) const { return {who.block, who.when, bytes, who.pc, lanes}; }
+  GlobalAccess access_of(const Asking& who, u32 bytes, Lanes lanes) const {
+    return {who.block, who.when, bytes, who.pc, lanes};
+  }
   template <class Access>
   bool same(const Access& access, const Asking& who) const {
     return access.block == who.block && access.when == who.when;
@@ -197,15 +213,16 @@ class GlobalShadow {
   u64 sectors_ = 0, lines_ = 0;
   std::unique_ptr<ShadowPages> pages_;
   u32 base_ = 0;
-  std::vector<std::vector<u32>> written_;  // by buffer that began uninitialised, by sector: bytes written
+  std::vector<std::vector<u32>>
+      written_;  // by buffer that began uninitialised, by sector: bytes written
   std::vector<Extra> extras_;
   std::size_t most_extras_ = 0;
   u32 free_extra_ = 0;
   std::recursive_mutex mutex_;
   bool shared_ = false;  // by several workers
 
-  std::unordered_map<u64, std::vector<u64>> flags_;       // by address: blocks that published there
-  std::unordered_map<u32, Published> published_;          // by block index
+  std::unordered_map<u64, std::vector<u64>> flags_;  // by address: blocks that published there
+  std::unordered_map<u32, Published> published_;     // by block index
   std::unordered_map<u32, std::vector<Acquired>> acquired_;  // by block index, while it runs
 };
 

@@ -1,5 +1,5 @@
-// f16, bf16 and their packed forms. Sums and products of two 16-bit values are exact enough in f32 that the second
-// rounding is harmless (24 >= 2 * 11 + 2 bits); fma needs the care of `fused`.
+// f16, bf16 and their packed forms. Sums and products of two 16-bit values are exact enough in f32
+// that the second rounding is harmless (24 >= 2 * 11 + 2 bits); fma needs the care of `fused`.
 #include "elementwise.hpp"
 #include "numeric.hpp"
 
@@ -44,16 +44,20 @@ void add_type(Table& table, const char* type) {
   add("min.NaN", [](T a, T b) -> T { return from_f32<T>(minimum_nan(to_f32(a), to_f32(b))); });
   add("max.NaN", [](T a, T b) -> T { return from_f32<T>(maximum_nan(to_f32(a), to_f32(b))); });
   add("min.xorsign.abs", [](T a, T b) -> T {
-    return from_f32<T>(with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return minimum(x, y); }));
+    return from_f32<T>(
+        with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return minimum(x, y); }));
   });
   add("max.xorsign.abs", [](T a, T b) -> T {
-    return from_f32<T>(with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return maximum(x, y); }));
+    return from_f32<T>(
+        with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return maximum(x, y); }));
   });
   add("min.NaN.xorsign.abs", [](T a, T b) -> T {
-    return from_f32<T>(with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return minimum_nan(x, y); }));
+    return from_f32<T>(
+        with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return minimum_nan(x, y); }));
   });
   add("max.NaN.xorsign.abs", [](T a, T b) -> T {
-    return from_f32<T>(with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return maximum_nan(x, y); }));
+    return from_f32<T>(
+        with_product_sign(to_f32(a), to_f32(b), [](f32 x, f32 y) { return maximum_nan(x, y); }));
   });
   add("neg", [](T a) -> T { return T{static_cast<u16>(a.bits ^ 0x8000)}; });
   add("abs", [](T a) -> T { return T{static_cast<u16>(a.bits & 0x7fff)}; });
@@ -69,22 +73,47 @@ void add_half(Table& table) {
   add("sub.sat", [](Half a, Half b) -> Half { return saturate16(to_half(to_f32(a) - to_f32(b))); });
   add("mul.sat", [](Half a, Half b) -> Half { return saturate16(to_half(to_f32(a) * to_f32(b))); });
   add("fma.sat", [](Half a, Half b, Half c) -> Half { return saturate16(fused(a, b, c)); });
-  add("add.ftz", [](Half a, Half b) -> Half { return flush16(to_half(to_f32(flush16(a)) + to_f32(flush16(b)))); });
-  add("sub.ftz", [](Half a, Half b) -> Half { return flush16(to_half(to_f32(flush16(a)) - to_f32(flush16(b)))); });
-  add("mul.ftz", [](Half a, Half b) -> Half { return flush16(to_half(to_f32(flush16(a)) * to_f32(flush16(b)))); });
-  add("min.ftz", [](Half a, Half b) -> Half { return to_half(minimum(to_f32(flush16(a)), to_f32(flush16(b)))); });
-  add("max.ftz", [](Half a, Half b) -> Half { return to_half(maximum(to_f32(flush16(a)), to_f32(flush16(b)))); });
-  add("min.ftz.NaN", [](Half a, Half b) -> Half { return to_half(minimum_nan(to_f32(flush16(a)), to_f32(flush16(b)))); });
-  add("max.ftz.NaN", [](Half a, Half b) -> Half { return to_half(maximum_nan(to_f32(flush16(a)), to_f32(flush16(b)))); });
+  add("add.ftz", [](Half a, Half b) -> Half {
+    return flush16(to_half(to_f32(flush16(a)) + to_f32(flush16(b))));
+  });
+  add("sub.ftz", [](Half a, Half b) -> Half {
+    return flush16(to_half(to_f32(flush16(a)) - to_f32(flush16(b))));
+  });
+  add("mul.ftz", [](Half a, Half b) -> Half {
+    return flush16(to_half(to_f32(flush16(a)) * to_f32(flush16(b))));
+  });
+  add("min.ftz", [](Half a, Half b) -> Half {
+    return to_half(minimum(to_f32(flush16(a)), to_f32(flush16(b))));
+  });
+  add("max.ftz", [](Half a, Half b) -> Half {
+    return to_half(maximum(to_f32(flush16(a)), to_f32(flush16(b))));
+  });
+  add("min.ftz.NaN", [](Half a, Half b) -> Half {
+    return to_half(minimum_nan(to_f32(flush16(a)), to_f32(flush16(b))));
+  });
+  add("max.ftz.NaN", [](Half a, Half b) -> Half {
+    return to_half(maximum_nan(to_f32(flush16(a)), to_f32(flush16(b))));
+  });
   add("neg.ftz", [](Half a) -> Half { return Half{static_cast<u16>(flush16(a).bits ^ 0x8000)}; });
   add("abs.ftz", [](Half a) -> Half { return Half{static_cast<u16>(flush16(a).bits & 0x7fff)}; });
-  add("fma.ftz.relu", [](Half a, Half b, Half c) -> Half { return relu(flush16(fused(flush16(a), flush16(b), flush16(c)))); });
-  add("add.ftz.sat", [](Half a, Half b) -> Half { return saturate16(flush16(to_half(to_f32(flush16(a)) + to_f32(flush16(b))))); });
-  add("sub.ftz.sat", [](Half a, Half b) -> Half { return saturate16(flush16(to_half(to_f32(flush16(a)) - to_f32(flush16(b))))); });
-  add("mul.ftz.sat", [](Half a, Half b) -> Half { return saturate16(flush16(to_half(to_f32(flush16(a)) * to_f32(flush16(b))))); });
-  add("fma.ftz.sat",
-      [](Half a, Half b, Half c) -> Half { return saturate16(flush16(fused(flush16(a), flush16(b), flush16(c)))); });
-  add("fma.ftz", [](Half a, Half b, Half c) -> Half { return flush16(fused(flush16(a), flush16(b), flush16(c))); });
+  add("fma.ftz.relu", [](Half a, Half b, Half c) -> Half {
+    return relu(flush16(fused(flush16(a), flush16(b), flush16(c))));
+  });
+  add("add.ftz.sat", [](Half a, Half b) -> Half {
+    return saturate16(flush16(to_half(to_f32(flush16(a)) + to_f32(flush16(b)))));
+  });
+  add("sub.ftz.sat", [](Half a, Half b) -> Half {
+    return saturate16(flush16(to_half(to_f32(flush16(a)) - to_f32(flush16(b)))));
+  });
+  add("mul.ftz.sat", [](Half a, Half b) -> Half {
+    return saturate16(flush16(to_half(to_f32(flush16(a)) * to_f32(flush16(b)))));
+  });
+  add("fma.ftz.sat", [](Half a, Half b, Half c) -> Half {
+    return saturate16(flush16(fused(flush16(a), flush16(b), flush16(c))));
+  });
+  add("fma.ftz", [](Half a, Half b, Half c) -> Half {
+    return flush16(fused(flush16(a), flush16(b), flush16(c)));
+  });
 }
 
 }  // namespace workbench::ptx

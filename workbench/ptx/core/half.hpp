@@ -1,4 +1,5 @@
-// Exact conversions between f32 and the 16-bit formats, written so that GCC vectorises them on any target.
+// Exact conversions between f32 and the 16-bit formats, written so that GCC vectorises them on any
+// target.
 #pragma once
 #include "types.hpp"
 
@@ -8,7 +9,8 @@ inline f32 to_f32(f32 x) { return x; }
 
 inline f32 to_f32(Bfloat x) { return bits_as<f32>(u32{x.bits} << 16); }
 
-// Rebias the exponent; subnormals are normalised by subtracting the implicit bit that was added to them.
+// Rebias the exponent; subnormals are normalised by subtracting the implicit bit that was added to
+// them.
 inline f32 to_f32(Half x) {
   const u32 magnitude = (u32{x.bits} & 0x7fffu) << 13;
   const u32 exponent = magnitude & 0x0f800000u;
@@ -22,7 +24,8 @@ inline f32 to_f32(Half x) {
 inline Half to_half(f32 value) {
   const u32 bits = bits_as<u32>(value);
   const u32 magnitude = bits & 0x7fffffffu;
-  // Adding 0.5 puts the bits of a subnormal result at the bottom of the sum, rounded by the hardware.
+  // Adding 0.5 puts the bits of a subnormal result at the bottom of the sum, rounded by the
+  // hardware.
   const u32 magic = 126u << 23;
   const u32 subnormal = bits_as<u32>(bits_as<f32>(magnitude) + bits_as<f32>(magic)) - magic;
   const u32 normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -45,7 +48,8 @@ inline Half to_half_rz(f32 value) {
   u32 result = to_half(bits_as<f32>(magnitude)).bits;
   const f32 back = to_f32(Half{static_cast<u16>(result)});
   if (magnitude < 0x7f800000u && back > bits_as<f32>(magnitude)) result -= 1;
-  return Half{static_cast<u16>(magnitude > 0x7f800000u ? 0x7fffu : (result | ((bits >> 16) & 0x8000u)))};
+  return Half{
+      static_cast<u16>(magnitude > 0x7f800000u ? 0x7fffu : (result | ((bits >> 16) & 0x8000u)))};
 }
 
 inline Bfloat to_bfloat_rz(f32 value) {
@@ -53,7 +57,8 @@ inline Bfloat to_bfloat_rz(f32 value) {
   return Bfloat{static_cast<u16>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : bits >> 16)};
 }
 
-// Rounds a double to f32 so that a later rounding to 16 bits is the only one that counts (round to odd).
+// Rounds a double to f32 so that a later rounding to 16 bits is the only one that counts (round to
+// odd).
 inline f32 to_f32_odd(f64 value) {
   const f32 nearest = static_cast<f32>(value);
   const f64 back = nearest;
@@ -68,30 +73,42 @@ inline f32 to_f32_odd(f64 value) {
 inline Half to_half(f64 value) { return to_half(to_f32_odd(value)); }
 inline Bfloat to_bfloat(f64 value) { return to_bfloat(to_f32_odd(value)); }
 
-// Towards zero (direction 0), down (-1) or up (1): one step back from the nearest where that went the other way.
+// Towards zero (direction 0), down (-1) or up (1): one step back from the nearest where that went
+// the other way.
 template <class T>
 inline T directed_narrow(f64 value, int direction) {
   T nearest;
-  if constexpr (std::is_same_v<T, Half>) nearest = to_half(value);
-  else nearest = to_bfloat(value);
+  if constexpr (std::is_same_v<T, Half>)
+    nearest = to_half(value);
+  else
+    nearest = to_bfloat(value);
   const f64 back = to_f32(nearest);
   const bool negative = direction == 0 ? value < 0 : nearest.bits >> 15;
-  const bool wrong = direction == 0 ? (negative ? back < value : back > value) : direction < 0 ? back > value : back < value;
+  const bool wrong = direction == 0  ? (negative ? back < value : back > value)
+                     : direction < 0 ? back > value
+                                     : back < value;
   if (!wrong) return nearest;
-  // Magnitudes count upwards in the bits: towards zero is one less, away from it one more. From zero it is the smallest.
-  const bool outwards = direction != 0 && ((direction < 0) == negative || (nearest.bits & 0x7fff) == 0);
-  if (outwards && (nearest.bits & 0x7fff) == 0) return T{static_cast<u16>(direction < 0 ? 0x8001 : 0x0001)};
+  // Magnitudes count upwards in the bits: towards zero is one less, away from it one more. From
+  // zero it is the smallest.
+  const bool outwards =
+      direction != 0 && ((direction < 0) == negative || (nearest.bits & 0x7fff) == 0);
+  if (outwards && (nearest.bits & 0x7fff) == 0)
+    return T{static_cast<u16>(direction < 0 ? 0x8001 : 0x0001)};
   return T{static_cast<u16>(outwards ? nearest.bits + 1 : nearest.bits - 1)};
 }
 
 template <class T>
 inline T from_f32(f32 value) {
-  if constexpr (std::is_same_v<T, Half>) return to_half(value);
-  else if constexpr (std::is_same_v<T, Bfloat>) return to_bfloat(value);
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, Half>)
+    return to_half(value);
+  else if constexpr (std::is_same_v<T, Bfloat>)
+    return to_bfloat(value);
+  else
+    return static_cast<T>(value);
 }
 
-// a * b + c with one rounding. The product is exact in f32; the error of the sum decides the odd bit.
+// a * b + c with one rounding. The product is exact in f32; the error of the sum decides the odd
+// bit.
 inline Half fused(Half a, Half b, Half c) {
   const f32 product = to_f32(a) * to_f32(b), addend = to_f32(c);
   const f32 sum = product + addend;

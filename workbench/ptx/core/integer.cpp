@@ -28,9 +28,12 @@ inline u32 prmt(u32 a, u32 b, u32 selector) {
 }
 
 // The special modes of prmt take their position from the two low bits of the selector.
-constexpr u16 kForward[4] = {0x3210, 0x4321, 0x5432, 0x6543}, kBackward[4] = {0x5670, 0x6701, 0x7012, 0x0123};
-constexpr u16 kEdgeLeft[4] = {0x3210, 0x3211, 0x3222, 0x3333}, kEdgeRight[4] = {0x0000, 0x1110, 0x2210, 0x3210};
-constexpr u16 kByte[4] = {0x0000, 0x1111, 0x2222, 0x3333}, kHalf[4] = {0x1010, 0x3232, 0x1010, 0x3232};
+constexpr u16 kForward[4] = {0x3210, 0x4321, 0x5432, 0x6543},
+              kBackward[4] = {0x5670, 0x6701, 0x7012, 0x0123};
+constexpr u16 kEdgeLeft[4] = {0x3210, 0x3211, 0x3222, 0x3333},
+              kEdgeRight[4] = {0x0000, 0x1110, 0x2210, 0x3210};
+constexpr u16 kByte[4] = {0x0000, 0x1111, 0x2222, 0x3333},
+              kHalf[4] = {0x1010, 0x3232, 0x1010, 0x3232};
 
 inline u32 extract_unsigned(u32 value, u32 position, u32 length) {
   position &= 255, length &= 255;
@@ -72,14 +75,16 @@ inline T saturate(s64 x, s64 low, s64 high) {
 // Four-way byte dot product; each side signed or not.
 template <class A, class B>
 inline u32 dot4(u32 a, u32 b, u32 c) {
-  for (int i = 0; i < 4; ++i) c += static_cast<u32>(s32{static_cast<A>(a >> 8 * i)} * s32{static_cast<B>(b >> 8 * i)});
+  for (int i = 0; i < 4; ++i)
+    c += static_cast<u32>(s32{static_cast<A>(a >> 8 * i)} * s32{static_cast<B>(b >> 8 * i)});
   return c;
 }
 
 template <class A, class B>
 inline u32 dot2(u32 a, u32 b, u32 c, s64 high) {
   for (int i = 0; i < 2; ++i)
-    c += static_cast<u32>(s32{static_cast<A>(a >> 16 * i)} * s32{static_cast<B>(b >> (8 * i + 16 * high))});
+    c += static_cast<u32>(s32{static_cast<A>(a >> 16 * i)} *
+                          s32{static_cast<B>(b >> (8 * i + 16 * high))});
   return c;
 }
 
@@ -91,8 +96,10 @@ void add_integer(Table& table) {
   add("add.b32", [](u32 a, u32 b) -> u32 { return a + b; });
   add("sub.b16", [](u16 a, u16 b) -> u16 { return a - b; });
   add("sub.b32", [](u32 a, u32 b) -> u32 { return a - b; });
-  add("add.sat.s32", [](s32 a, s32 b) -> s32 { return saturate<s32>(s64{a} + b, INT32_MIN, INT32_MAX); });
-  add("sub.sat.s32", [](s32 a, s32 b) -> s32 { return saturate<s32>(s64{a} - b, INT32_MIN, INT32_MAX); });
+  add("add.sat.s32",
+      [](s32 a, s32 b) -> s32 { return saturate<s32>(s64{a} + b, INT32_MIN, INT32_MAX); });
+  add("sub.sat.s32",
+      [](s32 a, s32 b) -> s32 { return saturate<s32>(s64{a} - b, INT32_MIN, INT32_MAX); });
   add("mul.lo.b16", [](u16 a, u16 b) -> u16 { return static_cast<u16>(u32{a} * b); });
   add("mul.lo.b32", [](u32 a, u32 b) -> u32 { return a * b; });
   add("mul.hi.s16", [](s16 a, s16 b) -> s16 { return static_cast<s16>((s32{a} * b) >> 16); });
@@ -101,23 +108,42 @@ void add_integer(Table& table) {
   add("mul.hi.u32", [](u32 a, u32 b) -> u32 { return static_cast<u32>((u64{a} * b) >> 32); });
   add("mul.wide.s16", [](s16 a, s16 b) -> s32 { return s32{a} * b; });
   add("mul.wide.u16", [](u16 a, u16 b) -> u32 { return u32{a} * b; });
-  add("mul24.lo.s32", [](s32 a, s32 b) -> u32 { return static_cast<u32>(s64{a << 8 >> 8} * (b << 8 >> 8)); });
+  add("mul24.lo.s32",
+      [](s32 a, s32 b) -> u32 { return static_cast<u32>(s64{a << 8 >> 8} * (b << 8 >> 8)); });
   add("mul24.lo.u32", [](u32 a, u32 b) -> u32 { return (a & 0xffffff) * (b & 0xffffff); });
   add("mad.lo.b16", [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>(u32{a} * b + c); });
   add("mad.lo.b32", [](u32 a, u32 b, u32 c) -> u32 { return a * b + c; });
-  add("mad.hi.s32", [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>((s64{a} * b) >> 32) + c; });
-  add("mad.hi.u32", [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{a} * b) >> 32) + c; });
-  add("mad.hi.s16", [](s16 a, s16 b, u16 c) -> u16 { return static_cast<u16>(((s32{a} * b) >> 16) + c); });
-  add("mad.hi.u16", [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>((u32{a} * b >> 16) + c); });
-  add("mad.hi.sat.s32", [](s32 a, s32 b, s32 c) -> s32 { return saturate<s32>(((s64{a} * b) >> 32) + c, INT32_MIN, INT32_MAX); });
-  add("mul24.hi.s32", [](s32 a, s32 b) -> u32 { return static_cast<u32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16); });
-  add("mul24.hi.u32", [](u32 a, u32 b) -> u32 { return static_cast<u32>(u64{a & 0xffffff} * (b & 0xffffff) >> 16); });
-  add("mad24.lo.s32", [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>(s64{a << 8 >> 8} * (b << 8 >> 8)) + c; });
-  add("mad24.lo.u32", [](u32 a, u32 b, u32 c) -> u32 { return (a & 0xffffff) * (b & 0xffffff) + c; });
-  add("mad24.hi.s32", [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16) + c; });
-  add("mad24.hi.u32", [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>(u64{a & 0xffffff} * (b & 0xffffff) >> 16) + c; });
+  add("mad.hi.s32",
+      [](s32 a, s32 b, u32 c) -> u32 { return static_cast<u32>((s64{a} * b) >> 32) + c; });
+  add("mad.hi.u32",
+      [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{a} * b) >> 32) + c; });
+  add("mad.hi.s16",
+      [](s16 a, s16 b, u16 c) -> u16 { return static_cast<u16>(((s32{a} * b) >> 16) + c); });
+  add("mad.hi.u16",
+      [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>((u32{a} * b >> 16) + c); });
+  add("mad.hi.sat.s32", [](s32 a, s32 b, s32 c) -> s32 {
+    return saturate<s32>(((s64{a} * b) >> 32) + c, INT32_MIN, INT32_MAX);
+  });
+  add("mul24.hi.s32", [](s32 a, s32 b) -> u32 {
+    return static_cast<u32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16);
+  });
+  add("mul24.hi.u32", [](u32 a, u32 b) -> u32 {
+    return static_cast<u32>(u64{a & 0xffffff} * (b & 0xffffff) >> 16);
+  });
+  add("mad24.lo.s32", [](s32 a, s32 b, u32 c) -> u32 {
+    return static_cast<u32>(s64{a << 8 >> 8} * (b << 8 >> 8)) + c;
+  });
+  add("mad24.lo.u32",
+      [](u32 a, u32 b, u32 c) -> u32 { return (a & 0xffffff) * (b & 0xffffff) + c; });
+  add("mad24.hi.s32", [](s32 a, s32 b, u32 c) -> u32 {
+    return static_cast<u32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16) + c;
+  });
+  add("mad24.hi.u32", [](u32 a, u32 b, u32 c) -> u32 {
+    return static_cast<u32>(u64{a & 0xffffff} * (b & 0xffffff) >> 16) + c;
+  });
   add("mad24.hi.sat.s32", [](s32 a, s32 b, s32 c) -> s32 {
-    return saturate<s32>(static_cast<s32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16) + s64{c}, INT32_MIN, INT32_MAX);
+    return saturate<s32>(static_cast<s32>((s64{a << 8 >> 8} * (b << 8 >> 8)) >> 16) + s64{c},
+                         INT32_MIN, INT32_MAX);
   });
   add("mad.wide.s16", [](s16 a, s16 b, u32 c) -> u32 { return static_cast<u32>(s32{a} * b) + c; });
   add("mad.wide.u16", [](u16 a, u16 b, u32 c) -> u32 { return u32{a} * b + c; });
@@ -138,17 +164,26 @@ void add_integer(Table& table) {
   add("max.s32", [](s32 a, s32 b) -> s32 { return a > b ? a : b; });
   add("min.u32", [](u32 a, u32 b) -> u32 { return a < b ? a : b; });
   add("max.u32", [](u32 a, u32 b) -> u32 { return a > b ? a : b; });
-  add("min.relu.s32", [](s32 a, s32 b) -> s32 { const s32 m = a < b ? a : b; return m < 0 ? 0 : m; });
-  add("max.relu.s32", [](s32 a, s32 b) -> s32 { const s32 m = a > b ? a : b; return m < 0 ? 0 : m; });
+  add("min.relu.s32", [](s32 a, s32 b) -> s32 {
+    const s32 m = a < b ? a : b;
+    return m < 0 ? 0 : m;
+  });
+  add("max.relu.s32", [](s32 a, s32 b) -> s32 {
+    const s32 m = a > b ? a : b;
+    return m < 0 ? 0 : m;
+  });
   add("neg.s16", [](u16 a) -> u16 { return static_cast<u16>(0u - a); });
   add("neg.s32", [](u32 a) -> u32 { return 0u - a; });
   add("abs.s16", [](u16 a) -> u16 { return static_cast<u16>(a & 0x8000 ? 0u - a : a); });
   add("abs.s32", [](u32 a) -> u32 { return a >> 31 ? 0u - a : a; });
-  add("sad.s32", [](s32 a, s32 b, u32 c) -> u32 { return c + (a < b ? u32(b) - u32(a) : u32(a) - u32(b)); });
+  add("sad.s32",
+      [](s32 a, s32 b, u32 c) -> u32 { return c + (a < b ? u32(b) - u32(a) : u32(a) - u32(b)); });
   add("sad.u32", [](u32 a, u32 b, u32 c) -> u32 { return c + (a < b ? b - a : a - b); });
 
-  add("sad.s16", [](s16 a, s16 b, u16 c) -> u16 { return static_cast<u16>(c + (a < b ? b - a : a - b)); });
-  add("sad.u16", [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>(c + (a < b ? b - a : a - b)); });
+  add("sad.s16",
+      [](s16 a, s16 b, u16 c) -> u16 { return static_cast<u16>(c + (a < b ? b - a : a - b)); });
+  add("sad.u16",
+      [](u16 a, u16 b, u16 c) -> u16 { return static_cast<u16>(c + (a < b ? b - a : a - b)); });
 
   add("and.b16", [](u16 a, u16 b) -> u16 { return a & b; });
   add("or.b16", [](u16 a, u16 b) -> u16 { return a | b; });
@@ -161,18 +196,24 @@ void add_integer(Table& table) {
   add("cnot.b16", [](u16 a) -> u16 { return a == 0; });
   add("cnot.b32", [](u32 a) -> u32 { return a == 0; });
   // Shift counts past the width give zero, or the sign for arithmetic shifts.
-  add("shl.b16", [](u16 a, u32 b) -> u16 { return b > 15 ? 0 : static_cast<u16>(u32{a} << (b & 15)); });
+  add("shl.b16",
+      [](u16 a, u32 b) -> u16 { return b > 15 ? 0 : static_cast<u16>(u32{a} << (b & 15)); });
   add("shl.b32", [](u32 a, u32 b) -> u32 { return b > 31 ? 0 : a << (b & 31); });
   add("shr.u16", [](u16 a, u32 b) -> u16 { return b > 15 ? 0 : a >> (b & 15); });
   add("shr.s16", [](s16 a, u32 b) -> s16 { return a >> (b > 15 ? 15 : b); });
   add("shr.u32", [](u32 a, u32 b) -> u32 { return b > 31 ? 0 : a >> (b & 31); });
   add("shr.s32", [](s32 a, u32 b) -> s32 { return a >> (b > 31 ? 31 : b); });
-  add("shf.l.wrap.b32", [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{b} << 32 | a) << (c & 31) >> 32); });
-  add("shf.r.wrap.b32", [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{b} << 32 | a) >> (c & 31)); });
-  add("shf.l.clamp.b32",
-      [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{b} << 32 | a) << (c > 32 ? 32 : c) >> 32); });
-  add("shf.r.clamp.b32",
-      [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{b} << 32 | a) >> (c > 32 ? 32 : c)); });
+  add("shf.l.wrap.b32", [](u32 a, u32 b, u32 c) -> u32 {
+    return static_cast<u32>((u64{b} << 32 | a) << (c & 31) >> 32);
+  });
+  add("shf.r.wrap.b32",
+      [](u32 a, u32 b, u32 c) -> u32 { return static_cast<u32>((u64{b} << 32 | a) >> (c & 31)); });
+  add("shf.l.clamp.b32", [](u32 a, u32 b, u32 c) -> u32 {
+    return static_cast<u32>((u64{b} << 32 | a) << (c > 32 ? 32 : c) >> 32);
+  });
+  add("shf.r.clamp.b32", [](u32 a, u32 b, u32 c) -> u32 {
+    return static_cast<u32>((u64{b} << 32 | a) >> (c > 32 ? 32 : c));
+  });
   table.push_back(immediate_op("lop3.b32", kInt, "b32,b32,b32,imm",
                                [](u32 a, u32 b, u32 c, s64 k) -> u32 { return lop3(a, b, c, k); }));
 
@@ -194,7 +235,8 @@ void add_integer(Table& table) {
     const u32 x = static_cast<u32>(a < 0 ? ~a : a);
     return x ? 31u - static_cast<u32>(__builtin_clz(x)) : ~0u;
   });
-  add("bfind.shiftamt.u32", [](u32 a) -> u32 { return a ? static_cast<u32>(__builtin_clz(a)) : ~0u; });
+  add("bfind.shiftamt.u32",
+      [](u32 a) -> u32 { return a ? static_cast<u32>(__builtin_clz(a)) : ~0u; });
   add("bfind.shiftamt.s32", [](s32 a) -> u32 {
     const u32 x = static_cast<u32>(a < 0 ? ~a : a);
     return x ? static_cast<u32>(__builtin_clz(x)) : ~0u;

@@ -4,14 +4,16 @@
 
 namespace workbench::ptx {
 
-// The lanes of each byte, by a rule that fits in 16 bits: byte b belongs to element base + (b >> shift), and element e
-// to the lane whose bits outside `free` spell e, with any bits in `free`. `turn` says where a lane's number begins, for
-// neighbours in memory that are 16, 8 or 4 lanes apart: its lowest 4, 3 or 2 bits then count as its highest.
+// The lanes of each byte, by a rule that fits in 16 bits: byte b belongs to element base + (b >>
+// shift), and element e to the lane whose bits outside `free` spell e, with any bits in `free`.
+// `turn` says where a lane's number begins, for neighbours in memory that are 16, 8 or 4 lanes
+// apart: its lowest 4, 3 or 2 bits then count as its highest.
 class Lanes {
  public:
   Lanes() = default;
   Lanes(s32 base, u32 shift, u32 free, u32 turn = 0)
-      : bits_(static_cast<u16>(static_cast<u32>(base + kBias) | shift << 6 | free << 9 | turn << 14)) {}
+      : bits_(static_cast<u16>(static_cast<u32>(base + kBias) | shift << 6 | free << 9 |
+                               turn << 14)) {}
   // One lane for the whole sector.
   static Lanes one(u32 lane) { return Lanes(static_cast<s32>(lane), 5, 0); }
 
@@ -42,7 +44,8 @@ class Lanes {
   bool single() const { return free() == 0; }  // one lane for each byte
   u32 at(u32 byte) const;
 
-  // Bytes, of these, that are accessed by a lane here which does not access them there, as far as is known.
+  // Bytes, of these, that are accessed by a lane here which does not access them there, as far as
+  // is known.
   u32 beyond(const Lanes& there, u32 bytes) const;
   // Bytes, of these, that two different lanes access, one here and one there, as far as is known.
   u32 apart(const Lanes& there, u32 bytes) const;
@@ -62,15 +65,16 @@ class Lanes {
 
 // What some lanes of a request do to one sector.
 struct LanePiece {
-  u64 sector;   // address / 32
+  u64 sector;  // address / 32
   u32 bytes;
   u32 changed;  // of these bytes, those of lanes in the caller's `changed`
   Lanes lanes;
-  bool line = false;  // likewise of the three sectors after it, by the same rule; begins a line of 128 bytes
+  bool line = false;  // likewise of the three sectors after it, by the same rule; begins a line of
+                      // 128 bytes
 };
 
-// A request by sectors; where one rule does not fit the lanes of a sector, each lane has a piece of its own. Accesses are
-// aligned and of at most 32 bytes.
+// A request by sectors; where one rule does not fit the lanes of a sector, each lane has a piece of
+// its own. Accesses are aligned and of at most 32 bytes.
 struct LanePieces {
   int count = 0;
   bool rows = false;     // four or more whole sectors in a row, as of a line

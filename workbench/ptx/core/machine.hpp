@@ -1,4 +1,5 @@
-// The state of the machine: decoded instructions, warps, blocks, one launch, and the table of handlers.
+// The state of the machine: decoded instructions, warps, blocks, one launch, and the table of
+// handlers.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -15,35 +16,38 @@ namespace workbench::ptx {
 struct Instruction;
 struct Warp;
 
-// Executes one instruction for the lanes of `mask` (never empty). `registers` is the warp's register file.
+// Executes one instruction for the lanes of `mask` (never empty). `registers` is the warp's
+// register file.
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
-// How the scheduler treats an instruction. `collective`: waits until every lane of its member mask is there. `poll`: asks
-// for something that others do, and lets them go on if it has not happened; `wait` is asked again until it has. `timed`:
-// plain, and asks when it runs.
-PTX_NAMED_ENUM(enum class Kind : u8, kKindNames, plain, branch, exit, trap, barrier, collective, call, ret, poll, wait, timed);
+// How the scheduler treats an instruction. `collective`: waits until every lane of its member mask
+// is there. `poll`: asks for something that others do, and lets them go on if it has not happened;
+// `wait` is asked again until it has. `timed`: plain, and asks when it runs.
+PTX_NAMED_ENUM(enum class Kind : u8, kKindNames, plain, branch, exit, trap, barrier, collective,
+               call, ret, poll, wait, timed);
 
-PTX_NAMED_ENUM(enum class Class : u8, kClassNames, integer, fp32, fp16, fp64, conversion, special, tensor, global, shared, local,
-               constant, control, sync, other);
+PTX_NAMED_ENUM(enum class Class : u8, kClassNames, integer, fp32, fp16, fp64, conversion, special,
+               tensor, global, shared, local, constant, control, sync, other);
 
 constexpr u32 kNoSlot = 0xffffffffu;
-constexpr u32 kTrueSlot = 0;      // the guard of unguarded instructions: a predicate that always holds
+constexpr u32 kTrueSlot = 0;  // the guard of unguarded instructions: a predicate that always holds
 constexpr int kSlots = 24;
-constexpr int kAddressSlot = 8;   // base address of memory instructions
-constexpr int kMemberSlot = 20;   // member mask of collectives; kNoSlot means the whole warp
+constexpr int kAddressSlot = 8;  // base address of memory instructions
+constexpr int kMemberSlot = 20;  // member mask of collectives; kNoSlot means the whole warp
 
-// One decoded instruction. A slot is a byte offset into the register file: 32 lanes of 2, 4 or 8 bytes, or one
-// 32-bit mask for a predicate. The first 64 bytes are all that an arithmetic instruction touches.
+// One decoded instruction. A slot is a byte offset into the register file: 32 lanes of 2, 4 or 8
+// bytes, or one 32-bit mask for a predicate. The first 64 bytes are all that an arithmetic
+// instruction touches.
 struct alignas(64) Instruction {
   Handler run = nullptr;
-  u32 guard = 0;        // slot of the guard predicate (a constant true one where there is none)
-  u32 guard_flip = 0;   // all ones for @!p
+  u32 guard = 0;       // slot of the guard predicate (a constant true one where there is none)
+  u32 guard_flip = 0;  // all ones for @!p
   Kind kind = Kind::plain;
-  u8 counted = 1;       // 0 for jumps that the block layout inserted
-  u8 elements = 1;      // vector width of a memory access
-  u8 bytes = 0;         // bytes per element of a memory access
-  s32 target = -1;      // branch target
-  s64 imm = 0;          // address offset, look-up table, or what the handler wants
+  u8 counted = 1;   // 0 for jumps that the block layout inserted
+  u8 elements = 1;  // vector width of a memory access
+  u8 bytes = 0;     // bytes per element of a memory access
+  s32 target = -1;  // branch target
+  s64 imm = 0;      // address offset, look-up table, or what the handler wants
   u32 slot[kSlots] = {};
 };
 static_assert(sizeof(Instruction) == 128);
@@ -51,7 +55,7 @@ static_assert(sizeof(Instruction) == 128);
 // ---- the handler table ----
 
 struct TableEntry {
-  std::string name;          // canonical PTX name, for example "add.s32"
+  std::string name;  // canonical PTX name, for example "add.s32"
   Handler run;
   Kind kind;
   Class group;
@@ -99,17 +103,19 @@ constexpr u64 kLocalWindow = u64{2} << 56;
 constexpr u64 kParamWindow = u64{3} << 56;
 constexpr u64 kWindowMask = (u64{1} << 56) - 1;
 
-constexpr u32 kReservedShared = 1024;  // bytes of shared memory that cooperative groups use, beyond the kernel's own
+constexpr u32 kReservedShared =
+    1024;  // bytes of shared memory that cooperative groups use, beyond the kernel's own
 
 // A range of global memory that a kernel may touch.
 struct Buffer {
-  u64 address;   // virtual, the same in every run
+  u64 address;  // virtual, the same in every run
   u64 size;
   u8* host;
   bool writable;
-  struct GlobalSector* shadow = nullptr;  // with checks, from the sector of `address` on (see global_shadow.hpp)
-  struct GlobalLine* lines = nullptr;     // likewise from its line on
-  bool uninitialised = false;           // the caller says that nothing was written to it yet
+  struct GlobalSector* shadow =
+      nullptr;  // with checks, from the sector of `address` on (see global_shadow.hpp)
+  struct GlobalLine* lines = nullptr;  // likewise from its line on
+  bool uninitialised = false;          // the caller says that nothing was written to it yet
 };
 
 // How often one instruction was executed, and by how many lanes in all.
@@ -119,26 +125,32 @@ struct Tally {
 
 // Counts of one instruction, summed over warps.
 struct Counts {
-  u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0, waits = 0;
+  u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0,
+      waits = 0;
   u64 distinct_bytes = 0, ideal_sectors = 0, landed_bytes = 0, filled_bytes = 0, slow_paths = 0;
   Counts& operator+=(const Counts& other) {
-    executions += other.executions, lanes += other.lanes, requests += other.requests, sectors += other.sectors;
-    wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes, waits += other.waits;
+    executions += other.executions, lanes += other.lanes, requests += other.requests,
+        sectors += other.sectors;
+    wavefronts += other.wavefronts, ideal += other.ideal, bytes += other.bytes,
+        waits += other.waits;
     distinct_bytes += other.distinct_bytes, ideal_sectors += other.ideal_sectors;
-    landed_bytes += other.landed_bytes, filled_bytes += other.filled_bytes, slow_paths += other.slow_paths;
+    landed_bytes += other.landed_bytes, filled_bytes += other.filled_bytes,
+        slow_paths += other.slow_paths;
     return *this;
   }
 };
 
 // ---- findings and faults ----
 
-PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned, read_only, shared_out_of_bounds,
-               local_out_of_bounds, shared_race, uninitialised_shared, divergent_barrier, warp_race, absent_lane, pending_copy, trap,
-               deadlock, timeout, parameter_out_of_bounds, assertion, stack_overflow, global_race, uninitialised_global,
-               mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse, proxy_fence, bulk_misuse, pending_read, remote_misuse,
-               undefined_lane, unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier, refill_fence, unknown_map,
-               map_in_use, store_unawaited, warp_synchronous, acquire_fence, ended_threads,
-               dependency_wait);
+PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned, read_only,
+               shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
+               divergent_barrier, warp_race, absent_lane, pending_copy, trap, deadlock, timeout,
+               parameter_out_of_bounds, assertion, stack_overflow, global_race,
+               uninitialised_global, mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse,
+               proxy_fence, bulk_misuse, pending_read, remote_misuse, undefined_lane,
+               unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier,
+               refill_fence, unknown_map, map_in_use, store_unawaited, warp_synchronous,
+               acquire_fence, ended_threads, dependency_wait);
 
 struct Finding {
   Problem problem;
@@ -151,7 +163,8 @@ struct Finding {
   u32 bytes = 0;
   u64 count = 1;
   s64 other_block = -1;
-  std::string text = {};  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
+  std::string text =
+      {};  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
 };
 
 // Thrown inside a worker to end the launch.
@@ -159,7 +172,8 @@ struct Stop {
   Finding finding;
 };
 
-// Findings of one worker, one per (problem, pc, other pc, within a block or not), keeping the lowest block and thread.
+// Findings of one worker, one per (problem, pc, other pc, within a block or not), keeping the
+// lowest block and thread.
 class FindingList {
  public:
   void add(const Finding& finding);
@@ -174,11 +188,54 @@ class FindingList {
 
 // A register that the launch fills with a value of the thread or block.
 enum class Special : u8 {
-  tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, ntid_x, ntid_y, ntid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
-  nwarpid, smid, nsmid, gridid, lanemask_eq, lanemask_le, lanemask_lt, lanemask_ge, lanemask_gt, dynamic_smem_size,
-  total_smem_size, envreg1, envreg2, clusterid_x, clusterid_y, clusterid_z, nclusterid_x, nclusterid_y, nclusterid_z,
-  cluster_ctaid_x, cluster_ctaid_y, cluster_ctaid_z, cluster_nctaid_x, cluster_nctaid_y, cluster_nctaid_z, cluster_ctarank,
-  cluster_nctarank, is_explicit_cluster, reserved_begin, reserved_end, reserved_cap, reserved_0, reserved_1, kCount
+  tid_x,
+  tid_y,
+  tid_z,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  ntid_x,
+  ntid_y,
+  ntid_z,
+  nctaid_x,
+  nctaid_y,
+  nctaid_z,
+  laneid,
+  warpid,
+  nwarpid,
+  smid,
+  nsmid,
+  gridid,
+  lanemask_eq,
+  lanemask_le,
+  lanemask_lt,
+  lanemask_ge,
+  lanemask_gt,
+  dynamic_smem_size,
+  total_smem_size,
+  envreg1,
+  envreg2,
+  clusterid_x,
+  clusterid_y,
+  clusterid_z,
+  nclusterid_x,
+  nclusterid_y,
+  nclusterid_z,
+  cluster_ctaid_x,
+  cluster_ctaid_y,
+  cluster_ctaid_z,
+  cluster_nctaid_x,
+  cluster_nctaid_y,
+  cluster_nctaid_z,
+  cluster_ctarank,
+  cluster_nctarank,
+  is_explicit_cluster,
+  reserved_begin,
+  reserved_end,
+  reserved_cap,
+  reserved_0,
+  reserved_1,
+  kCount
 };
 extern const char* const kSpecialNames[];
 
@@ -190,19 +247,21 @@ struct Constant {
 
 struct Kernel {
   std::vector<Instruction> code;
-  std::vector<bool> needs_others;  // by instruction: shared memory, barriers, collectives: what threads of a block share
-  std::vector<u8> image;  // register file with the constants filled in
+  std::vector<bool> needs_others;  // by instruction: shared memory, barriers, collectives: what
+                                   // threads of a block share
+  std::vector<u8> image;           // register file with the constants filled in
   std::vector<std::pair<Special, u32>> specials;
-  u32 static_shared = 0;   // bytes; dynamic shared memory begins here
-  u32 shared_end = 0;      // bytes of it that variables take
-  u32 local_bytes = 0;     // per lane
+  u32 static_shared = 0;  // bytes; dynamic shared memory begins here
+  u32 shared_end = 0;     // bytes of it that variables take
+  u32 local_bytes = 0;    // per lane
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
-  std::vector<std::vector<u32>> fragments;        // slots of the results that are too many for an instruction, by its target
-  bool changes_maps = false;     // it has instructions that make tensor maps
+  std::vector<std::vector<u32>>
+      fragments;  // slots of the results that are too many for an instruction, by its target
+  bool changes_maps = false;           // it has instructions that make tensor maps
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
-  bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
+  bool reserves_shared = false;        // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 
@@ -211,31 +270,37 @@ struct Launch {
   u32 grid[3] = {1, 1, 1};
   u32 block[3] = {1, 1, 1};
   u32 cluster[3] = {1, 1, 1};  // blocks
-  u32 shared_bytes = 0;  // static and dynamic
+  u32 shared_bytes = 0;        // static and dynamic
   u32 dynamic_shared = 0;
-  u32 reserved_shared = 0;  // where the part of it begins that belongs to no variable, kReservedShared bytes; 0 if unused
+  u32 reserved_shared = 0;  // where the part of it begins that belongs to no variable,
+                            // kReservedShared bytes; 0 if unused
   std::vector<u8> params;
   std::vector<Buffer> buffers;  // sorted by address
   bool statistics = false;
   bool checks = false;
-  // By instruction, where there are any: by warp, the lanes in which what it loads reaches nothing. Checks pass over them.
+  // By instruction, where there are any: by warp, the lanes in which what it loads reaches nothing.
+  // Checks pass over them.
   std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
-  bool copies_early = false;     // bulk copies land when they are issued, not when somebody waits for them
-  bool strict = false;           // with checks, those too that programs which run well on GPUs do not pass
+  bool copies_early =
+      false;            // bulk copies land when they are issued, not when somebody waits for them
+  bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
-  const struct Footprint* overlapped = nullptr;  // with checks: of the launch that this one may run beside
-  class MapWatch* maps = nullptr;               // with checks, of a kernel that changes tensor maps
-  class Recorder* recorder = nullptr;           // of one block
+  const struct Footprint* overlapped =
+      nullptr;                         // with checks: of the launch that this one may run beside
+  class MapWatch* maps = nullptr;      // with checks, of a kernel that changes tensor maps
+  class Recorder* recorder = nullptr;  // of one block
   int threads = 1;
-  std::vector<s64> sample;    // the blocks to run, ascending; empty: all
-  std::vector<u64> sampled;   // the warp instructions of each of them
-  u64 workspace = 0;          // of a cooperative launch, whose blocks take turns: the address of their barrier
+  std::vector<s64> sample;   // the blocks to run, ascending; empty: all
+  std::vector<u64> sampled;  // the warp instructions of each of them
+  u64 workspace =
+      0;  // of a cooperative launch, whose blocks take turns: the address of their barrier
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
 
   std::atomic<s64> next_block{0};
-  std::atomic<s64> lowest_fault{INT64_MAX};  // lowest block that faulted: blocks above it need not run
-  std::atomic<bool> stop{false};             // the caller wants the launch to end (time limit or interrupt)
+  std::atomic<s64> lowest_fault{
+      INT64_MAX};                 // lowest block that faulted: blocks above it need not run
+  std::atomic<bool> stop{false};  // the caller wants the launch to end (time limit or interrupt)
   std::atomic<u64> instructions_so_far{0};
 
   s64 blocks() const { return s64{grid[0]} * grid[1] * grid[2]; }
@@ -255,13 +320,13 @@ struct WorkerResult {
   std::vector<Printed> printed;
   bool faulted = false;
   Finding fault;
-  bool began = false;        // it had memory for a block
-  std::exception_ptr error;  // what ended it: no memory
+  bool began = false;                           // it had memory for a block
+  std::exception_ptr error;                     // what ended it: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
 };
 
-// Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends the launch, but where
-// the worker has no memory to begin with, and others can do its work.
+// Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends
+// the launch, but where the worker has no memory to begin with, and others can do its work.
 void run_worker(Launch& launch, WorkerResult& result) noexcept;
 
 }  // namespace workbench::ptx

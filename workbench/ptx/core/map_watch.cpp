@@ -12,7 +12,8 @@ constexpr u32 kBytes = sizeof(TensorMap);
 
 bool of_one_cluster(const Block& block, s64 index) {
   const auto& blocks = block.cluster->blocks;
-  return std::any_of(blocks.begin(), blocks.end(), [&](const Block* each) { return each->index == index; });
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [&](const Block* each) { return each->index == index; });
 }
 
 }  // namespace
@@ -39,29 +40,46 @@ bool MapWatch::knows(const Warp& warp, const Map& map) {
   });
 }
 
-void MapWatch::copied(Warp& warp, const Instruction& in, u32 lane, u64 address, const Block& home, s32 landing) {
+void MapWatch::copied(Warp& warp, const Instruction& in, u32 lane, u64 address, const Block& home,
+                      s32 landing) {
   Block& block = *warp.block;
   const std::lock_guard lock(mutex_);
   Map* known = find(warp, address);
   Map& map = known ? *known : maps_[key_of(warp, address)];
   if (map.version && !knows(warp, map)) {
-    Finding finding{.problem = Problem::unknown_map, .pc = block.pc_of(in), .other_pc = map.pc, .block = block.index,
-                    .thread = warp.thread(lane), .other_thread = map.block == block.index ? map.thread : -1,
-                    .address = address, .bytes = kBytes, .other_block = map.block == block.index ? -1 : map.block};
-    finding.text = map.released == map.version ? "no fence.proxy.tensormap::generic.acquire of it comes between"
-                                               : "no fence.proxy.tensormap::generic.release follows that change";
+    Finding finding{.problem = Problem::unknown_map,
+                    .pc = block.pc_of(in),
+                    .other_pc = map.pc,
+                    .block = block.index,
+                    .thread = warp.thread(lane),
+                    .other_thread = map.block == block.index ? map.thread : -1,
+                    .address = address,
+                    .bytes = kBytes,
+                    .other_block = map.block == block.index ? -1 : map.block};
+    finding.text = map.released == map.version
+                       ? "no fence.proxy.tensormap::generic.acquire of it comes between"
+                       : "no fence.proxy.tensormap::generic.release follows that change";
     block.note(finding);
   }
   if (landing == Shadow::kNoLanding) return;  // Warp::bulk_stores has those that run
-  std::erase_if(map.uses, [&](const Use& use) { return use.home->index != use.index || use.landing == landing; });
+  std::erase_if(map.uses, [&](const Use& use) {
+    return use.home->index != use.index || use.landing == landing;
+  });
   if (map.uses.size() == kUses) map.uses.erase(map.uses.begin());
   map.uses.push_back({&home, home.index, block.pc_of(in), landing, warp.thread(lane)});
 }
 
-void MapWatch::report_use(Warp& warp, const Instruction& in, u32 lane, u64 address, s32 pc, s32 thread) {
+void MapWatch::report_use(Warp& warp, const Instruction& in, u32 lane, u64 address, s32 pc,
+                          s32 thread) {
   Block& block = *warp.block;
-  block.note({.problem = Problem::map_in_use, .pc = block.pc_of(in), .other_pc = pc, .block = block.index,
-              .thread = warp.thread(lane), .other_thread = thread, .address = address, .bytes = kBytes});
+  block.note({.problem = Problem::map_in_use,
+              .pc = block.pc_of(in),
+              .other_pc = pc,
+              .block = block.index,
+              .thread = warp.thread(lane),
+              .other_thread = thread,
+              .address = address,
+              .bytes = kBytes});
 }
 
 void MapWatch::changed(Warp& warp, const Instruction& in, u32 lane, u64 address, bool released) {
@@ -89,7 +107,7 @@ void MapWatch::changed(Warp& warp, const Instruction& in, u32 lane, u64 address,
 }
 
 void MapWatch::stored(Warp& warp, const Instruction& in, const u64* addresses, u32 mask) {
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     bool here;
     {
       const std::lock_guard lock(mutex_);
@@ -109,7 +127,8 @@ void MapWatch::acquire(const Warp& warp, u64 address) {
   const std::lock_guard lock(mutex_);
   Map* map = find(warp, address);
   if (!map || !map->version) return;
-  map->acquired.push_back({warp.block->index, warp.agent, warp.block->shadow->clocks.now(warp.agent), map->released});
+  map->acquired.push_back(
+      {warp.block->index, warp.agent, warp.block->shadow->clocks.now(warp.agent), map->released});
 }
 
 }  // namespace workbench::ptx

@@ -1,8 +1,10 @@
-// Tensor maps that a kernel changes: whether copies still read them, and whether they know of the change.
+// Tensor maps that a kernel changes: whether copies still read them, and whether they know of the
+// change.
 //
-// A copy reads its map until its mbarrier's phase is over, or, of a store, until wait_group.read. What changes a map is
-// known to the copies of a block once it was released (fence.proxy.tensormap::generic.release, tensormap.cp_fenceproxy)
-// and then acquired there (fence.proxy.tensormap::generic.acquire); PTX ISA, "membar/fence".
+// A copy reads its map until its mbarrier's phase is over, or, of a store, until wait_group.read.
+// What changes a map is known to the copies of a block once it was released
+// (fence.proxy.tensormap::generic.release, tensormap.cp_fenceproxy) and then acquired there
+// (fence.proxy.tensormap::generic.acquire); PTX ISA, "membar/fence".
 #pragma once
 #include <mutex>
 #include <unordered_map>
@@ -14,7 +16,8 @@ namespace workbench::ptx {
 
 class MapWatch {
  public:
-  // A lane asks for a copy that reads the map at an address. `landing`: of a load, in the memory of `home`.
+  // A lane asks for a copy that reads the map at an address. `landing`: of a load, in the memory of
+  // `home`.
   void copied(Warp& warp, const Instruction& in, u32 lane, u64 map, const Block& home, s32 landing);
   // A lane changes some of a map's bytes; `released`: and releases the change.
   void changed(Warp& warp, const Instruction& in, u32 lane, u64 address, bool released);
@@ -31,7 +34,9 @@ class MapWatch {
     bool operator==(const Key&) const = default;
   };
   struct Hash {
-    std::size_t operator()(const Key& key) const { return key.address ^ static_cast<u64>(key.block) << 40; }
+    std::size_t operator()(const Key& key) const {
+      return key.address ^ static_cast<u64>(key.block) << 40;
+    }
   };
   struct Use {
     const Block* home;
@@ -56,7 +61,8 @@ class MapWatch {
   static Key key_of(const Warp& warp, u64 address);
   Map* find(const Warp& warp, u64 address);
   static bool knows(const Warp& warp, const Map& map);
-  static void report_use(Warp& warp, const Instruction& in, u32 lane, u64 address, s32 pc, s32 thread);
+  static void report_use(Warp& warp, const Instruction& in, u32 lane, u64 address, s32 pc,
+                         s32 thread);
 
   std::mutex mutex_;
   std::unordered_map<Key, Map, Hash> maps_;

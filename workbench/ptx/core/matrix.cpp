@@ -1,7 +1,8 @@
 // mma of 16-bit and TF32 factors.
 //
-// One 32-bit register of a 16-bit fragment, read across the 32 lanes, is an 8 x 8 tile in row-major order: lane 4r + c/2
-// holds columns c and c+1 of row r. So a fragment needs no shuffling, only widening. For B the tile is [n][k].
+// One 32-bit register of a 16-bit fragment, read across the 32 lanes, is an 8 x 8 tile in row-major
+// order: lane 4r + c/2 holds columns c and c+1 of row r. So a fragment needs no shuffling, only
+// widening. For B the tile is [n][k].
 #include "tiles.hpp"
 #include "warp.hpp"
 
@@ -28,14 +29,16 @@ void mma_tf32(u8* registers, const Instruction& in, u32 mask, Warp&) {
         for (u32 k = 0; k < 4; ++k) rows[row] += factor(a[4 * row + k]) * b_rows[4 * step + k];
     }
   }
-  for (u32 half = 0; half < 2; ++half) write_sums<f32>(registers, in.slot, half, mask, sums + 8 * half);
+  for (u32 half = 0; half < 2; ++half)
+    write_sums<f32>(registers, in.slot, half, mask, sums + 8 * half);
 }
 
 }  // namespace
 
 void add_matrix(Table& table) {
   auto mma = [&](const char* name, Handler run) {
-    table.push_back({std::string("mma.") + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
+    table.push_back({std::string("mma.") + name, run, Kind::collective, Class::tensor, "fragment",
+                     "fragment,fragment,fragment"});
   };
   mma("m16n8k16.f32.f16.f16.f32", &multiply_add<Half, Half, 2, f32, f32>);
   mma("m16n8k8.f32.f16.f16.f32", &multiply_add<Half, Half, 1, f32, f32>);

@@ -1,7 +1,8 @@
-// mma of 4- and 1-bit integers with 32-bit sums, and the small ones of 8 bits (matrix_bytes.cpp has the others).
+// mma of 4- and 1-bit integers with 32-bit sums, and the small ones of 8 bits (matrix_bytes.cpp has
+// the others).
 //
-// A register holds an 8-row tile, 16 bytes a row: lane 4r + c has bytes 4c to 4c + 3 of row r. For B the rows are n.
-// The sums wrap, or with .satfinite stop at the ends of s32.
+// A register holds an 8-row tile, 16 bytes a row: lane 4r + c has bytes 4c to 4c + 3 of row r. For
+// B the rows are n. The sums wrap, or with .satfinite stop at the ends of s32.
 #include <algorithm>
 #include <limits>
 
@@ -36,7 +37,8 @@ struct HalfBytes {
     const u32* y = reinterpret_cast<const u32*>(b);
     s32 sum = 0;
     for (int word = 0; word < 4; ++word)
-      for (int i = 0; i < 8; ++i) sum += Nibbles::at(x[word], i, SignedA) * Nibbles::at(y[word], i, SignedB);
+      for (int i = 0; i < 8; ++i)
+        sum += Nibbles::at(x[word], i, SignedA) * Nibbles::at(y[word], i, SignedB);
     return sum;
   }
 };
@@ -47,12 +49,14 @@ struct Bits {
     const u64* x = reinterpret_cast<const u64*>(a);
     const u64* y = reinterpret_cast<const u64*>(b);
     s32 sum = 0;
-    for (int word = 0; word < 2; ++word) sum += __builtin_popcountll(And ? x[word] & y[word] : x[word] ^ y[word]);
+    for (int word = 0; word < 2; ++word)
+      sum += __builtin_popcountll(And ? x[word] & y[word] : x[word] ^ y[word]);
     return sum;
   }
 };
 
-// D[8 * Rows][8] = A * B + C in `Steps` steps of 16 bytes of k. Slots: D 0-3, A 4-7, B 9-10, C 11-14.
+// D[8 * Rows][8] = A * B + C in `Steps` steps of 16 bytes of k. Slots: D 0-3, A 4-7, B 9-10, C
+// 11-14.
 template <class Product, u32 Rows, u32 Steps, bool Saturate>
 void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
   u32 result[2 * Rows][kLanes];
@@ -62,21 +66,27 @@ void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
       const u32 row = lane / 4, column = lane % 4 * 2 + part % 2;
       s64 sum = static_cast<s32>(c[lane]);
       for (u32 step = 0; step < Steps; ++step)
-        sum += Product::dot(registers + in.slot[4 + part / 2 + Rows * step] + 16 * row, registers + in.slot[9 + step] + 16 * column);
-      if constexpr (Saturate) sum = std::clamp<s64>(sum, std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max());
+        sum += Product::dot(registers + in.slot[4 + part / 2 + Rows * step] + 16 * row,
+                            registers + in.slot[9 + step] + 16 * column);
+      if constexpr (Saturate)
+        sum =
+            std::clamp<s64>(sum, std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max());
       result[part][lane] = static_cast<u32>(sum);
     }
   }
-  for (u32 part = 0; part < 2 * Rows; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
+  for (u32 part = 0; part < 2 * Rows; ++part)
+    write_lanes(registers, in.slot[part], mask, result[part]);
 }
 
 template <class Product, u32 Rows, u32 Steps>
 void add_one(Table& table, const std::string& shape, const std::string& types, bool saturating) {
   const auto add = [&](const std::string& name, Handler run) {
-    table.push_back({"mma." + name, run, Kind::collective, Class::tensor, "fragment", "fragment,fragment,fragment"});
+    table.push_back({"mma." + name, run, Kind::collective, Class::tensor, "fragment",
+                     "fragment,fragment,fragment"});
   };
   add(shape + ".s32." + types + ".s32", &mma_integer<Product, Rows, Steps, false>);
-  if (saturating) add(shape + ".satfinite.s32." + types + ".s32", &mma_integer<Product, Rows, Steps, true>);
+  if (saturating)
+    add(shape + ".satfinite.s32." + types + ".s32", &mma_integer<Product, Rows, Steps, true>);
 }
 
 template <class Product>
@@ -103,8 +113,10 @@ void add_bits(Table& table, const std::string& operation) {
 void add_integer_matrix(Table& table) {
   add_bytes<Bytes<s8, s8>>(table, "s8.s8"), add_bytes<Bytes<u8, u8>>(table, "u8.u8");
   add_bytes<Bytes<s8, u8>>(table, "s8.u8"), add_bytes<Bytes<u8, s8>>(table, "u8.s8");
-  add_half_bytes<HalfBytes<true, true>>(table, "s4.s4"), add_half_bytes<HalfBytes<false, false>>(table, "u4.u4");
-  add_half_bytes<HalfBytes<true, false>>(table, "s4.u4"), add_half_bytes<HalfBytes<false, true>>(table, "u4.s4");
+  add_half_bytes<HalfBytes<true, true>>(table, "s4.s4"),
+      add_half_bytes<HalfBytes<false, false>>(table, "u4.u4");
+  add_half_bytes<HalfBytes<true, false>>(table, "s4.u4"),
+      add_half_bytes<HalfBytes<false, true>>(table, "u4.s4");
   add_bits<Bits<false>>(table, ".xor.popc"), add_bits<Bits<true>>(table, ".and.popc");
 }
 

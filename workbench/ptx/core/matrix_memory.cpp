@@ -1,4 +1,5 @@
-// Matrices between memory and the fragments of a warp: ldmatrix, stmatrix, and wmma.load and wmma.store.
+// Matrices between memory and the fragments of a warp: ldmatrix, stmatrix, and wmma.load and
+// wmma.store.
 #include <algorithm>
 
 #include "access.hpp"
@@ -13,7 +14,8 @@ void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
   resolve<Space::shared>(registers, in, lanes, warp, 16, false, true, request);
   alignas(64) u16 tile[4][8][8] = {};
-  PTX_FOR_EACH_LANE(lane, request.mask) std::memcpy(tile[lane / 8][lane % 8], request.host[lane], 16);
+  PTX_FOR_EACH_LANE (lane, request.mask)
+    std::memcpy(tile[lane / 8][lane % 8], request.host[lane], 16);
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
     alignas(64) u32 out[kLanes];
     if constexpr (Transposed) {
@@ -46,7 +48,8 @@ void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
       std::memcpy(tile[matrix], from, sizeof tile[matrix]);
     }
   }
-  PTX_FOR_EACH_LANE(lane, request.mask) store_lane(warp, in, request, lane, tile[lane / 8][lane % 8], 16);
+  PTX_FOR_EACH_LANE (lane, request.mask)
+    store_lane(warp, in, request, lane, tile[lane / 8][lane % 8], 16);
 }
 
 // movmatrix: an 8 x 8 tile of 16-bit elements, transposed.
@@ -58,17 +61,24 @@ void transpose(u8* registers, const Instruction& in, u32 mask, Warp&) {
   write_lanes(registers, in.slot[0], mask, reinterpret_cast<const u32*>(out));
 }
 
-// ---- wmma: where the elements of a fragment lie is the decoder's knowledge; here it arrives as numbers ----
+// ---- wmma: where the elements of a fragment lie is the decoder's knowledge; here it arrives as
+// numbers ----
 
-// Slots: data 0-7, base 8 (offset imm), 9 leading dimension in elements or kNoSlot, and plain numbers from 10 on. A lane
-// 4g + c has in part p of register r the element at row g + (rows of r's set bits), column c * step + p + (their columns)
-// of a matrix whose rows are A's m, B's n, C's m. `rows` and `columns` have one byte per bit of r; a bit whose row is
-// 255 repeats the register without it. `by_row`: neighbours in a row are neighbours in memory.
+// Slots: data 0-7, base 8 (offset imm), 9 leading dimension in elements or kNoSlot, and plain
+// numbers from 10 on. A lane 4g + c has in part p of register r the element at row g + (rows of r's
+// set bits), column c * step + p + (their columns) of a matrix whose rows are A's m, B's n, C's m.
+// `rows` and `columns` have one byte per bit of r; a bit whose row is 255 repeats the register
+// without it. `by_row`: neighbours in a row are neighbours in memory.
 struct Fragment {
   u32 rows, columns, by_row, parts, bits, leading, step;
 
   explicit Fragment(const Instruction& in)
-      : rows(in.slot[10]), columns(in.slot[11]), by_row(in.slot[12]), parts(in.slot[13]), bits(in.slot[14]), leading(in.slot[15]),
+      : rows(in.slot[10]),
+        columns(in.slot[11]),
+        by_row(in.slot[12]),
+        parts(in.slot[13]),
+        bits(in.slot[14]),
+        leading(in.slot[15]),
         step(in.slot[16]) {}
 
   u32 original(u32 r) const {
@@ -85,8 +95,8 @@ struct Fragment {
     const u64 row = lane / 4 + sum(rows, r), column = lane % 4 * step + part + sum(columns, r);
     return (by_row ? row * stride + column : column * stride + row) * bits / 8;
   }
-  // A register takes one access where its elements are neighbours, else one for each. Two registers of an accumulator
-  // that are neighbours share one.
+  // A register takes one access where its elements are neighbours, else one for each. Two registers
+  // of an accumulator that are neighbours share one.
   u32 accesses() const { return by_row ? 1 : parts; }
   u32 together() const { return by_row ? step / parts : 1; }
   u32 bytes() const { return bits * parts / accesses() * together() / 8; }
@@ -99,18 +109,26 @@ struct Bases {
   Bases(u8* registers, const Instruction& in, const Fragment& fragment) {
     const bool narrow = in.slot[kFlagsSlot] & kNarrowBase;
     for (int lane = 0; lane < kLanes; ++lane) {
-      address[lane] = narrow ? u64{at<u32>(registers, in.slot[kAddressSlot])[lane] + static_cast<u32>(in.imm)}
-                             : at<u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(in.imm);
-      stride[lane] = in.slot[9] == kNoSlot ? fragment.leading : at<u32>(registers, in.slot[9])[lane];
+      address[lane] =
+          narrow ? u64{at<u32>(registers, in.slot[kAddressSlot])[lane] + static_cast<u32>(in.imm)}
+                 : at<u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(in.imm);
+      stride[lane] =
+          in.slot[9] == kNoSlot ? fragment.leading : at<u32>(registers, in.slot[9])[lane];
     }
   }
 };
 
-void aim(const Fragment& fragment, const Bases& bases, u32 r, u32 part, u32 mask, Request& request) {
-  PTX_LANES { request.address[lane] = bases.address[lane] + fragment.offset(r, part, static_cast<u32>(lane), bases.stride[lane]); }
+void aim(const Fragment& fragment, const Bases& bases, u32 r, u32 part, u32 mask,
+         Request& request) {
+  PTX_LANES {
+    request.address[lane] =
+        bases.address[lane] + fragment.offset(r, part, static_cast<u32>(lane), bases.stride[lane]);
+  }
   if (mask == kAllLanes) return;
   const u64 first = request.address[first_lane(mask)];
-  PTX_LANES { request.address[lane] = (mask >> lane & 1) ? request.address[lane] : first; }
+  PTX_LANES {
+    request.address[lane] = (mask >> lane & 1) ? request.address[lane] : first;
+  }
 }
 
 // `Wide`: f64, one element of 8 bytes in each register.
@@ -130,10 +148,11 @@ void load_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       Request request;
       aim(fragment, bases, r, part, mask, request);
       resolve_addresses<S>(in, mask, warp, bytes, false, true, request);
-      PTX_FOR_EACH_LANE(lane, request.mask) {
+      PTX_FOR_EACH_LANE (lane, request.mask) {
         for (u32 i = 0; i < together; ++i) {
           const u32 size = bytes / together;
-          std::memcpy(reinterpret_cast<u8*>(&values[r + i][lane]) + part * size, request.host[lane] + i * size, size);
+          std::memcpy(reinterpret_cast<u8*>(&values[r + i][lane]) + part * size,
+                      request.host[lane] + i * size, size);
         }
       }
     }
@@ -154,10 +173,12 @@ void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
       Request request;
       aim(fragment, bases, r, part, mask, request);
       resolve_addresses<S>(in, mask, warp, bytes, true, false, request);
-      PTX_FOR_EACH_LANE(lane, request.mask) {
+      PTX_FOR_EACH_LANE (lane, request.mask) {
         Word words[2];
-        for (u32 i = 0; i < together; ++i) words[i] = at<const Word>(registers, in.slot[r + i])[lane];
-        store_lane(warp, in, request, lane, reinterpret_cast<const u8*>(words) + part * bytes, bytes);
+        for (u32 i = 0; i < together; ++i)
+          words[i] = at<const Word>(registers, in.slot[r + i])[lane];
+        store_lane(warp, in, request, lane, reinterpret_cast<const u8*>(words) + part * bytes,
+                   bytes);
       }
     }
   }
@@ -165,8 +186,10 @@ void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
 
 template <Space S, bool Wide>
 void add_fragments(Table& table, const std::string& tail, Class group) {
-  table.push_back({"wmma.load." + tail, &load_fragment<S, Wide>, Kind::collective, group, "fragment", "address"});
-  table.push_back({"wmma.store." + tail, &store_fragment<S, Wide>, Kind::collective, group, "", "address,fragment"});
+  table.push_back({"wmma.load." + tail, &load_fragment<S, Wide>, Kind::collective, group,
+                   "fragment", "address"});
+  table.push_back({"wmma.store." + tail, &store_fragment<S, Wide>, Kind::collective, group, "",
+                   "address,fragment"});
 }
 
 }  // namespace

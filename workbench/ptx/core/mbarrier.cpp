@@ -1,8 +1,9 @@
-// mbarrier: arrivals and bytes counted in 8 bytes of shared memory, phase after phase, and cp.async that arrives when it
-// has landed.
+// mbarrier: arrivals and bytes counted in 8 bytes of shared memory, phase after phase, and cp.async
+// that arrives when it has landed.
 //
-// Slots: 0 result, 1 count, state or parity, 8 address. An arrival that waits for copies, and a bulk copy, happen when
-// somebody asks for a phase that needs nothing else: no earlier, so that whoever does not ask sees the old bytes.
+// Slots: 0 result, 1 count, state or parity, 8 address. An arrival that waits for copies, and a
+// bulk copy, happen when somebody asks for a phase that needs nothing else: no earlier, so that
+// whoever does not ask sees the old bytes.
 #include "mbarrier.hpp"
 
 #include "access.hpp"
@@ -33,42 +34,48 @@ void initialise(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
   const u32* counts = at<const u32>(registers, in.slot[1]);
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     if (counts[lane] == 0 || counts[lane] > Word::kMost)
       misuse(block, in, warp.thread(lane), request.address[lane], "a count outside 1 to 1,048,575");
     const Word word(false, counts[lane] & Word::kMost, counts[lane] & Word::kMost, 0);
     store_lane(warp, in, request, lane, &word.bits, 8);
     if (block.shadow) block.shadow->initialised(warp, in, static_cast<u32>(request.address[lane]));
     if (block.recorder) block.recorder->initialise(static_cast<u32>(request.address[lane]));
-    std::erase_if(block.async_arrivals, [&](const AsyncArrival& a) { return a.address == request.address[lane]; });
+    std::erase_if(block.async_arrivals,
+                  [&](const AsyncArrival& a) { return a.address == request.address[lane]; });
   }
 }
 
 void invalidate(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     if (!Word(request.host[lane]).valid())
-      misuse(*warp.block, in, warp.thread(lane), request.address[lane], "there is no mbarrier to invalidate");
+      misuse(*warp.block, in, warp.thread(lane), request.address[lane],
+             "there is no mbarrier to invalidate");
     const u64 word = ~u64{0};
     store_lane(warp, in, request, lane, &word, 8);
   }
 }
 
-// What mbarrier operations other than init and inval do to the shadow: strong, ordered by the caller.
+// What mbarrier operations other than init and inval do to the shadow: strong, ordered by the
+// caller.
 void see(const Instruction& in, Warp& warp, const Request& request, bool is_write) {
   if (warp.block->shadow) check_shared(warp, in, request.address, request.mask, 8, is_write);
 }
 
 // The mbarriers of arrivals: of this block, or with .shared::cluster of any in the cluster.
-void resolve_arrivals(u8* registers, const Instruction& in, u32 mask, Warp& warp, Request& request) {
-  if (in.slot[kFlagsSlot] & kClusterBase) return resolve<Space::generic>(registers, in, mask, warp, 8, true, true, request);
+void resolve_arrivals(u8* registers, const Instruction& in, u32 mask, Warp& warp,
+                      Request& request) {
+  if (in.slot[kFlagsSlot] & kClusterBase)
+    return resolve<Space::generic>(registers, in, mask, warp, 8, true, true, request);
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
   see(in, warp, request, true);
 }
 
 // Counts bytes at the mbarrier that a lane names. False if there is none.
-bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u8* host, s64 bytes) {
+bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u8* host,
+                 s64 bytes) {
   const Word word(host);
   if (!word.valid()) {
     misuse(block, in, thread, address, "no mbarrier was initialised here");
@@ -80,8 +87,9 @@ bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u
     return false;
   }
   // Bytes that are expected never end a phase: the arrival that comes with them is outstanding.
-  const Word fresh = bytes > 0 ? Word(word.parity(), word.expected(), word.pending(), sum)
-                               : settled(block, address, word.parity(), word.expected(), word.pending(), sum);
+  const Word fresh =
+      bytes > 0 ? Word(word.parity(), word.expected(), word.pending(), sum)
+                : settled(block, address, word.parity(), word.expected(), word.pending(), sum);
   fresh.store(host);
   return true;
 }
@@ -93,26 +101,32 @@ void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve_arrivals(registers, in, mask, warp, request);
   alignas(64) u64 states[kLanes] = {};
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     const u64 address = request.address[lane];
     const u64 count = in.slot[1] == kNoSlot ? 1 : at<const u32>(registers, in.slot[1])[lane];
     const s32 thread = warp.thread(lane);
     const u64 bytes = in.slot[2] == kNoSlot ? 0 : at<const u32>(registers, in.slot[2])[lane];
-    if (in.slot[2] != kNoSlot && !count_bytes(block, in, thread, address, request.host[lane], static_cast<s64>(bytes))) continue;
+    if (in.slot[2] != kNoSlot &&
+        !count_bytes(block, in, thread, address, request.host[lane], static_cast<s64>(bytes)))
+      continue;
     const Word word(request.host[lane]);
     states[lane] = word.bits;
     if (!word.valid()) {
       misuse(block, in, thread, address, "no mbarrier was initialised here");
     } else if (count == 0 || count > word.pending()) {
-      misuse(block, in, thread, address, count ? "more arrivals than the phase waits for" : "an arrival that counts nothing");
+      misuse(block, in, thread, address,
+             count ? "more arrivals than the phase waits for" : "an arrival that counts nothing");
     } else if (!Complete && count == word.pending()) {
       misuse(block, in, thread, address, "an arrival with .noComplete completes the phase");
     } else {
       Block& home = home_of(block, in, thread, address);
       record_event(home, in, warp, RecordedEvent::arrive, address, count, bytes);
-      settled(home, address, word.parity(), word.expected() - (Drop ? count : 0), word.pending() - count, word.bytes()).store(request.host[lane]);
+      settled(home, address, word.parity(), word.expected() - (Drop ? count : 0),
+              word.pending() - count, word.bytes())
+          .store(request.host[lane]);
     }
-    if (block.shadow && (in.slot[kFlagsSlot] & kRelease)) block.shadow->clocks.release(warp.agent, block.flag(address), true);
+    if (block.shadow && (in.slot[kFlagsSlot] & kRelease))
+      block.shadow->clocks.release(warp.agent, block.flag(address), true);
   }
   if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, states);
 }
@@ -123,11 +137,13 @@ void count_transaction(u8* registers, const Instruction& in, u32 mask, Warp& war
   Request request;
   resolve_arrivals(registers, in, mask, warp, request);
   const u32* bytes = at<const u32>(registers, in.slot[1]);
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     Block& home = home_of(*warp.block, in, warp.thread(lane), request.address[lane]);
     // Of a red.async: what it did is there for those who wait.
-    if (Sign < 0 && home.shadow) home.shadow->clocks.hand_on(warp.agent, home.flag(request.address[lane]));
-    count_bytes(home, in, warp.thread(lane), request.address[lane], request.host[lane], Sign * static_cast<s64>(bytes[lane]));
+    if (Sign < 0 && home.shadow)
+      home.shadow->clocks.hand_on(warp.agent, home.flag(request.address[lane]));
+    count_bytes(home, in, warp.thread(lane), request.address[lane], request.host[lane],
+                Sign * static_cast<s64>(bytes[lane]));
   }
 }
 
@@ -139,41 +155,51 @@ void settle(Block& block, u32 address) {
   const s64 coming = bytes_under_way(block, address);
   u8* host = block.shared + address;
   const Word word(host);
-  if (!(waiting || coming) || !word.valid() || waiting < word.pending() || word.bytes() != coming) return;
+  if (!(waiting || coming) || !word.valid() || waiting < word.pending() || word.bytes() != coming)
+    return;
   for (const AsyncArrival& each : block.async_arrivals) {
     if (each.address != address) continue;
     const u32 clock = block.shadow ? each.seen[each.warp->agent] : 0;
-    land_copies(*each.warp, each.last_copy, each.mask, clock, block.shadow ? block.shadow->landing(address) : Shadow::kNoLanding);
+    land_copies(*each.warp, each.last_copy, each.mask, clock,
+                block.shadow ? block.shadow->landing(address) : Shadow::kNoLanding);
     if (block.shadow) block.shadow->clocks.publish(block.flag(address), each.seen);
   }
-  std::erase_if(block.async_arrivals, [&](const AsyncArrival& each) { return each.address == address; });
+  std::erase_if(block.async_arrivals,
+                [&](const AsyncArrival& each) { return each.address == address; });
   if (coming) land_bulk_loads(block, address);
   settled(block, address, word.parity(), word.expected(), 0, 0).store(host);
 }
 
-// A try_wait may give up early. With checks, in one of the two orders of warps, it does so once for each phase: who does
-// not ask again goes on too early.
+// A try_wait may give up early. With checks, in one of the two orders of warps, it does so once for
+// each phase: who does not ask again goes on too early.
 bool gives_up(const Instruction& in, Warp& warp, u64 address, bool asked) {
   const Launch& launch = *warp.block->launch;
-  return in.slot[3] && launch.checks && launch.last_warp_first && warp.refused.insert(address << 1 | asked).second;
+  return in.slot[3] && launch.checks && launch.last_warp_first &&
+         warp.refused.insert(address << 1 | asked).second;
 }
 
-// `Parity`: slot 1 is the parity of the phase in question, else the state that an arrival in it returned.
+// `Parity`: slot 1 is the parity of the phase in question, else the state that an arrival in it
+// returned.
 template <bool Parity>
 void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   Request request;
   resolve<Space::shared>(registers, in, mask, warp, 8, false, true, request);
   u32 over = 0;
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     bool asked;
-    if constexpr (Parity) asked = at<const u32>(registers, in.slot[1])[lane] & 1;
-    else asked = at<const u64>(registers, in.slot[1])[lane] >> 61 & 1;
+    if constexpr (Parity)
+      asked = at<const u32>(registers, in.slot[1])[lane] & 1;
+    else
+      asked = at<const u64>(registers, in.slot[1])[lane] >> 61 & 1;
     if (gives_up(in, warp, request.address[lane], asked)) continue;
     const bool copies = !block.async_arrivals.empty() || !block.bulk_loads.empty();
-    if (copies && Word(request.host[lane]).parity() == asked) settle(block, static_cast<u32>(request.address[lane]));
+    if (copies && Word(request.host[lane]).parity() == asked)
+      settle(block, static_cast<u32>(request.address[lane]));
     const Word word(request.host[lane]);
-    if (!word.valid()) misuse(block, in, warp.thread(lane), request.address[lane], "no mbarrier was initialised here");
+    if (!word.valid())
+      misuse(block, in, warp.thread(lane), request.address[lane],
+             "no mbarrier was initialised here");
     if (word.parity() == asked) continue;
     over |= 1u << lane;
     if (in.slot[3]) warp.refused.erase(request.address[lane] << 1 | asked);
@@ -182,19 +208,23 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   block.polled = (request.mask & ~over) != 0;
   if (block.recorder && request.mask) {
     const u64 address = request.address[first_lane(request.mask)];
-    // Without checks the lanes of a warp that ask together go on together; which of them went on tells why others cannot.
-    if (over && (!block.polled || block.launch->checks)) record_event(block, in, warp, RecordedEvent::pass, address, over, 0);
-    if (block.polled) block.recorder->poll(warp.index, block.pc_of(in), static_cast<u32>(address), warp.now);
+    // Without checks the lanes of a warp that ask together go on together; which of them went on
+    // tells why others cannot.
+    if (over && (!block.polled || block.launch->checks))
+      record_event(block, in, warp, RecordedEvent::pass, address, over, 0);
+    if (block.polled)
+      block.recorder->poll(warp.index, block.pc_of(in), static_cast<u32>(address), warp.now);
   }
-  if (block.polled) warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
+  if (block.polled)
+    warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
   if (!block.shadow || !over || !(in.slot[kFlagsSlot] & kRelease)) return;
   Clocks& clocks = block.shadow->clocks;
   clocks.order_lanes(warp.agent);
-  PTX_FOR_EACH_LANE(lane, over) clocks.acquire(warp.agent, block.flag(request.address[lane]));
+  PTX_FOR_EACH_LANE (lane, over) clocks.acquire(warp.agent, block.flag(request.address[lane]));
   for (u32 left = over; left;) {  // by mbarrier
     const u64 address = request.address[first_lane(left)];
     u32 lanes = 0;
-    PTX_FOR_EACH_LANE(lane, left) lanes |= (request.address[lane] == address ? 1u : 0u) << lane;
+    PTX_FOR_EACH_LANE (lane, left) lanes |= (request.address[lane] == address ? 1u : 0u) << lane;
     block.shadow->waited(warp, lanes, static_cast<u32>(address));
     left &= ~lanes;
   }
@@ -203,11 +233,14 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void pending_count(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
   const u64* state = at<const u64>(registers, in.slot[1]);
-  PTX_LANES { out[lane] = static_cast<u32>(state[lane] & Word::kMost); }
+  PTX_LANES {
+    out[lane] = static_cast<u32>(state[lane] & Word::kMost);
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
-// `Counted`: .noinc, the arrival is one of those that the phase waits for anyway; else it waits for one more.
+// `Counted`: .noinc, the arrival is one of those that the phase waits for anyway; else it waits for
+// one more.
 template <bool Counted>
 void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
@@ -220,15 +253,18 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
     arrival.seen = clocks.seen(warp.agent);
     clocks.fence(warp.agent);
   }
-  PTX_FOR_EACH_LANE(lane, request.mask) {
+  PTX_FOR_EACH_LANE (lane, request.mask) {
     const Word word(request.host[lane]);
     if (!word.valid()) {
-      misuse(block, in, warp.thread(lane), request.address[lane], "no mbarrier was initialised here");
+      misuse(block, in, warp.thread(lane), request.address[lane],
+             "no mbarrier was initialised here");
       continue;
     }
     if (!Counted) {
-      if (word.pending() == Word::kMost) misuse(block, in, warp.thread(lane), request.address[lane], "more than 1,048,575 arrivals");
-      Word(word.parity(), word.expected(), (word.pending() + 1) & Word::kMost, word.bytes()).store(request.host[lane]);
+      if (word.pending() == Word::kMost)
+        misuse(block, in, warp.thread(lane), request.address[lane], "more than 1,048,575 arrivals");
+      Word(word.parity(), word.expected(), (word.pending() + 1) & Word::kMost, word.bytes())
+          .store(request.host[lane]);
     }
     const u32 address = static_cast<u32>(request.address[lane]);
     record_event(block, in, warp, RecordedEvent::arrive_late, address, 1, 0);
@@ -243,13 +279,20 @@ void arrive_after_copies(u8* registers, const Instruction& in, u32 mask, Warp& w
 
 }  // namespace
 
-void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind, u64 mbarrier, u64 count, u64 bytes,
-                  u32 to) {
+void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind,
+                  u64 mbarrier, u64 count, u64 bytes, u32 to) {
   if (!home.recorder) return;
   const u32 offset = static_cast<u32>(mbarrier & kOffsetMask);
-  home.recorder->event({.warp = warp.block == &home ? warp.index : -1, .pc = home.pc_of(in), .kind = kind, .at = offset,
-                        .phase = home.recorder->phase(offset) - (kind == RecordedEvent::pass ? 1 : 0), .count = static_cast<u32>(count),
-                        .bytes = static_cast<u32>(bytes), .to = to, .tick = warp.now});
+  home.recorder->event(
+      {.warp = warp.block == &home ? warp.index : -1,
+       .pc = home.pc_of(in),
+       .kind = kind,
+       .at = offset,
+       .phase = home.recorder->phase(offset) - (kind == RecordedEvent::pass ? 1 : 0),
+       .count = static_cast<u32>(count),
+       .bytes = static_cast<u32>(bytes),
+       .to = to,
+       .tick = warp.now});
 }
 
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes) {
@@ -257,7 +300,8 @@ void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address
 }
 
 void add_mbarriers(Table& table) {
-  const auto add = [&](const char* name, Handler run, const char* destinations, const char* sources, Kind kind = Kind::timed) {
+  const auto add = [&](const char* name, Handler run, const char* destinations, const char* sources,
+                       Kind kind = Kind::timed) {
     table.push_back({name, run, kind, Class::sync, destinations, sources});
   };
   add("mbarrier.init.shared.b64", &initialise, "", "address,b32");

@@ -1,8 +1,8 @@
 // The word of an mbarrier, and what bulk copies do to it.
 //
-// The object is opaque in PTX. Here: bits 0-19 arrivals that the phase still waits for, 20-39 arrivals of every phase,
-// 40-60 the bytes that it still expects (signed), 61 the phase's parity, 62-63 a mark that memory of all ones or zeros does
-// not have.
+// The object is opaque in PTX. Here: bits 0-19 arrivals that the phase still waits for, 20-39
+// arrivals of every phase, 40-60 the bytes that it still expects (signed), 61 the phase's parity,
+// 62-63 a mark that memory of all ones or zeros does not have.
 #pragma once
 #include "warp.hpp"
 
@@ -16,7 +16,8 @@ struct MbarrierWord {
   MbarrierWord() = default;
   explicit MbarrierWord(const u8* from) { std::memcpy(&bits, from, sizeof bits); }
   MbarrierWord(bool parity, u64 expected, u64 pending, s64 bytes)
-      : bits(kMark | u64{parity} << 61 | (static_cast<u64>(bytes) & ((1u << kByteBits) - 1)) << 40 | expected << 20 | pending) {}
+      : bits(kMark | u64{parity} << 61 | (static_cast<u64>(bytes) & ((1u << kByteBits) - 1)) << 40 |
+             expected << 20 | pending) {}
   void store(u8* to) const { std::memcpy(to, &bits, sizeof bits); }
 
   bool valid() const { return (bits & kMarkMask) == kMark; }
@@ -27,8 +28,8 @@ struct MbarrierWord {
 };
 
 // What a warp does at an mbarrier of a block, if that is recorded; before it completes the phase.
-void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind, u64 mbarrier, u64 count, u64 bytes,
-                  u32 to = 0);
+void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind,
+                  u64 mbarrier, u64 count, u64 bytes, u32 to = 0);
 
 // Bytes that arrived for the mbarrier at an offset of the block's shared memory.
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes);

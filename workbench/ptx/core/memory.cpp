@@ -23,11 +23,13 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     const u64 offset = i * sizeof(M);
     R* destination = at<R>(registers, in.slot[i]);
     if (request.mask == kAllLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) destination[lane] = read_as<M, R>(request.host[lane] + offset);
+      for (int lane = 0; lane < kLanes; ++lane)
+        destination[lane] = read_as<M, R>(request.host[lane] + offset);
     } else {
       // Lanes that were refused (with checks) read zero.
-      PTX_FOR_EACH_LANE(lane, mask)
-        destination[lane] = request.mask >> lane & 1 ? read_as<M, R>(request.host[lane] + offset) : R{0};
+      PTX_FOR_EACH_LANE (lane, mask)
+        destination[lane] =
+            request.mask >> lane & 1 ? read_as<M, R>(request.host[lane] + offset) : R{0};
     }
   }
 }
@@ -41,7 +43,8 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       alignas(64) M values[kLanes * kMaximumElements];
       for (u32 i = 0; i < in.elements; ++i) {
         const R* source = at<const R>(registers, in.slot[i]);
-        for (u32 lane = 0; lane < kLanes; ++lane) values[lane * in.elements + i] = static_cast<M>(source[lane]);
+        for (u32 lane = 0; lane < kLanes; ++lane)
+          values[lane * in.elements + i] = static_cast<M>(source[lane]);
       }
       store_lanes(warp, in, request, reinterpret_cast<const u8*>(values), sizeof(M) * in.elements);
       return;
@@ -50,7 +53,7 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   for (u32 i = 0; i < in.elements; ++i) {
     const u64 offset = i * sizeof(M);
     const R* source = at<const R>(registers, in.slot[i]);
-    PTX_FOR_EACH_LANE(lane, request.mask) {
+    PTX_FOR_EACH_LANE (lane, request.mask) {
       const M value = static_cast<M>(source[lane]);
       std::memcpy(request.host[lane] + offset, &value, sizeof value);
     }
@@ -64,19 +67,25 @@ void load_param(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u64 offset = static_cast<u64>(in.imm), bytes = sizeof(M) * in.elements;
   const bool inside = bytes <= params.size() && offset <= params.size() - bytes;
   if (!inside) {
-    warp.block->problem(Problem::parameter_out_of_bounds, in, warp.thread(first_lane(mask)), offset, static_cast<u32>(bytes));
+    warp.block->problem(Problem::parameter_out_of_bounds, in, warp.thread(first_lane(mask)), offset,
+                        static_cast<u32>(bytes));
   }
   for (u32 i = 0; i < in.elements; ++i) {
     if (in.slot[i] == kNoSlot) continue;
     const R value = inside ? read_as<M, R>(params.data() + offset + i * sizeof(M)) : R{0};
     R* destination = at<R>(registers, in.slot[i]);
-    if (mask == kAllLanes) PTX_LANES { destination[lane] = value; }
-    else PTX_LANES { destination[lane] = (mask >> lane & 1) ? value : destination[lane]; }
+    if (mask == kAllLanes) PTX_LANES {
+        destination[lane] = value;
+      }
+    else
+      PTX_LANES {
+        destination[lane] = (mask >> lane & 1) ? value : destination[lane];
+      }
   }
 }
 
 constexpr const char* kSpaceNames[] = {"global", "shared", "local", "generic", "param", "constant"};
-constexpr Class kSpaceClasses[] = {Class::global,  Class::shared, Class::local,
+constexpr Class kSpaceClasses[] = {Class::global, Class::shared, Class::local,
                                    Class::global, Class::other,  Class::constant};
 
 template <class M>
@@ -87,39 +96,47 @@ std::string memory_name() {
 // "ld.global.s8/32": 8 signed bits of global memory into a 32-bit register.
 template <Space S, class M, class R>
 void add_pair(Table& table, bool with_store) {
-  const std::string tail = std::string(kSpaceNames[int(S)]) + "." + memory_name<M>() + "/" + std::to_string(8 * sizeof(R));
+  const std::string tail = std::string(kSpaceNames[int(S)]) + "." + memory_name<M>() + "/" +
+                           std::to_string(8 * sizeof(R));
   const Class group = kSpaceClasses[int(S)];
   table.push_back({"ld." + tail, &load<S, M, R>, Kind::plain, group, "vector", "address"});
-  if (with_store) table.push_back({"st." + tail, &store<S, M, R>, Kind::plain, group, "", "address,vector"});
+  if (with_store)
+    table.push_back({"st." + tail, &store<S, M, R>, Kind::plain, group, "", "address,vector"});
 }
 
 template <Space S>
 void add_space(Table& table) {
   constexpr bool writable = S != Space::param && S != Space::constant;
-  add_pair<S, u8, u16>(table, writable), add_pair<S, u8, u32>(table, writable), add_pair<S, u8, u64>(table, writable);
-  add_pair<S, s8, u16>(table, false), add_pair<S, s8, u32>(table, false), add_pair<S, s8, u64>(table, false);
-  add_pair<S, u16, u16>(table, writable), add_pair<S, u16, u32>(table, writable), add_pair<S, u16, u64>(table, writable);
+  add_pair<S, u8, u16>(table, writable), add_pair<S, u8, u32>(table, writable),
+      add_pair<S, u8, u64>(table, writable);
+  add_pair<S, s8, u16>(table, false), add_pair<S, s8, u32>(table, false),
+      add_pair<S, s8, u64>(table, false);
+  add_pair<S, u16, u16>(table, writable), add_pair<S, u16, u32>(table, writable),
+      add_pair<S, u16, u64>(table, writable);
   add_pair<S, s16, u32>(table, false), add_pair<S, s16, u64>(table, false);
-  add_pair<S, u32, u32>(table, writable), add_pair<S, u32, u64>(table, writable), add_pair<S, s32, u64>(table, false);
+  add_pair<S, u32, u32>(table, writable), add_pair<S, u32, u64>(table, writable),
+      add_pair<S, s32, u64>(table, false);
   add_pair<S, u64, u64>(table, writable);
 }
 
 template <class M, class R>
 void add_param(Table& table) {
-  table.push_back({"ld.param.direct." + memory_name<M>() + "/" + std::to_string(8 * sizeof(R)), &load_param<M, R>, Kind::plain,
-                   Class::other, "vector", "address"});
+  table.push_back({"ld.param.direct." + memory_name<M>() + "/" + std::to_string(8 * sizeof(R)),
+                   &load_param<M, R>, Kind::plain, Class::other, "vector", "address"});
 }
 
 }  // namespace
 
 void add_memory(Table& table) {
   add_space<Space::global>(table), add_space<Space::shared>(table), add_space<Space::local>(table);
-  add_space<Space::generic>(table), add_space<Space::param>(table), add_space<Space::constant>(table);
+  add_space<Space::generic>(table), add_space<Space::param>(table),
+      add_space<Space::constant>(table);
   add_param<u8, u16>(table), add_param<u8, u32>(table), add_param<u8, u64>(table);
   add_param<s8, u16>(table), add_param<s8, u32>(table), add_param<s8, u64>(table);
   add_param<u16, u16>(table), add_param<u16, u32>(table), add_param<u16, u64>(table);
   add_param<s16, u32>(table), add_param<s16, u64>(table);
-  add_param<u32, u32>(table), add_param<u32, u64>(table), add_param<s32, u64>(table), add_param<u64, u64>(table);
+  add_param<u32, u32>(table), add_param<u32, u64>(table), add_param<s32, u64>(table),
+      add_param<u64, u64>(table);
 }
 
 }  // namespace workbench::ptx

@@ -1,7 +1,8 @@
-// The Python module: the instruction table, kernels built from decoded code, launches with the GIL released.
+// The Python module: the instruction table, kernels built from decoded code, launches with the GIL
+// released.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -21,8 +22,8 @@
 #include "codes.hpp"
 #include "footprint.hpp"
 #include "global_shadow.hpp"
-#include "map_watch.hpp"
 #include "machine.hpp"
+#include "map_watch.hpp"
 #include "processor.hpp"
 #include "recorder.hpp"
 #include "registers.hpp"
@@ -46,7 +47,9 @@ std::vector<std::pair<std::string, s64>> enumerators(const char* text) {
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t begin = part.find_first_not_of(' '), equals = part.find('=');
-    const s64 number = equals != std::string::npos ? std::stoll(part.substr(equals + 1)) : found.empty() ? 0 : found.back().second + 1;
+    const s64 number = equals != std::string::npos ? std::stoll(part.substr(equals + 1))
+                       : found.empty()             ? 0
+                                                   : found.back().second + 1;
     found.emplace_back(part.substr(begin, part.find_first_of(" =", begin) - begin), number);
   }
   return found;
@@ -62,23 +65,28 @@ nb::object named(const char* text) {
   return nb::module_::import_("types").attr("SimpleNamespace")(**all);
 }
 
-// What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and its size.
+// What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and
+// its size.
 template <class R>
 class Layout {
  public:
   template <class M>
-  Layout& field(const char* name, M R::*member) {
+  Layout& field(const char* name, M R::* member) {
     using Number = std::remove_all_extents_t<M>;
-    const std::string number = (std::is_signed_v<Number> ? "i" : "u") + std::to_string(sizeof(Number));
+    const std::string number =
+        (std::is_signed_v<Number> ? "i" : "u") + std::to_string(sizeof(Number));
     const R record{};
     names_.append(name);
-    formats_.append(std::is_array_v<M> ? "(" + std::to_string(std::extent_v<M>) + ",)" + number : number);
-    offsets_.append(reinterpret_cast<const char*>(&(record.*member)) - reinterpret_cast<const char*>(&record));
+    formats_.append(std::is_array_v<M> ? "(" + std::to_string(std::extent_v<M>) + ",)" + number
+                                       : number);
+    offsets_.append(reinterpret_cast<const char*>(&(record.*member)) -
+                    reinterpret_cast<const char*>(&record));
     return *this;
   }
   operator nb::object() const {
     nb::dict layout;
-    layout["names"] = names_, layout["formats"] = formats_, layout["offsets"] = offsets_, layout["itemsize"] = sizeof(R);
+    layout["names"] = names_, layout["formats"] = formats_, layout["offsets"] = offsets_,
+    layout["itemsize"] = sizeof(R);
     return layout;
   }
 
@@ -97,14 +105,17 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     const TableEntry& entry = table.at(static_cast<std::size_t>(row.opcode));
     Instruction& in = kernel.code[i];
     in.run = entry.run, in.kind = entry.kind;
-    kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync || entry.kind == Kind::call ||
+    kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync ||
+                             entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
     kernel.lets_dependents_start |= entry.name == "griddepcontrol.launch_dependents";
     kernel.changes_maps |= entry.name.starts_with("tensormap.");
     in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
-    in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements), in.bytes = static_cast<u8>(row.bytes);
+    in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements),
+    in.bytes = static_cast<u8>(row.bytes);
     in.target = row.target;
-    in.imm = static_cast<s64>(static_cast<u64>(static_cast<u32>(row.imm_high)) << 32 | static_cast<u32>(row.imm_low));
+    in.imm = static_cast<s64>(static_cast<u64>(static_cast<u32>(row.imm_high)) << 32 |
+                              static_cast<u32>(row.imm_low));
     for (int k = 0; k < kSlots; ++k) in.slot[k] = static_cast<u32>(row.slot[k]);
   }
 }
@@ -122,9 +133,12 @@ void fill_constant(Kernel& kernel, u32 slot, u32 width, u64 value) {
 using ConstantRow = std::tuple<u32, u32, u64>;
 using SpecialRow = std::tuple<int, u32>;
 
-void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::vector<ConstantRow>& constants,
-                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 shared_end, u32 local_bytes, u32 param_bytes, u32 granule,
-                  s32 frame_slot, const std::vector<std::vector<std::tuple<u32, u32>>>& saves, const std::vector<std::vector<u32>>& fragments) {
+void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
+                  const std::vector<ConstantRow>& constants,
+                  const std::vector<SpecialRow>& specials, u32 static_shared, u32 shared_end,
+                  u32 local_bytes, u32 param_bytes, u32 granule, s32 frame_slot,
+                  const std::vector<std::vector<std::tuple<u32, u32>>>& saves,
+                  const std::vector<std::vector<u32>>& fragments) {
   new (self) Kernel();
   self->image.assign(register_bytes, 0);
   append_code(*self, rows);
@@ -133,7 +147,8 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes, const std::v
     self->specials.emplace_back(static_cast<Special>(special), slot);
     self->reserves_shared |= static_cast<Special>(special) >= Special::reserved_begin;
   }
-  self->static_shared = static_shared, self->shared_end = shared_end, self->local_bytes = local_bytes, self->param_bytes = param_bytes;
+  self->static_shared = static_shared, self->shared_end = shared_end,
+  self->local_bytes = local_bytes, self->param_bytes = param_bytes;
   self->shared_granule = granule, self->frame_slot = static_cast<u32>(frame_slot);
   for (const auto& list : saves) {
     auto& kept = self->saves.emplace_back();
@@ -153,15 +168,16 @@ class Workers {
     running_ = static_cast<int>(results.size());
     for (WorkerResult& result : results) {
       try {
-        threads_.emplace_back([this, &result, reserve = std::make_unique<char[]>(kReserve)]() mutable {
-          reserve.reset();
-          try {
-            throw Stop{};
-          } catch (const Stop&) {
-          }
-          work(result);
-        });
-      } catch (const std::exception& error) {  // no memory, or too many threads: those that there are do the work
+        threads_.emplace_back(
+            [this, &result, reserve = std::make_unique<char[]>(kReserve)]() mutable {
+              reserve.reset();
+              try {
+                throw Stop{};
+              } catch (const Stop&) {}
+              work(result);
+            });
+      } catch (const std::exception&
+                   error) {  // no memory, or too many threads: those that there are do the work
         if (threads_.empty()) throw OutOfMemory("a thread to run blocks on (%s)", error.what());
         std::lock_guard lock(mutex_);
         running_ -= static_cast<int>(results.size() - threads_.size());
@@ -181,8 +197,8 @@ class Workers {
   }
 
  private:
-  // The C library ends the process where a thread has no memory for the variables that its first exception needs: each
-  // throws one at its start, when there is memory that was put by for it.
+  // The C library ends the process where a thread has no memory for the variables that its first
+  // exception needs: each throws one at its start, when there is memory that was put by for it.
   static constexpr std::size_t kReserve = 1 << 14;
 
   void work(WorkerResult& result) {
@@ -198,15 +214,18 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
-// Throws what ended a worker, unless it is that it had no memory to begin with and others did the work.
+// Throws what ended a worker, unless it is that it had no memory to begin with and others did the
+// work.
 void check_workers(const std::vector<WorkerResult>& results) {
-  const bool any = std::any_of(results.begin(), results.end(), [](const WorkerResult& result) { return result.began; });
+  const bool any = std::any_of(results.begin(), results.end(),
+                               [](const WorkerResult& result) { return result.began; });
   for (const WorkerResult& result : results)
     if (result.error && (result.began || !any)) std::rethrow_exception(result.error);
 }
 
-// Runs the workers and waits for them; the calling thread looks after signals and the time limit meanwhile.
-// Returns true if the time limit ended the launch. Throws nb::python_error on Ctrl-C, and what ended a worker.
+// Runs the workers and waits for them; the calling thread looks after signals and the time limit
+// meanwhile. Returns true if the time limit ended the launch. Throws nb::python_error on Ctrl-C,
+// and what ended a worker.
 bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
@@ -245,8 +264,10 @@ nb::dict describe(const Finding& finding) {
   nb::dict row;
   row["problem"] = names[static_cast<std::size_t>(finding.problem)].first;
   row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
-  row["other_block"] = finding.other_block, row["block"] = finding.block, row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
-  row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count, row["text"] = nb::bytes(finding.text.data(), finding.text.size());
+  row["other_block"] = finding.other_block, row["block"] = finding.block,
+  row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
+  row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count,
+  row["text"] = nb::bytes(finding.text.data(), finding.text.size());
   return row;
 }
 
@@ -255,7 +276,8 @@ std::string printed_text(std::vector<WorkerResult>& results) {
   std::vector<Printed*> all;
   for (WorkerResult& result : results)
     for (Printed& printed : result.printed) all.push_back(&printed);
-  std::stable_sort(all.begin(), all.end(), [](const Printed* a, const Printed* b) { return a->block < b->block; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Printed* a, const Printed* b) { return a->block < b->block; });
   std::string text;
   for (const Printed* printed : all) text += printed->text;
   return text;
@@ -268,12 +290,14 @@ nb::bytes raw_bytes(const std::vector<T>& values) {
 
 using Shape = std::tuple<u32, u32, u32>;
 
-nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params, const std::vector<BufferRow>& buffers,
-                       u32 dynamic_shared, bool statistics, bool checks, int threads, u64 instruction_limit, double seconds_limit,
-                        s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
-                        const std::vector<std::pair<u32, std::vector<u32>>>& unused, const std::vector<s64>& sample, Shape cluster,
-                        bool copies_early, bool strict, std::optional<std::shared_ptr<Footprint>> overlapped,
-                        const std::string& name) {
+nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params,
+                       const std::vector<BufferRow>& buffers, u32 dynamic_shared, bool statistics,
+                       bool checks, int threads, u64 instruction_limit, double seconds_limit,
+                       s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
+                       const std::vector<std::pair<u32, std::vector<u32>>>& unused,
+                       const std::vector<s64>& sample, Shape cluster, bool copies_early,
+                       bool strict, std::optional<std::shared_ptr<Footprint>> overlapped,
+                       const std::string& name) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -297,7 +321,11 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.sample = sample, launch.sampled.resize(sample.size());
   std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
   launch.copies_early = copies_early, launch.strict = strict;
-  launch.threads = workspace ? 1 : static_cast<int>(std::max<s64>(1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
+  launch.threads =
+      workspace
+          ? 1
+          : static_cast<int>(std::max<s64>(
+                1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
@@ -321,13 +349,16 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     findings.merge(result.findings);
     if (result.faulted && (!fault || result.fault.block < fault->block)) fault = &result.fault;
   }
-  out["instructions"] = instructions, out["thread_instructions"] = lanes, out["sampled"] = launch.sampled;
+  out["instructions"] = instructions, out["thread_instructions"] = lanes,
+  out["sampled"] = launch.sampled;
   out["seconds"] = seconds.count(), out["threads"] = threads_run, out["timed_out"] = timed_out;
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
   const std::string printed = printed_text(results);
-  out["footprint"] = shadow && kernel.lets_dependents_start ? nb::cast(std::make_shared<Footprint>(shadow->footprint(name))) : nb::none();
+  out["footprint"] = shadow && kernel.lets_dependents_start
+                         ? nb::cast(std::make_shared<Footprint>(shadow->footprint(name)))
+                         : nb::none();
   out["shadow_bytes"] = shadow ? shadow->bytes() : 0;
   out["printed"] = nb::bytes(printed.data(), printed.size());
   out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
@@ -336,17 +367,19 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     for (const WorkerResult& result : results)
       for (std::size_t i = 0; i < result.counts.size(); ++i) {
         total[i] += result.counts[i];
-        total[i].executions += result.tallies[i].executions, total[i].lanes += result.tallies[i].lanes;
+        total[i].executions += result.tallies[i].executions,
+            total[i].lanes += result.tallies[i].lanes;
       }
     out["counts"] = raw_bytes(total);
     std::vector<const Traffic*> traffic;
     for (const WorkerResult& result : results)
       if (result.traffic) traffic.push_back(result.traffic.get());
-    const std::vector<Sectors> read = Traffic::total(traffic, false), written = Traffic::total(traffic, true);
+    const std::vector<Sectors> read = Traffic::total(traffic, false),
+                               written = Traffic::total(traffic, true);
     nb::list sectors, again;
     for (std::size_t i = 0; i < read.size(); ++i) {
-      sectors.append(nb::make_tuple(read[i].moved, read[i].by_blocks, read[i].distinct, written[i].moved,
-                                    written[i].by_blocks, written[i].distinct));
+      sectors.append(nb::make_tuple(read[i].moved, read[i].by_blocks, read[i].distinct,
+                                    written[i].moved, written[i].by_blocks, written[i].distinct));
       again.append(raw_bytes(read[i].again));
     }
     out["sectors"] = sectors, out["again"] = again;
@@ -377,12 +410,14 @@ template <class F>
 nb::object tuple_of(std::size_t size, F at) {
   const nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(size)));
   if (!tuple) throw nb::python_error();
-  for (std::size_t i = 0; i < size; ++i) PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::object(at(i)).release().ptr());
+  for (std::size_t i = 0; i < size; ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::object(at(i)).release().ptr());
   return tuple;
 }
 
-// (start, guard or None, negated, shape, names) of a statement, (start, guard or None, negated, None, label) of a branch,
-// (start, None, False, label, None) of a label, and (start, None, False, None, None) of anything else.
+// (start, guard or None, negated, shape, names) of a statement, (start, guard or None, negated,
+// None, label) of a branch, (start, None, False, label, None) of a label, and (start, None, False,
+// None, None) of anything else.
 nb::list scan(nb::bytes text, std::size_t begin, std::size_t end) {
   Strings strings;
   nb::list rows;
@@ -394,7 +429,8 @@ nb::list scan(nb::bytes text, std::size_t begin, std::size_t end) {
       shape = strings(item.shape);
       names = tuple_of(item.names.size(), [&](std::size_t i) { return strings(item.names[i]); });
     }
-    nb::object row[] = {nb::int_(item.start), item.guard.empty() ? nb::none() : strings(item.guard), nb::bool_(item.negated), shape, names};
+    nb::object row[] = {nb::int_(item.start), item.guard.empty() ? nb::none() : strings(item.guard),
+                        nb::bool_(item.negated), shape, names};
     rows.append(tuple_of(5, [&](std::size_t i) { return std::move(row[i]); }));
   });
   return rows;
@@ -405,18 +441,21 @@ std::vector<RegisterAccess> accesses(nb::bytes pcs, nb::bytes numbers) {
   std::vector<RegisterAccess> all(pcs.size() / sizeof(s64));
   for (std::size_t i = 0; i < all.size(); ++i) {
     s64 pair[2];
-    std::memcpy(pair, pcs.c_str() + i * sizeof(s64), sizeof(s64)), std::memcpy(pair + 1, numbers.c_str() + i * sizeof(s64), sizeof(s64));
+    std::memcpy(pair, pcs.c_str() + i * sizeof(s64), sizeof(s64)),
+        std::memcpy(pair + 1, numbers.c_str() + i * sizeof(s64), sizeof(s64));
     all[i] = {static_cast<u32>(pair[0]), static_cast<u32>(pair[1])};
   }
   return all;
 }
 
 // (offsets by register as s32, size of the register file).
-nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors, nb::bytes read_pc, nb::bytes read, nb::bytes written_pc,
-                   nb::bytes written, nb::bytes kills, const std::vector<u32>& widths, u32 size) {
+nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors, nb::bytes read_pc,
+                   nb::bytes read, nb::bytes written_pc, nb::bytes written, nb::bytes kills,
+                   const std::vector<u32>& widths, u32 size) {
   std::vector<RegisterAccess> writes = accesses(written_pc, written);
   for (std::size_t i = 0; i < writes.size(); ++i) writes[i].kills = kills.c_str()[i];
-  const RegisterLives lives = find_lives(lengths, successors, accesses(read_pc, read), writes, static_cast<u32>(widths.size()));
+  const RegisterLives lives = find_lives(lengths, successors, accesses(read_pc, read), writes,
+                                         static_cast<u32>(widths.size()));
   const std::vector<u32> offsets = place_registers(lives, widths, size);
   return nb::make_tuple(raw_bytes(offsets), size);
 }
@@ -426,7 +465,8 @@ nb::list table_rows() {
   nb::list rows;
   const auto classes = enumerators(kClassNames);
   for (const TableEntry& entry : instruction_table()) {
-    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind), classes[static_cast<std::size_t>(entry.group)].first,
+    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind),
+                               classes[static_cast<std::size_t>(entry.group)].first,
                                entry.destinations, entry.sources));
   }
   return rows;
@@ -436,49 +476,91 @@ nb::list table_rows() {
 void add_constants(nb::module_& m) {
   m.attr("LANES") = kLanes, m.attr("SLOTS") = kSlots;
   m.attr("NO_SLOT") = static_cast<s32>(kNoSlot), m.attr("TRUE_SLOT") = kTrueSlot;
-  m.attr("ADDRESS_SLOT") = kAddressSlot, m.attr("MEMBER_SLOT") = kMemberSlot, m.attr("FLAGS_SLOT") = kFlagsSlot;
+  m.attr("ADDRESS_SLOT") = kAddressSlot, m.attr("MEMBER_SLOT") = kMemberSlot,
+  m.attr("FLAGS_SLOT") = kFlagsSlot;
   m.attr("PRODUCT_FLAGS_SLOT") = WarpGroupProduct::kFlags;
-  m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase, m.attr("RELEASE") = kRelease;
+  m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase,
+  m.attr("RELEASE") = kRelease;
   m.attr("ACQUIRE") = kAcquire, m.attr("VOLATILE") = kVolatile, m.attr("BLOCK_SCOPE") = kBlockScope;
-  m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy, m.attr("CLUSTER_BASE") = kClusterBase;
-  m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow, m.attr("PARAM_WINDOW") = kParamWindow;
+  m.attr("UNORDERED") = kUnordered, m.attr("ASYNC_PROXY") = kAsyncProxy,
+  m.attr("CLUSTER_BASE") = kClusterBase;
+  m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow,
+  m.attr("PARAM_WINDOW") = kParamWindow;
   m.attr("Kind") = named(kKindNames), m.attr("Problem") = named(kProblemNames);
   m.attr("IntegerType") = named(kIntegerTypeNames), m.attr("Rounding") = named(Rounding::kNames);
   m.attr("Combine") = named(kCombineNames), m.attr("Meeting") = named(Meeting::kNames);
-  m.attr("Video") = named(Video::kNames), m.attr("Carry") = named(Carry::kNames), m.attr("WarpGroupProduct") = named(WarpGroupProduct::kNames);
-  m.attr("Bulk") = named(Bulk::kNames), m.attr("BulkFlags") = named(BulkFlags::kNames), m.attr("Reduction") = named(kReductionNames);
-  m.attr("Event") = named(RecordedEvent::kKindNames), m.attr("IN_REGISTERS") = RecordedEvent::kInRegisters;
+  m.attr("Video") = named(Video::kNames), m.attr("Carry") = named(Carry::kNames),
+  m.attr("WarpGroupProduct") = named(WarpGroupProduct::kNames);
+  m.attr("Bulk") = named(Bulk::kNames), m.attr("BulkFlags") = named(BulkFlags::kNames),
+  m.attr("Reduction") = named(kReductionNames);
+  m.attr("Event") = named(RecordedEvent::kKindNames),
+  m.attr("IN_REGISTERS") = RecordedEvent::kInRegisters;
   m.attr("RequestFlags") = named(RecordedRequest::kFlagNames);
   m.attr("ROW") = nb::object(Layout<CodeRow>()
-      .field("opcode", &CodeRow::opcode).field("guard", &CodeRow::guard).field("guard_flip", &CodeRow::guard_flip)
-      .field("counted", &CodeRow::counted).field("elements", &CodeRow::elements).field("bytes", &CodeRow::bytes)
-      .field("target", &CodeRow::target).field("imm_low", &CodeRow::imm_low).field("imm_high", &CodeRow::imm_high)
-      .field("slot", &CodeRow::slot));
+                                 .field("opcode", &CodeRow::opcode)
+                                 .field("guard", &CodeRow::guard)
+                                 .field("guard_flip", &CodeRow::guard_flip)
+                                 .field("counted", &CodeRow::counted)
+                                 .field("elements", &CodeRow::elements)
+                                 .field("bytes", &CodeRow::bytes)
+                                 .field("target", &CodeRow::target)
+                                 .field("imm_low", &CodeRow::imm_low)
+                                 .field("imm_high", &CodeRow::imm_high)
+                                 .field("slot", &CodeRow::slot));
   m.attr("COUNTS") = nb::object(Layout<Counts>()
-      .field("executions", &Counts::executions).field("active_lanes", &Counts::lanes).field("requests", &Counts::requests)
-      .field("sectors", &Counts::sectors).field("wavefronts", &Counts::wavefronts).field("ideal_wavefronts", &Counts::ideal)
-      .field("bytes", &Counts::bytes).field("barrier_waits", &Counts::waits).field("distinct_bytes", &Counts::distinct_bytes)
-      .field("ideal_sectors", &Counts::ideal_sectors).field("landed_bytes", &Counts::landed_bytes)
-      .field("filled_bytes", &Counts::filled_bytes).field("slow_paths", &Counts::slow_paths));
+                                    .field("executions", &Counts::executions)
+                                    .field("active_lanes", &Counts::lanes)
+                                    .field("requests", &Counts::requests)
+                                    .field("sectors", &Counts::sectors)
+                                    .field("wavefronts", &Counts::wavefronts)
+                                    .field("ideal_wavefronts", &Counts::ideal)
+                                    .field("bytes", &Counts::bytes)
+                                    .field("barrier_waits", &Counts::waits)
+                                    .field("distinct_bytes", &Counts::distinct_bytes)
+                                    .field("ideal_sectors", &Counts::ideal_sectors)
+                                    .field("landed_bytes", &Counts::landed_bytes)
+                                    .field("filled_bytes", &Counts::filled_bytes)
+                                    .field("slow_paths", &Counts::slow_paths));
   m.attr("REQUEST") = nb::object(Layout<RecordedRequest>()
-      .field("warp", &RecordedRequest::warp).field("pc", &RecordedRequest::pc).field("mask", &RecordedRequest::mask)
-      .field("bytes", &RecordedRequest::bytes).field("flags", &RecordedRequest::flags).field("sectors", &RecordedRequest::sectors)
-      .field("wavefronts", &RecordedRequest::wavefronts).field("ideal", &RecordedRequest::ideal)
-      .field("address", &RecordedRequest::address));
+                                     .field("warp", &RecordedRequest::warp)
+                                     .field("pc", &RecordedRequest::pc)
+                                     .field("mask", &RecordedRequest::mask)
+                                     .field("bytes", &RecordedRequest::bytes)
+                                     .field("flags", &RecordedRequest::flags)
+                                     .field("sectors", &RecordedRequest::sectors)
+                                     .field("wavefronts", &RecordedRequest::wavefronts)
+                                     .field("ideal", &RecordedRequest::ideal)
+                                     .field("address", &RecordedRequest::address));
   m.attr("SPAN") = nb::object(Layout<RecordedSpan>()
-      .field("warp", &RecordedSpan::warp).field("pc", &RecordedSpan::pc).field("barrier", &RecordedSpan::barrier)
-      .field("waiting", &RecordedSpan::waiting).field("start", &RecordedSpan::start).field("end", &RecordedSpan::end));
+                                  .field("warp", &RecordedSpan::warp)
+                                  .field("pc", &RecordedSpan::pc)
+                                  .field("barrier", &RecordedSpan::barrier)
+                                  .field("waiting", &RecordedSpan::waiting)
+                                  .field("start", &RecordedSpan::start)
+                                  .field("end", &RecordedSpan::end));
   m.attr("EVENT") = nb::object(Layout<RecordedEvent>()
-      .field("warp", &RecordedEvent::warp).field("pc", &RecordedEvent::pc).field("kind", &RecordedEvent::kind)
-      .field("at", &RecordedEvent::at).field("phase", &RecordedEvent::phase).field("count", &RecordedEvent::count)
-      .field("bytes", &RecordedEvent::bytes).field("to", &RecordedEvent::to).field("tick", &RecordedEvent::tick));
+                                   .field("warp", &RecordedEvent::warp)
+                                   .field("pc", &RecordedEvent::pc)
+                                   .field("kind", &RecordedEvent::kind)
+                                   .field("at", &RecordedEvent::at)
+                                   .field("phase", &RecordedEvent::phase)
+                                   .field("count", &RecordedEvent::count)
+                                   .field("bytes", &RecordedEvent::bytes)
+                                   .field("to", &RecordedEvent::to)
+                                   .field("tick", &RecordedEvent::tick));
   // By the names of tensormap.replace.
   m.attr("TENSOR_MAP") = nb::object(Layout<TensorMap>()
-      .field("global_address", &TensorMap::address).field("global_stride", &TensorMap::strides).field("global_dim", &TensorMap::sizes)
-      .field("box_dim", &TensorMap::box).field("element_stride", &TensorMap::steps).field("rank", &TensorMap::rank_less_one)
-      .field("elemtype", &TensorMap::type).field("interleave_layout", &TensorMap::interleave)
-      .field("swizzle_mode", &TensorMap::swizzle).field("swizzle_atomicity", &TensorMap::atomicity)
-      .field("fill_mode", &TensorMap::fill));
+                                        .field("global_address", &TensorMap::address)
+                                        .field("global_stride", &TensorMap::strides)
+                                        .field("global_dim", &TensorMap::sizes)
+                                        .field("box_dim", &TensorMap::box)
+                                        .field("element_stride", &TensorMap::steps)
+                                        .field("rank", &TensorMap::rank_less_one)
+                                        .field("elemtype", &TensorMap::type)
+                                        .field("interleave_layout", &TensorMap::interleave)
+                                        .field("swizzle_mode", &TensorMap::swizzle)
+                                        .field("swizzle_atomicity", &TensorMap::atomicity)
+                                        .field("fill_mode", &TensorMap::fill));
 }
 
 }  // namespace

@@ -14,7 +14,10 @@ void pack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole out[kLanes] = {};
   for (u32 i = 0; i < N; ++i) {
     const Register* part = at<const Register>(registers, in.slot[1 + i]);
-    PTX_LANES { out[lane] |= static_cast<Whole>(Whole{static_cast<Part>(part[lane])} << (8 * sizeof(Part) * i)); }
+    PTX_LANES {
+      out[lane] |=
+          static_cast<Whole>(Whole{static_cast<Part>(part[lane])} << (8 * sizeof(Part) * i));
+    }
   }
   write_lanes(registers, in.slot[0], mask, out);
 }
@@ -26,7 +29,9 @@ void unpack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   std::memcpy(whole, at<Whole>(registers, in.slot[N]), sizeof whole);
   for (u32 i = 0; i < N; ++i) {
     if (in.slot[i] == kNoSlot) continue;
-    PTX_LANES { out[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i)); }
+    PTX_LANES {
+      out[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i));
+    }
     write_lanes(registers, in.slot[i], mask, out);
   }
 }
@@ -37,15 +42,19 @@ void select(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* b = at<const T>(registers, in.slot[2]);
   const u32 choice = *at<u32>(registers, in.slot[3]);
   alignas(64) T out[kLanes];
-  PTX_LANES { out[lane] = (choice >> lane & 1) ? a[lane] : b[lane]; }
+  PTX_LANES {
+    out[lane] = (choice >> lane & 1) ? a[lane] : b[lane];
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
 template <class F>
 void logic(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const u32 a = *at<u32>(registers, in.slot[1]);
-  if constexpr (Signature<F>::count == 1) set_predicate(registers, in.slot[0], mask, F{}(a));
-  else set_predicate(registers, in.slot[0], mask, F{}(a, *at<u32>(registers, in.slot[2])));
+  if constexpr (Signature<F>::count == 1)
+    set_predicate(registers, in.slot[0], mask, F{}(a));
+  else
+    set_predicate(registers, in.slot[0], mask, F{}(a, *at<u32>(registers, in.slot[2])));
 }
 
 template <class F>
@@ -53,12 +62,15 @@ TableEntry logic_op(const char* name, const char* sources, F) {
   return {name, &logic<F>, Kind::plain, Class::integer, "pred", sources};
 }
 
-// clock: instructions that this warp has executed, and has waited for others to execute, which only grows.
+// clock: instructions that this warp has executed, and has waited for others to execute, which only
+// grows.
 template <class T>
 void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) T out[kLanes];
   const T now = static_cast<T>(warp.now + warp.waited);
-  PTX_LANES { out[lane] = now; }
+  PTX_LANES {
+    out[lane] = now;
+  }
   write_lanes(registers, in.slot[0], mask, out);
 }
 
@@ -76,7 +88,8 @@ void fence(u8*, const Instruction& in, u32, Warp& warp) {
 // Launches run one after the other; checks want to know who waited for the one before.
 void dependency_wait(u8*, const Instruction&, u32, Warp& warp) {
   Block& block = *warp.block;
-  if (block.shadow && block.launch->overlapped) block.dependency_waits.emplace_back(warp.agent, block.shadow->clocks.now(warp.agent));
+  if (block.shadow && block.launch->overlapped)
+    block.dependency_waits.emplace_back(warp.agent, block.shadow->clocks.now(warp.agent));
 }
 
 // fence.mbarrier_init: a fence, and mbarriers that were initialised are known to the async proxy.
@@ -96,7 +109,8 @@ void proxy_fence(u8*, const Instruction&, u32, Warp& warp) {
 }  // namespace
 
 void add_moves(Table& table) {
-  auto add = [&](const char* name, Handler run, const char* destinations, const char* sources, Class group = kMove) {
+  auto add = [&](const char* name, Handler run, const char* destinations, const char* sources,
+                 Class group = kMove) {
     table.push_back({name, run, Kind::plain, group, destinations, sources});
   };
   table.push_back(op("mov.b16", kMove, [](u16 a) -> u16 { return a; }));

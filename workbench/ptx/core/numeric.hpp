@@ -35,14 +35,19 @@ inline f32 maximum(f32 a, f32 b) {
 }
 
 // The .NaN forms: any NaN makes the result NaN.
-inline f32 minimum_nan(f32 a, f32 b) { return (a != a || b != b) ? bits_as<f32>(kNaN32) : minimum(a, b); }
-inline f32 maximum_nan(f32 a, f32 b) { return (a != a || b != b) ? bits_as<f32>(kNaN32) : maximum(a, b); }
+inline f32 minimum_nan(f32 a, f32 b) {
+  return (a != a || b != b) ? bits_as<f32>(kNaN32) : minimum(a, b);
+}
+inline f32 maximum_nan(f32 a, f32 b) {
+  return (a != a || b != b) ? bits_as<f32>(kNaN32) : maximum(a, b);
+}
 
 // The .xorsign.abs forms: of the magnitudes, with the product's sign.
 template <class F>
 inline f32 with_product_sign(f32 a, f32 b, F pick) {
   const u32 sign = (bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u;
-  const u32 size = bits_as<u32>(pick(bits_as<f32>(bits_as<u32>(a) & 0x7fffffffu), bits_as<f32>(bits_as<u32>(b) & 0x7fffffffu)));
+  const u32 size = bits_as<u32>(pick(bits_as<f32>(bits_as<u32>(a) & 0x7fffffffu),
+                                     bits_as<f32>(bits_as<u32>(b) & 0x7fffffffu)));
   return bits_as<f32>(size | sign);
 }
 
@@ -58,7 +63,8 @@ inline f64 maximum(f64 a, f64 b) {
   return a == b ? bits_as<f64>(bits_as<u64>(a) & bits_as<u64>(b)) : a > b ? a : b;
 }
 
-// 2 to the x, within 2 units in the last place: split off the integer, then a polynomial on [-1/2, 1/2].
+// 2 to the x, within 2 units in the last place: split off the integer, then a polynomial on [-1/2,
+// 1/2].
 inline f32 exp2_approx(f32 x) {
   const f32 clamped = x < -152.0f ? -152.0f : x > 130.0f ? 130.0f : x;
   const f32 whole = __builtin_rintf(clamped);
@@ -72,8 +78,10 @@ inline f32 exp2_approx(f32 x) {
   p = p * t + 6.9314718e-1f;
   p = p * t + 1.0f;
   const s32 exponent = static_cast<s32>(whole);
-  const s32 first = exponent >> 1, second = exponent - first;  // two steps, so that subnormal results round once
-  const f32 scaled = p * bits_as<f32>(static_cast<u32>(first + 127) << 23) * bits_as<f32>(static_cast<u32>(second + 127) << 23);
+  const s32 first = exponent >> 1,
+            second = exponent - first;  // two steps, so that subnormal results round once
+  const f32 scaled = p * bits_as<f32>(static_cast<u32>(first + 127) << 23) *
+                     bits_as<f32>(static_cast<u32>(second + 127) << 23);
   return x != x ? bits_as<f32>(kNaN32) : x >= 128.0f ? __builtin_inff() : scaled;
 }
 

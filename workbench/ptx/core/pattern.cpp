@@ -5,14 +5,14 @@
 namespace workbench::ptx {
 namespace {
 
-// The bank with the most distinct words decides how often the banks must be read. Accesses are aligned, so those of
-// several words fill whole groups of banks, and one word of each will do.
+// The bank with the most distinct words decides how often the banks must be read. Accesses are
+// aligned, so those of several words fill whole groups of banks, and one word of each will do.
 u32 bank_passes(const u64* offsets, u32 mask, u32 words) {
   const u32 shift = 2 + static_cast<u32>(__builtin_ctz(words)), groups = 32 / words;
   u8 load[32] = {};
   u32 kept[32][32];  // the distinct accesses of each group of banks, as far as loaded
   u32 worst = 0;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     const u32 access = static_cast<u32>(offsets[lane] >> shift), group = access & (groups - 1);
     bool known = false;
     for (u32 j = 0; j < load[group]; ++j) known |= kept[group][j] == access;
@@ -37,7 +37,8 @@ void split_into_sectors(const u64* addresses, u32 mask, u32 bytes, Pieces& piece
     if (!apart) {
       const u64 end = first + u64{bytes} * kLanes;
       int count = 0;
-      for (u64 sector = first >> 5; sector << 5 < end; ++sector, ++count) pieces.sector[count] = sector, pieces.bytes[count] = ~0u;
+      for (u64 sector = first >> 5; sector << 5 < end; ++sector, ++count)
+        pieces.sector[count] = sector, pieces.bytes[count] = ~0u;
       pieces.bytes[0] &= ~0u << (first & 31);
       if (end & 31) pieces.bytes[count - 1] &= ~0u >> (32 - (end & 31));
       pieces.count = count, pieces.distinct_bytes = bytes * kLanes;
@@ -50,7 +51,7 @@ void split_into_sectors(const u64* addresses, u32 mask, u32 bytes, Pieces& piece
     }
   }
   int count = 0;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     const u64 sector = addresses[lane] >> 5;
     const u32 part = access << (addresses[lane] & 31);
     int at = count;
@@ -59,7 +60,8 @@ void split_into_sectors(const u64* addresses, u32 mask, u32 bytes, Pieces& piece
       pieces.bytes[at - 1] |= part;
       continue;
     }
-    for (int i = count; i > at; --i) pieces.sector[i] = pieces.sector[i - 1], pieces.bytes[i] = pieces.bytes[i - 1];
+    for (int i = count; i > at; --i)
+      pieces.sector[i] = pieces.sector[i - 1], pieces.bytes[i] = pieces.bytes[i - 1];
     pieces.sector[at] = sector, pieces.bytes[at] = part;
     ++count;
   }
@@ -84,7 +86,7 @@ Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes, bool is_lo
   }
   if (phases > 1 && is_load) {
     u64 neighbours = 0, next_neighbours = 0;
-    PTX_FOR_EACH_LANE(lane, mask) {
+    PTX_FOR_EACH_LANE (lane, mask) {
       if (mask >> (lane ^ 1) & 1) neighbours |= offsets[lane] ^ offsets[lane ^ 1];
       if (mask >> (lane ^ 2) & 1) next_neighbours |= offsets[lane] ^ offsets[lane ^ 2];
     }
@@ -105,7 +107,9 @@ bool Pattern::fits(const u64* addresses, u32 mask, u32 bytes) const {
   if (mask != mask_ || bytes != bytes_) return false;
   const u64 first = addresses[first_lane(mask)];
   u64 apart = (first & 31) ^ alignment_;
-  PTX_LANES { apart |= (addresses[lane] - first) ^ offset_[lane]; }
+  PTX_LANES {
+    apart |= (addresses[lane] - first) ^ offset_[lane];
+  }
   return !apart;
 }
 
@@ -113,7 +117,9 @@ void Pattern::become(const u64* addresses, u32 mask, u32 bytes) {
   mask_ = mask, bytes_ = bytes, known_ = 0;
   const u64 first = addresses[first_lane(mask)];
   alignment_ = first & 31;
-  PTX_LANES { offset_[lane] = addresses[lane] - first; }
+  PTX_LANES {
+    offset_[lane] = addresses[lane] - first;
+  }
 }
 
 const Pieces& Pattern::sectors(const u64* addresses) {
@@ -140,7 +146,7 @@ const LaneGroups& Pattern::groups(const u64* addresses) {
   while (left) {
     const u64 address = addresses[first_lane(left)];
     u32 lanes = 0;
-    PTX_FOR_EACH_LANE(lane, left) lanes |= (addresses[lane] == address ? 1u : 0u) << lane;
+    PTX_FOR_EACH_LANE (lane, left) lanes |= (addresses[lane] == address ? 1u : 0u) << lane;
     groups_.lanes[groups_.count++] = lanes;
     left &= ~lanes;
   }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kLongest = 4096;  // characters of one string
 
-// One conversion of a format: "%-08.3lld" has flags "-0", width "8", precision ".3", and is 8 bytes wide.
+// One conversion of a format: "%-08.3lld" has flags "-0", width "8", precision ".3", and is 8 bytes
+// wide.
 struct Conversion {
   std::string head;  // everything before the length modifier
   bool wide = false;
@@ -34,14 +35,20 @@ Conversion read_conversion(const std::string& format, std::size_t& at) {
 }
 
 template <class T>
-std::string print_one(const Conversion& conversion, const std::string& tail, const int* stars, T value) {
+std::string print_one(const Conversion& conversion, const std::string& tail, const int* stars,
+                      T value) {
   const std::string format = conversion.head + tail;
   char buffer[kLongest];
   int length = 0;
-  if (conversion.stars == 0) length = std::snprintf(buffer, sizeof buffer, format.c_str(), value);
-  else if (conversion.stars == 1) length = std::snprintf(buffer, sizeof buffer, format.c_str(), stars[0], value);
-  else length = std::snprintf(buffer, sizeof buffer, format.c_str(), stars[0], stars[1], value);
-  return std::string(buffer, (length < 0 ? 0 : std::min<std::size_t>(static_cast<std::size_t>(length), sizeof buffer - 1)));
+  if (conversion.stars == 0)
+    length = std::snprintf(buffer, sizeof buffer, format.c_str(), value);
+  else if (conversion.stars == 1)
+    length = std::snprintf(buffer, sizeof buffer, format.c_str(), stars[0], value);
+  else
+    length = std::snprintf(buffer, sizeof buffer, format.c_str(), stars[0], stars[1], value);
+  return std::string(buffer, (length < 0 ? 0
+                                         : std::min<std::size_t>(static_cast<std::size_t>(length),
+                                                                 sizeof buffer - 1)));
 }
 
 }  // namespace
@@ -49,9 +56,12 @@ std::string print_one(const Conversion& conversion, const std::string& tail, con
 const u8* MemoryView::find(u64 address, u64 bytes) const {
   const Block& block = *warp.block;
   const u64 window = address >> 56, offset = address & kWindowMask;
-  const u64 size = window == kSharedWindow >> 56 ? block.launch->shared_bytes : block.kernel->local_bytes;
-  if (window == kSharedWindow >> 56) return offset + bytes <= size ? block.shared + offset : nullptr;
-  if (window == kLocalWindow >> 56) return offset + bytes <= size ? warp.local + lane * size + offset : nullptr;
+  const u64 size =
+      window == kSharedWindow >> 56 ? block.launch->shared_bytes : block.kernel->local_bytes;
+  if (window == kSharedWindow >> 56)
+    return offset + bytes <= size ? block.shared + offset : nullptr;
+  if (window == kLocalWindow >> 56)
+    return offset + bytes <= size ? warp.local + lane * size + offset : nullptr;
   const Buffer* buffer = block.find(address, bytes);
   return buffer ? buffer->host + (address - buffer->address) : nullptr;
 }
@@ -61,7 +71,8 @@ std::string MemoryView::text(u64 address) const {
   while (found.size() < kLongest) {
     const u8* byte = find(address + found.size(), 1);
     if (!byte) {
-      warp.block->problem(Problem::out_of_bounds, instruction, warp.thread(lane), address + found.size(), 1);
+      warp.block->problem(Problem::out_of_bounds, instruction, warp.thread(lane),
+                          address + found.size(), 1);
       break;
     }
     if (!*byte) break;
@@ -78,8 +89,11 @@ std::string format_text(const MemoryView& memory, u64 format_address, u64 argume
     cursor = (cursor + bytes - 1) / bytes * bytes;
     const u8* from = memory.find(cursor, bytes);
     u64 value = 0;
-    if (from) std::memcpy(&value, from, bytes);
-    else memory.warp.block->problem(Problem::out_of_bounds, memory.instruction, memory.warp.thread(memory.lane), cursor, static_cast<u32>(bytes));
+    if (from)
+      std::memcpy(&value, from, bytes);
+    else
+      memory.warp.block->problem(Problem::out_of_bounds, memory.instruction,
+                                 memory.warp.thread(memory.lane), cursor, static_cast<u32>(bytes));
     cursor += bytes;
     ++count;
     return value;
@@ -100,7 +114,8 @@ std::string format_text(const MemoryView& memory, u64 format_address, u64 argume
       continue;
     }
     int stars[2] = {};
-    for (int k = 0; k < std::min(conversion.stars, 2); ++k) stars[k] = static_cast<int>(next(4)), --count;
+    for (int k = 0; k < std::min(conversion.stars, 2); ++k)
+      stars[k] = static_cast<int>(next(4)), --count;
     const char kind = conversion.kind;
     if (std::strchr("fFeEgGaA", kind)) {
       out += print_one(conversion, std::string(1, kind), stars, bits_as<f64>(next(8)));
@@ -113,7 +128,9 @@ std::string format_text(const MemoryView& memory, u64 format_address, u64 argume
     } else {
       const u64 raw = next(conversion.wide ? 8 : 4);
       const bool is_signed = kind == 'd' || kind == 'i';
-      const s64 value = conversion.wide ? static_cast<s64>(raw) : is_signed ? s64{static_cast<s32>(raw)} : static_cast<s64>(raw);
+      const s64 value = conversion.wide ? static_cast<s64>(raw)
+                        : is_signed     ? s64{static_cast<s32>(raw)}
+                                        : static_cast<s64>(raw);
       out += print_one(conversion, std::string("ll") + kind, stars, static_cast<long long>(value));
     }
   }

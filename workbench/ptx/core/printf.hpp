@@ -16,8 +16,8 @@ struct MemoryView {
   std::string text(u64 address) const;           // up to the terminating zero
 };
 
-// `count` receives the number of conversions, which printf returns. Follows CUDA's: arguments are promoted as in C and
-// aligned to their own size.
+// `count` receives the number of conversions, which printf returns. Follows CUDA's: arguments are
+// promoted as in C and aligned to their own size.
 std::string format_text(const MemoryView& memory, u64 format, u64 arguments, int& count);
 
 }  // namespace workbench::ptx

@@ -1,8 +1,9 @@
-// Everything one block of a launch asks of memory, request by request, when its warps ran and waited, and what they do for
-// each other at mbarriers.
+// Everything one block of a launch asks of memory, request by request, when its warps ran and
+// waited, and what they do for each other at mbarriers.
 //
-// Time is the block's logical clock: a warp's clock counts the warp instructions that it issued, and where it waits at a
-// barrier it moves on to the clock of the last one who arrives, or exits instead.
+// Time is the block's logical clock: a warp's clock counts the warp instructions that it issued,
+// and where it waits at a barrier it moves on to the clock of the last one who arrives, or exits
+// instead.
 #pragma once
 #include <algorithm>
 #include <unordered_map>
@@ -26,7 +27,8 @@ struct RecordedRequest {
 };
 static_assert(sizeof(RecordedRequest) == 32 + 8 * kLanes);
 
-// A stretch of a warp's time that ends at a barrier (`pc`, -1: at the warp's end), or that it spent waiting there.
+// A stretch of a warp's time that ends at a barrier (`pc`, -1: at the warp's end), or that it spent
+// waiting there.
 struct RecordedSpan {
   s32 warp;
   s32 pc;
@@ -36,22 +38,25 @@ struct RecordedSpan {
 };
 static_assert(sizeof(RecordedSpan) == 32);
 
-// What one warp does that another may wait for, or a wait that is over. `tick` are the instructions that the warp had
-// issued, without those of polls that found nothing; pipeline.py makes times of them.
+// What one warp does that another may wait for, or a wait that is over. `tick` are the instructions
+// that the warp had issued, without those of polls that found nothing; pipeline.py makes times of
+// them.
 struct RecordedEvent {
   PTX_NAMED_ENUM(enum Kind : u32, kKindNames,
-    arrive,         // at an mbarrier: `count` arrivals, `bytes` more to expect
-    arrive_late,    // likewise, once the warp's copies have landed
-    copy,           // `bytes` to shared memory at `to`, which the mbarrier counts
-    pass,           // found a phase of an mbarrier complete; the lanes are the bits of `count`
-    product,        // of warp group `at`, number `phase`: `count` columns, A at `bytes` (kInRegisters), B at `to`
-    wait_products,  // the products of a warp group before number `phase` are over
-    meet, come,     // at barrier number `at`, for the `phase`-th time: waits, or arrives only
-    end,
-    complete        // of nobody: a phase of an mbarrier
+                 arrive,       // at an mbarrier: `count` arrivals, `bytes` more to expect
+                 arrive_late,  // likewise, once the warp's copies have landed
+                 copy,         // `bytes` to shared memory at `to`, which the mbarrier counts
+                 pass,  // found a phase of an mbarrier complete; the lanes are the bits of `count`
+                 product,  // of warp group `at`, number `phase`: `count` columns, A at `bytes`
+                           // (kInRegisters), B at `to`
+                 wait_products,  // the products of a warp group before number `phase` are over
+                 meet,
+                 come,  // at barrier number `at`, for the `phase`-th time: waits, or arrives only
+                 end,
+                 complete  // of nobody: a phase of an mbarrier
   );
   static constexpr u32 kInRegisters = 0xffffffffu;
-  s32 warp;   // -1: of nobody, or of another block
+  s32 warp;  // -1: of nobody, or of another block
   s32 pc;
   u32 kind;
   u32 at;     // an mbarrier's offset
@@ -61,8 +66,8 @@ struct RecordedEvent {
 
   // Lanes that arrive together.
   bool joins(const RecordedEvent& other) const {
-    return kind <= arrive_late && kind == other.kind && warp == other.warp && pc == other.pc && at == other.at && phase == other.phase &&
-           tick == other.tick;
+    return kind <= arrive_late && kind == other.kind && warp == other.warp && pc == other.pc &&
+           at == other.at && phase == other.phase && tick == other.tick;
   }
 };
 static_assert(sizeof(RecordedEvent) == 40);
@@ -74,8 +79,10 @@ class Recorder {
   const s64 block;
 
   void request(const RecordedRequest& request) {
-    if (requests_.size() < limit_) requests_.push_back(request);
-    else truncated_ = true;
+    if (requests_.size() < limit_)
+      requests_.push_back(request);
+    else
+      truncated_ = true;
   }
 
   void begin(std::size_t warps) { since_.assign(warps, 0), polling_.assign(warps, Polling{}); }
@@ -91,14 +98,18 @@ class Recorder {
   void event(RecordedEvent event) {
     if (event.warp >= 0) {
       Polling& polling = polling_[static_cast<std::size_t>(event.warp)];
-      if (event.kind == RecordedEvent::pass && polling.pc == event.pc && polling.mbarrier == event.at)
+      if (event.kind == RecordedEvent::pass && polling.pc == event.pc &&
+          polling.mbarrier == event.at)
         polling.idle += event.tick - polling.since;
       polling.pc = -1;
       event.tick -= polling.idle;
     }
-    if (!events_.empty() && events_.back().joins(event)) events_.back().count += event.count, events_.back().bytes += event.bytes;
-    else if (events_.size() < limit_) events_.push_back(event);
-    else truncated_ = true;
+    if (!events_.empty() && events_.back().joins(event))
+      events_.back().count += event.count, events_.back().bytes += event.bytes;
+    else if (events_.size() < limit_)
+      events_.push_back(event);
+    else
+      truncated_ = true;
   }
   // A poll that found nothing: the time from here on to the same one's success is spent waiting.
   void poll(s32 warp, s32 pc, u32 mbarrier, u64 tick) {
@@ -111,10 +122,19 @@ class Recorder {
     return found == phases_.end() ? 0 : found->second;
   }
   void complete(u32 mbarrier) {
-    event({.warp = -1, .pc = -1, .kind = RecordedEvent::complete, .at = mbarrier, .phase = phases_[mbarrier]++, .count = 0, .bytes = 0,
-           .to = 0, .tick = 0});
+    event({.warp = -1,
+           .pc = -1,
+           .kind = RecordedEvent::complete,
+           .at = mbarrier,
+           .phase = phases_[mbarrier]++,
+           .count = 0,
+           .bytes = 0,
+           .to = 0,
+           .tick = 0});
   }
-  void initialise(u32 mbarrier) { phases_[mbarrier] = (phase(mbarrier) + 1) / 2 * 2; }  // its parity is even again
+  void initialise(u32 mbarrier) {
+    phases_[mbarrier] = (phase(mbarrier) + 1) / 2 * 2;
+  }  // its parity is even again
   s32 meeting(u32 barrier) const { return meetings_[barrier]; }
   void let_go(u32 barrier) { ++meetings_[barrier]; }
 
@@ -135,18 +155,20 @@ class Recorder {
     if (until > start) add({warp, pc, barrier, 0, start, until});
   }
   void add(const RecordedSpan& span) {
-    if (spans_.size() < limit_) spans_.push_back(span);
-    else truncated_ = true;
+    if (spans_.size() < limit_)
+      spans_.push_back(span);
+    else
+      truncated_ = true;
   }
 
   std::size_t limit_;
   std::vector<RecordedRequest> requests_;
   std::vector<RecordedSpan> spans_;
   std::vector<RecordedEvent> events_;
-  std::vector<u64> since_;  // by warp: when its latest stretch of running began
-  std::vector<Polling> polling_;              // by warp
-  std::unordered_map<u32, s32> phases_;       // of each mbarrier: how many were completed
-  s32 meetings_[16] = {};                     // of each barrier
+  std::vector<u64> since_;               // by warp: when its latest stretch of running began
+  std::vector<Polling> polling_;         // by warp
+  std::unordered_map<u32, s32> phases_;  // of each mbarrier: how many were completed
+  s32 meetings_[16] = {};                // of each barrier
   bool truncated_ = false;
 };
 

@@ -11,10 +11,12 @@ namespace {
 
 constexpr u32 kNone = 0xffffffffu;
 
-// Strongly connected components (R. Tarjan, 1972), in reverse topological order and each with its first-seen block first.
+// Strongly connected components (R. Tarjan, 1972), in reverse topological order and each with its
+// first-seen block first.
 class Components {
  public:
-  explicit Components(const Successors& blocks) : blocks_(blocks), region_(blocks.size()), index_(blocks.size()), low_(blocks.size()) {}
+  explicit Components(const Successors& blocks)
+      : blocks_(blocks), region_(blocks.size()), index_(blocks.size()), low_(blocks.size()) {}
 
   // Those of the blocks that can be reached from the roots within region `inside` (0: all).
   std::vector<std::vector<u32>> of(const std::vector<u32>& roots, u32 inside) {
@@ -27,13 +29,16 @@ class Components {
         if (next < blocks_[node].size()) {
           const u32 following = blocks_[node][next++];
           if (inside && region_[following] != inside) continue;
-          if (!seen(following)) visit(following);
-          else if (on_stack(following)) low_[node] = std::min(low_[node], index_[following]);
+          if (!seen(following))
+            visit(following);
+          else if (on_stack(following))
+            low_[node] = std::min(low_[node], index_[following]);
           continue;
         }
         const u32 done = node;
         path_.pop_back();
-        if (!path_.empty()) low_[path_.back().first] = std::min(low_[path_.back().first], low_[done]);
+        if (!path_.empty())
+          low_[path_.back().first] = std::min(low_[path_.back().first], low_[done]);
         if (low_[done] == index_[done]) found.push_back(close(done));
       }
     }
@@ -107,19 +112,25 @@ std::vector<u32> order_blocks(const Successors& blocks) {
   return order;
 }
 
-RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& successors, const std::vector<RegisterAccess>& reads,
+RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& successors,
+                         const std::vector<RegisterAccess>& reads,
                          const std::vector<RegisterAccess>& writes, u32 registers) {
-  RegisterLives lives{std::vector<s64>(registers, RegisterLives::kNever), std::vector<s64>(registers, -1)};
+  RegisterLives lives{std::vector<s64>(registers, RegisterLives::kNever),
+                      std::vector<s64>(registers, -1)};
   const auto meet = [&](u32 number, s64 first, s64 last) {
-    lives.first[number] = std::min(lives.first[number], first), lives.last[number] = std::max(lives.last[number], last);
+    lives.first[number] = std::min(lives.first[number], first),
+    lives.last[number] = std::max(lives.last[number], last);
   };
   for (const RegisterAccess& read : reads) meet(read.number, 2 * s64{read.pc}, 2 * s64{read.pc});
-  for (const RegisterAccess& write : writes) meet(write.number, 2 * s64{write.pc} + 1, 2 * s64{write.pc} + 1);
+  for (const RegisterAccess& write : writes)
+    meet(write.number, 2 * s64{write.pc} + 1, 2 * s64{write.pc} + 1);
 
-  // What a block reads before it writes it comes from elsewhere; only such registers live across blocks.
+  // What a block reads before it writes it comes from elsewhere; only such registers live across
+  // blocks.
   const u32 blocks = static_cast<u32>(lengths.size());
   std::vector<std::pair<u32, u32>> exposed, killed;  // (block, register)
-  std::vector<u32> exposed_in(registers, kNone), killed_in(registers, kNone), across(registers, kNone);
+  std::vector<u32> exposed_in(registers, kNone), killed_in(registers, kNone),
+      across(registers, kNone);
   u32 end = 0, bits = 0;
   auto read = reads.begin();
   auto write = writes.begin();
@@ -142,11 +153,16 @@ RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& succ
   // What is live at the begin and at the end of every block, as bits.
   using Bits = std::vector<u64>;
   const u32 words = (bits + 63) / 64;
-  Bits upward(std::size_t{blocks} * words), kept(upward.size(), ~u64{0}), in(upward.size()), out(upward.size());
-  const auto word = [&](Bits& of, u32 block, u32 bit) -> u64& { return of[std::size_t{block} * words + bit / 64]; };
-  for (const auto& [block, number] : exposed) word(upward, block, across[number]) |= u64{1} << across[number] % 64;
+  Bits upward(std::size_t{blocks} * words), kept(upward.size(), ~u64{0}), in(upward.size()),
+      out(upward.size());
+  const auto word = [&](Bits& of, u32 block, u32 bit) -> u64& {
+    return of[std::size_t{block} * words + bit / 64];
+  };
+  for (const auto& [block, number] : exposed)
+    word(upward, block, across[number]) |= u64{1} << across[number] % 64;
   for (const auto& [block, number] : killed)
-    if (across[number] != kNone) word(kept, block, across[number]) &= ~(u64{1} << across[number] % 64);
+    if (across[number] != kNone)
+      word(kept, block, across[number]) &= ~(u64{1} << across[number] % 64);
   for (bool changed = true; changed;) {
     changed = false;
     for (u32 block = blocks; block-- > 0;) {
@@ -171,8 +187,10 @@ RegisterLives find_lives(const std::vector<u32>& lengths, const Successors& succ
   for (u32 block = 0; block < blocks; ++block) {
     const s64 begins = 2 * s64{end}, ends = 2 * s64{end += lengths[block]};
     for (u32 w = 0; w < words; ++w) {
-      each(in[std::size_t{block} * words + w], w, [&](u32 number) { lives.first[number] = std::min(lives.first[number], begins); });
-      each(out[std::size_t{block} * words + w], w, [&](u32 number) { lives.last[number] = std::max(lives.last[number], ends); });
+      each(in[std::size_t{block} * words + w], w,
+           [&](u32 number) { lives.first[number] = std::min(lives.first[number], begins); });
+      each(out[std::size_t{block} * words + w], w,
+           [&](u32 number) { lives.last[number] = std::max(lives.last[number], ends); });
     }
   }
   return lives;
@@ -185,12 +203,14 @@ u32 take_slot(u32 width, u32& size) {
   return offset;
 }
 
-std::vector<u32> place_registers(const RegisterLives& lives, const std::vector<u32>& widths, u32& size) {
+std::vector<u32> place_registers(const RegisterLives& lives, const std::vector<u32>& widths,
+                                 u32& size) {
   const u32 count = static_cast<u32>(widths.size());
   std::vector<u32> offsets(count), order;
   for (u32 number = 0; number < count; ++number)
     if (lives.last[number] >= 0) order.push_back(number);
-  std::stable_sort(order.begin(), order.end(), [&](u32 a, u32 b) { return lives.first[a] < lives.first[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](u32 a, u32 b) { return lives.first[a] < lives.first[b]; });
   using Ending = std::pair<s64, u32>;
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> active;
   std::array<std::vector<u32>, 17> free;  // by width

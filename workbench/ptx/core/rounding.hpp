@@ -1,7 +1,7 @@
 // Lane functions under a directed rounding of the host: toward zero, down, up.
 //
-// Going through the floating point environment is exact for every operation that the host rounds correctly; the call is
-// a barrier that the compiler moves no arithmetic across.
+// Going through the floating point environment is exact for every operation that the host rounds
+// correctly; the call is a barrier that the compiler moves no arithmetic across.
 #pragma once
 #include <cfenv>
 
@@ -18,8 +18,8 @@ void directed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 }
 
 // `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`, each with its handler.
-inline void add_roundings(Table& table, TableEntry entry, const std::string& base, const std::string& suffix, Handler rz,
-                          Handler rm, Handler rp) {
+inline void add_roundings(Table& table, TableEntry entry, const std::string& base,
+                          const std::string& suffix, Handler rz, Handler rm, Handler rp) {
   const auto one = [&](const char* mode, Handler run) {
     entry.name = base + "." + mode + suffix, entry.run = run;
     table.push_back(entry);
@@ -28,9 +28,10 @@ inline void add_roundings(Table& table, TableEntry entry, const std::string& bas
 }
 
 template <class F>
-void add_directed(Table& table, const std::string& base, const std::string& suffix, Class group, F function) {
-  add_roundings(table, op("", group, function), base, suffix, &directed<FE_TOWARDZERO, F>, &directed<FE_DOWNWARD, F>,
-                &directed<FE_UPWARD, F>);
+void add_directed(Table& table, const std::string& base, const std::string& suffix, Class group,
+                  F function) {
+  add_roundings(table, op("", group, function), base, suffix, &directed<FE_TOWARDZERO, F>,
+                &directed<FE_DOWNWARD, F>, &directed<FE_UPWARD, F>);
 }
 
 }  // namespace workbench::ptx

@@ -5,16 +5,21 @@
 namespace workbench::ptx {
 namespace {
 
-inline bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f'); }
+inline bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= '\x1f');
+}
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
-inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+inline bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 inline bool is_word(char c) { return is_letter(c) || is_digit(c); }
 inline bool in_label(char c) { return is_word(c) || c == '$' || c == '%'; }
 inline bool in_opcode(char c) { return is_word(c) || c == '.'; }
 
 class Scanner {
  public:
-  Scanner(std::string_view text, std::size_t begin, std::size_t end) : text_(text.substr(0, end)), at_(begin) {}
+  Scanner(std::string_view text, std::size_t begin, std::size_t end)
+      : text_(text.substr(0, end)), at_(begin) {}
 
   // False at the end of the text, and behind what is no item.
   bool next(ScannedItem& item) {
@@ -87,7 +92,8 @@ class Scanner {
     std::size_t last = semicolon;
     while (last > operands && is_space(text_[last - 1])) --last;
     item.is_statement = true;
-    read_operands(item, text_.substr(opcode, end - opcode), text_.substr(operands, last - operands));
+    read_operands(item, text_.substr(opcode, end - opcode),
+                  text_.substr(operands, last - operands));
     return true;
   }
 
@@ -104,7 +110,8 @@ class Scanner {
     item.shape.append(opcode).push_back(' ');
     for (std::size_t at = 0; at < operands.size();) {
       const char c = operands[at];
-      const bool begins = (is_letter(c) || c == '%' || c == '$') && (at == 0 || !in_opcode(operands[at - 1]));
+      const bool begins =
+          (is_letter(c) || c == '%' || c == '$') && (at == 0 || !in_opcode(operands[at - 1]));
       if (!begins) {
         item.shape.push_back(c), ++at;
         continue;
@@ -127,7 +134,8 @@ class Scanner {
 
 }  // namespace
 
-void scan_body(std::string_view text, std::size_t begin, std::size_t end, const std::function<void(const ScannedItem&)>& visit) {
+void scan_body(std::string_view text, std::size_t begin, std::size_t end,
+               const std::function<void(const ScannedItem&)>& visit) {
   Scanner scanner(text, begin, std::min(end, text.size()));
   for (ScannedItem item; scanner.next(item);) visit(item);
 }

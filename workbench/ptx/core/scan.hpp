@@ -1,4 +1,5 @@
-// The body of a kernel as text, cut into statements and what else stands in it; parse.py reads the pieces.
+// The body of a kernel as text, cut into statements and what else stands in it; parse.py reads the
+// pieces.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,8 +10,9 @@
 
 namespace workbench::ptx {
 
-// One item. A statement has a shape: its opcode and its operands, with each name cut down to what precedes the digits at its
-// end ("add.s32 %r, %r, 5"). A branch to a label has the label instead, and no shape.
+// One item. A statement has a shape: its opcode and its operands, with each name cut down to what
+// precedes the digits at its end ("add.s32 %r, %r, 5"). A branch to a label has the label instead,
+// and no shape.
 struct ScannedItem {
   std::size_t start = 0;  // in the text
   bool is_statement = false, negated = false;
@@ -19,7 +21,9 @@ struct ScannedItem {
   std::vector<std::string_view> names;  // of its operands
 };
 
-// Visits the items of a body. The last one is what cannot be told from anything else, where there is such a thing.
-void scan_body(std::string_view text, std::size_t begin, std::size_t end, const std::function<void(const ScannedItem&)>& visit);
+// Visits the items of a body. The last one is what cannot be told from anything else, where there
+// is such a thing.
+void scan_body(std::string_view text, std::size_t begin, std::size_t end,
+               const std::function<void(const ScannedItem&)>& visit);
 
 }  // namespace workbench::ptx

@@ -28,34 +28,46 @@ std::string hex(u32 mask) {
   return text;
 }
 
-void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u32 other, u32 other_mask) {
-  block.note({.problem = Problem::mismatched_mask, .pc = pc, .block = block.index, .thread = warp.thread(lane),
+void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u32 other,
+                   u32 other_mask) {
+  block.note({.problem = Problem::mismatched_mask,
+              .pc = pc,
+              .block = block.index,
+              .thread = warp.thread(lane),
               .other_thread = warp.thread(other),
-              .text = "lane " + std::to_string(lane) + " calls with mask " + hex(mask) + ", and lane " + std::to_string(other) +
-                      ", which that names, with " + hex(other_mask)});
+              .text = "lane " + std::to_string(lane) + " calls with mask " + hex(mask) +
+                      ", and lane " + std::to_string(other) + ", which that names, with " +
+                      hex(other_mask)});
 }
 
-// A lane must call with a mask that names it, and all lanes that it names with the same one (PTX ISA, shfl.sync and
-// bar.warp.sync). Lanes that have exited are not waited for, so a mask may name them.
+// A lane must call with a mask that names it, and all lanes that it names with the same one (PTX
+// ISA, shfl.sync and bar.warp.sync). Lanes that have exited are not waited for, so a mask may name
+// them.
 void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
   if (in.slot[kMemberSlot] == kNoSlot) return;
   const u32* member = at<u32>(warp.registers, in.slot[kMemberSlot]);
   const u32 first = static_cast<u32>(first_lane(active));
   u32 apart = active & ~member[first];
-  PTX_LANES { apart |= member[lane] ^ member[first]; }
+  PTX_LANES {
+    apart |= member[lane] ^ member[first];
+  }
   if (!apart) return;
   u32 nameless = 0, different = 0;
-  PTX_FOR_EACH_LANE(lane, active) {
+  PTX_FOR_EACH_LANE (lane, active) {
     nameless |= (~member[lane] >> lane & 1) << lane;
     different |= (member[lane] != member[first] ? 1u : 0u) << lane;
   }
-  PTX_FOR_EACH_LANE(lane, nameless) {
-    block.note({.problem = Problem::absent_self, .pc = pc, .block = block.index, .thread = warp.thread(lane),
-                .text = "lane " + std::to_string(lane) + " calls with mask " + hex(member[lane]) + ", which does not name it"});
+  PTX_FOR_EACH_LANE (lane, nameless) {
+    block.note({.problem = Problem::absent_self,
+                .pc = pc,
+                .block = block.index,
+                .thread = warp.thread(lane),
+                .text = "lane " + std::to_string(lane) + " calls with mask " + hex(member[lane]) +
+                        ", which does not name it"});
   }
   if (!different) return;
-  PTX_FOR_EACH_LANE(lane, active & ~nameless) {
-    PTX_FOR_EACH_LANE(other, member[lane] & active & ~nameless) {
+  PTX_FOR_EACH_LANE (lane, active & ~nameless) {
+    PTX_FOR_EACH_LANE (other, member[lane] & active & ~nameless) {
       if (member[other] == member[lane]) continue;
       note_mismatch(block, warp, pc, lane, member[lane], other, member[other]);
       break;
@@ -78,8 +90,11 @@ bool release_collective(Block& block, Warp& warp, Current& current) {
     }
     const u32 absent = split.need & ~have & ~warp.exited & warp.all;
     if (absent && split.mask & split.need) {  // who does not name itself has been told
-      block.note({.problem = Problem::absent_lane, .pc = split.pc, .block = block.index,
-                  .thread = warp.thread(first_lane(split.mask)), .other_thread = warp.thread(first_lane(absent))});
+      block.note({.problem = Problem::absent_lane,
+                  .pc = split.pc,
+                  .block = block.index,
+                  .thread = warp.thread(first_lane(split.mask)),
+                  .other_thread = warp.thread(first_lane(absent))});
     }
     current = {split.pc, 0, INT_MAX, true};
     for (std::size_t j = 0; j < warp.splits.size();) {
@@ -125,7 +140,8 @@ bool pick(Block& block, Warp& warp, Current& current) {
   return true;
 }
 
-// Lanes that stand at the same collective with a member mask of their own, such as the tiles of a partition.
+// Lanes that stand at the same collective with a member mask of their own, such as the tiles of a
+// partition.
 inline u32 in_other_groups(const Warp& warp, const Instruction& in, u32 active) {
   if (in.slot[kMemberSlot] == kNoSlot) return 0;
   const u32 first = first_lane(active);
@@ -135,17 +151,24 @@ inline u32 in_other_groups(const Warp& warp, const Instruction& in, u32 active) 
 // Brings the lanes of a collective together. False if this group has to wait for others.
 bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   u32 need = warp.all;
-  if (in.slot[kMemberSlot] != kNoSlot) need &= at<u32>(warp.registers, in.slot[kMemberSlot])[first_lane(active)];
+  if (in.slot[kMemberSlot] != kNoSlot)
+    need &= at<u32>(warp.registers, in.slot[kMemberSlot])[first_lane(active)];
   if (!(need & ~active & ~warp.exited)) return true;
   u32 have = active;
   for (const Split& split : warp.splits)
-    if (split.state == Split::at_collective && split.pc == pc && split.need == need) have |= split.mask;
+    if (split.state == Split::at_collective && split.pc == pc && split.need == need)
+      have |= split.mask;
   if (need & ~have & ~warp.exited) {
-    warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_collective, .need = need, .last_run = warp.tick});
+    warp.splits.push_back({.pc = pc,
+                           .mask = active,
+                           .state = Split::at_collective,
+                           .need = need,
+                           .last_run = warp.tick});
     return false;
   }
   for (std::size_t i = 0; i < warp.splits.size();) {
-    if (warp.splits[i].state == Split::at_collective && warp.splits[i].pc == pc && warp.splits[i].need == need) {
+    if (warp.splits[i].state == Split::at_collective && warp.splits[i].pc == pc &&
+        warp.splits[i].need == need) {
       active |= warp.splits[i].mask, mask |= warp.splits[i].mask;
       take(warp, i);
     } else {
@@ -155,29 +178,46 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   return true;
 }
 
-// All who meet at a barrier must expect as many threads as each other (whole warps); without a number, the whole block.
+// All who meet at a barrier must expect as many threads as each other (whole warps); without a
+// number, the whole block.
 void check_count(Block& block, const Warp& warp, s32 pc, u32 active, u32 number, u32 count) {
   Barrier& barrier = block.barriers[number];
-  const u32 threads = ((count ? count : block.launch->threads_per_block()) + kLanes - 1) / kLanes * kLanes;
+  const u32 threads =
+      ((count ? count : block.launch->threads_per_block()) + kLanes - 1) / kLanes * kLanes;
   const s32 thread = warp.thread(first_lane(active));
   if (barrier.pc < 0) barrier.threads = threads, barrier.pc = pc, barrier.thread = thread;
   if (barrier.threads == threads) return;
-  block.note({.problem = Problem::barrier_misuse, .pc = pc, .other_pc = barrier.pc, .block = block.index, .thread = thread,
+  block.note({.problem = Problem::barrier_misuse,
+              .pc = pc,
+              .other_pc = barrier.pc,
+              .block = block.index,
+              .thread = thread,
               .other_thread = barrier.thread,
-              .text = "barrier " + std::to_string(number) + " is for " + std::to_string(threads) + " threads here, and for " +
-                      std::to_string(barrier.threads) + " where others arrived"});
+              .text = "barrier " + std::to_string(number) + " is for " + std::to_string(threads) +
+                      " threads here, and for " + std::to_string(barrier.threads) +
+                      " where others arrived"});
 }
 
 // Counts the lanes in at their barrier. bar.arrive does not wait.
 bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u64 clock) {
   const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
-  if (block.shadow) block.shadow->clocks.arrive(warp.agent, block.rank * Clocks::kBarriers + number);
+  if (block.shadow)
+    block.shadow->clocks.arrive(warp.agent, block.rank * Clocks::kBarriers + number);
   if (block.recorder)
-    block.recorder->event({.warp = warp.index, .pc = pc, .kind = in.imm == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet, .at = number,
-                           .phase = block.recorder->meeting(number), .count = 0, .bytes = 0, .to = 0, .tick = warp.now});
+    block.recorder->event(
+        {.warp = warp.index,
+         .pc = pc,
+         .kind = in.imm == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet,
+         .at = number,
+         .phase = block.recorder->meeting(number),
+         .count = 0,
+         .bytes = 0,
+         .to = 0,
+         .tick = warp.now});
   barrier.latest = std::max(barrier.latest, clock);
-  const u32 expected = in.slot[2] != kNoSlot ? at<u32>(warp.registers, in.slot[2])[first_lane(active)] : 0;
+  const u32 expected =
+      in.slot[2] != kNoSlot ? at<u32>(warp.registers, in.slot[2])[first_lane(active)] : 0;
   if (block.shadow) check_count(block, warp, pc, active, number, expected);
   if (expected) barrier.expected = expected;
   if (in.imm == Meeting::arrive) {
@@ -194,22 +234,34 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
   for (const Split& split : warp.splits) {
     if (split.state == Split::at_barrier) continue;
     const Instruction& next = block.kernel->code[static_cast<std::size_t>(split.pc)];
-    if (next.kind == Kind::exit) leaving |= split.mask;
-    else elsewhere = split.pc;
+    if (next.kind == Kind::exit)
+      leaving |= split.mask;
+    else
+      elsewhere = split.pc;
   }
-  warp.splits.push_back({.pc = pc, .mask = active, .state = Split::at_barrier, .need = number, .exited = leaving,
-                         .elsewhere = elsewhere, .last_run = warp.tick, .arrived = clock});
+  warp.splits.push_back({.pc = pc,
+                         .mask = active,
+                         .state = Split::at_barrier,
+                         .need = number,
+                         .exited = leaving,
+                         .elsewhere = elsewhere,
+                         .last_run = warp.tick,
+                         .arrived = clock});
   return true;
 }
 
 // Enters a function: `active` lanes remember where to go back to, and their frame moves up.
 void enter(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
   u64* frame = at<u64>(warp.registers, in.slot[0]);
-  PTX_FOR_EACH_LANE(lane, active) {
+  PTX_FOR_EACH_LANE (lane, active) {
     frame[lane] += in.slot[1];
     if (frame[lane] + in.slot[2] > block.kernel->local_bytes) {
-      throw Stop{{.problem = Problem::stack_overflow, .pc = pc, .block = block.index, .thread = warp.thread(lane),
-                  .address = static_cast<u64>(warp.calls.returns[lane].size()), .bytes = block.kernel->local_bytes}};
+      throw Stop{{.problem = Problem::stack_overflow,
+                  .pc = pc,
+                  .block = block.index,
+                  .thread = warp.thread(lane),
+                  .address = static_cast<u64>(warp.calls.returns[lane].size()),
+                  .bytes = block.kernel->local_bytes}};
     }
     warp.calls.returns[lane].push_back(pc + 1);
   }
@@ -219,10 +271,11 @@ void enter(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) 
 u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
   target = warp.calls.returns[first_lane(active)].back();
   u32 together = 0;
-  PTX_FOR_EACH_LANE(lane, active) together |= (warp.calls.returns[lane].back() == target ? 1u : 0u) << lane;
+  PTX_FOR_EACH_LANE (lane, active)
+    together |= (warp.calls.returns[lane].back() == target ? 1u : 0u) << lane;
   u64* frame = at<u64>(warp.registers, block.kernel->frame_slot);
   const Instruction& call = block.kernel->code[static_cast<std::size_t>(target - 1)];
-  PTX_FOR_EACH_LANE(lane, together) {
+  PTX_FOR_EACH_LANE (lane, together) {
     warp.calls.returns[lane].pop_back();
     frame[lane] -= call.slot[1];
   }
@@ -244,7 +297,8 @@ Outcome run_warp(Block& block, Warp& warp) {
   };
   const u64 tick = warp.tick;
   const auto push = [&](s32 pc, u32 mask) {
-    warp.splits.push_back({.pc = pc, .mask = mask, .state = Split::ready, .last_run = tick + executed});
+    warp.splits.push_back(
+        {.pc = pc, .mask = mask, .state = Split::ready, .last_run = tick + executed});
   };
 
   for (;;) {  // one round per change of group
@@ -296,7 +350,8 @@ Outcome run_warp(Block& block, Warp& warp) {
       }
       if (in.kind == Kind::collective) {
         if (block.shadow && !forced) check_members(block, warp, in, pc, active);
-        if (const u32 others = in_other_groups(warp, in, active); __builtin_expect(others != 0, 0)) {
+        if (const u32 others = in_other_groups(warp, in, active);
+            __builtin_expect(others != 0, 0)) {
           push(pc, others);
           active &= ~others, mask &= ~others, limit = pc;
         }
@@ -338,7 +393,8 @@ Outcome run_warp(Block& block, Warp& warp) {
           ++pc;
           continue;
         }
-        executed -= in.counted, lanes -= static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
+        executed -= in.counted,
+            lanes -= static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
         if constexpr (Statistics) {
           tallies[pc].executions -= 1;
           tallies[pc].lanes -= static_cast<u64>(count_lanes(active));
@@ -368,8 +424,10 @@ Outcome run_warp(Block& block, Warp& warp) {
         }
         break;
       }
-      if (in.kind == Kind::trap && in.run) in.run(registers, in, active, warp);
-      else if (in.kind == Kind::trap) block.problem(Problem::trap, in, warp.thread(first_lane(active)), 0, 0);
+      if (in.kind == Kind::trap && in.run)
+        in.run(registers, in, active, warp);
+      else if (in.kind == Kind::trap)
+        block.problem(Problem::trap, in, warp.thread(first_lane(active)), 0, 0);
       warp.exited |= active;
       mask &= ~active;
       if (!mask) break;

@@ -8,21 +8,31 @@
 namespace workbench::ptx {
 namespace {
 
-void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 address, u32 bytes, s32 other_pc, s32 other_thread) {
-  Finding finding{.problem = problem, .pc = warp.block->pc_of(in), .other_pc = other_pc, .block = warp.block->index,
-                  .thread = warp.thread(lane), .other_thread = other_thread, .address = address, .bytes = bytes};
+void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 address, u32 bytes,
+            s32 other_pc, s32 other_thread) {
+  Finding finding{.problem = problem,
+                  .pc = warp.block->pc_of(in),
+                  .other_pc = other_pc,
+                  .block = warp.block->index,
+                  .thread = warp.thread(lane),
+                  .other_thread = other_thread,
+                  .address = address,
+                  .bytes = bytes};
   if (other_thread >= 0) {  // in its own block
     const Block& block = *warp.block;
     const s32 threads = static_cast<s32>(block.warps->size()) * kLanes;
     const u32 rank = static_cast<u32>(other_thread / threads);
     finding.other_thread = other_thread % threads;
-    if (rank != block.rank && rank < block.cluster->blocks.size()) finding.other_block = block.cluster->blocks[rank]->index;
+    if (rank != block.rank && rank < block.cluster->blocks.size())
+      finding.other_block = block.cluster->blocks[rank]->index;
   }
   warp.block->note(finding);
 }
 
 // The number of a thread of the block among all of the cluster, as findings and records have it.
-s32 numbered(const Warp& warp, s32 thread) { return thread + static_cast<s32>(warp.agent - static_cast<u32>(warp.index)) * kLanes; }
+s32 numbered(const Warp& warp, s32 thread) {
+  return thread + static_cast<s32>(warp.agent - static_cast<u32>(warp.index)) * kLanes;
+}
 
 }  // namespace
 
@@ -66,7 +76,9 @@ void Shadow::join(u32 unit) {
 
 // The record of 16 bytes that were only ever accessed as a whole; none if these are others.
 [[gnu::always_inline]] inline Shadow::Granule* Shadow::whole_unit(u32 address, u32 bytes) {
-  return bytes == 1u << kUnitShift && !apart_[address >> kUnitShift] ? &units_[address >> kUnitShift] : nullptr;
+  return bytes == 1u << kUnitShift && !apart_[address >> kUnitShift]
+             ? &units_[address >> kUnitShift]
+             : nullptr;
 }
 
 template <class F>
@@ -74,7 +86,8 @@ inline void Shadow::for_each(u32 address, u32 bytes, bool joins, const F& functi
   if (Granule* unit = whole_unit(address, bytes)) return function(*unit);
   const u32 end = address + bytes;
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < end; ++unit) {
-    const u32 first = std::max(address, unit << kUnitShift), last = std::min(end, (unit + 1) << kUnitShift);
+    const u32 first = std::max(address, unit << kUnitShift),
+              last = std::min(end, (unit + 1) << kUnitShift);
     const bool whole = last - first == 1u << kUnitShift;
     Granule* record = &units_[unit];
     u32 count = 1;
@@ -92,7 +105,15 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
   Access access;
   access.clock = clocks.now(agent), access.pc = warp.block->pc_of(in);
   access.by = u32{clocks.lane_order(agent)} << 16 | (strong ? 0x8000u : 0);
-  return {agent, 0, 0, agent < 32 ? 1u << agent : 0, clocks.seen(agent).data(), clocks.start(), clocks.floor(agent), warp, access};
+  return {agent,
+          0,
+          0,
+          agent < 32 ? 1u << agent : 0,
+          clocks.seen(agent).data(),
+          clocks.start(),
+          clocks.floor(agent),
+          warp,
+          access};
 }
 
 inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
@@ -104,15 +125,18 @@ inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
 Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lanes) {
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock > who.seen[warp] ? Conflict::warps : Conflict::none;
-  if (other.clock < who.start || other.lane_order() != who.access.lane_order()) return Conflict::none;
+  if (other.clock < who.start || other.lane_order() != who.access.lane_order())
+    return Conflict::none;
   return lanes & ~(1u << who.lane) ? Conflict::lanes : Conflict::none;
 }
 
 // The same as a quick question, for one lane that asks.
-[[gnu::always_inline]] inline bool Shadow::before(const Asker& who, const Access& other, u32 lanes) {
+[[gnu::always_inline]] inline bool Shadow::before(const Asker& who, const Access& other,
+                                                  u32 lanes) {
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock <= who.seen[warp];
-  return other.clock < who.start || other.lane_order() != who.access.lane_order() || !(lanes & ~who.lanes);
+  return other.clock < who.start || other.lane_order() != who.access.lane_order() ||
+         !(lanes & ~who.lanes);
 }
 
 inline void Shadow::record_write(const Asker& who, Granule& g) {
@@ -133,19 +157,23 @@ u32 Shadow::storing_lanes(const Granule& g, const Access& write) {
   return same ? g.weak_lanes : 1u << write.thread() % kLanes;
 }
 
-// A plain access races with any write, a strong one only with a plain write. Who stored the same bytes reads its own.
+// A plain access races with any write, a strong one only with a plain write. Who stored the same
+// bytes reads its own.
 Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
   const Access& other = who.access.strong() ? g.weak : g.write;
   const bool same = other.clock == g.weak.clock && other.thread() == g.weak.thread();
   const u32 lanes = storing_lanes(g, other);
   if (lanes >> who.lane & 1 && other.thread() / kLanes == who.warp) return Conflict::none;
-  if (same && other.thread() / kLanes != who.warp && (g.weak_warps & who.bit)) return Conflict::none;
+  if (same && other.thread() / kLanes != who.warp && (g.weak_warps & who.bit))
+    return Conflict::none;
   return conflict(who, other, lanes);
 }
 
-Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other, u32& lanes) {
+Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other,
+                                    u32& lanes) {
   Conflict found = Conflict::none;
-  if (!(who.access.strong() && g.read.strong())) other = &g.read, lanes = g.read_lanes, found = conflict(who, *other, lanes);
+  if (!(who.access.strong() && g.read.strong()))
+    other = &g.read, lanes = g.read_lanes, found = conflict(who, *other, lanes);
   if (found == Conflict::none && !(who.access.strong() && g.other.strong())) {
     other = &g.other, lanes = 1u << g.other.thread() % kLanes;
     found = conflict(who, *other, lanes);
@@ -153,7 +181,8 @@ Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Ac
   return found;
 }
 
-// A reader that the new one comes after may be forgotten: what is ordered after the new one is ordered after both.
+// A reader that the new one comes after may be forgotten: what is ordered after the new one is
+// ordered after both.
 void Shadow::record_read(const Asker& who, Granule& g) {
   const Access& mine = who.access;
   const u32 bit = 1u << who.lane;
@@ -166,32 +195,44 @@ void Shadow::record_read(const Asker& who, Granule& g) {
     return;
   }
   if (conflict(who, g.read, g.read_lanes) != Conflict::none) {
-    if (g.other.thread() / kLanes != who.warp && conflict(who, g.other, 0) == Conflict::none) g.other = g.read;
-    else if (g.other.thread() / kLanes == who.warp) g.other = g.read;
-    else return;
+    if (g.other.thread() / kLanes != who.warp && conflict(who, g.other, 0) == Conflict::none)
+      g.other = g.read;
+    else if (g.other.thread() / kLanes == who.warp)
+      g.other = g.read;
+    else
+      return;
   }
   g.read = mine, g.read_lanes = bit;
 }
 
 namespace {
 
-void report_pending(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, s32 pending) {
-  report(warp, in, Problem::pending_copy, lane, address, bytes, pending >> 10, numbered(warp, pending & 1023));
+void report_pending(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
+                    s32 pending) {
+  report(warp, in, Problem::pending_copy, lane, address, bytes, pending >> 10,
+         numbered(warp, pending & 1023));
 }
 
-constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : Problem::shared_race; }
+constexpr Problem problem_of(bool lanes) {
+  return lanes ? Problem::warp_race : Problem::shared_race;
+}
 
 }  // namespace
 
-// A plain read of what was written before it: the usual case, with the same outcome as read_slowly. False if unsure.
+// A plain read of what was written before it: the usual case, with the same outcome as read_slowly.
+// False if unsure.
 [[gnu::always_inline]] inline bool Shadow::read_quietly(const Asker& who, Granule& g) const {
-  if (g.write.clock < who.start || who.access.strong() || (g.pending != -1 && (g.pending >= 0 || !arrived(who, g)))) return false;
+  if (g.write.clock < who.start || who.access.strong() ||
+      (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))))
+    return false;
   if (g.write.clock <= who.floor && g.read.clock <= who.floor) {
     who.record(g.read), g.read_lanes = who.lanes;
     return true;
   }
   const u32 writer = g.write.thread() / kLanes;
-  if (writer != who.warp ? g.write.clock > who.seen[writer] : g.write.lane_order() == who.access.lane_order()) return false;
+  if (writer != who.warp ? g.write.clock > who.seen[writer]
+                         : g.write.lane_order() == who.access.lane_order())
+    return false;
   const u32 reader = g.read.thread() / kLanes;
   if (reader == who.warp) {
     if (g.read.clock == who.access.clock && g.read.lane_order() == who.access.lane_order()) {
@@ -211,9 +252,11 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
   return g.weak_warps & (g.weak_warps - 1) && g.weak.clock >= who.start;
 }
 
-// All that was done here comes before what this warp does now, whichever its lanes. False if unsure.
+// All that was done here comes before what this warp does now, whichever its lanes. False if
+// unsure.
 [[gnu::always_inline]] inline bool Shadow::settled(const Asker& who, const Granule& g) {
-  return std::max({g.write.clock, g.read.clock, g.other.clock}) <= who.floor && !stored_by_several(who, g);
+  return std::max({g.write.clock, g.read.clock, g.other.clock}) <= who.floor &&
+         !stored_by_several(who, g);
 }
 
 // Nothing that one lane's plain store, or copy, could race with. False if unsure.
@@ -228,13 +271,16 @@ constexpr Problem problem_of(bool lanes) { return lanes ? Problem::warp_race : P
 
 // Likewise a plain store by one lane that changes what is there.
 [[gnu::always_inline]] inline bool Shadow::write_quietly(const Asker& who, Granule& g) const {
-  if (who.access.strong() || (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))) || !quiet(who, g)) return false;
+  if (who.access.strong() || (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))) ||
+      !quiet(who, g))
+    return false;
   g.pending = -1;
   record_write(who, g);
   return true;
 }
 
-bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g, u32 address, u32 bytes, bool reported) {
+bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g,
+                         u32 address, u32 bytes, bool reported) {
   if (!reported) {
     if (g.pending >= 0) {
       report_pending(warp, in, who.lane, address, bytes, g.pending);
@@ -256,9 +302,11 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
   return reported;
 }
 
-void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong) {
+void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                  bool strong) {
   Asker who = asker(warp, in, strong);
-  const LaneGroups& groups = warp.block->pattern(in, true, addresses, mask, bytes).groups(addresses);
+  const LaneGroups& groups =
+      warp.block->pattern(in, true, addresses, mask, bytes).groups(addresses);
   for (int i = 0; i < groups.count; ++i) {
     const u32 lanes = groups.lanes[i];
     set_lanes(who, warp, lanes);
@@ -267,16 +315,17 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
     for_each(address, bytes, false, [&](Granule& g) __attribute__((always_inline)) {
       if (read_quietly(who, g)) return;
       Asker one = who;
-      PTX_FOR_EACH_LANE(lane, lanes) {
+      PTX_FOR_EACH_LANE (lane, lanes) {
         set_lanes(one, warp, 1u << lane);
-        if (read_slowly(warp, in, one, g, address, bytes, reported >> lane & 1)) reported |= 1u << lane;
+        if (read_slowly(warp, in, one, g, address, bytes, reported >> lane & 1))
+          reported |= 1u << lane;
       }
     });
   }
 }
 
-bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g, u32 address, u32 bytes, bool changes,
-                          bool reported) {
+bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g,
+                          u32 address, u32 bytes, bool changes, bool reported) {
   const bool strong = who.access.strong();
   if (!reported && g.pending >= 0) {
     report_pending(warp, in, who.lane, address, bytes, g.pending);
@@ -298,57 +347,70 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
   Conflict found = reported ? Conflict::none : with_write(who, g);
   // Others may have stored the same bytes as the last writer, and this one something else.
   const u32 others = g.weak_warps & ~who.bit;
-  const bool alike = !reported && found == Conflict::none && !strong && others && g.weak_warps & who.bit;
+  const bool alike =
+      !reported && found == Conflict::none && !strong && others && g.weak_warps & who.bit;
   if (alike)
-    found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread() / kLanes] ? Conflict::warps : Conflict::none;
+    found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread() / kLanes]
+                ? Conflict::warps
+                : Conflict::none;
   const bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
   if (!reported && found == Conflict::none) found = with_reads(who, g, other, lanes);
   if (found != Conflict::none) {
-    const s32 thread = like_mine ? static_cast<s32>(first_lane(others) * kLanes) : other_thread(who, *other, lanes);
-    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, thread);
+    const s32 thread = like_mine ? static_cast<s32>(first_lane(others) * kLanes)
+                                 : other_thread(who, *other, lanes);
+    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc,
+           thread);
     reported = true;
   }
   record_write(who, g);
   return reported;
 }
 
-void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed) {
+void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+                   bool strong, u32 changed) {
   Asker who = asker(warp, in, strong);
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
     const u32 address = static_cast<u32>(addresses[lane]);
     bool reported = !kept_.empty() && report_kept(warp, in, lane, address, bytes);
     for_each(address, bytes, changes && !strong, [&](Granule& g) __attribute__((always_inline)) {
-      if (!changes || !write_quietly(who, g)) reported = write_slowly(warp, in, who, g, address, bytes, changes, reported);
+      if (!changes || !write_quietly(who, g))
+        reported = write_slowly(warp, in, who, g, address, bytes, changes, reported);
     });
   }
 }
 
-bool Shadow::report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& g, u32 address, u32 bytes) {
+bool Shadow::report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& g,
+                         u32 address, u32 bytes) {
   const Access* other = &g.write;
   u32 lanes = storing_lanes(g, *other);
   Conflict found = with_write(who, g);
   if (found == Conflict::none) found = with_reads(who, g, other, lanes);
   if (found == Conflict::none) return false;
-  report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc, other_thread(who, *other, lanes));
+  report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc,
+         other_thread(who, *other, lanes));
   return true;
 }
 
-// The copy may land at any time from now on: whoever still reads or wrote these bytes races with it.
+// The copy may land at any time from now on: whoever still reads or wrote these bytes races with
+// it.
 void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& copy) {
   Asker who = asker(warp, in, false);
   const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
-  PTX_FOR_EACH_LANE(lane, copy.mask) {
+  PTX_FOR_EACH_LANE (lane, copy.mask) {
     const u32 address = copy.destination[lane];
-    if (Granule* unit = whole_unit(address, copy.bytes); unit && kept_.empty() && settled(who, *unit) && arrived(who, *unit)) {
+    if (Granule* unit = whole_unit(address, copy.bytes);
+        unit && kept_.empty() && settled(who, *unit) && arrived(who, *unit)) {
       unit->pending = who.access.pc << 10 | warp.thread(lane);
       continue;
     }
     set_lanes(who, warp, 1u << lane);
-    bool reported = !kept_.empty() && (harmless(lane) || report_kept(warp, in, lane, address, copy.bytes));
+    bool reported =
+        !kept_.empty() && (harmless(lane) || report_kept(warp, in, lane, address, copy.bytes));
     for_each(address, copy.bytes, false, [&](Granule& g) __attribute__((always_inline)) {
-      if (!reported && !quiet(who, g)) reported = harmless(lane) || report_race(warp, in, who, g, address, copy.bytes);
+      if (!reported && !quiet(who, g))
+        reported = harmless(lane) || report_race(warp, in, who, g, address, copy.bytes);
       if (!reported && !arrived_for(who, g)) {
         report_unawaited(warp, in, who, g, address, copy.bytes);
         reported = true;
@@ -358,12 +420,12 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
   }
 }
 
-void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock,
-                         s32 landing) {
+void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses, u32 mask,
+                         u32 bytes, u32 changed, u32 clock, s32 landing) {
   const s32 landed = -2 - landing;  // -1 for kNoLanding
   Asker who = asker(warp, in, false);
   if (clock) who.access.clock = clock;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
     if (Granule* unit = whole_unit(addresses[lane], bytes); unit && changes && unit->pending >= 0) {
@@ -373,21 +435,28 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
     }
     for_each(addresses[lane], bytes, changes, [&](Granule& g) __attribute__((always_inline)) {
       if (changes && g.pending < 0 && with_write(who, g) != Conflict::none)
-        report(warp, in, Problem::shared_race, lane, addresses[lane], bytes, g.write.pc, static_cast<s32>(g.write.thread()));
+        report(warp, in, Problem::shared_race, lane, addresses[lane], bytes, g.write.pc,
+               static_cast<s32>(g.write.thread()));
       g.pending = landed;
-      if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none) g.weak_warps |= who.bit;
-      else record_write(who, g);
+      if (!changes && g.write.clock >= who.start && conflict(who, g.weak, ~0u) != Conflict::none)
+        g.weak_warps |= who.bit;
+      else
+        record_write(who, g);
     });
   }
 }
 
 // Ordinary accesses that a copy's write comes after, and no fence of the async proxy between.
-bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& g, u32 address, u32 bytes) const {
+bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& g,
+                             u32 address, u32 bytes) const {
   for (const Access* access : {&g.read, &g.other, &g.write}) {
     if (access->pc < 0 || access->clock < who.start) continue;
     const Instruction& earlier = warp.block->kernel->code[static_cast<std::size_t>(access->pc)];
-    if (earlier.slot[kFlagsSlot] & kAsyncProxy || access->clock <= who.seen[clocks.agents() + access->thread() / kLanes]) continue;
-    report(warp, in, Problem::refill_fence, who.lane, address, bytes, access->pc, static_cast<s32>(access->thread()));
+    if (earlier.slot[kFlagsSlot] & kAsyncProxy ||
+        access->clock <= who.seen[clocks.agents() + access->thread() / kLanes])
+      continue;
+    report(warp, in, Problem::refill_fence, who.lane, address, bytes, access->pc,
+           static_cast<s32>(access->thread()));
     return true;
   }
   return false;
@@ -396,13 +465,15 @@ bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who
 bool Shadow::report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) {
     if (!kept_[unit]) continue;
-    report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10, numbered(warp, keeper_[unit] & 1023));
+    report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10,
+           numbered(warp, keeper_[unit] & 1023));
     return true;
   }
   return false;
 }
 
-void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool& reported) {
+void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
+                                bool& reported) {
   Asker who = asker(warp, in, false);
   set_lanes(who, warp, 1u << lane);
   if (!reported && !kept_.empty()) reported = report_kept(warp, in, lane, address, bytes);
@@ -416,13 +487,14 @@ void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32
       report_unawaited(warp, in, who, g, address, bytes);
       reported = true;
     }
-    if (!reported && warp.block->launch->strict) reported = report_unfenced(warp, in, who, g, address, bytes);
+    if (!reported && warp.block->launch->strict)
+      reported = report_unfenced(warp, in, who, g, address, bytes);
     g.pending = who.access.pc << 10 | warp.thread(lane);
   });
 }
 
-void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle,
-                                s32 landing) {
+void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
+                                u32 clock, u8 swizzle, s32 landing) {
   Asker who = asker(warp, in, false);
   who.access.clock = clock;
   set_lanes(who, warp, 1u << lane);
@@ -436,21 +508,27 @@ void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32
 
 u8 Shadow::swizzle_at(const Warp& warp, u32 address) const {
   const u32 unit = address >> kUnitShift;
-  if (swizzle_.empty() || apart_[unit] || units_[unit].write.clock < clocks.start() || units_[unit].write.pc < 0) return kNoSwizzle;
-  const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(units_[unit].write.pc)];
+  if (swizzle_.empty() || apart_[unit] || units_[unit].write.clock < clocks.start() ||
+      units_[unit].write.pc < 0)
+    return kNoSwizzle;
+  const Instruction& writer =
+      warp.block->kernel->code[static_cast<std::size_t>(units_[unit].write.pc)];
   return writer.slot[kFlagsSlot] & kAsyncProxy ? swizzle_[unit] : kNoSwizzle;
 }
 
-void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes, bool& reported) {
+void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes,
+                        bool& reported) {
   Asker who = asker(warp, in, false);
   set_lanes(who, warp, lanes);
   for_each(address, bytes, false, [&](Granule& g) {
-    const bool written = g.write.clock >= who.start, ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
+    const bool written = g.write.clock >= who.start,
+               ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
     const bool fenced = g.write.clock <= who.seen[clocks.agents() + g.write.thread() / kLanes];
     if (!reported && g.pending < 0 && written && ordered && !fenced) {
       const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
       if (!(writer.slot[kFlagsSlot] & kAsyncProxy)) {
-        report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc, static_cast<s32>(g.write.thread()));
+        report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc,
+               static_cast<s32>(g.write.thread()));
         reported = true;
       }
     }
@@ -466,13 +544,16 @@ void Shadow::keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 
 
 void Shadow::let_go(u32 address, u32 bytes) {
   if (kept_.empty()) return;
-  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) kept_[unit] -= kept_[unit] != 0;
+  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
+    kept_[unit] -= kept_[unit] != 0;
 }
 
-void Shadow::volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+void Shadow::volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                            u32 bytes) {
   const VolatileStore store{warp.agent, 0, clocks.met(warp.agent), warp.block->pc_of(in)};
-  PTX_FOR_EACH_LANE(lane, mask) {
-    const u32 first = static_cast<u32>(addresses[lane]) >> shift_, last = (static_cast<u32>(addresses[lane]) + bytes - 1) >> shift_;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u32 first = static_cast<u32>(addresses[lane]) >> shift_,
+              last = (static_cast<u32>(addresses[lane]) + bytes - 1) >> shift_;
     for (u32 granule = first; granule <= last; ++granule) {
       volatile_stores_[granule] = store;
       volatile_stores_[granule].lane = lane;
@@ -480,14 +561,15 @@ void Shadow::volatile_store(const Warp& warp, const Instruction& in, const u64* 
   }
 }
 
-void Shadow::volatile_load(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+void Shadow::volatile_load(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                           u32 bytes) {
   if (volatile_stores_.empty()) return;
-  PTX_FOR_EACH_LANE(lane, mask) {
+  PTX_FOR_EACH_LANE (lane, mask) {
     const u32 address = static_cast<u32>(addresses[lane]);
     for (u32 granule = address >> shift_; granule <= (address + bytes - 1) >> shift_; ++granule) {
       const auto store = volatile_stores_.find(granule);
-      if (store == volatile_stores_.end() || store->second.agent != warp.agent || store->second.lane == lane ||
-          store->second.met != clocks.met(warp.agent))
+      if (store == volatile_stores_.end() || store->second.agent != warp.agent ||
+          store->second.lane == lane || store->second.met != clocks.met(warp.agent))
         continue;
       report(warp, in, Problem::warp_synchronous, lane, address, bytes, store->second.pc,
              static_cast<s32>(warp.agent * kLanes + store->second.lane));
@@ -537,7 +619,8 @@ const Shadow::Landing* Shadow::landing_of(const Granule& g) const {
 bool Shadow::has_landed_for(const Landing& landing, u32 agent, u32 lane) const {
   const std::vector<u32>& seen = clocks.seen(agent);
   for (const Wait& wait : landing.waits) {
-    if (wait.agent != agent ? wait.clock <= seen[wait.agent] : wait.lanes >> lane & 1 || wait.order != clocks.lane_order(agent))
+    if (wait.agent != agent ? wait.clock <= seen[wait.agent]
+                            : wait.lanes >> lane & 1 || wait.order != clocks.lane_order(agent))
       return true;
   }
   return false;
@@ -545,7 +628,8 @@ bool Shadow::has_landed_for(const Landing& landing, u32 agent, u32 lane) const {
 
 bool Shadow::has_landed_for(const Warp& warp, u32 lane, s32 landing) const {
   const s32 place = landing - first_landing_;
-  if (landing == kNoLanding || place < 0 || place >= static_cast<s32>(landings_.size())) return true;
+  if (landing == kNoLanding || place < 0 || place >= static_cast<s32>(landings_.size()))
+    return true;
   return has_landed_for(landings_[static_cast<std::size_t>(place)], warp.agent, lane);
 }
 
@@ -554,21 +638,29 @@ bool Shadow::arrived_for(const Asker& who, const Granule& g) const {
   return has_landed_for(*landing_of(g), who.warp, who.lane);
 }
 
-void Shadow::report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& g, u32 address, u32 bytes) const {
-  Finding finding{.problem = Problem::unawaited_copy, .pc = warp.block->pc_of(in), .other_pc = g.write.pc, .block = warp.block->index,
-                  .thread = warp.thread(who.lane), .address = address, .bytes = bytes};
-  finding.text = "this thread has not waited for the mbarrier at offset " + std::to_string(landing_of(g)->mbarrier) +
-                 ", nor comes after one that has";
+void Shadow::report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& g,
+                              u32 address, u32 bytes) const {
+  Finding finding{.problem = Problem::unawaited_copy,
+                  .pc = warp.block->pc_of(in),
+                  .other_pc = g.write.pc,
+                  .block = warp.block->index,
+                  .thread = warp.thread(who.lane),
+                  .address = address,
+                  .bytes = bytes};
+  finding.text = "this thread has not waited for the mbarrier at offset " +
+                 std::to_string(landing_of(g)->mbarrier) + ", nor comes after one that has";
   warp.block->note(finding);
 }
 
 void Shadow::initialised(const Warp& warp, const Instruction& in, u32 mbarrier) {
-  mbarriers_[mbarrier] = {.pc = warp.block->pc_of(in), .agent = warp.agent, .clock = clocks.now(warp.agent)};
+  mbarriers_[mbarrier] = {
+      .pc = warp.block->pc_of(in), .agent = warp.agent, .clock = clocks.now(warp.agent)};
 }
 
 void Shadow::make_initialised_known(const Warp& warp) {
   for (auto& [offset, mbarrier] : mbarriers_)
-    if (mbarrier.pc >= 0 && mbarrier.clock <= clocks.seen(warp.agent)[mbarrier.agent]) mbarrier.pc = -1;
+    if (mbarrier.pc >= 0 && mbarrier.clock <= clocks.seen(warp.agent)[mbarrier.agent])
+      mbarrier.pc = -1;
 }
 
 void Shadow::check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 mbarrier) {

@@ -1,14 +1,16 @@
 // Shadow state of shared memory: who wrote and read each granule last, and when.
 //
-// A granule is the smallest access that the kernel makes to shared memory; as accesses are naturally aligned, each
-// covers whole granules and the check is exact. 16 bytes that were only ever accessed as a whole share one record (a
-// unit); it is taken apart by the first smaller access, and joined again by a store to all of it. Clocks grow over all
-// blocks of a worker, so nothing is cleared.
-// Two accesses race if neither is ordered before the other (see clocks.hpp), one of them writes, and not both are
-// strong (atomic, volatile, .relaxed or more). A store that leaves the bytes as they are is harmless.
+// A granule is the smallest access that the kernel makes to shared memory; as accesses are
+// naturally aligned, each covers whole granules and the check is exact. 16 bytes that were only
+// ever accessed as a whole share one record (a unit); it is taken apart by the first smaller
+// access, and joined again by a store to all of it. Clocks grow over all blocks of a worker, so
+// nothing is cleared. Two accesses race if neither is ordered before the other (see clocks.hpp),
+// one of them writes, and not both are strong (atomic, volatile, .relaxed or more). A store that
+// leaves the bytes as they are is harmless.
 //
-// What a copy has written is there for a thread that has waited for the copy's mbarrier, or that comes after one that
-// has: not for the rest of its block. So each phase of an mbarrier in which copies land is a landing, with the waits for it.
+// What a copy has written is there for a thread that has waited for the copy's mbarrier, or that
+// comes after one that has: not for the rest of its block. So each phase of an mbarrier in which
+// copies land is a landing, with the waits for it.
 #pragma once
 #include <unordered_map>
 #include <vector>
@@ -31,14 +33,16 @@ class Shadow {
   void drop_pending();  // copies that nobody waited for end with the block
 
   // One request. `changed`: lanes whose bytes differ from what is there.
-  void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong);
-  void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes, bool strong, u32 changed);
+  void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+            bool strong);
+  void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
+             bool strong, u32 changed);
   // One cp.async.
   void copy_issued(Warp& warp, const Instruction& instruction, const PendingCopy& copy);
-  // With `changed` as above. `clock`: that of the issuing warp when it asked to be told, 0 for now; `landing`: of an
-  // mbarrier's phase, or kNoLanding where the lanes waited themselves.
-  void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask, u32 bytes, u32 changed, u32 clock,
-                   s32 landing);
+  // With `changed` as above. `clock`: that of the issuing warp when it asked to be told, 0 for now;
+  // `landing`: of an mbarrier's phase, or kNoLanding where the lanes waited themselves.
+  void copy_landed(Warp& warp, const Instruction& instruction, const u32* addresses, u32 mask,
+                   u32 bytes, u32 changed, u32 clock, s32 landing);
 
   // ---- mbarriers ----
 
@@ -47,10 +51,13 @@ class Shadow {
   void initialised(const Warp& warp, const Instruction& in, u32 mbarrier);
   // A fence of a warp that makes initialisations known, of those that it comes after.
   void make_initialised_known(const Warp& warp);
-  // Tells of a copy that counts on an mbarrier whose initialisation is not known to the async proxy.
+  // Tells of a copy that counts on an mbarrier whose initialisation is not known to the async
+  // proxy.
   void check_initialised(Warp& warp, const Instruction& in, u32 lane, u32 mbarrier);
-  // Volatile accesses of lanes that have not waited for each other: what warp-synchronous code relies on.
-  void volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
+  // Volatile accesses of lanes that have not waited for each other: what warp-synchronous code
+  // relies on.
+  void volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                      u32 bytes);
   void volatile_load(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   // What lands in the phase that an mbarrier is in.
   s32 landing(u32 mbarrier);
@@ -62,15 +69,21 @@ class Shadow {
 
   // ---- the async proxy: bulk copies, and products of matrices in shared memory ----
 
-  // A lane asked for bytes to be written: whoever still reads or wrote them races with it. `reported`: it has been told.
-  void async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, bool& reported);
+  // A lane asked for bytes to be written: whoever still reads or wrote them races with it.
+  // `reported`: it has been told.
+  void async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
+                          bool& reported);
   // `swizzle`: of a tensor copy, as its map numbers it; kNoSwizzle where there is none to speak of.
-  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes, u32 clock, u8 swizzle, s32 landing);
-  // The swizzle in which the bytes at an address lie, if a tensor copy wrote them last; else kNoSwizzle.
+  void async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,
+                          u32 clock, u8 swizzle, s32 landing);
+  // The swizzle in which the bytes at an address lie, if a tensor copy wrote them last; else
+  // kNoSwizzle.
   u8 swizzle_at(const Warp& warp, u32 address) const;
   static constexpr u8 kNoSwizzle = 255;
-  // Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence between them.
-  void async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes, bool& reported);
+  // Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence
+  // between them.
+  void async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes,
+                  bool& reported);
   // From keep to let_go bytes are being read, and nobody may write them.
   void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void let_go(u32 address, u32 bytes);
@@ -87,17 +100,19 @@ class Shadow {
     void weaken() { by &= ~0x8000u; }
   };
   struct alignas(64) Granule {
-    Access write;          // the last one, strong or not
-    Access weak;           // the last plain one: an atomic after it must not hide it
-    u32 weak_warps = 0;    // warps that stored the same bytes as `weak` since
-    u32 weak_lanes = 0;    // likewise, lanes of its warp
-    Access read, other;    // readers of two warps
-    u32 read_lanes = 0;    // lanes of `read`'s warp
-    s32 pending = -1;      // the copy that has this destination and has not landed: pc * 1024 + thread; or -2 - its landing
+    Access write;        // the last one, strong or not
+    Access weak;         // the last plain one: an atomic after it must not hide it
+    u32 weak_warps = 0;  // warps that stored the same bytes as `weak` since
+    u32 weak_lanes = 0;  // likewise, lanes of its warp
+    Access read, other;  // readers of two warps
+    u32 read_lanes = 0;  // lanes of `read`'s warp
+    s32 pending = -1;  // the copy that has this destination and has not landed: pc * 1024 + thread;
+                       // or -2 - its landing
   };
   static_assert(sizeof(Granule) == 64);
 
-  // The one who asks, with what it has seen. `warp`: its agent; `lanes`: all that make this access to this address.
+  // The one who asks, with what it has seen. `warp`: its agent; `lanes`: all that make this access
+  // to this address.
   struct Asker {
     u32 warp, lane, lanes;
     u32 bit;  // of the agent in Granule::weak_warps; 0 for those beyond
@@ -106,7 +121,8 @@ class Shadow {
     const Warp& self;
     Access access;
 
-    // Field by field: the lane was filled in just now, and a copy of the whole would have to wait for it.
+    // Field by field: the lane was filled in just now, and a copy of the whole would have to wait
+    // for it.
     void record(Access& to) const { to.clock = access.clock, to.pc = access.pc, to.by = access.by; }
   };
   enum class Conflict : u8 { none, warps, lanes };
@@ -116,9 +132,11 @@ class Shadow {
   static Conflict conflict(const Asker& who, const Access& other, u32 lanes);
   static bool before(const Asker& who, const Access& other, u32 lanes);
   static Conflict with_write(const Asker& who, const Granule& granule);
-  static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other, u32& lanes);
+  static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other,
+                             u32& lanes);
   static u32 storing_lanes(const Granule& granule, const Access& write);
-  // The thread on the other side, never the one who asks. `lanes`: those of the other access' warp that took part in it.
+  // The thread on the other side, never the one who asks. `lanes`: those of the other access' warp
+  // that took part in it.
   static s32 other_thread(const Asker& who, const Access& other, u32 lanes);
   static bool settled(const Asker& who, const Granule& granule);
   static bool stored_by_several(const Asker& who, const Granule& granule);
@@ -139,8 +157,9 @@ class Shadow {
     std::vector<Wait> waits;
   };
   struct Mbarrier {
-    s32 open = kNoLanding, over = kNoLanding;  // landings of the phase that it is in, and of the last one
-    s32 pc = -1;                               // with an initialisation that no fence has made known: its place
+    s32 open = kNoLanding,
+        over = kNoLanding;  // landings of the phase that it is in, and of the last one
+    s32 pc = -1;            // with an initialisation that no fence has made known: its place
     u32 agent = 0, clock = 0;
   };
   const Landing* landing_of(const Granule& granule) const;
@@ -151,22 +170,27 @@ class Shadow {
   }
   bool arrived_for(const Asker& who, const Granule& granule) const;
   bool has_landed_for(const Landing& landing, u32 agent, u32 lane) const;
-  void report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes) const;
+  void report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
+                        u32 address, u32 bytes) const;
 
   Granule* whole_unit(u32 address, u32 bytes);
-  // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them become alike.
+  // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them
+  // become alike.
   template <class F>
   [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);
   // Tells of a write that others' accesses race with. True if there are any.
-  static bool report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes);
+  static bool report_race(Warp& warp, const Instruction& in, const Asker& who,
+                          const Granule& granule, u32 address, u32 bytes);
   // Tells of bytes that are written while they are being read. True if there are any.
-  bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule, u32 address, u32 bytes) const;
+  bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
+                       u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
   void join(u32 unit);
-  bool read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule, u32 address, u32 bytes, bool reported);
-  bool write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule, u32 address, u32 bytes, bool changes,
-                    bool reported);
+  bool read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule,
+                   u32 address, u32 bytes, bool reported);
+  bool write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule,
+                    u32 address, u32 bytes, bool changes, bool reported);
 
   static constexpr u32 kUnitShift = 4;
   std::vector<Granule> units_;

@@ -1,5 +1,5 @@
-// The approximate functions of the special function unit. Each is at least as exact as PTX promises; none is
-// bit-identical to the hardware.
+// The approximate functions of the special function unit. Each is at least as exact as PTX
+// promises; none is bit-identical to the hardware.
 #include <cmath>
 
 #include "elementwise.hpp"
@@ -12,7 +12,8 @@ namespace {
 template <class F>
 void add_forms(Table& table, const std::string& name, F) {
   table.push_back(op(name + ".f32", Class::special, [](f32 a) -> f32 { return F{}(a); }));
-  table.push_back(op(name + ".ftz.f32", Class::special, [](f32 a) -> f32 { return flush(F{}(flush(a))); }));
+  table.push_back(
+      op(name + ".ftz.f32", Class::special, [](f32 a) -> f32 { return flush(F{}(flush(a))); }));
 }
 
 // Beyond 2^126 the reciprocal underflows on the hardware, and the quotient with it.
@@ -21,7 +22,8 @@ inline f32 divide_approx(f32 a, f32 b) {
   const bool huge = size > 0x1p126f && size < __builtin_inff();
   const f32 underflow = (a - a) * b;  // zero, or NaN for an infinite a
   return huge ? bits_as<f32>((bits_as<u32>(underflow) & 0x7fffffffu) |
-                             ((bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u)) : a / b;
+                             ((bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u))
+              : a / b;
 }
 
 }  // namespace
@@ -35,12 +37,15 @@ void add_special_functions(Table& table) {
   add_forms(table, "sqrt.approx", [](f32 a) { return __builtin_sqrtf(a); });
   add_forms(table, "rsqrt.approx", [](f32 a) { return 1.0f / __builtin_sqrtf(a); });
   add_forms(table, "tanh.approx", [](f32 a) { return std::tanh(a); });
-  auto add = [&](const char* name, Class group, auto function) { table.push_back(op(name, group, function)); };
+  auto add = [&](const char* name, Class group, auto function) {
+    table.push_back(op(name, group, function));
+  };
   add("div.approx.f32", Class::special, [](f32 a, f32 b) -> f32 { return divide_approx(a, b); });
   add("div.approx.ftz.f32", Class::special,
       [](f32 a, f32 b) -> f32 { return flush(divide_approx(flush(a), flush(b))); });
   add("div.full.f32", Class::special, [](f32 a, f32 b) -> f32 { return a / b; });
-  add("div.full.ftz.f32", Class::special, [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
+  add("div.full.ftz.f32", Class::special,
+      [](f32 a, f32 b) -> f32 { return flush(flush(a) / flush(b)); });
   add("rcp.approx.ftz.f64", Class::special, [](f64 a) -> f64 {
     // Only the upper word is computed; the lower one is zero.
     return bits_as<f64>(bits_as<u64>(1.0 / a) & 0xffffffff00000000ull);
@@ -49,13 +54,20 @@ void add_special_functions(Table& table) {
   add("rsqrt.approx.ftz.f64", Class::special, [](f64 a) -> f64 {
     return bits_as<f64>(bits_as<u64>(1.0 / __builtin_sqrt(a)) & 0xffffffff00000000ull);
   });
-  add("ex2.approx.f16", Class::special, [](Half a) -> Half { return to_half(exp2_approx(to_f32(a))); });
-  add("ex2.approx.ftz.bf16", Class::special, [](Bfloat a) -> Bfloat { return to_bfloat(flush(exp2_approx(flush(to_f32(a))))); });
-  add("tanh.approx.f16", Class::special, [](Half a) -> Half { return to_half(std::tanh(to_f32(a))); });
-  add("tanh.approx.bf16", Class::special, [](Bfloat a) -> Bfloat { return to_bfloat(std::tanh(to_f32(a))); });
-  auto packed = [&](const char* name, auto function) { table.push_back(packed_op(name, Class::special, function)); };
+  add("ex2.approx.f16", Class::special,
+      [](Half a) -> Half { return to_half(exp2_approx(to_f32(a))); });
+  add("ex2.approx.ftz.bf16", Class::special,
+      [](Bfloat a) -> Bfloat { return to_bfloat(flush(exp2_approx(flush(to_f32(a))))); });
+  add("tanh.approx.f16", Class::special,
+      [](Half a) -> Half { return to_half(std::tanh(to_f32(a))); });
+  add("tanh.approx.bf16", Class::special,
+      [](Bfloat a) -> Bfloat { return to_bfloat(std::tanh(to_f32(a))); });
+  auto packed = [&](const char* name, auto function) {
+    table.push_back(packed_op(name, Class::special, function));
+  };
   packed("ex2.approx.f16x2", [](Half a) -> Half { return to_half(exp2_approx(to_f32(a))); });
-  packed("ex2.approx.ftz.bf16x2", [](Bfloat a) -> Bfloat { return to_bfloat(flush(exp2_approx(flush(to_f32(a))))); });
+  packed("ex2.approx.ftz.bf16x2",
+         [](Bfloat a) -> Bfloat { return to_bfloat(flush(exp2_approx(flush(to_f32(a))))); });
   packed("tanh.approx.f16x2", [](Half a) -> Half { return to_half(std::tanh(to_f32(a))); });
   packed("tanh.approx.bf16x2", [](Bfloat a) -> Bfloat { return to_bfloat(std::tanh(to_f32(a))); });
 }

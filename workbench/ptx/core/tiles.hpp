@@ -28,8 +28,11 @@ inline Words widen(Words bits, Bfloat) { return bits << 16; }
 template <class T>
 inline Row widen_eight(Halves from) {
 #ifdef __AVX2__  // and F16C; the compiler would widen in two parts
-  if constexpr (std::is_same_v<T, Half>) return reinterpret_cast<Row>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(from)));
-  else return reinterpret_cast<Row>(widen(reinterpret_cast<Words>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(from))), T{}));
+  if constexpr (std::is_same_v<T, Half>)
+    return reinterpret_cast<Row>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(from)));
+  else
+    return reinterpret_cast<Row>(widen(
+        reinterpret_cast<Words>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(from))), T{}));
 #else
   return reinterpret_cast<Row>(widen(__builtin_convertvector(from, Words), T{}));
 #endif
@@ -42,8 +45,10 @@ inline void transpose(Halves (&tile)[8]) {
   Pairs pairs[8];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    pairs[2 * i] = reinterpret_cast<Pairs>(__builtin_shufflevector(tile[2 * i], tile[2 * i + 1], 0, 8, 1, 9, 2, 10, 3, 11));
-    pairs[2 * i + 1] = reinterpret_cast<Pairs>(__builtin_shufflevector(tile[2 * i], tile[2 * i + 1], 4, 12, 5, 13, 6, 14, 7, 15));
+    pairs[2 * i] = reinterpret_cast<Pairs>(
+        __builtin_shufflevector(tile[2 * i], tile[2 * i + 1], 0, 8, 1, 9, 2, 10, 3, 11));
+    pairs[2 * i + 1] = reinterpret_cast<Pairs>(
+        __builtin_shufflevector(tile[2 * i], tile[2 * i + 1], 4, 12, 5, 13, 6, 14, 7, 15));
   }
   Fours fours[8];
 #pragma GCC unroll 4
@@ -52,13 +57,15 @@ inline void transpose(Halves (&tile)[8]) {
     for (int half = 0; half < 2; ++half) {
       const Pairs a = pairs[4 * i + half], b = pairs[4 * i + 2 + half];
       fours[4 * i + 2 * half] = reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 0, 4, 1, 5));
-      fours[4 * i + 2 * half + 1] = reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 2, 6, 3, 7));
+      fours[4 * i + 2 * half + 1] =
+          reinterpret_cast<Fours>(__builtin_shufflevector(a, b, 2, 6, 3, 7));
     }
   }
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     tile[2 * i] = reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 0, 2));
-    tile[2 * i + 1] = reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 1, 3));
+    tile[2 * i + 1] =
+        reinterpret_cast<Halves>(__builtin_shufflevector(fours[i], fours[4 + i], 1, 3));
   }
 }
 
@@ -83,12 +90,15 @@ inline Bytes load_bytes(const u8* from) {
   return bytes;
 }
 
-// 16 bits of a low and a high byte each. The shuffles stay within 16 bytes, where they are single instructions.
+// 16 bits of a low and a high byte each. The shuffles stay within 16 bytes, where they are single
+// instructions.
 inline void join(Bytes low, Bytes high, Halves* eights) {
-  const Bytes even = __builtin_shufflevector(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,  //
-                                             16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55);
-  const Bytes odd = __builtin_shufflevector(low, high, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47,  //
-                                            24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
+  const Bytes even =
+      __builtin_shufflevector(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,  //
+                              16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55);
+  const Bytes odd = __builtin_shufflevector(
+      low, high, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47,  //
+      24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
   Halves parts[2][2];
   std::memcpy(parts[0], &even, sizeof even), std::memcpy(parts[1], &odd, sizeof odd);
   for (u32 i = 0; i < 4; ++i) eights[i] = parts[i % 2][i / 2];
@@ -99,7 +109,8 @@ template <>
 struct Factors<E4M3> {
   static constexpr u32 kBytes = 1;
   static void spread(const u8* from, Halves* eights) {
-    const Bytes code = load_bytes(from), size = code & 0x7f, nan = reinterpret_cast<Bytes>(size == 0x7f);
+    const Bytes code = load_bytes(from), size = code & 0x7f,
+                nan = reinterpret_cast<Bytes>(size == 0x7f);
     join(~nan & size << 7, ((code & 0x80) | size >> 1) ^ (nan & 0x41), eights);
   }
   static Row values(Halves eight) { return widen_eight<Half>(eight) * 256.0f; }
@@ -126,7 +137,9 @@ struct Factors<s8> {
     const Bytes code = load_bytes(from);
     join(code, reinterpret_cast<Bytes>(reinterpret_cast<SignedBytes>(code) < 0), eights);
   }
-  static Row values(Halves eight) { return __builtin_convertvector(reinterpret_cast<SignedHalves>(eight), Row); }
+  static Row values(Halves eight) {
+    return __builtin_convertvector(reinterpret_cast<SignedHalves>(eight), Row);
+  }
 };
 
 template <class T>
@@ -136,7 +149,8 @@ constexpr u32 kParts = 2 / Factors<T>::kBytes;  // eights in 16 bytes
 template <class T>
 inline void spread_register(const u8* from, Halves (&eights)[8][kParts<T>]) {
 #pragma GCC unroll 4
-  for (u32 pair = 0; pair < 4; ++pair) Factors<T>::spread(from + kSpreadBytes * pair, eights[2 * pair]);
+  for (u32 pair = 0; pair < 4; ++pair)
+    Factors<T>::spread(from + kSpreadBytes * pair, eights[2 * pair]);
 }
 
 // ---- an 8 x 8 tile of sums: two registers hold its even and its odd columns ----
@@ -147,20 +161,23 @@ inline void read_tile(const u8* even_register, const u8* odd_register, Row* rows
 #pragma GCC unroll 4
   for (int pair = 0; pair < 4; ++pair) {
     rows[2 * pair] = __builtin_shufflevector(evens[pair], odds[pair], 0, 8, 1, 9, 2, 10, 3, 11);
-    rows[2 * pair + 1] = __builtin_shufflevector(evens[pair], odds[pair], 4, 12, 5, 13, 6, 14, 7, 15);
+    rows[2 * pair + 1] =
+        __builtin_shufflevector(evens[pair], odds[pair], 4, 12, 5, 13, 6, 14, 7, 15);
   }
 }
 
 inline void split_tile(const Row* rows, Row* evens, Row* odds) {
 #pragma GCC unroll 4
   for (int pair = 0; pair < 4; ++pair) {
-    evens[pair] = __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 0, 2, 4, 6, 8, 10, 12, 14);
-    odds[pair] = __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 1, 3, 5, 7, 9, 11, 13, 15);
+    evens[pair] =
+        __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 0, 2, 4, 6, 8, 10, 12, 14);
+    odds[pair] =
+        __builtin_shufflevector(rows[2 * pair], rows[2 * pair + 1], 1, 3, 5, 7, 9, 11, 13, 15);
   }
 }
 
-// sums[8] += a[8][Depth] * b[Depth], one K after the other. The sums stay in registers, as all that goes over them is
-// unrolled.
+// sums[8] += a[8][Depth] * b[Depth], one K after the other. The sums stay in registers, as all that
+// goes over them is unrolled.
 template <u32 Depth>
 [[gnu::always_inline]] inline void multiply_rows(const f32* a, const Row* b, Row (&sums)[8]) {
 #pragma GCC unroll 4
@@ -216,12 +233,17 @@ template <class Sum>
 }
 
 template <class Sum>
-[[gnu::always_inline]] inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask, const Row* rows) {
+[[gnu::always_inline]] inline void write_sums(u8* registers, const u32* slots, u32 half, u32 mask,
+                                              const Row* rows) {
   if constexpr (std::is_same_v<Sum, f32>) {
-    if (mask == kAllLanes) return split_tile(rows, at<Row>(registers, slots[2 * half]), at<Row>(registers, slots[2 * half + 1]));
+    if (mask == kAllLanes)
+      return split_tile(rows, at<Row>(registers, slots[2 * half]),
+                        at<Row>(registers, slots[2 * half + 1]));
     alignas(64) Row parts[2][4];
     split_tile(rows, parts[0], parts[1]);
-    for (u32 part = 0; part < 2; ++part) blend(at<f32>(registers, slots[2 * half + part]), reinterpret_cast<const f32*>(parts[part]), mask);
+    for (u32 part = 0; part < 2; ++part)
+      blend(at<f32>(registers, slots[2 * half + part]), reinterpret_cast<const f32*>(parts[part]),
+            mask);
   } else {
     const f32* values = reinterpret_cast<const f32*>(rows);
     alignas(64) Half out[64];
@@ -230,9 +252,10 @@ template <class Sum>
   }
 }
 
-// D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Slots: D 0-3, A 4-7, B 9-10, C 11-14; slot 8 is not used. Products
-// of 16-bit and 8-bit factors are exact in f32, so that a fused multiply-add and a multiplication followed by an addition
-// agree. D may lie where A, B and C do: nothing is written before all is read.
+// D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Slots: D 0-3, A 4-7, B 9-10, C 11-14;
+// slot 8 is not used. Products of 16-bit and 8-bit factors are exact in f32, so that a fused
+// multiply-add and a multiplication followed by an addition agree. D may lie where A, B and C do:
+// nothing is written before all is read.
 template <class A, class B, u32 Steps, class D, class C>
 void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
   constexpr u32 depth = 16 / Factors<A>::kBytes * Steps;
@@ -243,7 +266,8 @@ void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
   Row sums[8];
 #pragma GCC unroll 2
   for (u32 half = 0; half < 2; ++half) {
-    const u8* left[2] = {registers + in.slot[4 + half], registers + in.slot[4 + half + (Steps == 2 ? 2 : 0)]};
+    const u8* left[2] = {registers + in.slot[4 + half],
+                         registers + in.slot[4 + half + (Steps == 2 ? 2 : 0)]};
     widen_rows<A, Steps>(left, a);
     read_sums<C>(registers, in.slot + 11, half, sums);
     multiply_rows<depth>(a, b, sums);

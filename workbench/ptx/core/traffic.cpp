@@ -4,7 +4,8 @@
 
 namespace workbench::ptx {
 
-Traffic::Traffic(const std::vector<Buffer>& buffers) : reads_(buffers.size()), writes_(buffers.size()) {
+Traffic::Traffic(const std::vector<Buffer>& buffers)
+    : reads_(buffers.size()), writes_(buffers.size()) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const u64 end = (buffers[i].address + buffers[i].size + 31) >> 5;
     reads_[i].size = writes_[i].size = end - (buffers[i].address >> 5);
@@ -14,7 +15,9 @@ Traffic::Traffic(const std::vector<Buffer>& buffers) : reads_(buffers.size()), w
 void Traffic::allocate(Map& map, bool with_positions) {
   const auto make = [&map](Memory<u32>& values) {
     values = zeros<u32>(map.size);
-    if (!values) throw OutOfMemory("%llu bytes of counts by sector", static_cast<unsigned long long>(map.size * sizeof(u32)));
+    if (!values)
+      throw OutOfMemory("%llu bytes of counts by sector",
+                        static_cast<unsigned long long>(map.size * sizeof(u32)));
   };
   if (with_positions) make(map.positions);
   make(map.stamps);
@@ -30,7 +33,8 @@ std::vector<Sectors> Traffic::total(const std::vector<const Traffic*>& workers, 
       const Map& map = written ? worker->writes_[i] : worker->reads_[i];
       if (!map.stamps) continue;
       maps.push_back(&map);
-      all[i].moved += map.seen.moved, all[i].by_blocks += map.seen.by_blocks, all[i].distinct += map.seen.distinct;
+      all[i].moved += map.seen.moved, all[i].by_blocks += map.seen.by_blocks,
+          all[i].distinct += map.seen.distinct;
       for (std::size_t k = 0; k < kDistances; ++k) all[i].again[k] += map.seen.again[k];
     }
     if (maps.size() < 2) continue;

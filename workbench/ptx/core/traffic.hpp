@@ -1,5 +1,5 @@
-// What each worker moves between memory and its blocks, buffer by buffer: all sectors of all requests, those that some
-// block touches (each once per block), and those that the launch touches.
+// What each worker moves between memory and its blocks, buffer by buffer: all sectors of all
+// requests, those that some block touches (each once per block), and those that the launch touches.
 #pragma once
 #include <vector>
 
@@ -14,12 +14,13 @@ constexpr std::size_t kDistances = 33;
 
 // In 32-byte sectors.
 struct Sectors {
-  u64 moved = 0;      // by requests: what L1 is asked for
-  u64 by_blocks = 0;  // distinct in each block, summed over blocks: what a perfect L1 would ask L2 for
-  u64 distinct = 0;   // distinct in the launch: what must come from, or go to, DRAM
-  // Reads that ask again for what the block has read, by the sectors d that a warp reads in between: element k counts
-  // 2^(k-1) <= d < 2^k. Warps are taken to advance alike: where another warp read it last, d is how much further one of
-  // the two has come.
+  u64 moved = 0;  // by requests: what L1 is asked for
+  u64 by_blocks =
+      0;  // distinct in each block, summed over blocks: what a perfect L1 would ask L2 for
+  u64 distinct = 0;  // distinct in the launch: what must come from, or go to, DRAM
+  // Reads that ask again for what the block has read, by the sectors d that a warp reads in
+  // between: element k counts 2^(k-1) <= d < 2^k. Warps are taken to advance alike: where another
+  // warp read it last, d is how much further one of the two has come.
   std::vector<u64> again = std::vector<u64>(kDistances);
 };
 
@@ -27,8 +28,8 @@ class Traffic {
  public:
   explicit Traffic(const std::vector<Buffer>& buffers);
 
-  // A request by `block`: these sectors of a buffer, counted from its sector `first`; `position` is how many the warp has
-  // read before.
+  // A request by `block`: these sectors of a buffer, counted from its sector `first`; `position` is
+  // how many the warp has read before.
   void read(std::size_t buffer, u64 first, const Pieces& pieces, u64 block, u32 position) {
     Map& map = reads_[buffer];
     const u32 stamp = static_cast<u32>(block + 1);
@@ -36,7 +37,8 @@ class Traffic {
     for (int i = 0; i < pieces.count; ++i, ++position) {
       const u64 sector = first + pieces.sector[i];
       u32& then = map.positions[sector];
-      if (map.stamps[sector] == stamp) map.seen.again[bucket(position > then ? position - then : then - position)] += 1;
+      if (map.stamps[sector] == stamp)
+        map.seen.again[bucket(position > then ? position - then : then - position)] += 1;
       then = position;
     }
     touch(map, first, pieces, stamp);
@@ -52,13 +54,15 @@ class Traffic {
 
  private:
   struct Map {
-    u64 size = 0;      // sectors
+    u64 size = 0;           // sectors
     Memory<u32> stamps;     // by sector: the last block that touched it, plus one; made when needed
     Memory<u32> positions;  // by sector: the position at which it was read last
     Sectors seen;
   };
 
-  static std::size_t bucket(u32 distance) { return distance ? 32u - static_cast<u32>(__builtin_clz(distance)) : 0u; }
+  static std::size_t bucket(u32 distance) {
+    return distance ? 32u - static_cast<u32>(__builtin_clz(distance)) : 0u;
+  }
   static void touch(Map& map, u64 first, const Pieces& pieces, u32 stamp) {
     u32 by_block = 0, fresh = 0;
     for (int i = 0; i < pieces.count; ++i) {
@@ -66,7 +70,8 @@ class Traffic {
       by_block += last != stamp, fresh += last == 0;
       last = stamp;
     }
-    map.seen.moved += static_cast<u64>(pieces.count), map.seen.by_blocks += by_block, map.seen.distinct += fresh;
+    map.seen.moved += static_cast<u64>(pieces.count), map.seen.by_blocks += by_block,
+        map.seen.distinct += fresh;
   }
   static void allocate(Map& map, bool with_positions);
 

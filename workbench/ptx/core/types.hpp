@@ -22,7 +22,8 @@ constexpr u32 kAllLanes = 0xffffffffu;
 
 constexpr u32 kTf32Bits = 0xffffe000u;  // of an f32, those that TF32 sees
 
-// A 16-bit floating point value as it lies in a register; arithmetic goes through f32 (see half.hpp).
+// A 16-bit floating point value as it lies in a register; arithmetic goes through f32 (see
+// half.hpp).
 struct Half {
   u16 bits;
 };
@@ -45,10 +46,12 @@ inline int count_lanes(u32 mask) { return __builtin_popcount(mask); }
 
 // An enum, and the text of its enumerators: module.cpp gives them to Python by their names.
 #define PTX_NAMED_ENUM(declaration, names, ...) \
-  declaration { __VA_ARGS__ };                  \
+  declaration{__VA_ARGS__};                     \
   static constexpr char names[] = #__VA_ARGS__
 
-// Lane i of a result depends on lane i of the sources only, also where a destination is one of its sources.
+// Lane i of a result depends on lane i of the sources only, also where a destination is one of its
+// sources.
 #define PTX_LANES _Pragma("GCC ivdep") for (int lane = 0; lane < kLanes; ++lane)
-#define PTX_FOR_EACH_LANE(lane, mask) \
-  for (u32 lane##_rest = (mask), lane = 0; lane##_rest && (lane = first_lane(lane##_rest), true); lane##_rest &= lane##_rest - 1)
+#define PTX_FOR_EACH_LANE(lane, mask)                                                             \
+  for (u32 lane##_rest = (mask), lane = 0; lane##_rest && (lane = first_lane(lane##_rest), true); \
+       lane##_rest &= lane##_rest - 1)

@@ -13,18 +13,24 @@ namespace workbench::ptx {
 
 // Lanes of a warp that stand at the same instruction.
 struct Split {
-  enum State : u8 { ready, polled, at_barrier, at_collective };  // polled: ready, after those that are no worse off
+  enum State : u8 {
+    ready,
+    polled,
+    at_barrier,
+    at_collective
+  };  // polled: ready, after those that are no worse off
   s32 pc;
   u32 mask;
   State state = ready;
-  u32 need = 0;      // collective: lanes it waits for; barrier: barrier number
-  u32 exited = 0;    // barrier: lanes of the warp that had exited on arrival, or were about to
+  u32 need = 0;        // collective: lanes it waits for; barrier: barrier number
+  u32 exited = 0;      // barrier: lanes of the warp that had exited on arrival, or were about to
   s32 elsewhere = -1;  // barrier: where other lanes of the warp stood on arrival
-  u64 last_run = 0;  // scheduler tick, for fairness between spinning lanes
-  u64 arrived = 0;   // barrier: the warp's clock on arrival
+  u64 last_run = 0;    // scheduler tick, for fairness between spinning lanes
+  u64 arrived = 0;     // barrier: the warp's clock on arrival
 };
 
-// Calls function(the size of a cp.async as a constant): copying and comparing so many bytes takes an instruction or two then.
+// Calls function(the size of a cp.async as a constant): copying and comparing so many bytes takes
+// an instruction or two then.
 template <class F>
 inline auto of_copy_size(u32 bytes, F function) {
   if (bytes == 16) return function(std::integral_constant<u32, 16>{});
@@ -47,7 +53,9 @@ struct PendingCopy {
   // Whether it would change nothing now.
   bool leaves_alike(u32 lane, const u8* shared) const {
     if (copied[lane] != bytes) return false;
-    return of_copy_size(bytes, [&](auto size) { return std::memcmp(shared + destination[lane], source[lane], size) == 0; });
+    return of_copy_size(bytes, [&](auto size) {
+      return std::memcmp(shared + destination[lane], source[lane], size) == 0;
+    });
   }
 };
 
@@ -56,9 +64,9 @@ struct Warp;
 
 // A bulk copy that has been issued. Its pieces lie within one row of a box each.
 struct BulkPiece {
-  u8* host;      // in global memory; null for what lies outside the tensor
-  u64 address;   // likewise
-  u32 offset;    // in shared memory
+  u8* host;     // in global memory; null for what lies outside the tensor
+  u64 address;  // likewise
+  u32 offset;   // in shared memory
   u32 bytes;
 };
 
@@ -67,26 +75,28 @@ struct BulkCopy {
   s32 pc;
   Warp* warp;
   u32 lane;
-  u32 barrier = 0;    // of a load: where its mbarrier lies
-  u32 bytes = 0;      // with those that are filled in: what the mbarrier counts
-  u64 fill = 0;       // the element that is filled in
-  u32 element = 1;    // bytes of an element
-  MapType type = MapType::u8_;  // of the elements that a store reduces
-  u32 group = kOpen;  // of a store
+  u32 barrier = 0;                  // of a load: where its mbarrier lies
+  u32 bytes = 0;                    // with those that are filled in: what the mbarrier counts
+  u64 fill = 0;                     // the element that is filled in
+  u32 element = 1;                  // bytes of an element
+  MapType type = MapType::u8_;      // of the elements that a store reduces
+  u32 group = kOpen;                // of a store
   u8 swizzle = Shadow::kNoSwizzle;  // of a tensor copy, as its map numbers it
-  bool taken = false;        // likewise: its source has been read
-  bool performed = false;    // likewise: it has written
-  u64 map = 0;               // likewise: the address of its tensor map, with checks of those
+  bool taken = false;               // likewise: its source has been read
+  bool performed = false;           // likewise: it has written
+  u64 map = 0;                      // likewise: the address of its tensor map, with checks of those
   std::vector<BulkPiece> pieces = {};
-  std::vector<u8> values = {};    // what a store has read, piece after piece
-  std::vector<u32> seen = {};     // with checks: the warp's clocks at the time of a load
+  std::vector<u8> values = {};  // what a store has read, piece after piece
+  std::vector<u32> seen = {};   // with checks: the warp's clocks at the time of a load
 };
 
-// The four warps that multiply matrices together. A product of theirs is over for all of them at once.
+// The four warps that multiply matrices together. A product of theirs is over for all of them at
+// once.
 struct WarpGroup {
-  u64 issued[4] = {};   // products of each warp
+  u64 issued[4] = {};  // products of each warp
   struct Reading {
-    u64 product;        // its number; what it reads in shared memory may not change before somebody has waited for it
+    u64 product;  // its number; what it reads in shared memory may not change before somebody has
+                  // waited for it
     std::vector<u32> units;
   };
   std::vector<Reading> reading;  // with checks
@@ -97,13 +107,14 @@ struct Warp {
   u8* local = nullptr;
   Block* block = nullptr;
   int index = 0;
-  u32 agent = 0;   // its number among the warps whose clocks are kept together: of the block, or of the cluster
-  u32 all = 0;     // lanes that exist
+  u32 agent = 0;  // its number among the warps whose clocks are kept together: of the block, or of
+                  // the cluster
+  u32 all = 0;    // lanes that exist
   u32 exited = 0;
-  u64 tick = 0;    // instructions issued
-  u64 now = 0;     // likewise, with the one that runs; not of a plain one
-  u32 sectors = 0; // of global memory read so far, with statistics
-  u64 waited = 0;  // at barriers, by the logical clock of recorder.hpp
+  u64 tick = 0;     // instructions issued
+  u64 now = 0;      // likewise, with the one that runs; not of a plain one
+  u32 sectors = 0;  // of global memory read so far, with statistics
+  u64 waited = 0;   // at barriers, by the logical clock of recorder.hpp
   std::vector<Split> splits;
   std::vector<PendingCopy> copies;
   Calls calls;
@@ -111,10 +122,12 @@ struct Warp {
   u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
   std::vector<BulkCopy> bulk_stores;
   u32 bulk_committed[kLanes] = {};  // bulk groups that each lane has committed
-  std::vector<u64> products;        // committed groups of warp-group products: how many products each ends with
+  std::vector<u64>
+      products;  // committed groups of warp-group products: how many products each ends with
   std::unordered_set<u64> refused;  // phases of mbarriers that a try_wait was not told of at once
   u32 asked = 0;                    // offset of the mbarrier that it found unfinished last
-  u64 cluster_phase[kLanes] = {};   // of barrier.cluster, in which each lane arrived last; 0 before the first
+  u64 cluster_phase[kLanes] =
+      {};  // of barrier.cluster, in which each lane arrived last; 0 before the first
 
   bool done() const { return exited == all; }
   u64 clock() const { return tick + waited; }
@@ -132,13 +145,14 @@ struct Barrier {
   s32 thread = 0;
 };
 
-// Lanes that asked an mbarrier to count them in as soon as their copies have landed (cp.async.mbarrier.arrive).
+// Lanes that asked an mbarrier to count them in as soon as their copies have landed
+// (cp.async.mbarrier.arrive).
 struct AsyncArrival {
   u32 address;
   u32 mask;
   Warp* warp;
-  u64 last_copy;                // Warp::issued at that time
-  std::vector<u32> seen = {};   // with checks: the warp's clocks at that time
+  u64 last_copy;               // Warp::issued at that time
+  std::vector<u32> seen = {};  // with checks: the warp's clocks at that time
 };
 
 struct Block {
@@ -147,44 +161,52 @@ struct Block {
   const Kernel* kernel = nullptr;
   s64 index = 0;
   u8* shared = nullptr;
-  Counts* counts = nullptr;        // null without statistics
-  Tally* tallies = nullptr;        // likewise
-  Traffic* traffic = nullptr;      // likewise
-  Shadow* shadow = nullptr;        // null without checks
+  Counts* counts = nullptr;    // null without statistics
+  Tally* tallies = nullptr;    // likewise
+  Traffic* traffic = nullptr;  // likewise
+  Shadow* shadow = nullptr;    // null without checks
   FindingList* findings = nullptr;
   std::vector<Printed>* printed = nullptr;
-  Recorder* recorder = nullptr;    // of this block, if it is the one to record
-  bool observed = false;           // statistics, checks or recorder
+  Recorder* recorder = nullptr;            // of this block, if it is the one to record
+  bool observed = false;                   // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
-  std::vector<std::unique_ptr<Pattern>> patterns;  // likewise how it asked last, for global and for shared memory
+  std::vector<std::unique_ptr<Pattern>>
+      patterns;          // likewise how it asked last, for global and for shared memory
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
-  bool polled = false;    // the last poll found nothing
-  u64 phases = 0;         // of mbarriers that were completed
+  bool polled = false;  // the last poll found nothing
+  u64 phases = 0;       // of mbarriers that were completed
   Barrier barriers[16];
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
-  std::vector<WarpGroup> groups;   // by four warps
-  std::vector<std::pair<u32, u32>> dependency_waits;  // griddepcontrol.wait: by which agent, at which clock
+  std::vector<WarpGroup> groups;  // by four warps
+  std::vector<std::pair<u32, u32>>
+      dependency_waits;  // griddepcontrol.wait: by which agent, at which clock
   std::vector<Warp>* warps = nullptr;
   struct Cluster* cluster = nullptr;
   u32 rank = 0;        // in the cluster
   u64 first_flag = 0;  // what offsets in its shared memory count from, as flags (Clocks::release)
   bool ended = false;
 
-  // The number of a flag, or an mbarrier, at an offset of shared memory that may name another block of the cluster.
+  // The number of a flag, or an mbarrier, at an offset of shared memory that may name another block
+  // of the cluster.
   u64 flag(u64 offset) const { return offset >> 24 ? offset : first_flag + offset; }
 
-  s32 pc_of(const Instruction& instruction) const { return static_cast<s32>(&instruction - kernel->code.data()); }
+  s32 pc_of(const Instruction& instruction) const {
+    return static_cast<s32>(&instruction - kernel->code.data());
+  }
 
   // How these lanes ask, as that instruction asked before if possible.
-  Pattern& pattern(const Instruction& instruction, bool shared, const u64* addresses, u32 mask, u32 bytes);
+  Pattern& pattern(const Instruction& instruction, bool shared, const u64* addresses, u32 mask,
+                   u32 bytes);
 
   // The buffer that holds [address, address + bytes), or null.
   const Buffer* find(u64 address, u64 bytes) const;
 
-  // A problem after which execution can go on: a finding with checks, else the end of the launch. `text`: in words.
-  void problem(Problem problem, const Instruction& instruction, s32 thread, u64 address, u32 bytes, std::string text = {});
+  // A problem after which execution can go on: a finding with checks, else the end of the launch.
+  // `text`: in words.
+  void problem(Problem problem, const Instruction& instruction, s32 thread, u64 address, u32 bytes,
+               std::string text = {});
   // Text of a device printf, kept in the order of the block's threads.
   void print(const std::string& text);
   // A finding that only checks report.
@@ -199,7 +221,9 @@ inline T* at(u8* registers, u32 slot) {
 
 template <class T>
 inline void blend(T* destination, const T* source, u32 mask) {
-  PTX_LANES { destination[lane] = (mask >> lane & 1) ? source[lane] : destination[lane]; }
+  PTX_LANES {
+    destination[lane] = (mask >> lane & 1) ? source[lane] : destination[lane];
+  }
 }
 
 inline void set_predicate(u8* registers, u32 slot, u32 mask, u32 value) {
@@ -209,8 +233,10 @@ inline void set_predicate(u8* registers, u32 slot, u32 mask, u32 value) {
 
 template <class T>
 inline void write_lanes(u8* registers, u32 slot, u32 mask, const T* values) {
-  if (mask == kAllLanes) std::memcpy(at<T>(registers, slot), values, sizeof(T) * kLanes);
-  else blend(at<T>(registers, slot), values, mask);
+  if (mask == kAllLanes)
+    std::memcpy(at<T>(registers, slot), values, sizeof(T) * kLanes);
+  else
+    blend(at<T>(registers, slot), values, mask);
 }
 
 }  // namespace workbench::ptx

@@ -1,10 +1,11 @@
-// wgmma: products of matrices in shared memory by four warps, D[64][N] = A[64][K] * B[K][N] + D, where a row of K has 32
-// bytes.
+// wgmma: products of matrices in shared memory by four warps, D[64][N] = A[64][K] * B[K][N] + D,
+// where a row of K has 32 bytes.
 //
-// Slots: 0-3 A in registers, 8 or else its descriptor, 9 that of B, 10 the predicate that keeps D; `elements` is N / 8,
-// `target` the list of D's registers, and slot 11 has flags (codes.hpp) as a plain number. Each warp computes its sixteen
-// rows when it gets there, which is as early as the hardware may; what the operands' memory holds later is a matter of
-// checks. A group is over when all four warps have issued it.
+// Slots: 0-3 A in registers, 8 or else its descriptor, 9 that of B, 10 the predicate that keeps D;
+// `elements` is N / 8, `target` the list of D's registers, and slot 11 has flags (codes.hpp) as a
+// plain number. Each warp computes its sixteen rows when it gets there, which is as early as the
+// hardware may; what the operands' memory holds later is a matter of checks. A group is over when
+// all four warps have issued it.
 #include <algorithm>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace {
 using Product = WarpGroupProduct;
 constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
 constexpr u32 kMostColumns = 256;
-constexpr u32 kSwizzleBytes = 1024;  // after which every swizzle repeats itself, and within which it stays
+constexpr u32 kSwizzleBytes =
+    1024;  // after which every swizzle repeats itself, and within which it stays
 constexpr u64 kGroupKey = u64{1} << 41;  // of a group's clocks, where no flag lies
 
 void misuse(Warp& warp, const Instruction& in, const std::string& text) {
@@ -32,7 +34,10 @@ struct Descriptor {
   u32 start, leading, stride, mode, base;
 
   explicit Descriptor(u64 bits)
-      : start(field(bits, 0)), leading(field(bits, 16)), stride(field(bits, 32)), mode(static_cast<u32>(bits >> 62)),
+      : start(field(bits, 0)),
+        leading(field(bits, 16)),
+        stride(field(bits, 32)),
+        mode(static_cast<u32>(bits >> 62)),
         base(static_cast<u32>(bits >> 49 & 7)) {}
   static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
 
@@ -49,7 +54,8 @@ struct Descriptor {
   // The chunk of eight 16-bit elements along M or N, from 8 * `eight` on, at `k`.
   u32 along_rows(u32 eight, u32 k) const {
     if (mode == 0) return placed(eight * stride + k % 8 * 16 + k / 8 * leading);
-    return placed(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() + k / 8 * stride);
+    return placed(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() +
+                  k / 8 * stride);
   }
 };
 
@@ -60,21 +66,24 @@ struct Operand {
 
   u32 chunks() const { return rows * kRowBytes / kChunk; }
   u32 offset(u32 chunk) const {
-    return transposed ? from.along_rows(first / 8 + chunk % (rows / 8), chunk / (rows / 8)) : from.along_k(first + chunk / 2, chunk % 2);
+    return transposed ? from.along_rows(first / 8 + chunk % (rows / 8), chunk / (rows / 8))
+                      : from.along_k(first + chunk / 2, chunk % 2);
   }
 };
 
 // The same for rows of K that all lie inside shared memory, which is nearly always so.
 void gather_rows(const Operand& operand, const u8* shared, u8* out) {
   const Descriptor from = operand.from;
-  const u32 swizzle = from.swizzle(), pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
+  const u32 swizzle = from.swizzle(), pitch = 16 * from.width(),
+            further = from.mode ? kChunk : from.leading;
   u32 places[8][2];
   for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
     const u32 first = operand.first / 8 + eight;
     if (eight == 0 || from.stride % kSwizzleBytes) {
       for (u32 row = 0; row < 8; ++row) {
         const u32 address = from.start + first * from.stride + row * pitch;
-        places[row][0] = swizzled(address, swizzle), places[row][1] = swizzled(address + further, swizzle);
+        places[row][0] = swizzled(address, swizzle),
+        places[row][1] = swizzled(address + further, swizzle);
       }
     }
     const u8* at = shared + (from.stride % kSwizzleBytes ? 0 : eight * from.stride);
@@ -90,7 +99,9 @@ void gather_rows(const Operand& operand, const u8* shared, u8* out) {
 bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
   const u32 size = warp.block->launch->shared_bytes;
   if (!operand.transposed) {
-    const u64 last = operand.from.start + u64{operand.first / 8 + operand.rows / 8} * operand.from.stride + operand.from.leading;
+    const u64 last = operand.from.start +
+                     u64{operand.first / 8 + operand.rows / 8} * operand.from.stride +
+                     operand.from.leading;
     if (last + 2 * kSwizzleBytes < size) {
       gather_rows(operand, warp.block->shared, out);
       return true;
@@ -113,7 +124,9 @@ struct Tf32 {
   u32 bits;
 };
 template <class T>
-constexpr u32 kFactorBytes = std::is_same_v<T, Tf32> ? 4 : std::is_same_v<T, Half> || std::is_same_v<T, Bfloat> ? 2 : 1;
+constexpr u32 kFactorBytes = std::is_same_v<T, Tf32>                                ? 4
+                             : std::is_same_v<T, Half> || std::is_same_v<T, Bfloat> ? 2
+                                                                                    : 1;
 template <class T>
 constexpr u32 kDepth = kRowBytes / kFactorBytes<T>;
 template <class T>
@@ -143,7 +156,8 @@ void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   } else {
     for (u32 k = 0; k < kDepth<T>; ++k) {
       Row row;
-      for (u32 i = 0; i < 8; ++i) row[i] = factor_at(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
+      for (u32 i = 0; i < 8; ++i)
+        row[i] = factor_at(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
       to[k * stride] = row * sign;
     }
   }
@@ -156,7 +170,8 @@ void widen_columns(const u8* from, u32 pitch, bool negated, Row* to, u32 stride)
   for (u32 k = 0; k < kDepth<T>; ++k) {
     Halves chunk;
     std::memcpy(&chunk, from + k * pitch, kChunk);
-    to[k * stride] = widen_eight<T>(__builtin_shufflevector(chunk, chunk, 0, 2, 4, 6, 1, 3, 5, 7)) * sign;
+    to[k * stride] =
+        widen_eight<T>(__builtin_shufflevector(chunk, chunk, 0, 2, 4, 6, 1, 3, 5, 7)) * sign;
   }
 }
 
@@ -181,13 +196,17 @@ const Row* widen_b(Warp& warp, const Instruction& in, const u8* raw, u32 columns
   if (!kept) kept = std::make_shared<KeptFactors>();
   Kept& entry = kept->entries[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
   const u32 bytes = columns * kRowBytes, eights = columns / 8;
-  if (entry.in == &in && entry.raw.size() == bytes && std::memcmp(entry.raw.data(), raw, bytes) == 0) return entry.values.data();
-  entry.in = &in, entry.raw.assign(raw, raw + bytes), entry.values.resize(std::size_t{kDepth<T>} * eights);
+  if (entry.in == &in && entry.raw.size() == bytes &&
+      std::memcmp(entry.raw.data(), raw, bytes) == 0)
+    return entry.values.data();
+  entry.in = &in, entry.raw.assign(raw, raw + bytes),
+  entry.values.resize(std::size_t{kDepth<T>} * eights);
   for (u32 eight = 0; eight < eights; ++eight) {
     Row* to = entry.values.data() + eight;
     if constexpr (kHalves<T>) {
       if (flags & Product::transpose_b) {
-        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & Product::negate_b, to, eights);
+        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & Product::negate_b, to,
+                         eights);
         continue;
       }
     }
@@ -203,7 +222,9 @@ void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
   for (u32 half = 0; half < 2; ++half) {
     bool done = false;
     if constexpr (kHalves<T>) {
-      if (flags & Product::transpose_a) widen_columns<T>(raw + half * kChunk, 2 * kChunk, flags & Product::negate_a, rows, 1), done = true;
+      if (flags & Product::transpose_a)
+        widen_columns<T>(raw + half * kChunk, 2 * kChunk, flags & Product::negate_a, rows, 1),
+            done = true;
     }
     if (!done) widen_rows<T>(raw + half * 8 * kRowBytes, flags & Product::negate_a, rows, 1);
     for (u32 k = 0; k < kDepth<T>; ++k) {
@@ -216,11 +237,13 @@ void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
   }
 }
 
-// Eight columns of eight rows: `even` has columns 0, 2, 4, 6 of rows 2p and 2p + 1 at p, as a register has them. The sums
-// may take the place of what they are added to.
+// Eight columns of eight rows: `even` has columns 0, 2, 4, 6 of rows 2p and 2p + 1 at p, as a
+// register has them. The sums may take the place of what they are added to.
 template <u32 Depth>
-inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* even, const Row* odd, Row* even_sums, Row* odd_sums) {
-  Row e0 = even[0], e1 = even[1], e2 = even[2], e3 = even[3], o0 = odd[0], o1 = odd[1], o2 = odd[2], o3 = odd[3];
+inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* even, const Row* odd,
+                     Row* even_sums, Row* odd_sums) {
+  Row e0 = even[0], e1 = even[1], e2 = even[2], e3 = even[3], o0 = odd[0], o1 = odd[1], o2 = odd[2],
+      o3 = odd[3];
 #pragma GCC unroll 2
   for (u32 k = 0; k < Depth; ++k) {
     const Row both = b[k * eights];
@@ -237,9 +260,11 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* eve
 #ifdef __AVX2__
 typedef f32 Wide __attribute__((vector_size(64)));
 
-// The same for both halves of the rows, by vectors of sixteen. Each half has an even and an odd part in `from` and `to`.
+// The same for both halves of the rows, by vectors of sixteen. Each half has an even and an odd
+// part in `from` and `to`.
 template <u32 Depth>
-[[gnu::target("avx512f")]] void multiply_wide(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from, Row* const* to) {
+[[gnu::target("avx512f")]] void multiply_wide(const Row (*a)[Depth][4], const Row* b, u32 eights,
+                                              const Row* const* from, Row* const* to) {
   Wide sums[8], columns[2];
 #pragma GCC unroll 8
   for (u32 i = 0; i < 8; ++i) std::memcpy(&sums[i], from[i / 2] + 2 * (i % 2), sizeof(Wide));
@@ -254,7 +279,8 @@ template <u32 Depth>
       Wide rows;
       std::memcpy(&rows, a[i / 2][k] + 2 * (i % 2), sizeof rows);
       asm("" : "+v"(rows));  // loaded once, for even and odd columns
-      sums[4 * (i / 2) + i % 2] += rows * columns[0], sums[4 * (i / 2) + 2 + i % 2] += rows * columns[1];
+      sums[4 * (i / 2) + i % 2] += rows * columns[0],
+          sums[4 * (i / 2) + 2 + i % 2] += rows * columns[1];
     }
   }
 #pragma GCC unroll 8
@@ -263,13 +289,15 @@ template <u32 Depth>
 #endif
 
 template <u32 Depth>
-void multiply_halves(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from, Row* const* to) {
+void multiply_halves(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from,
+                     Row* const* to) {
 #ifdef __AVX2__
   static const bool wide = supports_512();
   if (wide) return multiply_wide<Depth>(a, b, eights, from, to);
 #endif
   for (u32 half = 0; half < 2; ++half)
-    multiply<Depth>(a[half], b, eights, from[2 * half], from[2 * half + 1], to[2 * half], to[2 * half + 1]);
+    multiply<Depth>(a[half], b, eights, from[2 * half], from[2 * half + 1], to[2 * half],
+                    to[2 * half + 1]);
 }
 
 alignas(64) constexpr Row kNothing[4] = {};
@@ -279,9 +307,10 @@ struct Wrapping {};
 
 // Eight columns of D. What the sums are kept in, by how its registers hold them.
 template <class Sum, u32 Depth>
-void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d, u32 column, bool keep,
-                const Row (*a)[Depth][4], const Row* b) {
-  alignas(64) Row sums[4][4];  // even and odd columns of one half of the rows, then those of the other
+void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vector<u32>& d,
+                u32 column, bool keep, const Row (*a)[Depth][4], const Row* b) {
+  alignas(64)
+      Row sums[4][4];  // even and odd columns of one half of the rows, then those of the other
   const Row* from[4] = {kNothing, kNothing, kNothing, kNothing};
   Row* to[4] = {sums[0], sums[1], sums[2], sums[3]};
   if constexpr (std::is_same_v<Sum, f32>) {
@@ -293,19 +322,24 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
     }
     multiply_halves<Depth>(a, b + column, in.elements, from, to);
     if (mask == kAllLanes) return;
-    for (u32 part = 0; part < 4; ++part) blend(at<f32>(registers, slots[part]), reinterpret_cast<const f32*>(sums[part]), mask);
+    for (u32 part = 0; part < 4; ++part)
+      blend(at<f32>(registers, slots[part]), reinterpret_cast<const f32*>(sums[part]), mask);
   } else if constexpr (std::is_same_v<Sum, Half>) {
     alignas(64) Half packed[2 * kLanes];
     for (u32 half = 0; keep && half < 2; ++half) {
       std::memcpy(packed, registers + d[2 * column + half], sizeof packed);
-      f32 *evens = reinterpret_cast<f32*>(sums[2 * half]), *odds = reinterpret_cast<f32*>(sums[2 * half + 1]);
-      for (int lane = 0; lane < kLanes; ++lane) evens[lane] = to_f32(packed[2 * lane]), odds[lane] = to_f32(packed[2 * lane + 1]);
+      f32 *evens = reinterpret_cast<f32*>(sums[2 * half]),
+          *odds = reinterpret_cast<f32*>(sums[2 * half + 1]);
+      for (int lane = 0; lane < kLanes; ++lane)
+        evens[lane] = to_f32(packed[2 * lane]), odds[lane] = to_f32(packed[2 * lane + 1]);
       from[2 * half] = sums[2 * half], from[2 * half + 1] = sums[2 * half + 1];
     }
     multiply_halves<Depth>(a, b + column, in.elements, from, to);
     for (u32 half = 0; half < 2; ++half) {
-      const f32 *evens = reinterpret_cast<const f32*>(sums[2 * half]), *odds = reinterpret_cast<const f32*>(sums[2 * half + 1]);
-      for (int lane = 0; lane < kLanes; ++lane) packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
+      const f32 *evens = reinterpret_cast<const f32*>(sums[2 * half]),
+                *odds = reinterpret_cast<const f32*>(sums[2 * half + 1]);
+      for (int lane = 0; lane < kLanes; ++lane)
+        packed[2 * lane] = to_half(evens[lane]), packed[2 * lane + 1] = to_half(odds[lane]);
       write_lanes(registers, d[2 * column + half], mask, reinterpret_cast<const u32*>(packed));
     }
   } else {
@@ -315,8 +349,10 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
       const f32* products = reinterpret_cast<const f32*>(sums[part]);
       alignas(64) s32 out[kLanes];
       for (int lane = 0; lane < kLanes; ++lane) {
-        const s64 sum = static_cast<s64>(products[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
-        out[lane] = static_cast<s32>(std::is_same_v<Sum, Saturating> ? std::clamp<s64>(sum, INT32_MIN, INT32_MAX) : sum);
+        const s64 sum =
+            static_cast<s64>(products[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
+        out[lane] = static_cast<s32>(
+            std::is_same_v<Sum, Saturating> ? std::clamp<s64>(sum, INT32_MIN, INT32_MAX) : sum);
       }
       write_lanes(registers, slot, mask, out);
     }
@@ -325,24 +361,29 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
 
 // ---- checks ----
 
-// A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing fails then, and the result
-// is wrong.
+// A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing
+// fails then, and the result is wrong.
 bool swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from, u32 offset) {
   const u8 written = warp.block->shadow->swizzle_at(warp, offset);
   if (written == Shadow::kNoSwizzle || kSwizzleMask[written] == from.swizzle()) return false;
-  misuse(warp, in, "a matrix descriptor with a swizzle of " + std::to_string(swizzle_span(from.swizzle())) + " bytes, for a tile at offset " +
-                       std::to_string(offset) + " that a tensor copy wrote with one of " + std::to_string(swizzle_span(kSwizzleMask[written])));
+  misuse(warp, in,
+         "a matrix descriptor with a swizzle of " + std::to_string(swizzle_span(from.swizzle())) +
+             " bytes, for a tile at offset " + std::to_string(offset) +
+             " that a tensor copy wrote with one of " +
+             std::to_string(swizzle_span(kSwizzleMask[written])));
   return true;
 }
 
 // What this warp is asked to look at of an operand: its share of one that all four read.
-void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared_by_all, WarpGroup& group, u64 product, bool& reported) {
+void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared_by_all,
+          WarpGroup& group, u64 product, bool& reported) {
   Shadow& shadow = *warp.block->shadow;
   WarpGroup::Reading* mine = nullptr;
   for (WarpGroup::Reading& reading : group.reading)
     if (reading.product == product) mine = &reading;
   if (!mine) mine = &group.reading.emplace_back(WarpGroup::Reading{product, {}});
-  for (u32 chunk = shared_by_all ? static_cast<u32>(warp.index % 4) : 0; chunk < operand.chunks(); chunk += shared_by_all ? 4 : 1) {
+  for (u32 chunk = shared_by_all ? static_cast<u32>(warp.index % 4) : 0; chunk < operand.chunks();
+       chunk += shared_by_all ? 4 : 1) {
     const u32 offset = operand.offset(chunk);
     if (!reported) reported = swizzled_otherwise(warp, in, operand.from, offset);
     shadow.async_read(warp, in, warp.all, offset, kChunk, reported);
@@ -359,12 +400,18 @@ bool alike(const T* lanes) {
 // The warps of the group that this one belongs to are all there, and its descriptors make sense.
 void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) {
   if (static_cast<std::size_t>(warp.index / 4 * 4 + 4) > warp.block->warps->size())
-    throw Stop{{.problem = Problem::bulk_misuse, .pc = warp.block->pc_of(in), .block = warp.block->index, .thread = warp.thread(0),
-                .text = "a warp group of fewer than four warps: the block's threads must be a multiple of 128"}};
+    throw Stop{{.problem = Problem::bulk_misuse,
+                .pc = warp.block->pc_of(in),
+                .block = warp.block->index,
+                .thread = warp.thread(0),
+                .text = "a warp group of fewer than four warps: the block's threads must be a "
+                        "multiple of 128"}};
   for (const u64* each : {a, b}) {
     if (!each) continue;
-    if (warp.block->shadow && !alike(each)) misuse(warp, in, "a matrix descriptor that differs between the lanes of a warp");
-    if (Descriptor(each[0]).base) misuse(warp, in, "a matrix descriptor with a base offset, which the machine does not know");
+    if (warp.block->shadow && !alike(each))
+      misuse(warp, in, "a matrix descriptor that differs between the lanes of a warp");
+    if (Descriptor(each[0]).base)
+      misuse(warp, in, "a matrix descriptor with a base offset, which the machine does not know");
   }
 }
 
@@ -376,17 +423,25 @@ struct Task {
 // Brings both operands together. False where one lies outside shared memory.
 bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
   Block& block = *warp.block;
-  const u32 flags = in.slot[Product::kFlags], columns = 8u * in.elements, row = 16 * static_cast<u32>(warp.index % 4);
-  const u64* descriptor_a = flags & Product::a_registers ? nullptr : at<const u64>(registers, in.slot[kAddressSlot]);
+  const u32 flags = in.slot[Product::kFlags], columns = 8u * in.elements,
+            row = 16 * static_cast<u32>(warp.index % 4);
+  const u64* descriptor_a =
+      flags & Product::a_registers ? nullptr : at<const u64>(registers, in.slot[kAddressSlot]);
   const u64* descriptor_b = at<const u64>(registers, in.slot[9]);
   check_group(warp, in, descriptor_a, descriptor_b);
   WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];
   const u64 product = group.issued[warp.index % 4]++;
   if (block.recorder)
-    block.recorder->event({.warp = warp.index, .pc = block.pc_of(in), .kind = RecordedEvent::product, .at = static_cast<u32>(warp.index / 4),
-                           .phase = static_cast<s32>(product), .count = columns,
-                           .bytes = descriptor_a ? Descriptor(descriptor_a[0]).start : RecordedEvent::kInRegisters,
-                           .to = Descriptor(descriptor_b[0]).start, .tick = warp.now});
+    block.recorder->event(
+        {.warp = warp.index,
+         .pc = block.pc_of(in),
+         .kind = RecordedEvent::product,
+         .at = static_cast<u32>(warp.index / 4),
+         .phase = static_cast<s32>(product),
+         .count = columns,
+         .bytes = descriptor_a ? Descriptor(descriptor_a[0]).start : RecordedEvent::kInRegisters,
+         .to = Descriptor(descriptor_b[0]).start,
+         .tick = warp.now});
   const Operand b{Descriptor(descriptor_b[0]), (flags & Product::transpose_b) != 0, 0, columns};
   bool fine = gather(warp, in, b, task.b), reported = false;
   if (descriptor_a) {
@@ -396,11 +451,13 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
   } else {
     for (u32 part = 0; part < 4; ++part)
       for (u32 r = 0; r < 8; ++r)
-        std::memcpy(task.a + (part % 2 * 8 + r) * kRowBytes + part / 2 * kChunk, registers + in.slot[part] + r * kChunk, kChunk);
+        std::memcpy(task.a + (part % 2 * 8 + r) * kRowBytes + part / 2 * kChunk,
+                    registers + in.slot[part] + r * kChunk, kChunk);
   }
   if (fine && block.shadow) {
     look(warp, in, b, true, group, product, reported);
-    block.shadow->clocks.hand_on(warp.agent, kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
+    block.shadow->clocks.hand_on(warp.agent,
+                                 kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   }
   return fine;
 }
@@ -412,23 +469,27 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) Row a[2][kDepth<A>][4];
   widen_a<A>(task.a, in.slot[Product::kFlags], a);
   const Row* b = widen_b<B>(warp, in, task.b, 8u * in.elements, in.slot[Product::kFlags]);
-  const bool keep = !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
+  const bool keep =
+      !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
-  for (u32 column = 0; column < in.elements; ++column) accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
+  for (u32 column = 0; column < in.elements; ++column)
+    accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
 }
 
 // Products of bits: how many are set in both rows.
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
   if (!fetch(registers, in, warp, task)) return;
-  const bool keep = !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
+  const bool keep =
+      !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   for (u32 i = 0; i < 4u * in.elements; ++i) {
     alignas(64) s32 out[kLanes];
     for (u32 lane = 0; lane < kLanes; ++lane) {
       const u32 row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
       u64 x[4], y[4];
-      std::memcpy(x, task.a + row * kRowBytes, sizeof x), std::memcpy(y, task.b + column * kRowBytes, sizeof y);
+      std::memcpy(x, task.a + row * kRowBytes, sizeof x),
+          std::memcpy(y, task.b + column * kRowBytes, sizeof y);
       s32 sum = keep ? at<s32>(registers, d[i])[lane] : 0;
       for (u32 k = 0; k < 4; ++k) sum += __builtin_popcountll(x[k] & y[k]);
       out[lane] = sum;
@@ -438,7 +499,8 @@ void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 }
 
 void commit(u8*, const Instruction&, u32, Warp& warp) {
-  warp.products.push_back(warp.block->groups[static_cast<std::size_t>(warp.index / 4)].issued[warp.index % 4]);
+  warp.products.push_back(
+      warp.block->groups[static_cast<std::size_t>(warp.index / 4)].issued[warp.index % 4]);
 }
 
 // Until at most imm groups are pending, in all four warps.
@@ -452,17 +514,28 @@ void wait(u8*, const Instruction& in, u32, Warp& warp) {
     if (group.issued[i] >= target) continue;
     const Warp& other = (*block.warps)[static_cast<std::size_t>(warp.index / 4 * 4) + i];
     if (other.done())
-      throw Stop{{.problem = Problem::bulk_misuse, .pc = block.pc_of(in), .block = block.index, .thread = warp.thread(0),
-                  .text = "a product that warp " + std::to_string(other.index) + " of the warp group took no part in"}};
+      throw Stop{{.problem = Problem::bulk_misuse,
+                  .pc = block.pc_of(in),
+                  .block = block.index,
+                  .thread = warp.thread(0),
+                  .text = "a product that warp " + std::to_string(other.index) +
+                          " of the warp group took no part in"}};
     block.polled = true;
     return;
   }
   if (block.recorder)
-    block.recorder->event({.warp = warp.index, .pc = block.pc_of(in), .kind = RecordedEvent::wait_products,
-                           .at = static_cast<u32>(warp.index / 4), .phase = static_cast<s32>(target), .count = 0, .bytes = 0, .to = 0,
+    block.recorder->event({.warp = warp.index,
+                           .pc = block.pc_of(in),
+                           .kind = RecordedEvent::wait_products,
+                           .at = static_cast<u32>(warp.index / 4),
+                           .phase = static_cast<s32>(target),
+                           .count = 0,
+                           .bytes = 0,
+                           .to = 0,
                            .tick = warp.now});
   if (!block.shadow) return;
-  block.shadow->clocks.acquire(warp.agent, kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
+  block.shadow->clocks.acquire(warp.agent,
+                               kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   std::erase_if(group.reading, [&](const WarpGroup::Reading& reading) {
     if (reading.product >= target) return false;
     for (const u32 offset : reading.units) block.shadow->let_go(offset, kChunk);
@@ -474,7 +547,8 @@ void nothing(u8*, const Instruction&, u32, Warp&) {}
 
 template <class A, class B, class Sum>
 void add_product(Table& table, const std::string& types) {
-  table.push_back({"wgmma." + types, &product<A, B, Sum>, Kind::collective, Class::tensor, "fragment", "address,address,pred"});
+  table.push_back({"wgmma." + types, &product<A, B, Sum>, Kind::collective, Class::tensor,
+                   "fragment", "address,address,pred"});
 }
 
 template <class A, class B>
@@ -492,13 +566,16 @@ void add_bytes(Table& table, const std::string& types) {
 }  // namespace
 
 void add_warp_groups(Table& table) {
-  add_product<Half, Half, f32>(table, "f32.f16.f16"), add_product<Half, Half, Half>(table, "f16.f16.f16");
-  add_product<Bfloat, Bfloat, f32>(table, "f32.bf16.bf16"), add_product<Tf32, Tf32, f32>(table, "f32.tf32.tf32");
+  add_product<Half, Half, f32>(table, "f32.f16.f16"),
+      add_product<Half, Half, Half>(table, "f16.f16.f16");
+  add_product<Bfloat, Bfloat, f32>(table, "f32.bf16.bf16"),
+      add_product<Tf32, Tf32, f32>(table, "f32.tf32.tf32");
   add_bytes<E4M3, E4M3>(table, "e4m3.e4m3"), add_bytes<E4M3, E5M2>(table, "e4m3.e5m2");
   add_bytes<E5M2, E4M3>(table, "e5m2.e4m3"), add_bytes<E5M2, E5M2>(table, "e5m2.e5m2");
   add_integer<s8, s8>(table, "s8.s8"), add_integer<s8, u8>(table, "s8.u8");
   add_integer<u8, s8>(table, "u8.s8"), add_integer<u8, u8>(table, "u8.u8");
-  table.push_back({"wgmma.s32.b1.b1", &bit_product, Kind::collective, Class::tensor, "fragment", "address,address,pred"});
+  table.push_back({"wgmma.s32.b1.b1", &bit_product, Kind::collective, Class::tensor, "fragment",
+                   "address,address,pred"});
   table.push_back({"wgmma.fence", &nothing, Kind::collective, Class::sync, "", ""});
   table.push_back({"wgmma.commit_group", &commit, Kind::collective, Class::sync, "", ""});
   table.push_back({"wgmma.wait_group", &wait, Kind::wait, Class::sync, "", "imm"});

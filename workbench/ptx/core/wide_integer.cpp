@@ -42,28 +42,39 @@ void add_wide_integer(Table& table) {
   add("add.b64", [](u64 a, u64 b) -> u64 { return a + b; });
   add("sub.b64", [](u64 a, u64 b) -> u64 { return a - b; });
   add("mul.lo.b64", [](u64 a, u64 b) -> u64 { return a * b; });
-  add("mul.hi.s64", [](s64 a, s64 b) -> s64 { return static_cast<s64>((static_cast<__int128>(a) * b) >> 64); });
-  add("mul.hi.u64", [](u64 a, u64 b) -> u64 { return static_cast<u64>((static_cast<unsigned __int128>(a) * b) >> 64); });
+  add("mul.hi.s64",
+      [](s64 a, s64 b) -> s64 { return static_cast<s64>((static_cast<__int128>(a) * b) >> 64); });
+  add("mul.hi.u64", [](u64 a, u64 b) -> u64 {
+    return static_cast<u64>((static_cast<unsigned __int128>(a) * b) >> 64);
+  });
   add("mul.wide.s32", [](s32 a, s32 b) -> s64 { return s64{a} * b; });
   add("mul.wide.u32", [](u32 a, u32 b) -> u64 { return u64{a} * b; });
   add("mad.lo.b64", [](u64 a, u64 b, u64 c) -> u64 { return a * b + c; });
-  add("mad.hi.s64", [](s64 a, s64 b, u64 c) -> u64 { return static_cast<u64>((static_cast<__int128>(a) * b) >> 64) + c; });
-  add("mad.hi.u64", [](u64 a, u64 b, u64 c) -> u64 { return static_cast<u64>((static_cast<unsigned __int128>(a) * b) >> 64) + c; });
-  add("sad.s64", [](s64 a, s64 b, u64 c) -> u64 { return c + (a < b ? u64(b) - u64(a) : u64(a) - u64(b)); });
+  add("mad.hi.s64", [](s64 a, s64 b, u64 c) -> u64 {
+    return static_cast<u64>((static_cast<__int128>(a) * b) >> 64) + c;
+  });
+  add("mad.hi.u64", [](u64 a, u64 b, u64 c) -> u64 {
+    return static_cast<u64>((static_cast<unsigned __int128>(a) * b) >> 64) + c;
+  });
+  add("sad.s64",
+      [](s64 a, s64 b, u64 c) -> u64 { return c + (a < b ? u64(b) - u64(a) : u64(a) - u64(b)); });
   add("sad.u64", [](u64 a, u64 b, u64 c) -> u64 { return c + (a < b ? b - a : a - b); });
   add("cnot.b64", [](u64 a) -> u64 { return a == 0; });
   add("bfind.s64", [](s64 a) -> u32 {
     const u64 x = static_cast<u64>(a < 0 ? ~a : a);
     return x ? 63u - static_cast<u32>(__builtin_clzll(x)) : ~0u;
   });
-  add("bfind.shiftamt.u64", [](u64 a) -> u32 { return a ? static_cast<u32>(__builtin_clzll(a)) : ~0u; });
+  add("bfind.shiftamt.u64",
+      [](u64 a) -> u32 { return a ? static_cast<u32>(__builtin_clzll(a)) : ~0u; });
   add("bfind.shiftamt.s64", [](s64 a) -> u32 {
     const u64 x = static_cast<u64>(a < 0 ? ~a : a);
     return x ? static_cast<u32>(__builtin_clzll(x)) : ~0u;
   });
   add("mad.wide.s32", [](s32 a, s32 b, u64 c) -> u64 { return static_cast<u64>(s64{a} * b) + c; });
   add("mad.wide.u32", [](u32 a, u32 b, u64 c) -> u64 { return u64{a} * b + c; });
-  divide("div.s64", [](s64 a, s64 b) -> s64 { return b == 0 ? -1 : b == -1 ? static_cast<s64>(0 - static_cast<u64>(a)) : a / b; });
+  divide("div.s64", [](s64 a, s64 b) -> s64 {
+    return b == 0 ? -1 : b == -1 ? static_cast<s64>(0 - static_cast<u64>(a)) : a / b;
+  });
   divide("div.u64", [](u64 a, u64 b) -> u64 { return b == 0 ? ~u64{0} : a / b; });
   divide("rem.s64", [](s64 a, s64 b) -> s64 { return b == 0 ? a : b == -1 ? 0 : a % b; });
   divide("rem.u64", [](u64 a, u64 b) -> u64 { return b == 0 ? a : a % b; });
@@ -91,7 +102,8 @@ void add_wide_integer(Table& table) {
     x = (x >> 2 & 0x3333333333333333ull) | (x & 0x3333333333333333ull) << 2;
     return (x >> 1 & 0x5555555555555555ull) | (x & 0x5555555555555555ull) << 1;
   });
-  add("bfind.u64", [](u64 a) -> u32 { return a ? 63u - static_cast<u32>(__builtin_clzll(a)) : ~0u; });
+  add("bfind.u64",
+      [](u64 a) -> u32 { return a ? 63u - static_cast<u32>(__builtin_clzll(a)) : ~0u; });
 }
 
 }  // namespace workbench::ptx
