@@ -272,7 +272,7 @@ std::string describe_address(u64 address, u64 bytes);
 // instead of ending it.
 bool mapped(u64 address, u64 bytes);
 u64 reserve_addresses(u64 bytes);
-void add_allocation(std::shared_ptr<Allocation> allocation);
+void add_allocation(const std::shared_ptr<Allocation>& allocation);
 void drop_allocation(u64 address);
 std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags);
 // The pool that a device began with.

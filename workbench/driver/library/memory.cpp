@@ -136,7 +136,7 @@ u64 reserve_addresses(u64 bytes) {
   throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "no addresses are left"};
 }
 
-void add_allocation(std::shared_ptr<Allocation> made) {
+void add_allocation(const std::shared_ptr<Allocation>& made) {
   State& all = state();
   const Allocation& added =
       *(all.allocations[made->address] = made);  // before anything else changes: it may throw
