@@ -53,7 +53,6 @@ call.uni (c), vprintf, (a, b); }}"""
 _COPIES = """.shared .align 16 .b8 tile[16384]; mov.u32 %r7, tile; mad.lo.u32 %r7, %r1, 16, %r7; mov.u32 %r6, 0;
 MORE: cp.async.cg.shared.global [%r7], [%d1], 16; add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 300; @%p1 bra MORE;
 cp.async.wait_all;"""
-_LONG = "\n".join(f"add.u32 %r{i % 40 + 10}, %r{(i + 7) % 40 + 10}, {i};" for i in range(8_000))
 _BRANCHES = " ".join(
     f"setp.eq.u32 %p2, %r1, {i}; @%p2 bra L{i}; add.u32 %r8, %r8, 1; L{i}: st.shared.u32 [%r7], %r1;"
     for i in range(200)
@@ -81,10 +80,6 @@ class Launch:
             assert (out[: len(written)] == written).all()
 
 
-def _decode() -> None:
-    ptx.Program(module("kernel", _OUT, f"{_AT} {_LONG} {_STORE}"))["kernel"].decoded  # noqa: B018
-
-
 LAUNCHES: dict[str, Callable[[], None]] = {
     "local": Launch(_local(400_000), 2, 1024, threads=1),
     "local, many workers": Launch(_local(400_000), 64, 1024, threads=16),
@@ -107,7 +102,6 @@ LAUNCHES: dict[str, Callable[[], None]] = {
     "copies": Launch(_STORE + _COPIES, 8, 256, threads=4, checks=True),
     "branches": Launch(f".shared .b32 tile; mov.u32 %r7, tile; {_STORE} {_BRANCHES}", 8, 64, threads=4, checks=True),
     "workers": Launch(_STORE, 1024, 32, threads=256),
-    "a long text": _decode,
 }  # fmt: skip
 
 

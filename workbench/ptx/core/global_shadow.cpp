@@ -73,8 +73,7 @@ ShadowPages::ShadowPages(u64 sectors, u64 lines, u64 blocks) {
     pages_.capacity = sectors, pages_.lines_capacity = lines;
     if (!pages_.sectors || !pages_.lines) {
       pages_.free();
-      throw OutOfMemory("the checks of %llu bytes of global memory",
-                        static_cast<unsigned long long>(sectors * 32));
+      throw std::bad_alloc();
     }
   }
   base_ = pages_.next;

@@ -8,10 +8,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <latch>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -160,30 +163,58 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
 // (address, size, host pointer, writable, uninitialised)
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, bool>;
 
+// Address space that is put by.
+class Reserve {
+ public:
+  explicit Reserve(std::size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+  }
+  Reserve(const Reserve&) = delete;
+  ~Reserve() { give_back(); }
+  void give_back() {
+    if (memory_ != MAP_FAILED) ::munmap(memory_, bytes_);
+    memory_ = MAP_FAILED;
+  }
+
+ private:
+  std::size_t bytes_;
+  void* memory_;
+};
+
 // The threads of a launch, a worker each.
+//
+// The C library ends the process where a thread has no memory for the variables that its first
+// exception needs. So each throws one at its start, when address space that was put by for that is
+// given back: its allocator asks the system for pages. Nobody takes more before all have done so.
 class Workers {
  public:
-  Workers(Launch& launch, std::vector<WorkerResult>& results) : launch_(launch) {
+  Workers(Launch& launch, std::vector<WorkerResult>& results)
+      : launch_(launch), prepared_(static_cast<std::ptrdiff_t>(results.size())) {
     threads_.reserve(results.size());
     running_ = static_cast<int>(results.size());
     for (WorkerResult& result : results) {
       try {
         threads_.emplace_back(
-            [this, &result, reserve = std::make_unique<char[]>(kReserve)]() mutable {
-              reserve.reset();
+            [this, &result, reserve = std::make_unique<Reserve>(kReserve)]() mutable {
+              created_.wait();
+              reserve->give_back();
               try {
                 throw Stop{};
               } catch (const Stop&) {}
+              prepared_.arrive_and_wait();
               work(result);
             });
-      } catch (const std::exception&
-                   error) {  // no memory, or too many threads: those that there are do the work
-        if (threads_.empty()) throw OutOfMemory("a thread to run blocks on (%s)", error.what());
-        std::lock_guard lock(mutex_);
-        running_ -= static_cast<int>(results.size() - threads_.size());
+      } catch (const std::exception& error) {  // no memory, or too many threads
+        const std::size_t missing = results.size() - threads_.size();
+        if (missing == results.size())
+          throw OutOfMemory("a thread to run blocks on (%s)", error.what());
+        running_ -= static_cast<int>(missing);  // those that there are do the work
+        prepared_.count_down(static_cast<std::ptrdiff_t>(missing));
         break;
       }
     }
+    created_.count_down();
   }
   Workers(const Workers&) = delete;
   ~Workers() {
@@ -197,9 +228,7 @@ class Workers {
   }
 
  private:
-  // The C library ends the process where a thread has no memory for the variables that its first
-  // exception needs: each throws one at its start, when there is memory that was put by for it.
-  static constexpr std::size_t kReserve = 1 << 14;
+  static constexpr std::size_t kReserve = 1 << 17;
 
   void work(WorkerResult& result) {
     run_worker(launch_, result);
@@ -208,6 +237,7 @@ class Workers {
   }
 
   Launch& launch_;
+  std::latch created_{1}, prepared_;
   std::mutex mutex_;
   std::condition_variable finished_;
   int running_ = 0;
@@ -328,7 +358,16 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
                 1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
   launch.instruction_limit = instruction_limit;
   std::unique_ptr<GlobalShadow> shadow;
-  if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
+  if (checks) {
+    try {
+      shadow = std::make_unique<GlobalShadow>(launch);
+    } catch (const std::bad_alloc&) {
+      unsigned long long bytes = 0;
+      for (const Buffer& buffer : launch.buffers) bytes += buffer.size;
+      throw OutOfMemory("the checks of %llu bytes of global memory", bytes);
+    }
+    launch.global_shadow = shadow.get();
+  }
   if (overlapped) launch.overlapped = overlapped->get();
   MapWatch maps;
   if (checks && kernel.changes_maps) launch.maps = &maps;
