@@ -12,7 +12,7 @@ from workbench.devices import parameters
 from workbench.driver import masked_loads
 from workbench.driver.triton_calls import is_jit, run_call
 from workbench.driver.unwritten import Outputs
-from workbench.errors import KernelFault
+from workbench.errors import ArgumentError, KernelFault
 from workbench.kernels.loading import Kernel, block_of, compiled_kernel
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.warp_orders import rehearse
@@ -74,6 +74,11 @@ def check_kernel(
         cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised
     )
     if after is not None:
+        if not 4 <= len(after) <= 5:
+            raise ArgumentError(
+                "after", f"{len(after)} values", "(kernel, grid, block, args) or those and shared_bytes",
+                "Describe the launch before this one.",
+            )  # fmt: skip
         options = replace(options, overlapped=_footprint_of(*after))
     if is_jit(kernel):
         return run_call(
