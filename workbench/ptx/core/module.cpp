@@ -109,7 +109,8 @@ void append_code(Kernel& kernel, nb::bytes rows) {
                              entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
     kernel.lets_dependents_start |= entry.name == "griddepcontrol.launch_dependents";
-    kernel.changes_maps |= entry.name.starts_with("tensormap.");
+    kernel.reads_maps |= entry.name.starts_with("tensormap.") ||
+                         entry.name.find(".bulk.tensor.") != std::string::npos;
     in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
     in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements),
     in.bytes = static_cast<u8>(row.bytes);
@@ -331,7 +332,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   if (checks) shadow = std::make_unique<GlobalShadow>(launch), launch.global_shadow = shadow.get();
   if (overlapped) launch.overlapped = overlapped->get();
   MapWatch maps;
-  if (checks && kernel.changes_maps) launch.maps = &maps;
+  if (checks && kernel.reads_maps) launch.maps = &maps;
   Recorder recorder(recorded_block, record_limit);
   if (recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
