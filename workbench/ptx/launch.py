@@ -326,11 +326,11 @@ class Kernel:
         again, fault = run(result["fault"]["block"]), result["fault"]
         if again["fault"] is None or any(again["fault"][name] != fault[name] for name in ("pc", "block", "thread")):
             return finding
-        warps = (block[0] * block[1] * block[2] + 31) // 32
-        events = recording.unpack(self, finding.block, warps, again, []).events
+        threads, warp = block[0] * block[1] * block[2], fault["thread"] // 32
+        events = recording.unpack(self, finding.block, (threads + 31) // 32, again, []).events
         places = {step.statement.line: step.statement.location for step in self.decoded.code if step.statement}
         why = passed_phases.why(
-            finding.message, events, fault["thread"] // 32,
+            finding.message, events, warp, min(threads - 32 * warp, 32),
             lambda event: locate(self.program.module, places.get(event.ptx_line)),
         )  # fmt: skip
         return replace(finding, message=finding.message + why)
