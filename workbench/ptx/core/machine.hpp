@@ -282,6 +282,7 @@ struct Launch {
   // Checks pass over them.
   std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
+  u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
   bool copies_early =
       false;            // bulk copies land when they are issued, not when somebody waits for them
   bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass

@@ -297,7 +297,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
                        s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
                        const std::vector<std::pair<u32, std::vector<u32>>>& unused,
                        const std::vector<s64>& sample, Shape cluster, bool copies_early,
-                       bool strict, std::optional<std::shared_ptr<Footprint>> overlapped,
+                       u32 undefined, bool strict,
+                       std::optional<std::shared_ptr<Footprint>> overlapped,
                        const std::string& name) {
   Launch launch;
   launch.kernel = &kernel;
@@ -321,7 +322,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.workspace = workspace;
   launch.sample = sample, launch.sampled.resize(sample.size());
   std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
-  launch.copies_early = copies_early, launch.strict = strict;
+  launch.copies_early = copies_early, launch.undefined = undefined, launch.strict = strict;
   launch.threads =
       workspace
           ? 1
