@@ -12,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench.device_models import device_model
 from workbench.driver import simulated_driver
 from workbench.driver.attributes import device_facts
 from workbench.driver.simulated import library_path, real_device
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.reports.launches import Launches
+from workbench.reports.watching import Watch, watch
 from workbench.tensor_map import TensorMap
 
 PTX = """
@@ -258,6 +261,30 @@ def test_a_launch_with_clusters(cuda):
     assert launch(4) == 1
     assert "a multiple of the cluster" in said(cuda, 1)
     assert cuda.cuCtxSynchronize() == 0
+
+
+DEPENDENT = PTX.replace("sm_80", "sm_90").replace("ret;", "griddepcontrol.launch_dependents;\n    ret;")
+
+
+@pytest.mark.parametrize(("programmatic", "waits", "found"), [(1, 0, 1), (1, 1, 0), (0, 0, 0)])
+def test_a_launch_that_may_begin_before_the_last_has_ended(cuda, driver, programmatic: int, waits: int, found: int):
+    text = DEPENDENT.replace("ld.global", "griddepcontrol.wait;\n    ld.global") if waits else DEPENDENT
+    function = made(cuda.cuModuleGetFunction, made(cuda.cuModuleLoadData, text.encode()), b"add")
+    memory = allocated(cuda, 4)
+    values = (VOID * 2)(ctypes.addressof(memory), ctypes.addressof(number := ctypes.c_uint32(5)))
+    attribute = Attribute(id=6, value=(programmatic,))
+    config = Config((1, 1, 1), (1, 1, 1), 0, None, ctypes.pointer(attribute), 1)
+    launches = Launches()
+    watch(Watch(launches, device_model(driver.model), checks=True))
+    try:
+        assert cuda.cuMemsetD32_v2(memory, number.value, SIZE(1)) == 0
+        assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, values, None) == 0
+        assert cuda.cuLaunchKernelEx(ctypes.byref(config), function, values, None) == 0
+    finally:
+        watch(None)
+    assert cuda.cuCtxSynchronize() == 0
+    kinds = [[finding.kind for finding in launch.findings] for launch in launches]
+    assert kinds == [[], ["missing griddepcontrol.wait"] * 2 * found]  # its load, and its store
 
 
 def encode(cuda, **change):

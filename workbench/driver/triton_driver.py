@@ -253,7 +253,7 @@ class SimulatedTriton:
                 from workbench.ptx.warp_orders import rehearse
 
                 outputs = Outputs(values, launcher.names, unwritten)
-                rehearsal = rehearse(function.program, values, run, launcher.names)
+                rehearsal = rehearse(function, values, run, launcher.names)
             report = run()
             if rehearsal is not None:
                 if rehearsal.fault is not None:

@@ -100,7 +100,7 @@ def check_kernel(
         notes += masked_loads.notes_on(compiled, kernel, grid, block, values, options, shared_bytes)
     outputs = Outputs(values, names, uninitialised)
     try:
-        rehearsal = rehearse(program, values, launch, names)
+        rehearsal = rehearse(kernel, values, launch, names)
         report = launch()
         if rehearsal.fault is not None:
             raise rehearsal.fault

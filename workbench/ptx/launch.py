@@ -18,7 +18,7 @@ from workbench.ptx.decode import locate
 from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, widest_first
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.machine import core
-from workbench.ptx.options import LaunchOptions, Shape, coordinates, options_of
+from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.parse import Entry, Location, Parameter
 from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
 from workbench.ptx.sample import dependence
@@ -196,6 +196,7 @@ class Kernel:
                     options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
                     recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
                     self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
+                    UNDEFINED_BITS[options.last_warp_first] if options.undefined is None else options.undefined,
                     options.strict, options.overlapped, self.name,
                 )  # fmt: skip
             except MemoryError as error:
@@ -326,11 +327,11 @@ class Kernel:
         again, fault = run(result["fault"]["block"]), result["fault"]
         if again["fault"] is None or any(again["fault"][name] != fault[name] for name in ("pc", "block", "thread")):
             return finding
-        warps = (block[0] * block[1] * block[2] + 31) // 32
-        events = recording.unpack(self, finding.block, warps, again, []).events
+        threads, warp = block[0] * block[1] * block[2], fault["thread"] // 32
+        events = recording.unpack(self, finding.block, (threads + 31) // 32, again, []).events
         places = {step.statement.line: step.statement.location for step in self.decoded.code if step.statement}
         why = passed_phases.why(
-            finding.message, events, fault["thread"] // 32,
+            finding.message, events, warp, min(threads - 32 * warp, 32),
             lambda event: locate(self.program.module, places.get(event.ptx_line)),
         )  # fmt: skip
         return replace(finding, message=finding.message + why)

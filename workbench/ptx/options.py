@@ -15,6 +15,9 @@ def coordinates(index: int, shape: tuple[int, int, int]) -> tuple[int, int, int]
     return index % shape[0], index // shape[0] % shape[1], index // shape[0] // shape[1]
 
 
+UNDEFINED_BITS = (0xFFFF_FFFF, 0x5A5A_5A5A)  # a NaN, and -1; and where two launches are compared, 1.5e16
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
     """How the PTX machine runs a launch of given shape and arguments, and what it counts, checks and keeps."""
@@ -48,6 +51,9 @@ class LaunchOptions:
     last_warp_first: bool = False
     """Lets the warps of a block take turns in the opposite order: any order is as good as another, but some mistakes
     show in one of them only."""
+    undefined: int | None = None
+    """The 32 bits that lanes get from a shuffle whose source takes no part; None: those of ``UNDEFINED_BITS``, the
+    second where ``last_warp_first``."""
     copies_early: bool = False
     """Bulk copies land at once, not when somebody waits for them: a kernel that waits as it should does not notice."""
 

@@ -18,8 +18,10 @@ def asks(message: str) -> bool:
     return _ASKED.search(message) is not None
 
 
-def why(message: str, events: Sequence[PipelineEvent], warp: int, place: Callable[[PipelineEvent], str]) -> str:
-    """Return what the events of a block say about a deadlock of ``warp``; nothing where they do not explain it.
+def why(
+    message: str, events: Sequence[PipelineEvent], warp: int, lanes: int, place: Callable[[PipelineEvent], str]
+) -> str:
+    """Return what the events of a block say about a deadlock of ``warp``, of so many lanes, if they explain it.
 
     Either the warp asks for the parity of a phase which it has seen already, or the phase which it has to see next is
     over, and the mbarrier was used again since. ``place`` is the source line of an event.
@@ -38,10 +40,10 @@ def why(message: str, events: Sequence[PipelineEvent], warp: int, place: Callabl
                 seen.setdefault(lane, []).append(event.phase)
     if current % 2 != parity:
         return ""
-    missed = {lane: one for lane, phases in seen.items() if (one := _missed([*phases, current])) is not None}
+    waiting = seen if len(seen) <= 1 else range(lanes)  # a single lane may wait for all
+    missed = [one for lane in waiting if (one := _missed([*seen.get(lane, ()), current])) is not None]
     if missed or (not seen and current > 2):
-        phase = min(missed.values(), default=0)
-        return _overtaken(phase, warp, here, place, together=len(missed) == len(seen))
+        return _overtaken(min(missed, default=0), warp, here, place, together=len(missed) == len(waiting))
     last = min((phases[-1] for phases in seen.values()), default=-1)
     if current - last != 2:
         return ""

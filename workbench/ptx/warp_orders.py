@@ -13,22 +13,25 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import KernelFault
-from workbench.ptx import Finding, LaunchReport, Program
+from workbench.ptx import Finding, Kernel, LaunchReport
 from workbench.ptx.buffers import stored
 from workbench.ptx.findings import UNDEFINED, widest_first
+from workbench.ptx.options import UNDEFINED_BITS
 from workbench.tensor_map import TensorMap
 
 DIFFERENCE = "results that copies' timing changes"
 # What may rightly differ from order to order, or from run to run.
 _OF_ORDER = re.compile(r"\b(atom|red|multimem|cp\.reduce)\.|%(clock|globaltimer)")
+_OF_TIME = re.compile(r"%(clock|globaltimer)")
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """A run in the opposite order of warps, with bulk copies that land at once; memory is as it was before.
 
-    ``fault`` is what ended it, if anything did. ``results`` has what each argument held at the end, of a kernel whose
-    results no order may change and that did something of which they tell; else it is None.
+    ``fault`` is what ended it, if anything did. ``results`` has what each argument held at the end, of a kernel with
+    copies whose results no order may change; else it is None. ``uses_undefined`` says whether memory depends on what
+    shuffles left undefined, None where they left nothing so or nobody can tell.
     """
 
     findings: Sequence[Finding]
@@ -36,16 +39,17 @@ class Rehearsal:
     fault: KernelFault | None
     results: Sequence[tuple[str, Any, Any]] | None
     """(name, the array itself, its content)."""
+    uses_undefined: bool | None
 
     def joined(self, report: LaunchReport) -> LaunchReport:
         """Return the report of the usual order with what only this run showed, and the first result that differs."""
         found, notes = _joined(report.findings, self.findings), _joined(report.notes, self.notes)
-        undefined = [one for one in (*found, *notes) if one.kind == UNDEFINED]
-        found, notes = ([one for one in each if one.kind != UNDEFINED] for each in (found, notes))
-        apart = list(self._differences(report.kernel))[:1]
-        if self.results is None or apart:  # what shuffles leave undefined differs in the two runs
-            found += undefined
-        return replace(report, findings=widest_first(found) or apart, notes=notes)
+        if self.uses_undefined is not None:
+            undefined = [one for one in (*found, *notes) if one.kind == UNDEFINED]
+            found, notes = ([one for one in each if one.kind != UNDEFINED] for each in (found, notes))
+            found += undefined if self.uses_undefined else []
+        found = widest_first(found) or list(self._differences(report.kernel))[:1]
+        return replace(report, findings=found, notes=notes)
 
     def _differences(self, kernel: str) -> Iterator[Finding]:
         for name, array, early in self.results or ():
@@ -69,28 +73,55 @@ def _joined(these: Sequence[Finding], those: Sequence[Finding]) -> list[Finding]
     return [*these, *(finding for finding in those if (finding.kind, finding.sides) not in known)]
 
 
-def rehearse(program: Program, values: Sequence[object], launch: Any, names: Sequence[str] = ()) -> Rehearsal:
+def rehearse(kernel: Kernel, values: Sequence[object], launch: Any, names: Sequence[str] = ()) -> Rehearsal:
     """Run in the opposite order of warps; arguments, called by ``names``, and variables are put back.
 
-    So is what addresses in the arguments lead to.
+    So is what addresses in the arguments lead to. Where shuffles leave something undefined, a second run in that order
+    gives it another value: the kernel uses it if memory then differs.
     """
+    program, text = kernel.program, _text(kernel)
     arrays = [value for value in (*values, *stored(values), *program.variables.values()) if _is_writable(value)]
     kept = [_copy(array) for array in arrays]
-    findings, notes, fault, results = [], [], None, None
+    plain = {"statistics": False, "record_block": None, "last_warp_first": True, "copies_early": True}
+    findings, notes, fault, results, uses_undefined = [], [], None, None, None
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
-            plain = {"statistics": False, "record_block": None}
-            report = launch(last_warp_first=True, copies_early=True, **plain)
+            report = launch(**plain)
             findings, notes = report.findings, report.notes
-        tells = "cp.async.bulk" in program.module.text or any(note.kind == UNDEFINED for note in (*findings, *notes))
-        if tells and not _OF_ORDER.search(program.module.text):
-            results = [(name, array, _copy(array)) for name, array in _named(values, names)]
+            if "cp.async.bulk" in text and not _OF_ORDER.search(text):
+                results = [(name, array, _copy(array)) for name, array in _named(values, names)]
+            if any(one.kind == UNDEFINED for one in (*findings, *notes)) and not _OF_TIME.search(text):
+                before = [_bytes(_copy(array)) for array in arrays]
+                _put_back(arrays, kept)
+                uses_undefined = _faults(launch, undefined=UNDEFINED_BITS[False], **plain) or any(
+                    not np.array_equal(_bytes(array), old) for array, old in zip(arrays, before, strict=True)
+                )
     except KernelFault as error:
         fault = error
     finally:
-        for array, old in zip(arrays, kept, strict=True):
-            array[...] = old
-    return Rehearsal(findings, notes, fault, results)
+        _put_back(arrays, kept)
+    return Rehearsal(findings, notes, fault, results, uses_undefined)
+
+
+def _text(kernel: Kernel) -> str:
+    """The PTX of a kernel, and of the functions that it may call."""
+    module = kernel.program.module
+    bodies = [(kernel.entry.body_start, kernel.entry.body_end)]
+    bodies += [(one.body_start, one.body_end) for one in module.functions.values() if one.body_start is not None]
+    return "\n".join(module.text[begin:end] for begin, end in bodies)
+
+
+def _faults(launch: Any, **options: Any) -> bool:
+    try:
+        launch(**options)
+    except KernelFault:
+        return True
+    return False
+
+
+def _put_back(arrays: Sequence[Any], kept: Sequence[Any]) -> None:
+    for array, old in zip(arrays, kept, strict=True):
+        array[...] = old
 
 
 def _named(values: Sequence[object], names: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -33,7 +33,7 @@ class BlockRunner {
   void release(u32 number);
   u64 completion(const Barrier& barrier) const;
   void pass_time(u32 number, u64 completed);
-  void report_release(u32 number);
+  void report_release(u32 number, bool of_all);
   template <class F>
   bool reaches(s32 from, F found) const;
   void watch();
@@ -234,7 +234,8 @@ bool BlockRunner::reaches(s32 from, F found) const {
 // barrier. Compilers bring a thread that returns early there too, where its last steps are those of
 // all; so it counts as returning if nothing is left of its way that threads of a block share.
 // (Global memory has checks of its own, which know that it did not wait.)
-void BlockRunner::report_release(u32 number) {
+// `of_all`: the barrier waits for the block, not for a number of threads, which may be any.
+void BlockRunner::report_release(u32 number, bool of_all) {
   const auto aligned = [&](const Split& split) {
     return kernel_.code[static_cast<std::size_t>(split.pc)].slot[4] == 0;
   };
@@ -256,6 +257,7 @@ void BlockRunner::report_release(u32 number) {
         finding.other_pc = here->pc, finding.other_thread = warp.thread(first_lane(here->mask));
         return block.note(finding);
       }
+      if (!of_all) continue;
       const u32 skipped = warp.exited & ~split.exited;
       if (skipped && split.elsewhere >= 0 &&
           reaches(split.pc + 1, [&](s32 pc) { return pc == split.elsewhere; }) &&
@@ -312,7 +314,7 @@ void BlockRunner::pass_time(u32 number, u64 completed) {
 
 void BlockRunner::release(u32 number) {
   Barrier& barrier = block.barriers[number];
-  if (launch_.checks && barrier.expected == 0) report_release(number);
+  if (launch_.checks) report_release(number, barrier.expected == 0);
   if (block.counts || block.recorder) pass_time(number, completion(barrier));
   for (Warp& warp : warps_) {
     for (Split& split : warp.splits) {

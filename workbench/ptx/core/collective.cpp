@@ -11,10 +11,6 @@ namespace {
 
 enum class Shuffle { up, down, butterfly, index };
 
-// What a lane gets from one that takes no part: a NaN, and -1; and where two launches are
-// compared, 1.5e16.
-constexpr u32 kUndefined = ~0u, kOtherUndefined = 0x5a5a5a5a;
-
 // Lanes that read from lanes which take no part, and those that read past the highest and lowest of
 // them all.
 u32 sources_absent(const u32* from, u32 mask) {
@@ -65,8 +61,7 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   for (int lane = 0; lane < kLanes; ++lane) out[lane] = value[from[lane]];
   if (const u32 absent = mask == kAllLanes ? 0 : sources_absent(from, mask); absent) {
     // What such a lane gets is undefined, and no friendly value.
-    PTX_FOR_EACH_LANE (lane, absent)
-      out[lane] = warp.block->launch->last_warp_first ? kOtherUndefined : kUndefined;
+    PTX_FOR_EACH_LANE (lane, absent) out[lane] = warp.block->launch->undefined;
     const u32 past_end = Mode == Shuffle::down ? ends_at(from, mask)
                          : Mode == Shuffle::up ? begins_at(from, mask)
                                                : 0;

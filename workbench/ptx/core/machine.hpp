@@ -259,7 +259,7 @@ struct Kernel {
   std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
   std::vector<std::vector<u32>>
       fragments;  // slots of the results that are too many for an instruction, by its target
-  bool changes_maps = false;           // it has instructions that make tensor maps
+  bool reads_maps = false;             // copies read tensor maps, or instructions make them
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool reserves_shared = false;        // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
@@ -282,13 +282,14 @@ struct Launch {
   // Checks pass over them.
   std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
+  u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
   bool copies_early =
       false;            // bulk copies land when they are issued, not when somebody waits for them
   bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
   const struct Footprint* overlapped =
       nullptr;                         // with checks: of the launch that this one may run beside
-  class MapWatch* maps = nullptr;      // with checks, of a kernel that changes tensor maps
+  class MapWatch* maps = nullptr;      // with checks, of a kernel that reads tensor maps
   class Recorder* recorder = nullptr;  // of one block
   int threads = 1;
   std::vector<s64> sample;   // the blocks to run, ascending; empty: all

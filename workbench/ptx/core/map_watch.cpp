@@ -42,8 +42,10 @@ bool MapWatch::knows(const Warp& warp, const Map& map) {
 
 void MapWatch::copied(Warp& warp, const Instruction& in, u32 lane, u64 address, const Block& home,
                       s32 landing) {
+  if (address >> 56 == kParamWindow >> 56) return;  // nobody changes it
   Block& block = *warp.block;
   const std::lock_guard lock(mutex_);
+  any_ = true;
   Map* known = find(warp, address);
   Map& map = known ? *known : maps_[key_of(warp, address)];
   if (map.version && !knows(warp, map)) {
@@ -85,6 +87,7 @@ void MapWatch::report_use(Warp& warp, const Instruction& in, u32 lane, u64 addre
 void MapWatch::changed(Warp& warp, const Instruction& in, u32 lane, u64 address, bool released) {
   Block& block = *warp.block;
   const std::lock_guard lock(mutex_);
+  any_ = true;
   Map* known = find(warp, address);
   Map& map = known ? *known : maps_[key_of(warp, address)];
   for (const Use& use : map.uses) {
@@ -107,11 +110,12 @@ void MapWatch::changed(Warp& warp, const Instruction& in, u32 lane, u64 address,
 }
 
 void MapWatch::stored(Warp& warp, const Instruction& in, const u64* addresses, u32 mask) {
+  if (!any_) return;
   PTX_FOR_EACH_LANE (lane, mask) {
     bool here;
     {
       const std::lock_guard lock(mutex_);
-      here = !maps_.empty() && find(warp, addresses[lane]);
+      here = find(warp, addresses[lane]);
     }
     if (here) changed(warp, in, lane, addresses[lane], false);
   }

@@ -1,11 +1,12 @@
-// Tensor maps that a kernel changes: whether copies still read them, and whether they know of the
-// change.
+// Tensor maps in memory that a kernel can change: whether copies still read them then, and whether
+// they know of the change.
 //
 // A copy reads its map until its mbarrier's phase is over, or, of a store, until wait_group.read.
 // What changes a map is known to the copies of a block once it was released
 // (fence.proxy.tensormap::generic.release, tensormap.cp_fenceproxy) and then acquired there
 // (fence.proxy.tensormap::generic.acquire); PTX ISA, "membar/fence".
 #pragma once
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -65,6 +66,7 @@ class MapWatch {
                          s32 thread);
 
   std::mutex mutex_;
+  std::atomic<bool> any_{false};  // whether there are any
   std::unordered_map<Key, Map, Hash> maps_;
 };
 

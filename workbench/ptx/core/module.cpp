@@ -112,7 +112,8 @@ void append_code(Kernel& kernel, nb::bytes rows) {
                              entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;
     kernel.lets_dependents_start |= entry.name == "griddepcontrol.launch_dependents";
-    kernel.changes_maps |= entry.name.starts_with("tensormap.");
+    kernel.reads_maps |= entry.name.starts_with("tensormap.") ||
+                         entry.name.find(".bulk.tensor.") != std::string::npos;
     in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
     in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements),
     in.bytes = static_cast<u8>(row.bytes);
@@ -326,7 +327,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
                        s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
                        const std::vector<std::pair<u32, std::vector<u32>>>& unused,
                        const std::vector<s64>& sample, Shape cluster, bool copies_early,
-                       bool strict, std::optional<std::shared_ptr<Footprint>> overlapped,
+                       u32 undefined, bool strict,
+                       std::optional<std::shared_ptr<Footprint>> overlapped,
                        const std::string& name) {
   Launch launch;
   launch.kernel = &kernel;
@@ -350,7 +352,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   launch.workspace = workspace;
   launch.sample = sample, launch.sampled.resize(sample.size());
   std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
-  launch.copies_early = copies_early, launch.strict = strict;
+  launch.copies_early = copies_early, launch.undefined = undefined, launch.strict = strict;
   launch.threads =
       workspace
           ? 1
@@ -370,7 +372,7 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   }
   if (overlapped) launch.overlapped = overlapped->get();
   MapWatch maps;
-  if (checks && kernel.changes_maps) launch.maps = &maps;
+  if (checks && kernel.reads_maps) launch.maps = &maps;
   Recorder recorder(recorded_block, record_limit);
   if (recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
