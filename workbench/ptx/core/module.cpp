@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -186,30 +187,29 @@ class Reserve {
 // The threads of a launch, a worker each.
 //
 // The C library ends the process where a thread has no memory for the variables that its first
-// exception needs. So each throws one at its start, when address space that was put by for that is
-// given back: its allocator asks the system for pages. Nobody takes more before all have done so.
+// exception needs. So where the process has a limit, each throws one at its start, when address
+// space that was put by for that is given back: its allocator asks the system for pages. Nobody
+// takes more before all have done so.
 class Workers {
  public:
   Workers(Launch& launch, std::vector<WorkerResult>& results)
       : launch_(launch), prepared_(static_cast<std::ptrdiff_t>(results.size())) {
     threads_.reserve(results.size());
+    const bool limited = has_limit(RLIMIT_AS) || has_limit(RLIMIT_DATA);
     running_ = static_cast<int>(results.size());
     for (WorkerResult& result : results) {
       try {
         threads_.emplace_back(
-            [this, &result, reserve = std::make_unique<Reserve>(kReserve)]() mutable {
-              created_.wait();
-              reserve->give_back();
-              try {
-                throw Stop{};
-              } catch (const Stop&) {}
-              prepared_.arrive_and_wait();
+            [this, &result,
+             reserve = limited ? std::make_unique<Reserve>(kReserve) : nullptr]() mutable {
+              if (reserve) prepare(*reserve);
               work(result);
             });
       } catch (const std::exception& error) {  // no memory, or too many threads
         const std::size_t missing = results.size() - threads_.size();
         if (missing == results.size())
           throw OutOfMemory("a thread to run blocks on (%s)", error.what());
+        std::lock_guard lock(mutex_);
         running_ -= static_cast<int>(missing);  // those that there are do the work
         prepared_.count_down(static_cast<std::ptrdiff_t>(missing));
         break;
@@ -230,6 +230,20 @@ class Workers {
 
  private:
   static constexpr std::size_t kReserve = 1 << 17;
+
+  static bool has_limit(int resource) {
+    rlimit limit;
+    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  }
+
+  void prepare(Reserve& reserve) {
+    created_.wait();
+    reserve.give_back();
+    try {
+      throw Stop{};
+    } catch (const Stop&) {}
+    prepared_.arrive_and_wait();
+  }
 
   void work(WorkerResult& result) {
     run_worker(launch_, result);
