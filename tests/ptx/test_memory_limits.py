@@ -22,9 +22,7 @@ WORDS = {
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, list[str]]:
     """By launch what came of it with more and more room, up to the first time that it ran."""
-    ended = subprocess.run(
-        [sys.executable, str(PROGRAM)], capture_output=True, text=True, timeout=100
-    )
+    ended = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: dict[str, list[str]] = {}
     for line in ended.stdout.splitlines():
