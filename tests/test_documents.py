@@ -1,4 +1,4 @@
-"""What every command prints with ``--json`` is a document that `workbench.documents` describes, field by field."""
+"""Every command's ``--json`` prints a document that `workbench.documents` describes, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the notebooks' run compares of cells whose outputs differ from run to run."""
+"""Masked comparison of notebook cells whose outputs differ from run to run."""
 
 from __future__ import annotations
 

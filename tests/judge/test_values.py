@@ -126,7 +126,7 @@ def test_values_without_a_meaning_are_left_out(given, reference, change: str, re
 
 
 def sums(kept: str, dtype: str, rows: int) -> bool:
-    """Whether column sums that are kept in a type pass."""
+    """Return whether column sums that are kept in a type pass."""
     element = {"bfloat16": "__nv_bfloat16", "float16": "half", "float32": "float"}
     source = (
         f"({element[dtype]} *out, const {element[dtype]} *x) {{ int c = threadIdx.x; {element[kept]} sum = 0.f;"

@@ -12,12 +12,12 @@ from workbench.errors import ArgumentError
 
 
 def _apart(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """The same values, with others between them in one dimension."""
+    """Return these values with others between them in one dimension."""
     return torch.stack([tensor, torch.full_like(tensor, 7)], dim + 1).select(dim + 1, 0)
 
 
 def _reversed(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, the first dimension innermost in memory."""
+    """Return these values with the first dimension innermost in memory."""
     return tensor.permute(*reversed(range(tensor.dim()))).contiguous().permute(*reversed(range(tensor.dim())))
 
 

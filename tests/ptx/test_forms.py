@@ -79,7 +79,7 @@ def test_an_access_of_128_bits_is_aligned_to_them() -> None:
 
 @pytest.mark.parametrize("where", ["out+4", "out+100000", "out-8"])
 def test_a_load_past_the_parameters_is_a_fault(where: str) -> None:
-    """What lay behind them in this process was read."""
+    """Loads past the parameters read what lay behind them in this process."""
     with pytest.raises(KernelFault, match=r"out-of-bounds: 8 bytes at offset \d+ of the parameters"):
         _pair(f"ld.param.u64 %d9, [{where}];")
 

@@ -1,4 +1,4 @@
-"""What a launch needs and the host does not have is a MemoryError that says what it was; nothing ends the process."""
+"""A launch that the host has no memory for raises a MemoryError that names it; nothing ends the process."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def named(findings: Iterable[Finding], program: str) -> dict[str, set[str]]:
 
 
 def marks(*kinds: Mapping[str, Marks]) -> dict[str, set[str]]:
-    """What the table says, as `named` returns it."""
+    """Return a row's expectation as `named` returns it."""
     return {kind: set(lines) for each in kinds for kind, lines in each.items()}
 
 

@@ -1,4 +1,4 @@
-"""What nvcc has without an include, NVRTC has here: a list that always runs, and nvcc's own where it is installed."""
+"""Names that nvcc has without an include: a list that always runs, and nvcc's own where it is installed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIXED = {
 
 
 def values(expressions: list[str], head: str = "") -> list[float]:
-    """What a kernel without includes computes for each."""
+    """Compute each in a kernel without includes."""
     stores = "\n".join(f"out[{index}] = (double)({one});" for index, one in enumerate(expressions))
     module = wb.load_cuda(f'{head}extern "C" __global__ void k(double *out) {{\n{stores}\n}}', device="sim")
     out = torch.zeros(len(expressions), dtype=torch.float64)

@@ -29,7 +29,7 @@ def in_turn(
 
 
 class Benchmark:
-    """What a benchmark found, a dataclass: ``str()`` is its table, ``kind`` that of its document."""
+    """The result of a benchmark, a dataclass: ``str()`` is its table, ``kind`` that of its document."""
 
     kind: ClassVar[str]
 

@@ -126,13 +126,13 @@ def notes_on(
 
 @dataclass(frozen=True)
 class _Memory:
-    """What a launch may write: storages of tensors, arrays; with the names of the arguments that lie there."""
+    """The memory that a launch may write: storages and arrays, with the names of the arguments that lie there."""
 
     parts: Sequence[tuple[str, Any]]
 
     @classmethod
     def of(cls, values: Sequence[Any], names: Sequence[str]) -> _Memory | None:
-        """Of the arguments and of what they lead to; None where that is too much to be copied."""
+        """Collect the memory of the arguments and of what they lead to; None where that is too much to be copied."""
         parts: dict[int, tuple[str, Any]] = {}
         owners = [value.owner if isinstance(value, TensorMap) else value for value in values]
         further = (("memory that an argument leads to", one) for one in stored(values))

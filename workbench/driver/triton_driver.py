@@ -289,7 +289,7 @@ class SimulatedTriton:
 
     @property
     def checked(self) -> bool:
-        """Whether launches run with checks, for this session or for the process."""
+        """True where launches run with checks, for this session or for the process."""
         watch = watched()
         return self.options.checks or (watch is not None and watch.checks)
 

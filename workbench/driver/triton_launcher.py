@@ -177,7 +177,7 @@ class Launcher:
 
     @property
     def programmatic(self) -> bool:
-        """Whether its launches may begin before the launch before them has ended."""
+        """True where its launches may begin before the launch before them has ended."""
         return bool(getattr(self._metadata, "launch_pdl", False))
 
     @property

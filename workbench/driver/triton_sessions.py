@@ -48,7 +48,7 @@ def stop(session: SimulatedTriton) -> None:
 
 
 def _replace() -> None:
-    """What Triton 3.7 has no hook for: its class of compiled kernels, and ``triton.testing``'s clocks."""
+    """Replace what Triton 3.7 has no hook for: its class of compiled kernels, and ``triton.testing``'s clocks."""
     import triton.testing
     from triton import knobs
     from triton.compiler import compiler

@@ -164,7 +164,7 @@ def _bits(tensor: Any) -> np.ndarray:
 
 
 def _changed_by_trials(trial: _Trial, arguments: _Arguments, given: Mapping[str, Any]) -> str:
-    """What differs after the tuning from what the chosen configuration alone makes of the same arguments."""
+    """Name the arguments that hold something else after the tuning than the chosen configuration alone leaves."""
     alone = trial.results(trial.tuner.best_config, arguments, reset=True)
     if alone is None:
         return ""
@@ -185,7 +185,7 @@ def _changed_by_trials(trial: _Trial, arguments: _Arguments, given: Mapping[str,
 def _missing_in_key(
     trial: _Trial, entry: _Tuned, numbers: Mapping[str, Any], arguments: _Arguments, given: Mapping[str, Any]
 ) -> str:
-    """What another configuration makes of these arguments, where for those of the tuning both made the same."""
+    """Compare another configuration on these arguments, where both made the same of those of the tuning."""
     chosen = trial.tuner.best_config
     for other in trial.configurations(given):
         results = trial.results(other, arguments)
@@ -212,7 +212,7 @@ def _listed(numbers: Mapping[str, Any], names: list[str]) -> str:
 
 
 def _settings(config: Any, other: Any) -> str:
-    """What one configuration has otherwise than another."""
+    """Name the constants in which two configurations differ."""
     than = other.all_kwargs()
     return ", ".join(f"{name}={value}" for name, value in config.all_kwargs().items() if than.get(name) != value)
 

@@ -61,7 +61,7 @@ class _Guarded:
         self.before = self.storage.clone()
 
     def guards_written(self, *, between: bool) -> bool:
-        """Whether anything around the tensor is other than it was, and ``between`` its rows."""
+        """Return whether anything around the tensor, or ``between`` its rows, has changed."""
         end = self.start + self.size
         outside = torch.equal(self.storage[: self.start], self.before[: self.start])
         outside = outside and torch.equal(self.storage[end:], self.before[end:])

@@ -1,4 +1,4 @@
-"""What a candidate's process may not do to the processes around it: signals, tracing, limits and priorities of others.
+"""Keep a candidate's process from the processes around it: signals, tracing, limits and priorities of others.
 
 A filter of system calls (seccomp) needs no privileges and cannot be taken off again; what the process starts has it
 too. Where the kernel has Landlock (5.13, signals from 6.12), the memory of others under /proc is closed as well. Files

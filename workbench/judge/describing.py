@@ -124,7 +124,7 @@ def _described(variant: Any, config: Mapping[str, Any], problem: Problem, *, vie
 
 
 def _one_described(variant: Any, config: Mapping[str, Any], problem: Problem, programs: list[str]) -> dict:
-    """What is launched for a problem; its programs are added to those that are there."""
+    """Describe the launches for a problem; its programs are added to those that are there."""
     kernels = variant.kernels(config, problem, problem.arch, machine_code=False)
     first, second = (_launches(variant, config, problem, kernels) for _ in range(2))
     if first != second:

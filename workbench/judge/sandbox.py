@@ -66,7 +66,7 @@ def _needed(readable: Iterable[Path]) -> Iterator[str]:
 
 
 def _said(*words: str) -> str:
-    """What a command prints on the way to a failure, or as its help; empty for one that succeeds in silence."""
+    """Return what a command prints as it fails, or as its help; empty for one that succeeds in silence."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:

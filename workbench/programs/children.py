@@ -65,7 +65,7 @@ class RunLaunches(Launches):
         return row
 
     def note(self, label: str, notes: Sequence[str]) -> Launch | None:
-        """Likewise."""
+        """Add notes as `Launches.note` does."""
         row = super().note(label, notes)
         if row is not None and os.getpid() != self._owner:
             reports = self.unseen(row)

@@ -284,7 +284,7 @@ def _detail(
 
 
 def _waits_at_mbarrier(kernel: Kernel, pc: int) -> bool:
-    """Whether the instruction belongs to the loop of a wait; the core knows only which mbarrier a warp asked last."""
+    """Return whether an instruction is in a wait's loop; the core knows only which mbarrier a warp asked last."""
     before = kernel.decoded.code[max(pc - _LOOP, 0) : pc + 1]
     return any(step.opcode.name.startswith("mbarrier.t") for step in before)
 

@@ -98,7 +98,7 @@ def _use(statement: Statement, active: int) -> _Use:
 
 
 def _jumps(statement: Statement) -> bool:
-    """Whether it does nothing but choose what comes next."""
+    """Return whether it does nothing but choose what comes next."""
     return _head(statement) in _LEAVES - {"trap"} or (_head(statement) == "bra" and bool(statement.operands))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
-    """What the checks found in one launch: ``findings``, between blocks first, then in a block, then in a warp.
+    """The findings in one launch: ``findings``, between blocks first, then in a block, then in a warp.
 
     ``launch`` is the machine's own report, ``notes`` what no check can judge and a reader should know. A finding names
     its kind, the kernel, block and thread of the first occurrence, the address with its buffer, the source line (of
@@ -95,7 +95,7 @@ def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[ob
 
 
 def _is_whole(value: object) -> bool:
-    """Whether it is a whole number, or the text of one as macros have it."""
+    """Return whether it is a whole number, or the text of one as macros have it."""
     return isinstance(value, int | np.integer) or (isinstance(value, str) and value.isdecimal())
 
 

@@ -259,7 +259,7 @@ _ERROR = re.compile(r"^(\S[^\n]*?)\((\d+)\): error[^\n]*\n([^\n]*)", re.MULTILIN
 
 
 def _taken_names(log: str, macros: Mapping[str, str]) -> tuple[str, str] | None:
-    """What to say, and to advise, where the first error is in a header of CUDA's own, in a line that names macros."""
+    """Explain a first error that is in a header of CUDA's own, in a line that names macros."""
     found = _ERROR.search(log)
     if found is None or not (is_installed(found[1]) or found[1].startswith("__nv")):
         return None

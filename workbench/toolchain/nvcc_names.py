@@ -79,7 +79,7 @@ def _prelude(texts: tuple[str, ...], there: frozenset[str], included: frozenset[
 
 @functools.cache
 def _in_headers() -> Mapping[str, re.Pattern]:
-    """What a source names of namespace std, and functions of several types, by the stub that has it."""
+    """Return a source's names of namespace std, and its functions of several types, by the stub that has them."""
     functions = "|".join(re.findall(r"::(\w+)", (tools.stub_headers() / "cmath").read_text()))
     in_std = r"(?<!cuda::)\bstd::(?:{})\b"
     return {

@@ -203,7 +203,7 @@ def _together(one: Declaration | None, other: Declaration) -> Declaration:
 def type_names(
     source: Source, include_dirs: Iterable[str | Path], macros: Mapping[str, object]
 ) -> Mapping[str, Definition]:
-    """What the names of types stand for in a source and the headers that are not the toolkit's; see
+    """Return what the names of types stand for in a source and the headers that are not the toolkit's; see
     `names_of_types`."""
     headers = [path.read_text(errors="replace") for path in included_files(source, include_dirs)]
     return names_of_types([*reversed(headers), source.text], macros)

@@ -26,7 +26,7 @@ UNKNOWN = "?"
 """A type that the text does not tell."""
 
 RECORD = "__record__"
-"""What a struct, class or union is, whose elements are bytes to a launch."""
+"""The type of a struct, class or union, whose elements are bytes to a launch."""
 
 
 class Alias(NamedTuple):
@@ -43,7 +43,7 @@ class Type(str):
 
 
 Definition = str | Alias | None
-"""What a name stands for; None where branches that may both be taken disagree."""
+"""The type that a name stands for; None where branches that may both be taken disagree."""
 
 
 def names_of_types(texts: Iterable[str], macros: Mapping[str, object]) -> Mapping[str, Definition]:
@@ -210,7 +210,7 @@ class _Reader:
             self.known[name] = found if certain or self.known.get(name, found) == found else None
 
     def _holds(self, word: str, text: str) -> bool | None:
-        """Whether a condition holds; None where the text does not say."""
+        """Return whether a condition holds; None where the text does not say."""
         if word in ("ifdef", "ifndef"):
             there = self._is_defined(text.split()[0] if text else "")
             return there if there is None else there == (word == "ifdef")
@@ -229,7 +229,7 @@ class _Reader:
             return None
 
     def _is_defined(self, name: str) -> bool | None:
-        """Whether a macro is defined; None for what another text may define, or a compiler and its headers."""
+        """Return whether a macro is defined; None for what another text, or a compiler, may define."""
         if name in self._macros or name in _DEFINED:
             return True
         return None if name in self._elsewhere or name.startswith(("_", "CUDA")) else False
@@ -298,7 +298,7 @@ def _statement(text: str, start: int) -> str:
 
 
 def _all(branches: Iterable[bool | None]) -> bool | None:
-    """Whether all branches are taken; None where some may be and none is not."""
+    """Return whether all branches are taken; None where some may be and none is not."""
     found: bool | None = True
     for one in branches:
         if one is False:

@@ -52,16 +52,16 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 PACKED = {"contiguous", "rows from the middle", "an odd offset", "one element", "one row of a matrix", "no rows"}
-"""Those that a kernel without strides computes."""
+"""Views that a kernel without strides computes."""
 
 MEET = {"one row expanded", "one column expanded", "windows that overlap"}
-"""Those that nobody can write to."""
+"""Views that nobody can write to."""
 
 BY_ROWS = {*PACKED - {"one element"}, "sliced columns", "every other row", "one row expanded", "windows that overlap"}
-"""Those that a kernel with ``x.stride(0)`` computes."""
+"""Views that a kernel with ``x.stride(0)`` computes."""
 
 MATRICES = {*BY_ROWS, "transposed", "every other column", "one column expanded"}
-"""Those with two dimensions."""
+"""Views with two dimensions."""
 
 
 def view(layout: str, device: str = "cpu") -> View:

@@ -1,4 +1,4 @@
-"""What reads bytes that somebody else wrote: real samples, a way to change them, and the reader."""
+"""Readers of bytes that somebody else wrote: real samples, a way to change them, and the reader."""
 
 from __future__ import annotations
 

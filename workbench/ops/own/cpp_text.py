@@ -20,7 +20,7 @@ class CppText:
 
     @classmethod
     def of(cls, where: str, given: Any) -> CppText:
-        """What was given; text that is no expression, or a function's name such as ``float``, is C++."""
+        """The declared value; text that is no expression, or a function's name such as ``float``, is C++."""
         if isinstance(given, str) and given.strip() in FUNCTIONS:
             return cls(given, None)
         try:
@@ -32,11 +32,11 @@ class CppText:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it reads."""
+        """The names that it reads."""
         return () if self.expression is None else self.expression.names
 
     def is_text(self, names: Mapping[str, Any]) -> bool:
-        """Whether it is C++ as it is."""
+        """True where it is C++ as it is."""
         return self.expression is None or not set(self.names) <= set(names)
 
     def __call__(self, names: Mapping[str, Any]) -> str | int | float:

@@ -22,7 +22,7 @@ from workbench.ops.variant import Config, Restriction, Variant
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OwnVariant(Variant):
-    """What a variant that was declared by expressions has beside its language's own."""
+    """The part of a variant declared by expressions that both languages share."""
 
     declared: Declared
     stated: str

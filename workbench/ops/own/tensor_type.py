@@ -75,7 +75,7 @@ class TensorType:
         return self.numel() * self.element_size()
 
     def is_contiguous(self) -> bool:
-        """Whether its rows follow each other without gaps; as for torch, the stride of a single row is none."""
+        """Return whether its rows follow each other without gaps; as in torch, a single row's stride does not count."""
         dense = TensorType.contiguous(self.dtype, self.shape).strides
         if self.strides == dense or self.numel() == 0:
             return True

@@ -119,7 +119,7 @@ def check_written(name, tensor, **others):
 
 
 def has_blocks(grid, **outputs):
-    """Whether a grid has any blocks. Raises ValueError for one without that is to write elements of the outputs."""
+    """Return whether a grid has any blocks. Raises ValueError for one without that is to write elements."""
     for name, out in outputs.items():
         if 0 in grid and out.numel():
             raise ValueError(f"the grid {grid} has no blocks, but {name} has {out.numel()} elements")
