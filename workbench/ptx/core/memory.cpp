@@ -39,7 +39,8 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<S>(registers, in, mask, warp, sizeof(M) * in.elements, true, false, request);
   if constexpr (S != Space::local && S != Space::param) {
-    if (__builtin_expect((request.shadowed | request.shadowed_global | request.shadowed_remote) != 0, 0)) {
+    if (__builtin_expect(
+            (request.shadowed | request.shadowed_global | request.shadowed_remote) != 0, 0)) {
       alignas(64) M values[kLanes * kMaximumElements];
       for (u32 i = 0; i < in.elements; ++i) {
         const R* source = at<const R>(registers, in.slot[i]);
