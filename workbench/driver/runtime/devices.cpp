@@ -9,9 +9,16 @@ namespace {
 constexpr int kRuntimeVersion = 13000;
 std::atomic<unsigned> resets{0};
 
+// Every thread's first call does this: the driver may have been started only now.
+void initialise() {
+  if (thread().initialised) return;
+  must(cuInit(0));
+  thread().initialised = true;
+}
+
 void check_device(int device) {
   int count = 0;
-  must(cuInit(0));
+  initialise();
   must(cuDeviceGetCount(&count));
   if (device < 0 || device >= count) {
     throw Failed{cudaErrorInvalidDevice, "there are devices 0 to " + std::to_string(count - 1) + ", not " + std::to_string(device)};
@@ -20,16 +27,13 @@ void check_device(int device) {
 
 void make_current(int device) {
   CUcontext primary = nullptr;
-  int active = 0;
-  unsigned flags = 0;
-  must(cuInit(0));
-  must(cuDevicePrimaryCtxGetState(device, &flags, &active));
   must(cuDevicePrimaryCtxRetain(&primary, device));  // it lives until cudaDeviceReset, or the process ends
   must(cuCtxSetCurrent(primary));
   thread().resets_seen = resets;
 }
 
 bool context_is_there() {
+  initialise();
   CUcontext current = nullptr;
   return cuCtxGetCurrent(&current) == CUDA_SUCCESS && current && thread().resets_seen == resets;
 }
@@ -92,7 +96,7 @@ using namespace workbench::runtime;
 
 CUDA_API cudaGetDeviceCount(int* count) {
   return without_context([&] {
-    must(cuInit(0));
+    initialise();
     return cuDeviceGetCount(&needed(count, "count"));
   });
 }
@@ -116,7 +120,7 @@ CUDA_API cudaInitDevice(int device, unsigned, unsigned) {
 
 CUDA_API cudaGetDevice(int* device) {
   return without_context([&] {
-    must(cuInit(0));
+    initialise();
     needed(device, "device") = current_device();
     return CUDA_SUCCESS;
   });
@@ -140,7 +144,7 @@ CUDA_API cudaSetValidDevices(int* devices, int count) {
 
 CUDA_API cudaSetDeviceFlags(unsigned flags) {
   return without_context([&] {
-    must(cuInit(0));
+    initialise();
     return cuDevicePrimaryCtxSetFlags_v2(current_device(), flags);
   });
 }
@@ -148,7 +152,7 @@ CUDA_API cudaSetDeviceFlags(unsigned flags) {
 CUDA_API cudaGetDeviceFlags(unsigned* flags) {
   return without_context([&] {
     int active = 0;
-    must(cuInit(0));
+    initialise();
     return cuDevicePrimaryCtxGetState(current_device(), &needed(flags, "flags"), &active);
   });
 }
@@ -156,7 +160,7 @@ CUDA_API cudaGetDeviceFlags(unsigned* flags) {
 // What the process has on the device goes, a kernel's fault too; the next call begins anew.
 CUDA_API cudaDeviceReset() {
   return without_context([&] {
-    must(cuInit(0));
+    initialise();
     const CUresult result = cuDevicePrimaryCtxReset_v2(current_device());
     ++resets;
     thread().last = cudaSuccess;

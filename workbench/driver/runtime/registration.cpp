@@ -54,9 +54,21 @@ void place_managed(Binary& binary, CUmodule module) {
   }
 }
 
+// Loading is no work of the program's own: it spoils no capture of a stream.
+class OutsideCaptures {
+ public:
+  OutsideCaptures() { must(cuThreadExchangeStreamCaptureMode(&mode_)); }
+  OutsideCaptures(const OutsideCaptures&) = delete;
+  ~OutsideCaptures() { cuThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  unsigned mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 CUmodule module_of(Binary& binary) {
   CUmodule& module = binary.modules[current_context()];
   if (!module) {
+    const OutsideCaptures relaxed;
     CUmodule made = nullptr;
     must(cuModuleLoadFatBinary(&made, binary.image));
     module = made;

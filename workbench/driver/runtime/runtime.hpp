@@ -25,6 +25,7 @@ struct Configuration {
 };
 
 struct Thread {
+  bool initialised = false;
   cudaError_t last = cudaSuccess;
   int device = 0;               // cudaSetDevice's, until a context is current
   unsigned resets_seen = 0;     // how many cudaDeviceReset there were when the current context was made current
