@@ -325,7 +325,8 @@ u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
                               u32 dynamic_shared);
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
-// Whether the image is a fat binary; then its newest PTX that the device runs. Refuses one that has none.
+// Whether the image is a fat binary; then its newest PTX that the device runs. Refuses one that has
+// none.
 bool unpack_fat_binary(const char* image, std::string& ptx);
 void unload_module(u64 handle);
 

@@ -1,6 +1,6 @@
-// Fat binaries: what nvcc puts into a program, several images of the same code. The simulated device runs PTX, so the
-// newest PTX for it is taken. The format is not documented by NVIDIA; its layout is known from cuobjdump's output, and
-// LLVM's clang writes the same.
+// Fat binaries: what nvcc puts into a program, several images of the same code. The simulated
+// device runs PTX, so the newest PTX for it is taken. The format is not documented by NVIDIA; its
+// layout is known from cuobjdump's output, and LLVM's clang writes the same.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -42,9 +42,12 @@ struct Entry {
 };
 static_assert(sizeof(FatHeader) == 16 && sizeof(Entry) == 64);
 
-constexpr const char* kRemedy = "compile with -arch=compute_XX or -gencode arch=compute_XX,code=compute_XX, which embeds PTX";
+constexpr const char* kRemedy =
+    "compile with -arch=compute_XX or -gencode arch=compute_XX,code=compute_XX, which embeds PTX";
 
-[[noreturn]] void damaged() { throw Refused{CUDA_ERROR_INVALID_IMAGE, "the fatbin is damaged: its PTX cannot be unpacked"}; }
+[[noreturn]] void damaged() {
+  throw Refused{CUDA_ERROR_INVALID_IMAGE, "the fatbin is damaged: its PTX cannot be unpacked"};
+}
 
 // A length of LZ4: four bits, and bytes as long as they are 255.
 std::size_t lz4_length(std::size_t first, const u8*& from, const u8* end) {
@@ -56,14 +59,16 @@ std::size_t lz4_length(std::size_t first, const u8*& from, const u8* end) {
   return first;
 }
 
-// One block of LZ4: literals, then a match that lies some bytes before, which may overlap what it writes.
+// One block of LZ4: literals, then a match that lies some bytes before, which may overlap what it
+// writes.
 std::string from_lz4(const u8* from, std::size_t bytes, std::size_t plain) {
   std::string text;
   text.reserve(plain);
   for (const u8* const end = from + bytes; from != end;) {
     const u8 token = *from++;
     const std::size_t literals = lz4_length(token >> 4, from, end);
-    if (literals > static_cast<std::size_t>(end - from) || text.size() + literals > plain) damaged();
+    if (literals > static_cast<std::size_t>(end - from) || text.size() + literals > plain)
+      damaged();
     text.append(reinterpret_cast<const char*>(from), literals);
     from += literals;
     if (from == end) break;  // the last one has no match
@@ -77,14 +82,18 @@ std::string from_lz4(const u8* from, std::size_t bytes, std::size_t plain) {
   return text;
 }
 
-// The system's libzstd, which every distribution has: CUDA 12.8 and newer compress with it unless told otherwise.
+// The system's libzstd, which every distribution has: CUDA 12.8 and newer compress with it unless
+// told otherwise.
 std::string from_zstd(const u8* from, std::size_t bytes, std::size_t plain) {
   using Decompress = std::size_t (*)(void*, std::size_t, const void*, std::size_t);
   static void* const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
-  const auto decompress = library ? reinterpret_cast<Decompress>(dlsym(library, "ZSTD_decompress")) : nullptr;
+  const auto decompress =
+      library ? reinterpret_cast<Decompress>(dlsym(library, "ZSTD_decompress")) : nullptr;
   if (!decompress) {
-    throw Refused{CUDA_ERROR_NOT_SUPPORTED, "the fatbin is compressed with zstd, and libzstd.so.1 is not installed: install it (libzstd1), or compile with -Xfatbin "
-                                            "--compress-mode=none"};
+    throw Refused{CUDA_ERROR_NOT_SUPPORTED,
+                  "the fatbin is compressed with zstd, and libzstd.so.1 is not installed: install "
+                  "it (libzstd1), or compile with -Xfatbin "
+                  "--compress-mode=none"};
   }
   std::string text(plain, '\0');
   if (decompress(text.data(), plain, from, bytes) != plain) damaged();
@@ -95,9 +104,12 @@ std::string plain_text(const Entry& entry) {
   const u8* payload = reinterpret_cast<const u8*>(&entry) + entry.header_bytes;
   std::string text;
   if (entry.plain_bytes > kMostBytes || entry.compressed_bytes > entry.bytes) damaged();
-  if (entry.flags & kLz4) text = from_lz4(payload, entry.compressed_bytes, entry.plain_bytes);
-  else if (entry.flags & kZstd) text = from_zstd(payload, entry.compressed_bytes, entry.plain_bytes);
-  else text.assign(reinterpret_cast<const char*>(payload), entry.bytes);
+  if (entry.flags & kLz4)
+    text = from_lz4(payload, entry.compressed_bytes, entry.plain_bytes);
+  else if (entry.flags & kZstd)
+    text = from_zstd(payload, entry.compressed_bytes, entry.plain_bytes);
+  else
+    text.assign(reinterpret_cast<const char*>(payload), entry.bytes);
   return text.substr(0, text.find('\0'));
 }
 
@@ -131,21 +143,28 @@ bool unpack_fat_binary(const char* image, std::string& ptx) {
   FatHeader header{};
   std::memcpy(&header, image, sizeof header);
   const auto attribute = [](int which) { return static_cast<u32>(state().attributes.at(which)); };
-  const u32 device = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) + attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  const u32 device = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                     attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   u32 best = 0;
   std::string seen;
   for (u64 at = header.header_bytes, end = at + header.bytes; at + sizeof(Entry) <= end;) {
     const Entry& entry = *reinterpret_cast<const Entry*>(image + at);
-    if (entry.header_bytes < sizeof(Entry) || entry.bytes > end - at - entry.header_bytes) damaged();
+    if (entry.header_bytes < sizeof(Entry) || entry.bytes > end - at - entry.header_bytes)
+      damaged();
     at += entry.header_bytes + entry.bytes;
-    seen += (seen.empty() ? "" : ", ") + std::string(entry.kind == kPtx ? "PTX for sm_" : "machine code for sm_") + std::to_string(entry.arch);
+    seen += (seen.empty() ? "" : ", ") +
+            std::string(entry.kind == kPtx ? "PTX for sm_" : "machine code for sm_") +
+            std::to_string(entry.arch);
     if (entry.kind != kPtx || entry.arch < best) continue;
     std::string text = plain_text(entry);
-    if (runs(text, entry.arch, device)) best = entry.arch, ptx = std::move(text);
+    if (!runs(text, entry.arch, device)) continue;
+    best = entry.arch;
+    ptx = std::move(text);
   }
   if (best) return true;
-  throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, "the fatbin has no PTX that this device, sm_" + std::to_string(device) + ", runs (" + (seen.empty() ? "it is empty" : seen) +
-                                                  "): " + kRemedy};
+  throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU,
+                "the fatbin has no PTX that this device, sm_" + std::to_string(device) +
+                    ", runs (" + (seen.empty() ? "it is empty" : seen) + "): " + kRemedy};
 }
 
 }  // namespace workbench::driver

@@ -1,14 +1,17 @@
-// What a program that was compiled for the CUDA runtime (13.0) passes: its types, codes and structs. driver_types.h
-// defines them; it is not needed to build this library. tests/driver/test_runtime.py compares the two.
+// What a program that was compiled for the CUDA runtime (13.0) passes: its types, codes and
+// structs. driver_types.h defines them; it is not needed to build this library.
+// tests/driver/test_runtime.py compares the two.
 #pragma once
 #include "../library/abi.hpp"
 
 using cudaError_t = int;
 
 #define CUDA_API extern "C" __attribute__((visibility("default"))) cudaError_t
-// A second spelling, for programs compiled with per-thread default streams. The driver has one default stream per
-// context, which all three of its handles mean; work is done when it is enqueued, so no order of the program's is lost.
-#define PER_THREAD(name, suffix) extern "C" __attribute__((visibility("default"), alias(#name))) decltype(name) name##suffix;
+// A second spelling, for programs compiled with per-thread default streams. The driver has one
+// default stream per context, which all three of its handles mean; work is done when it is
+// enqueued, so no order of the program's is lost.
+#define PER_THREAD(name, suffix) \
+  extern "C" __attribute__((visibility("default"), alias(#name))) decltype(name) name##suffix;
 
 enum : cudaError_t {
   cudaSuccess = 0,
@@ -31,7 +34,13 @@ enum : cudaError_t {
   cudaErrorUnknown = 999,
 };
 
-enum CopyKind : int { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kByAddress = 4 };
+enum CopyKind : int {
+  kHostToHost = 0,
+  kHostToDevice = 1,
+  kDeviceToHost = 2,
+  kDeviceToDevice = 3,
+  kByAddress = 4
+};
 
 struct Dim3 {
   unsigned x, y, z;
@@ -71,7 +80,8 @@ struct LaunchConfig {
 
 struct FunctionAttributes {
   std::size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes, preferredShmemCarveout;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA,
+      maxDynamicSharedSizeBytes, preferredShmemCarveout;
   int clusterDimMustBeSet, requiredClusterWidth, requiredClusterHeight, requiredClusterDepth;
   int clusterSchedulingPolicyPreference, nonPortableClusterSizeAllowed;
   int reserved[16];
@@ -106,23 +116,30 @@ struct DeviceProperties {
   int multiProcessorCount, integrated, canMapHostMemory;
   int textures[25], surfaces[14];  // sizes: there are none
   std::size_t surfaceAlignment;
-  int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver, asyncEngineCount, unifiedAddressing;
-  int memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor, streamPrioritiesSupported;
+  int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver,
+      asyncEngineCount, unifiedAddressing;
+  int memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor,
+      streamPrioritiesSupported;
   int globalL1CacheSupported, localL1CacheSupported;
   std::size_t sharedMemPerMultiprocessor;
-  int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported;
-  int pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem;
+  int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID,
+      hostNativeAtomicSupported;
+  int pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported,
+      canUseHostPointerForRegisteredMem;
   int cooperativeLaunch;
   std::size_t sharedMemPerBlockOptin;
-  int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, maxBlocksPerMultiProcessor;
+  int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost,
+      maxBlocksPerMultiProcessor;
   int accessPolicyMaxWindowSize;
   std::size_t reservedSharedMemPerBlock;
-  int hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported, timelineSemaphoreInteropSupported;
+  int hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported,
+      timelineSemaphoreInteropSupported;
   int memoryPoolsSupported, gpuDirectRDMASupported;
   unsigned gpuDirectRDMAFlushWritesOptions;
   int gpuDirectRDMAWritesOrdering;
   unsigned memoryPoolSupportedHandleTypes;
-  int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers, deviceNumaConfig;
+  int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers,
+      deviceNumaConfig;
   int deviceNumaId, mpsEnabled, hostNumaId;
   unsigned gpuPciDeviceID, gpuPciSubsystemID;
   int hostNumaMultinodeIpcSupported;

@@ -1,4 +1,5 @@
-// Devices and their primary contexts, which the runtime makes current where a thread has no context of its own.
+// Devices and their primary contexts, which the runtime makes current where a thread has no context
+// of its own.
 #include <atomic>
 
 #include "runtime.hpp"
@@ -21,13 +22,15 @@ void check_device(int device) {
   initialise();
   must(cuDeviceGetCount(&count));
   if (device < 0 || device >= count) {
-    throw Failed{cudaErrorInvalidDevice, "there are devices 0 to " + std::to_string(count - 1) + ", not " + std::to_string(device)};
+    throw Failed{cudaErrorInvalidDevice, "there are devices 0 to " + std::to_string(count - 1) +
+                                             ", not " + std::to_string(device)};
   }
 }
 
 void make_current(int device) {
   CUcontext primary = nullptr;
-  must(cuDevicePrimaryCtxRetain(&primary, device));  // it lives until cudaDeviceReset, or the process ends
+  // It lives until cudaDeviceReset, or the process ends.
+  must(cuDevicePrimaryCtxRetain(&primary, device));
   must(cuCtxSetCurrent(primary));
   thread().resets_seen = resets;
 }
@@ -51,24 +54,59 @@ DeviceProperties properties_of(int device) {
   must(cuDeviceGetName(p.name, sizeof p.name, device));
   must(cuDeviceGetUuid_v2(p.uuid, device));
   must(cuDeviceTotalMem_v2(&p.totalGlobalMem, device));
-  p.sharedMemPerBlock = bytes(8), p.regsPerBlock = number(12), p.warpSize = number(10), p.memPitch = bytes(11);
+  p.sharedMemPerBlock = bytes(8);
+  p.regsPerBlock = number(12);
+  p.warpSize = number(10);
+  p.memPitch = bytes(11);
   p.maxThreadsPerBlock = number(1);
-  for (int axis = 0; axis < 3; ++axis) p.maxThreadsDim[axis] = number(2 + axis), p.maxGridSize[axis] = number(5 + axis);
-  p.totalConstMem = bytes(9), p.major = number(75), p.minor = number(76);
-  p.textureAlignment = bytes(14), p.texturePitchAlignment = bytes(51), p.surfaceAlignment = bytes(30);
-  p.multiProcessorCount = number(16), p.integrated = number(18), p.canMapHostMemory = number(19);
-  p.concurrentKernels = number(31), p.ECCEnabled = number(32);
-  p.pciBusID = device, p.pciDeviceID = 0, p.pciDomainID = 0, p.tccDriver = number(35);
-  p.asyncEngineCount = number(40), p.unifiedAddressing = number(41), p.memoryBusWidth = number(37), p.l2CacheSize = number(38);
-  p.persistingL2CacheMaxSize = number(108), p.maxThreadsPerMultiProcessor = number(39), p.streamPrioritiesSupported = number(78);
-  p.globalL1CacheSupported = number(79), p.localL1CacheSupported = number(80);
-  p.sharedMemPerMultiprocessor = bytes(81), p.regsPerMultiprocessor = number(82), p.managedMemory = number(83);
-  p.isMultiGpuBoard = number(84), p.multiGpuBoardGroupID = number(85), p.hostNativeAtomicSupported = number(86);
-  p.pageableMemoryAccess = number(88), p.concurrentManagedAccess = number(89), p.computePreemptionSupported = number(90);
-  p.canUseHostPointerForRegisteredMem = number(91), p.cooperativeLaunch = number(95), p.sharedMemPerBlockOptin = bytes(97);
-  p.pageableMemoryAccessUsesHostPageTables = number(100), p.directManagedMemAccessFromHost = number(101);
-  p.maxBlocksPerMultiProcessor = number(106), p.accessPolicyMaxWindowSize = number(109), p.reservedSharedMemPerBlock = bytes(111);
-  p.hostRegisterSupported = number(99), p.memoryPoolsSupported = number(115), p.clusterLaunch = number(120);
+  for (int axis = 0; axis < 3; ++axis) {
+    p.maxThreadsDim[axis] = number(2 + axis);
+    p.maxGridSize[axis] = number(5 + axis);
+  }
+  p.totalConstMem = bytes(9);
+  p.major = number(75);
+  p.minor = number(76);
+  p.textureAlignment = bytes(14);
+  p.texturePitchAlignment = bytes(51);
+  p.surfaceAlignment = bytes(30);
+  p.multiProcessorCount = number(16);
+  p.integrated = number(18);
+  p.canMapHostMemory = number(19);
+  p.concurrentKernels = number(31);
+  p.ECCEnabled = number(32);
+  p.pciBusID = device;
+  p.pciDeviceID = 0;
+  p.pciDomainID = 0;
+  p.tccDriver = number(35);
+  p.asyncEngineCount = number(40);
+  p.unifiedAddressing = number(41);
+  p.memoryBusWidth = number(37);
+  p.l2CacheSize = number(38);
+  p.persistingL2CacheMaxSize = number(108);
+  p.maxThreadsPerMultiProcessor = number(39);
+  p.streamPrioritiesSupported = number(78);
+  p.globalL1CacheSupported = number(79);
+  p.localL1CacheSupported = number(80);
+  p.sharedMemPerMultiprocessor = bytes(81);
+  p.regsPerMultiprocessor = number(82);
+  p.managedMemory = number(83);
+  p.isMultiGpuBoard = number(84);
+  p.multiGpuBoardGroupID = number(85);
+  p.hostNativeAtomicSupported = number(86);
+  p.pageableMemoryAccess = number(88);
+  p.concurrentManagedAccess = number(89);
+  p.computePreemptionSupported = number(90);
+  p.canUseHostPointerForRegisteredMem = number(91);
+  p.cooperativeLaunch = number(95);
+  p.sharedMemPerBlockOptin = bytes(97);
+  p.pageableMemoryAccessUsesHostPageTables = number(100);
+  p.directManagedMemAccessFromHost = number(101);
+  p.maxBlocksPerMultiProcessor = number(106);
+  p.accessPolicyMaxWindowSize = number(109);
+  p.reservedSharedMemPerBlock = bytes(111);
+  p.hostRegisterSupported = number(99);
+  p.memoryPoolsSupported = number(115);
+  p.clusterLaunch = number(120);
   return p;
 }
 
@@ -186,12 +224,24 @@ CUDA_API cudaDeviceGetAttribute(int* value, int which, int device) {
   });
 }
 
-CUDA_API cudaDeviceGetLimit(std::size_t* value, int limit) { return call([&] { return cuCtxGetLimit(value, limit); }); }
-CUDA_API cudaDeviceSetLimit(int limit, std::size_t value) { return call([&] { return cuCtxSetLimit(limit, value); }); }
-CUDA_API cudaDeviceGetCacheConfig(int* config) { return call([&] { return cuCtxGetCacheConfig(config); }); }
-CUDA_API cudaDeviceSetCacheConfig(int config) { return call([&] { return cuCtxSetCacheConfig(config); }); }
-CUDA_API cudaDeviceGetSharedMemConfig(int* config) { return call([&] { return cuCtxGetSharedMemConfig(config); }); }
-CUDA_API cudaDeviceSetSharedMemConfig(int config) { return call([&] { return cuCtxSetSharedMemConfig(config); }); }
+CUDA_API cudaDeviceGetLimit(std::size_t* value, int limit) {
+  return call([&] { return cuCtxGetLimit(value, limit); });
+}
+CUDA_API cudaDeviceSetLimit(int limit, std::size_t value) {
+  return call([&] { return cuCtxSetLimit(limit, value); });
+}
+CUDA_API cudaDeviceGetCacheConfig(int* config) {
+  return call([&] { return cuCtxGetCacheConfig(config); });
+}
+CUDA_API cudaDeviceSetCacheConfig(int config) {
+  return call([&] { return cuCtxSetCacheConfig(config); });
+}
+CUDA_API cudaDeviceGetSharedMemConfig(int* config) {
+  return call([&] { return cuCtxGetSharedMemConfig(config); });
+}
+CUDA_API cudaDeviceSetSharedMemConfig(int config) {
+  return call([&] { return cuCtxSetSharedMemConfig(config); });
+}
 CUDA_API cudaCtxResetPersistingL2Cache() { return call(cuCtxResetPersistingL2Cache); }
 
 CUDA_API cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -202,7 +252,9 @@ CUDA_API cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return call([&] { return cuDeviceGetPCIBusId(id, length, device); });
 }
 
-CUDA_API cudaDeviceGetByPCIBusId(int* device, const char* id) { return call([&] { return cuDeviceGetByPCIBusId(device, id); }); }
+CUDA_API cudaDeviceGetByPCIBusId(int* device, const char* id) {
+  return call([&] { return cuDeviceGetByPCIBusId(device, id); });
+}
 
 CUDA_API cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return call([&] { return cuDeviceCanAccessPeer(can, device, peer); });
@@ -215,7 +267,9 @@ CUDA_API cudaDeviceGetP2PAttribute(int* value, int which, int device, int peer) 
 CUDA_API cudaDeviceEnablePeerAccess(int peer, unsigned) {
   return call([&]() -> CUresult {
     check_device(peer);
-    throw Failed{cudaErrorPeerAccessUnsupported, "devices do not see each other's memory: ask cudaDeviceCanAccessPeer first, and copy with cudaMemcpyPeer"};
+    throw Failed{cudaErrorPeerAccessUnsupported,
+                 "devices do not see each other's memory: ask cudaDeviceCanAccessPeer first, and "
+                 "copy with cudaMemcpyPeer"};
   });
 }
 
@@ -233,15 +287,21 @@ CUDA_API cudaRuntimeGetVersion(int* version) {
   });
 }
 
-CUDA_API cudaDriverGetVersion(int* version) { return without_context([&] { return cuDriverGetVersion(version); }); }
+CUDA_API cudaDriverGetVersion(int* version) {
+  return without_context([&] { return cuDriverGetVersion(version); });
+}
 CUDA_API cudaProfilerStart() { return call(cuProfilerStart); }
 CUDA_API cudaProfilerStop() { return call(cuProfilerStop); }
 
-CUDA_API cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version, unsigned long long flags, int* status) {
-  return without_context([&] { return cuGetProcAddress_v2(symbol, function, static_cast<int>(version), flags, status); });
+CUDA_API cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                          unsigned long long flags, int* status) {
+  return without_context([&] {
+    return cuGetProcAddress_v2(symbol, function, static_cast<int>(version), flags, status);
+  });
 }
 
-CUDA_API cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags, int* status) {
+CUDA_API cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned long long flags,
+                                 int* status) {
   return cudaGetDriverEntryPointByVersion(symbol, function, kRuntimeVersion, flags, status);
 }
 

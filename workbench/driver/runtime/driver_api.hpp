@@ -4,7 +4,8 @@
 
 extern "C" {
 
-// Beyond cuda.h: what the thread's latest failing call said; where this process holds the bytes of a device address.
+// Beyond cuda.h: what the thread's latest failing call said; where this process holds the bytes of
+// a device address.
 const char* workbench_driver_latest_error();
 u64 workbench_driver_storage(u64 address);
 
@@ -51,7 +52,8 @@ CUresult cuFuncSetCacheConfig(CUfunction, int);
 CUresult cuFuncGetParamInfo(CUfunction, std::size_t, std::size_t*, std::size_t*);
 CUresult cuLaunchKernelEx(const CUlaunchConfig*, CUfunction, void**, void**);
 CUresult cuLaunchHostFunc(CUstream, CUhostFn, void*);
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, CUfunction, int, std::size_t, unsigned);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, CUfunction, int, std::size_t,
+                                                              unsigned);
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t*, CUfunction, int, int);
 CUresult cuLibraryLoadData(void**, const void*, int*, void**, unsigned, int*, void**, unsigned);
 CUresult cuLibraryLoadFromFile(void**, const char*, int*, void**, unsigned, int*, void**, unsigned);
@@ -119,8 +121,10 @@ CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, std::size_t, unsigned);
 CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
 CUresult cuStreamEndCapture(CUstream, CUgraph*);
 CUresult cuStreamIsCapturing(CUstream, unsigned*);
-CUresult cuStreamGetCaptureInfo_v3(CUstream, unsigned*, u64*, CUgraph*, const CUgraphNode**, const void**, std::size_t*);
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream, const CUgraphNode*, const void*, std::size_t, unsigned);
+CUresult cuStreamGetCaptureInfo_v3(CUstream, unsigned*, u64*, CUgraph*, const CUgraphNode**,
+                                   const void**, std::size_t*);
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream, const CUgraphNode*, const void*,
+                                              std::size_t, unsigned);
 CUresult cuThreadExchangeStreamCaptureMode(unsigned*);
 CUresult cuEventCreate(CUevent*, unsigned);
 CUresult cuEventDestroy_v2(CUevent);
@@ -132,19 +136,25 @@ CUresult cuEventElapsedTime_v2(float*, CUevent, CUevent);
 CUresult cuGraphCreate(CUgraph*, unsigned);
 CUresult cuGraphDestroy(CUgraph);
 CUresult cuGraphDestroyNode(CUgraphNode);
-CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_KERNEL_NODE_PARAMS_v2*);
-CUresult cuGraphAddMemcpyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_MEMCPY3D*, CUcontext);
-CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_MEMSET_NODE_PARAMS*, CUcontext);
-CUresult cuGraphAddHostNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, const CUDA_HOST_NODE_PARAMS*);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                                 const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphAddMemcpyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                              const CUDA_MEMCPY3D*, CUcontext);
+CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                              const CUDA_MEMSET_NODE_PARAMS*, CUcontext);
+CUresult cuGraphAddHostNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                            const CUDA_HOST_NODE_PARAMS*);
 CUresult cuGraphAddEmptyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t);
 CUresult cuGraphAddChildGraphNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUgraph);
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2*);
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode, const CUDA_MEMCPY3D*);
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*);
 CUresult cuGraphHostNodeSetParams(CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode,
+                                           const CUDA_KERNEL_NODE_PARAMS_v2*);
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext);
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext);
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*,
+                                        CUcontext);
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
 CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);

@@ -11,7 +11,9 @@ int attribute_of(CUfunction function, int which) {
   return value;
 }
 
-std::size_t bytes_of(CUfunction function, int which) { return static_cast<std::size_t>(attribute_of(function, which)); }
+std::size_t bytes_of(CUfunction function, int which) {
+  return static_cast<std::size_t>(attribute_of(function, which));
+}
 
 }  // namespace
 
@@ -54,7 +56,8 @@ CUDA_API cudaFuncGetName(const char** name, const void* kernel) {
   return call([&] { return cuFuncGetName(name, function_of(kernel)); });
 }
 
-CUDA_API cudaFuncGetParamInfo(const void* kernel, std::size_t index, std::size_t* offset, std::size_t* bytes) {
+CUDA_API cudaFuncGetParamInfo(const void* kernel, std::size_t index, std::size_t* offset,
+                              std::size_t* bytes) {
   return call([&] { return cuFuncGetParamInfo(function_of(kernel), index, offset, bytes); });
 }
 
@@ -65,37 +68,61 @@ CUDA_API cudaGetFuncBySymbol(CUfunction* function, const void* kernel) {
   });
 }
 
-CUDA_API cudaGetKernel(CUfunction* handle, const void* kernel) { return cudaGetFuncBySymbol(handle, kernel); }
-
-CUDA_API cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel, int threads, std::size_t dynamic_shared, unsigned flags) {
-  return call([&] { return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function_of(kernel), threads, dynamic_shared, flags); });
+CUDA_API cudaGetKernel(CUfunction* handle, const void* kernel) {
+  return cudaGetFuncBySymbol(handle, kernel);
 }
 
-CUDA_API cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, std::size_t dynamic_shared) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads, dynamic_shared, 0);
+CUDA_API cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel,
+                                                                int threads,
+                                                                std::size_t dynamic_shared,
+                                                                unsigned flags) {
+  return call([&] {
+    return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function_of(kernel),
+                                                                threads, dynamic_shared, flags);
+  });
 }
 
-CUDA_API cudaOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, const void* kernel, int blocks, int threads) {
-  return call([&] { return cuOccupancyAvailableDynamicSMemPerBlock(bytes, function_of(kernel), blocks, threads); });
+CUDA_API cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
+                                                       std::size_t dynamic_shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, kernel, threads,
+                                                                dynamic_shared, 0);
 }
 
-CUDA_API cudaLibraryLoadData(void** library, const void* code, int* options, void** values, unsigned count, int* library_options, void** library_values,
+CUDA_API cudaOccupancyAvailableDynamicSMemPerBlock(std::size_t* bytes, const void* kernel,
+                                                   int blocks, int threads) {
+  return call([&] {
+    return cuOccupancyAvailableDynamicSMemPerBlock(bytes, function_of(kernel), blocks, threads);
+  });
+}
+
+CUDA_API cudaLibraryLoadData(void** library, const void* code, int* options, void** values,
+                             unsigned count, int* library_options, void** library_values,
                              unsigned library_count) {
-  return call([&] { return cuLibraryLoadData(library, code, options, values, count, library_options, library_values, library_count); });
+  return call([&] {
+    return cuLibraryLoadData(library, code, options, values, count, library_options, library_values,
+                             library_count);
+  });
 }
 
-CUDA_API cudaLibraryLoadFromFile(void** library, const char* path, int* options, void** values, unsigned count, int* library_options, void** library_values,
+CUDA_API cudaLibraryLoadFromFile(void** library, const char* path, int* options, void** values,
+                                 unsigned count, int* library_options, void** library_values,
                                  unsigned library_count) {
-  return call([&] { return cuLibraryLoadFromFile(library, path, options, values, count, library_options, library_values, library_count); });
+  return call([&] {
+    return cuLibraryLoadFromFile(library, path, options, values, count, library_options,
+                                 library_values, library_count);
+  });
 }
 
-CUDA_API cudaLibraryUnload(void* library) { return call([&] { return cuLibraryUnload(library); }); }
+CUDA_API cudaLibraryUnload(void* library) {
+  return call([&] { return cuLibraryUnload(library); });
+}
 
 CUDA_API cudaLibraryGetKernel(void** kernel, void* library, const char* name) {
   return call([&] { return cuLibraryGetKernel(kernel, library, name); });
 }
 
-CUDA_API cudaLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, void* library, const char* name) {
+CUDA_API cudaLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, void* library,
+                              const char* name) {
   return call([&] { return cuLibraryGetGlobal(address, bytes, library, name); });
 }
 

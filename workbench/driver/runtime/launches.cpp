@@ -1,4 +1,5 @@
-// Launches. What the runtime checks itself are the numbers of <<<>>>, for which it has an error of its own.
+// Launches. What the runtime checks itself are the numbers of <<<>>>, for which it has an error of
+// its own.
 #include "runtime.hpp"
 
 namespace workbench::runtime {
@@ -14,14 +15,17 @@ int attribute(int which) {
   return value;
 }
 
-// The driver's word for these is "invalid argument", the runtime's "invalid configuration argument".
+// The driver's word for these is "invalid argument", the runtime's "invalid configuration
+// argument".
 void check_sizes(const Dim3& grid, const Dim3& block) {
   const auto check = [](const char* what, const Dim3& size, int first) {
     const unsigned given[3] = {size.x, size.y, size.z};
     for (int axis = 0; axis < 3; ++axis) {
       const int most = attribute(first + axis);
       if (given[axis] >= 1 && given[axis] <= static_cast<unsigned>(most)) continue;
-      throw Failed{cudaErrorInvalidConfiguration, std::string(what) + " of " + text_of(size) + ": " + "xyz"[axis] + " must be 1 to " + std::to_string(most)};
+      throw Failed{cudaErrorInvalidConfiguration, std::string(what) + " of " + text_of(size) +
+                                                      ": " + "xyz"[axis] + " must be 1 to " +
+                                                      std::to_string(most)};
     }
   };
   check("a grid", grid, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
@@ -29,16 +33,27 @@ void check_sizes(const Dim3& grid, const Dim3& block) {
   const u64 threads = u64{block.x} * block.y * block.z;
   const int most = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
   if (threads > static_cast<u64>(most)) {
-    throw Failed{cudaErrorInvalidConfiguration, "a block of " + text_of(block) + ": " + std::to_string(threads) + " threads, at most " + std::to_string(most)};
+    throw Failed{cudaErrorInvalidConfiguration, "a block of " + text_of(block) + ": " +
+                                                    std::to_string(threads) + " threads, at most " +
+                                                    std::to_string(most)};
   }
 }
 
 cudaError_t launch(const void* kernel, const LaunchConfig& config, void** parameters) {
   return call([&] {
     check_sizes(config.grid, config.block);
-    if (config.dynamic_shared > 0xffffffffu) throw Failed{cudaErrorInvalidValue, "more dynamic shared memory than any device has"};
-    const CUlaunchConfig given{config.grid.x, config.grid.y, config.grid.z, config.block.x, config.block.y, config.block.z,
-                               static_cast<unsigned>(config.dynamic_shared), config.stream, config.attributes, config.attribute_count};
+    if (config.dynamic_shared > 0xffffffffu)
+      throw Failed{cudaErrorInvalidValue, "more dynamic shared memory than any device has"};
+    const CUlaunchConfig given{config.grid.x,
+                               config.grid.y,
+                               config.grid.z,
+                               config.block.x,
+                               config.block.y,
+                               config.block.z,
+                               static_cast<unsigned>(config.dynamic_shared),
+                               config.stream,
+                               config.attributes,
+                               config.attribute_count};
     return cuLaunchKernelEx(&given, function_of(kernel), parameters, nullptr);
   });
 }
@@ -49,9 +64,15 @@ CUDA_KERNEL_NODE_PARAMS_v2 driver_kernel(const KernelNodeParams& given) {
   check_sizes(given.grid, given.block);
   CUDA_KERNEL_NODE_PARAMS_v2 made{};
   made.func = function_of(given.function);
-  made.gridDimX = given.grid.x, made.gridDimY = given.grid.y, made.gridDimZ = given.grid.z;
-  made.blockDimX = given.block.x, made.blockDimY = given.block.y, made.blockDimZ = given.block.z;
-  made.sharedMemBytes = given.dynamic_shared, made.kernelParams = given.parameters, made.extra = given.extra;
+  made.gridDimX = given.grid.x;
+  made.gridDimY = given.grid.y;
+  made.gridDimZ = given.grid.z;
+  made.blockDimX = given.block.x;
+  made.blockDimY = given.block.y;
+  made.blockDimZ = given.block.z;
+  made.sharedMemBytes = given.dynamic_shared;
+  made.kernelParams = given.parameters;
+  made.extra = given.extra;
   return made;
 }
 
@@ -59,12 +80,14 @@ CUDA_KERNEL_NODE_PARAMS_v2 driver_kernel(const KernelNodeParams& given) {
 
 using namespace workbench::runtime;
 
-CUDA_API cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters, std::size_t dynamic_shared, CUstream stream) {
+CUDA_API cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters,
+                          std::size_t dynamic_shared, CUstream stream) {
   return launch(kernel, {grid, block, dynamic_shared, stream, nullptr, 0}, parameters);
 }
 
 // What <<<>>> calls since CUDA 12.4, with the handle of __cudaGetKernel.
-CUDA_API __cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters, std::size_t dynamic_shared, CUstream stream) {
+CUDA_API __cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters,
+                            std::size_t dynamic_shared, CUstream stream) {
   return launch(kernel, {grid, block, dynamic_shared, stream, nullptr, 0}, parameters);
 }
 
@@ -73,9 +96,11 @@ CUDA_API cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, voi
   return launch(kernel, *config, parameters);
 }
 
-CUDA_API cudaLaunchCooperativeKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters, std::size_t dynamic_shared, CUstream stream) {
+CUDA_API cudaLaunchCooperativeKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters,
+                                     std::size_t dynamic_shared, CUstream stream) {
   CUlaunchAttribute cooperative{};
-  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, cooperative.value.number = 1;
+  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  cooperative.value.number = 1;
   return launch(kernel, {grid, block, dynamic_shared, stream, &cooperative, 1}, parameters);
 }
 

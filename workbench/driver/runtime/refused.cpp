@@ -1,4 +1,5 @@
-// Functions that the real library exports and that have nothing behind them here. Each says what is missing and what to use.
+// Functions that the real library exports and that have nothing behind them here. Each says what is
+// missing and what to use.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;
@@ -8,34 +9,29 @@ constexpr const char* kNoArrays =
     ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
 constexpr const char* kGraphics =
     ": nothing is shared with graphics or with other devices; copy through the host";
-constexpr const char* kProcesses =
-    ": memory and events are of this process alone";
-constexpr const char* kPeers =
-    ": devices do not see each other's memory; copy with cudaMemcpyPeer";
+constexpr const char* kProcesses = ": memory and events are of this process alone";
+constexpr const char* kPeers = ": devices do not see each other's memory; copy with cudaMemcpyPeer";
 constexpr const char* kGraphMemory =
     ": graphs have no memory of their own; allocate before, and pass addresses";
 constexpr const char* kConditions =
     ": graphs have no conditional nodes; decide on the host which graph to launch";
-constexpr const char* kEventNodes =
-    ": graphs have no nodes for events; add edges between nodes";
+constexpr const char* kEventNodes = ": graphs have no nodes for events; add edges between nodes";
 constexpr const char* kAnyNode =
     ": use the function for the kind of node, such as cudaGraphAddKernelNode";
 constexpr const char* kGraphParts =
-    ": a graph does not tell its nodes' parameters and cannot be cloned; keep what it was built from, or capture it again";
+    ": a graph does not tell its nodes' parameters and cannot be cloned; keep what it was built "
+    "from, or capture it again";
 constexpr const char* kClusters =
     ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
-constexpr const char* kBatches =
-    ": copy or prefetch one range at a time";
+constexpr const char* kBatches = ": copy or prefetch one range at a time";
 constexpr const char* kRanges =
     ": managed memory lies in one place; cudaPointerGetAttributes tells what a pointer is";
 constexpr const char* kPools =
     ": pass a pool to cudaMallocFromPoolAsync, or set the device's with cudaDeviceSetMemPool";
 constexpr const char* kHints =
     ": hints for caches and scheduling are not kept; nothing here depends on them";
-constexpr const char* kLogs =
-    ": there is no log to read; cudaGetErrorString says what went wrong";
-constexpr const char* kLibraries =
-    ": ask for a kernel or a variable of a library by its name";
+constexpr const char* kLogs = ": there is no log to read; cudaGetErrorString says what went wrong";
+constexpr const char* kLibraries = ": ask for a kernel or a variable of a library by its name";
 constexpr const char* kTables =
     ": tables that NVIDIA's driver and its libraries share; nothing here has them";
 }  // namespace

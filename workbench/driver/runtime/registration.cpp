@@ -1,5 +1,6 @@
-// What nvcc's host code registers when a program starts: its fat binaries, and the host addresses that stand for kernels
-// and variables. A fat binary becomes a module of a context when something of it is needed there first.
+// What nvcc's host code registers when a program starts: its fat binaries, and the host addresses
+// that stand for kernels and variables. A fat binary becomes a module of a context when something
+// of it is needed there first.
 #include <mutex>
 #include <unordered_map>
 
@@ -41,8 +42,8 @@ Registry& registry() {
   return *one;
 }
 
-// Host code reaches a managed variable through a pointer, which leads to where the module keeps its bytes; registered,
-// they are at that address for kernels too.
+// Host code reaches a managed variable through a pointer, which leads to where the module keeps its
+// bytes; registered, they are at that address for kernels too.
 void place_managed(Binary& binary, CUmodule module) {
   for (const ManagedVariable& one : binary.managed) {
     CUdeviceptr address = 0;
@@ -89,7 +90,8 @@ CUfunction function_of(const void* symbol) {
     const char* name = nullptr;
     CUfunction handle = const_cast<void*>(symbol);
     if (symbol && cuFuncGetName(&name, handle) == CUDA_SUCCESS) return handle;
-    throw Failed{cudaErrorInvalidDeviceFunction, "no kernel of this program has this host function or handle"};
+    throw Failed{cudaErrorInvalidDeviceFunction,
+                 "no kernel of this program has this host function or handle"};
   }
   Kernel& kernel = found->second;
   CUfunction& function = kernel.functions[current_context()];
@@ -105,10 +107,13 @@ Variable variable_of(const void* symbol) {
   std::lock_guard lock(registry().mutex);
   const auto found = registry().variables.find(symbol);
   if (found == registry().variables.end()) {
-    throw Failed{cudaErrorInvalidSymbol, "no variable of this program has this host address: pass the __device__ or __constant__ variable itself"};
+    throw Failed{cudaErrorInvalidSymbol,
+                 "no variable of this program has this host address: pass the __device__ or "
+                 "__constant__ variable itself"};
   }
   Variable variable{};
-  must(cuModuleGetGlobal_v2(&variable.address, &variable.bytes, module_of(*found->second.binary), found->second.name.c_str()));
+  must(cuModuleGetGlobal_v2(&variable.address, &variable.bytes, module_of(*found->second.binary),
+                            found->second.name.c_str()));
   return variable;
 }
 
@@ -118,7 +123,9 @@ using namespace workbench::runtime;
 
 #define REGISTRATION extern "C" __attribute__((visibility("default")))
 
-REGISTRATION void** __cudaRegisterFatBinary(void* image) { return reinterpret_cast<void**>(new Binary{image, {}, {}}); }
+REGISTRATION void** __cudaRegisterFatBinary(void* image) {
+  return reinterpret_cast<void**>(new Binary{image, {}, {}});
+}
 
 REGISTRATION void __cudaRegisterFatBinaryEnd(void**) {}
 
@@ -126,27 +133,32 @@ REGISTRATION void __cudaUnregisterFatBinary(void** handle) {
   std::lock_guard lock(registry().mutex);
   Binary* const binary = binary_of(handle);
   std::erase_if(registry().kernels, [&](const auto& item) { return item.second.binary == binary; });
-  std::erase_if(registry().variables, [&](const auto& item) { return item.second.binary == binary; });
+  std::erase_if(registry().variables,
+                [&](const auto& item) { return item.second.binary == binary; });
   delete binary;  // its modules go with their contexts
 }
 
-REGISTRATION void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
+REGISTRATION void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name,
+                                         int, void*, void*, void*, void*, int*) {
   std::lock_guard lock(registry().mutex);
   registry().kernels[host] = Kernel{binary_of(handle), name, {}};
 }
 
-REGISTRATION void __cudaRegisterVar(void** handle, char* host, char*, const char* name, int, std::size_t, int, int) {
+REGISTRATION void __cudaRegisterVar(void** handle, char* host, char*, const char* name, int,
+                                    std::size_t, int, int) {
   std::lock_guard lock(registry().mutex);
   registry().variables[host] = Shadow{binary_of(handle), name};
 }
 
-REGISTRATION void __cudaRegisterManagedVar(void** handle, void** pointer, char*, const char* name, int, std::size_t, int, int) {
+REGISTRATION void __cudaRegisterManagedVar(void** handle, void** pointer, char*, const char* name,
+                                           int, std::size_t, int, int) {
   std::lock_guard lock(registry().mutex);
   registry().variables[pointer] = Shadow{binary_of(handle), name};
   binary_of(handle)->managed.push_back({pointer, name});
 }
 
-// Host variables that device code names, and tables of functions for both sides: no PTX that runs here refers to them.
+// Host variables that device code names, and tables of functions for both sides: no PTX that runs
+// here refers to them.
 REGISTRATION void __cudaRegisterHostVar(void**, const char*, char*, std::size_t) {}
 REGISTRATION void __cudaRegisterUnifiedTable(void**, void*) {}
 
@@ -162,16 +174,22 @@ REGISTRATION char __cudaInitModule(void** handle) {
 
 // ---- <<<>>> ----
 
-REGISTRATION unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, std::size_t dynamic_shared, CUstream stream) {
+REGISTRATION unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, std::size_t dynamic_shared,
+                                                  CUstream stream) {
   thread().configured.push_back({grid, block, dynamic_shared, stream});
   return 0;
 }
 
-CUDA_API __cudaPopCallConfiguration(Dim3* grid, Dim3* block, std::size_t* dynamic_shared, CUstream* stream) {
+CUDA_API __cudaPopCallConfiguration(Dim3* grid, Dim3* block, std::size_t* dynamic_shared,
+                                    CUstream* stream) {
   auto& configured = thread().configured;
-  if (configured.empty()) return failed(cudaErrorMissingConfiguration, "a kernel is called without <<<>>>");
+  if (configured.empty())
+    return failed(cudaErrorMissingConfiguration, "a kernel is called without <<<>>>");
   const Configuration& last = configured.back();
-  *grid = last.grid, *block = last.block, *dynamic_shared = last.dynamic_shared, *stream = last.stream;
+  *grid = last.grid;
+  *block = last.block;
+  *dynamic_shared = last.dynamic_shared;
+  *stream = last.stream;
   configured.pop_back();
   return cudaSuccess;
 }
@@ -180,7 +198,8 @@ CUDA_API __cudaPopCallConfiguration(Dim3* grid, Dim3* block, std::size_t* dynami
 CUDA_API __cudaGetKernel(const void** handle, const void* host) {
   return without_context([&] {
     std::lock_guard lock(registry().mutex);
-    if (!registry().kernels.contains(host)) throw Failed{cudaErrorInvalidDeviceFunction, "the kernel was never registered"};
+    if (!registry().kernels.contains(host))
+      throw Failed{cudaErrorInvalidDeviceFunction, "the kernel was never registered"};
     needed(handle, "kernel") = host;
     return CUDA_SUCCESS;
   });

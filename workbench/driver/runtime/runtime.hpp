@@ -1,4 +1,5 @@
-// The runtime's own state, and the frame in which each of its calls runs. Everything else is the driver's.
+// The runtime's own state, and the frame in which each of its calls runs. Everything else is the
+// driver's.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -27,8 +28,9 @@ struct Configuration {
 struct Thread {
   bool initialised = false;
   cudaError_t last = cudaSuccess;
-  int device = 0;               // cudaSetDevice's, until a context is current
-  unsigned resets_seen = 0;     // how many cudaDeviceReset there were when the current context was made current
+  int device = 0;  // cudaSetDevice's, until a context is current
+  unsigned resets_seen =
+      0;  // how many cudaDeviceReset there were when the current context was made current
   std::vector<Configuration> configured;
   std::map<cudaError_t, std::string> told;  // what cudaGetErrorString says of a code
 };
@@ -46,7 +48,8 @@ void need_context();
 int current_device();
 CUcontext current_context();
 
-// The frame of every call: `body` returns a result of the driver, or throws. Contexts are made when one is needed first.
+// The frame of every call: `body` returns a result of the driver, or throws. Contexts are made when
+// one is needed first.
 template <class Body>
 cudaError_t without_context(Body&& body) noexcept {
   try {
@@ -72,11 +75,14 @@ T& needed(T* pointer, const char* name) {
   return *pointer;
 }
 
-inline CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+inline CUdeviceptr address_of(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
 
 // ---- what nvcc registers (registration.cpp) ----
 
-// The driver's function of a kernel: by the address of its host function, or a handle of the driver's itself.
+// The driver's function of a kernel: by the address of its host function, or a handle of the
+// driver's itself.
 CUfunction function_of(const void* symbol);
 struct Variable {
   CUdeviceptr address;

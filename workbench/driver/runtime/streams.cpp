@@ -7,30 +7,50 @@ CUDA_API cudaStreamCreateWithPriority(CUstream* stream, unsigned flags, int prio
   return call([&] { return cuStreamCreateWithPriority(stream, flags, priority); });
 }
 
-CUDA_API cudaStreamCreateWithFlags(CUstream* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
+CUDA_API cudaStreamCreateWithFlags(CUstream* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
 CUDA_API cudaStreamCreate(CUstream* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
-CUDA_API cudaStreamDestroy(CUstream stream) { return call([&] { return cuStreamDestroy_v2(stream); }); }
-CUDA_API cudaStreamGetPriority(CUstream stream, int* priority) { return call([&] { return cuStreamGetPriority(stream, priority); }); }
-CUDA_API cudaStreamGetFlags(CUstream stream, unsigned* flags) { return call([&] { return cuStreamGetFlags(stream, flags); }); }
-CUDA_API cudaStreamGetId(CUstream stream, u64* id) { return call([&] { return cuStreamGetId(stream, id); }); }
-CUDA_API cudaStreamGetDevice(CUstream stream, int* device) { return call([&] { return cuStreamGetDevice(stream, device); }); }
-CUDA_API cudaStreamSynchronize(CUstream stream) { return call([&] { return cuStreamSynchronize(stream); }); }
-CUDA_API cudaStreamQuery(CUstream stream) { return call([&] { return cuStreamQuery(stream); }); }
+CUDA_API cudaStreamDestroy(CUstream stream) {
+  return call([&] { return cuStreamDestroy_v2(stream); });
+}
+CUDA_API cudaStreamGetPriority(CUstream stream, int* priority) {
+  return call([&] { return cuStreamGetPriority(stream, priority); });
+}
+CUDA_API cudaStreamGetFlags(CUstream stream, unsigned* flags) {
+  return call([&] { return cuStreamGetFlags(stream, flags); });
+}
+CUDA_API cudaStreamGetId(CUstream stream, u64* id) {
+  return call([&] { return cuStreamGetId(stream, id); });
+}
+CUDA_API cudaStreamGetDevice(CUstream stream, int* device) {
+  return call([&] { return cuStreamGetDevice(stream, device); });
+}
+CUDA_API cudaStreamSynchronize(CUstream stream) {
+  return call([&] { return cuStreamSynchronize(stream); });
+}
+CUDA_API cudaStreamQuery(CUstream stream) {
+  return call([&] { return cuStreamQuery(stream); });
+}
 
 CUDA_API cudaStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   return call([&] { return cuStreamWaitEvent(stream, event, flags); });
 }
 
-CUDA_API cudaStreamAddCallback(CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
+CUDA_API cudaStreamAddCallback(CUstream stream, CUstreamCallback function, void* data,
+                               unsigned flags) {
   return call([&] { return cuStreamAddCallback(stream, function, data, flags); });
 }
 
-CUDA_API cudaStreamAttachMemAsync(CUstream stream, void* pointer, std::size_t bytes, unsigned flags) {
+CUDA_API cudaStreamAttachMemAsync(CUstream stream, void* pointer, std::size_t bytes,
+                                  unsigned flags) {
   return call([&] { return cuStreamAttachMemAsync(stream, address_of(pointer), bytes, flags); });
 }
 
 // Hints for caches and scheduling, of which nothing here depends.
-CUDA_API cudaStreamSetAttribute(CUstream stream, int, const void*) { return cudaStreamQuery(stream); }
+CUDA_API cudaStreamSetAttribute(CUstream stream, int, const void*) {
+  return cudaStreamQuery(stream);
+}
 CUDA_API cudaStreamCopyAttributes(CUstream to, CUstream from) {
   const cudaError_t result = cudaStreamQuery(to);
   return result ? result : cudaStreamQuery(from);
@@ -38,29 +58,54 @@ CUDA_API cudaStreamCopyAttributes(CUstream to, CUstream from) {
 
 // ---- capture ----
 
-CUDA_API cudaStreamBeginCapture(CUstream stream, unsigned mode) { return call([&] { return cuStreamBeginCapture_v2(stream, mode); }); }
-CUDA_API cudaStreamEndCapture(CUstream stream, CUgraph* graph) { return call([&] { return cuStreamEndCapture(stream, graph); }); }
-CUDA_API cudaStreamIsCapturing(CUstream stream, unsigned* status) { return call([&] { return cuStreamIsCapturing(stream, status); }); }
-
-CUDA_API cudaStreamGetCaptureInfo(CUstream stream, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** nodes, const void** edges, std::size_t* count) {
-  return call([&] { return cuStreamGetCaptureInfo_v3(stream, status, id, graph, nodes, edges, count); });
+CUDA_API cudaStreamBeginCapture(CUstream stream, unsigned mode) {
+  return call([&] { return cuStreamBeginCapture_v2(stream, mode); });
+}
+CUDA_API cudaStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return call([&] { return cuStreamEndCapture(stream, graph); });
+}
+CUDA_API cudaStreamIsCapturing(CUstream stream, unsigned* status) {
+  return call([&] { return cuStreamIsCapturing(stream, status); });
 }
 
-CUDA_API cudaStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes, const void* edges, std::size_t count, unsigned flags) {
-  return call([&] { return cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges, count, flags); });
+CUDA_API cudaStreamGetCaptureInfo(CUstream stream, unsigned* status, u64* id, CUgraph* graph,
+                                  const CUgraphNode** nodes, const void** edges,
+                                  std::size_t* count) {
+  return call(
+      [&] { return cuStreamGetCaptureInfo_v3(stream, status, id, graph, nodes, edges, count); });
 }
 
-CUDA_API cudaThreadExchangeStreamCaptureMode(unsigned* mode) { return call([&] { return cuThreadExchangeStreamCaptureMode(mode); }); }
+CUDA_API cudaStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes, const void* edges,
+                                             std::size_t count, unsigned flags) {
+  return call(
+      [&] { return cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges, count, flags); });
+}
+
+CUDA_API cudaThreadExchangeStreamCaptureMode(unsigned* mode) {
+  return call([&] { return cuThreadExchangeStreamCaptureMode(mode); });
+}
 
 // ---- events ----
 
-CUDA_API cudaEventCreateWithFlags(CUevent* event, unsigned flags) { return call([&] { return cuEventCreate(event, flags); }); }
+CUDA_API cudaEventCreateWithFlags(CUevent* event, unsigned flags) {
+  return call([&] { return cuEventCreate(event, flags); });
+}
 CUDA_API cudaEventCreate(CUevent* event) { return cudaEventCreateWithFlags(event, 0); }
-CUDA_API cudaEventDestroy(CUevent event) { return call([&] { return cuEventDestroy_v2(event); }); }
-CUDA_API cudaEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) { return call([&] { return cuEventRecordWithFlags(event, stream, flags); }); }
-CUDA_API cudaEventRecord(CUevent event, CUstream stream) { return cudaEventRecordWithFlags(event, stream, 0); }
-CUDA_API cudaEventSynchronize(CUevent event) { return call([&] { return cuEventSynchronize(event); }); }
-CUDA_API cudaEventQuery(CUevent event) { return call([&] { return cuEventQuery(event); }); }
+CUDA_API cudaEventDestroy(CUevent event) {
+  return call([&] { return cuEventDestroy_v2(event); });
+}
+CUDA_API cudaEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+  return call([&] { return cuEventRecordWithFlags(event, stream, flags); });
+}
+CUDA_API cudaEventRecord(CUevent event, CUstream stream) {
+  return cudaEventRecordWithFlags(event, stream, 0);
+}
+CUDA_API cudaEventSynchronize(CUevent event) {
+  return call([&] { return cuEventSynchronize(event); });
+}
+CUDA_API cudaEventQuery(CUevent event) {
+  return call([&] { return cuEventQuery(event); });
+}
 
 CUDA_API cudaEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return call([&] { return cuEventElapsedTime_v2(milliseconds, start, end); });
