@@ -26,7 +26,8 @@ from workbench.toolchain import nvcc, tools
 from workbench.toolchain.source import include_closure, read_source
 
 SETUP = "Get it with: workbench setup nvcc (99 MB by pip)"
-_FLAGS = ("-shared", "-Xcompiler", "-fPIC", "-cudart", "none", "-cudadevrt", "none", "-lineinfo")
+_NO_RUNTIME = "-cudart=none"
+_FLAGS = ("-shared", "-Xcompiler", "-fPIC", _NO_RUNTIME, "-cudadevrt=none", "-lineinfo")
 _LINKER = ("-Xlinker", "-Bsymbolic", "-Xlinker", "-z,defs")
 _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
 # Libraries of NVIDIA's that need a GPU, by what their headers and functions are called.
@@ -56,7 +57,7 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     key = _key(sources, command)
     kept = kept_in / f"{key or uuid.uuid4().hex}.so"
     if not kept.is_file():
-        _compile([*command, *map(str, sources)], sources, kept)
+        _compile(command, sources, kept)
     if "main" not in read_elf(kept).defined:
         raise ArgumentError(
             "program", f"{sources[0]}, which has no main()", "a CUDA program",
@@ -95,8 +96,8 @@ def _link_folder(parent: Path) -> Path:
 
 
 def _includes() -> list[str]:
-    """The headers of the CUDA runtime and of CCCL, which pip may have put apart from nvcc."""
-    return [f"-I{folder}" for folder in (tools.cuda_include(), *tools.library_includes())]
+    """The headers of the CUDA runtime and of CCCL, which pip may have put apart from nvcc, and those missing there."""
+    return [f"-I{folder}" for folder in (*_toolkit(), Path(__file__).parent / "headers")]
 
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
@@ -125,14 +126,32 @@ def _host_compiler() -> str:
 
 def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="workbench-program-", dir=target.parent) as folder:
-        made = Path(folder) / "program.so"
-        done = subprocess.run(
-            [*command, "-o", str(made)], capture_output=True, text=True, errors="replace", check=False
-        )
-        log = (done.stderr + done.stdout).strip()
-        if done.returncode != 0:
-            raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
+        made, inputs = Path(folder) / "program.so", list(sources)
+        if any(re.fullmatch(r"--?(rdc|relocatable-device-code)=true|-dc", word) for word in command):
+            inputs = _device_linked(command, sources, Path(folder))
+        _nvcc_run([*command, *map(str, inputs), "-o", str(made)], sources)
         made.replace(target)
+
+
+def _device_linked(command: Sequence[str], sources: Sequence[Path], folder: Path) -> list[Path]:
+    """The objects of a program whose kernels call functions of other files, and what links those when it starts."""
+    options = [word for word in command if word not in ("-shared", "-dc") and not word.startswith("-l")]
+    objects = []
+    for number, path in enumerate(sources):
+        objects.append(path if path.suffix in (".o", ".a") else folder / f"{number}.o")
+        if objects[-1] != path:
+            _nvcc_run([*options, "-c", "-rdc=true", str(path), "-o", str(objects[-1])], sources)
+    link = folder / "device_link.o"
+    options.remove(_NO_RUNTIME)  # with which nvcc links no device code
+    _nvcc_run([*options, "-dlink", *map(str, objects), "-o", str(link)], sources)
+    return [*objects, link]
+
+
+def _nvcc_run(command: Sequence[str], sources: Sequence[Path]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    log = (done.stderr + done.stdout).strip()
+    if done.returncode != 0:
+        raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
 
 
 def _advice(log: str) -> str:

@@ -43,6 +43,10 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned*, int*);
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned);
 
 CUresult cuModuleLoadFatBinary(CUmodule*, const void*);
+CUresult cuLinkCreate_v2(unsigned, int*, void**, void**);
+CUresult cuLinkAddData_v2(void*, int, void*, std::size_t, const char*, unsigned, int*, void**);
+CUresult cuLinkComplete(void*, void**, std::size_t*);
+CUresult cuLinkDestroy(void*);
 CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*);
 CUresult cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule, const char*);
 CUresult cuFuncGetName(const char**, CUfunction);

@@ -9,6 +9,21 @@
 namespace workbench::runtime {
 namespace {
 
+// What is registered: nvcc's wrapper around a fat binary. With -rdc=true its second version stands
+// for several, which are linked when they are loaded.
+struct Wrapper {
+  u32 magic, version;
+  const void* data;
+  const void* const* prelinked;  // ends with a null pointer
+};
+constexpr u32 kSeveral = 2;
+
+struct FatHeader {
+  u32 magic;
+  u16 version, header_bytes;
+  u64 bytes;
+};
+
 struct ManagedVariable {
   void** pointer;  // through which host code reaches it
   std::string name;
@@ -66,13 +81,47 @@ class OutsideCaptures {
   unsigned mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
+class Link {
+ public:
+  Link() { must(cuLinkCreate_v2(0, nullptr, nullptr, &handle_)); }
+  Link(const Link&) = delete;
+  ~Link() { cuLinkDestroy(handle_); }
+  void* operator*() const { return handle_; }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+CUmodule linked(const void* const* binaries) {
+  constexpr int kFatBinary = 3;
+  const Link link;
+  for (; *binaries; ++binaries) {
+    FatHeader header{};
+    std::memcpy(&header, *binaries, sizeof header);
+    must(cuLinkAddData_v2(*link, kFatBinary, const_cast<void*>(*binaries),
+                          header.header_bytes + header.bytes, nullptr, 0, nullptr, nullptr));
+  }
+  void* image = nullptr;
+  CUmodule module = nullptr;
+  must(cuLinkComplete(*link, &image, nullptr));
+  must(cuModuleLoadFatBinary(&module, image));
+  return module;
+}
+
+CUmodule loaded(const void* image) {
+  Wrapper wrapper{};
+  std::memcpy(&wrapper, image, sizeof wrapper);
+  if (wrapper.version == kSeveral && wrapper.prelinked) return linked(wrapper.prelinked);
+  CUmodule module = nullptr;
+  must(cuModuleLoadFatBinary(&module, image));
+  return module;
+}
+
 CUmodule module_of(Binary& binary) {
   CUmodule& module = binary.modules[current_context()];
   if (!module) {
     const OutsideCaptures relaxed;
-    CUmodule made = nullptr;
-    must(cuModuleLoadFatBinary(&made, binary.image));
-    module = made;
+    module = loaded(binary.image);
     place_managed(binary, module);
   }
   return module;
