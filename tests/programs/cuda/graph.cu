@@ -38,6 +38,22 @@ int main() {
   CHECK(cudaGraphLaunch(second, stream));
   CHECK(cudaStreamSynchronize(stream));
   right &= result == 110;
+
+  cudaGraph_t clone;
+  cudaGraphNode_t found, from, to;
+  CHECK(cudaGraphClone(&clone, built));
+  CHECK(cudaGraphNodeFindInClone(&found, copy, clone));
+  count = 1;
+  CHECK(cudaGraphGetEdges(clone, &from, &to, nullptr, &count));
+  right &= count == 1 && to == found && found != copy;
+  CHECK(cudaGraphDestroyNode(found));  // of the clone alone
+  CHECK(cudaGraphInstantiate(&executable, clone));
+  CHECK(cudaGraphLaunch(executable, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  right &= result == 110;
+  CHECK(cudaGraphLaunch(second, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  right &= result == 215;
   CHECK(cudaGraphExecDestroy(executable));
   CHECK(cudaGraphDestroy(graph));
   return judged("graph", right);

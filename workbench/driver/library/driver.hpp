@@ -112,6 +112,7 @@ struct Graph {
   Context* context;
   std::map<u64, GraphNode> nodes = {};  // by handle: in the order in which they were added
   std::vector<std::shared_ptr<UserObject>> kept = {};
+  std::map<u64, u64> origins = {};  // of a clone: its nodes by those they were copied from
 };
 
 // A graph as it was when it was instantiated, its nodes in one of the orders that they allow.

@@ -162,6 +162,10 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEM
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
 CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
+CUresult cuGraphClone(CUgraph*, CUgraph);
+CUresult cuGraphNodeFindInClone(CUgraphNode*, CUgraphNode, CUgraph);
+CUresult cuGraphGetEdges(CUgraph, CUgraphNode*, CUgraphNode*, std::size_t*);
+CUresult cuGraphRemoveDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
 CUresult cuGraphGetNodes(CUgraph, CUgraphNode*, std::size_t*);
 CUresult cuGraphGetRootNodes(CUgraph, CUgraphNode*, std::size_t*);
 CUresult cuGraphNodeGetType(CUgraphNode, int*);

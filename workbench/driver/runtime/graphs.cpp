@@ -172,6 +172,30 @@ CUDA_API cudaGraphAddDependencies(CUgraph graph, Nodes from, Nodes to, const voi
   });
 }
 
+CUDA_API cudaGraphRemoveDependencies(CUgraph graph, Nodes from, Nodes to, const void* edges,
+                                     std::size_t count) {
+  return call([&] {
+    no_edge_data(edges);
+    return cuGraphRemoveDependencies(graph, from, to, count);
+  });
+}
+
+CUDA_API cudaGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, void* edges,
+                           std::size_t* count) {
+  return call([&] {
+    no_edge_data(edges);
+    return cuGraphGetEdges(graph, from, to, count);
+  });
+}
+
+CUDA_API cudaGraphClone(CUgraph* clone, CUgraph graph) {
+  return call([&] { return cuGraphClone(clone, graph); });
+}
+
+CUDA_API cudaGraphNodeFindInClone(CUgraphNode* node, CUgraphNode original, CUgraph clone) {
+  return call([&] { return cuGraphNodeFindInClone(node, original, clone); });
+}
+
 CUDA_API cudaGraphGetNodes(CUgraph graph, CUgraphNode* nodes, std::size_t* count) {
   return call([&] { return cuGraphGetNodes(graph, nodes, count); });
 }

@@ -19,8 +19,7 @@ constexpr const char* kEventNodes = ": graphs have no nodes for events; add edge
 constexpr const char* kAnyNode =
     ": use the function for the kind of node, such as cudaGraphAddKernelNode";
 constexpr const char* kGraphParts =
-    ": a graph does not tell its nodes' parameters and cannot be cloned; keep what it was built "
-    "from, or capture it again";
+    ": a graph does not tell its nodes' parameters; keep what it was built from";
 constexpr const char* kClusters =
     ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
 constexpr const char* kBatches = ": copy or prefetch one range at a time";
@@ -179,21 +178,17 @@ REFUSED(cudaGraphExecNodeSetParams, kAnyNode)
 REFUSED(cudaGraphNodeSetParams, kAnyNode)
 
 REFUSED(cudaGraphChildGraphNodeGetGraph, kGraphParts)
-REFUSED(cudaGraphClone, kGraphParts)
 REFUSED(cudaGraphDebugDotPrint, kGraphParts)
 REFUSED(cudaGraphExecMemcpyNodeSetParamsFromSymbol, kGraphParts)
 REFUSED(cudaGraphExecMemcpyNodeSetParamsToSymbol, kGraphParts)
-REFUSED(cudaGraphGetEdges, kGraphParts)
 REFUSED(cudaGraphHostNodeGetParams, kGraphParts)
 REFUSED(cudaGraphKernelNodeGetParams, kGraphParts)
 REFUSED(cudaGraphMemcpyNodeGetParams, kGraphParts)
 REFUSED(cudaGraphMemcpyNodeSetParamsFromSymbol, kGraphParts)
 REFUSED(cudaGraphMemcpyNodeSetParamsToSymbol, kGraphParts)
 REFUSED(cudaGraphMemsetNodeGetParams, kGraphParts)
-REFUSED(cudaGraphNodeFindInClone, kGraphParts)
 REFUSED(cudaGraphNodeGetEnabled, kGraphParts)
 REFUSED(cudaGraphNodeSetEnabled, kGraphParts)
-REFUSED(cudaGraphRemoveDependencies, kGraphParts)
 REFUSED(cudaStreamBeginCaptureToGraph, kGraphParts)
 PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz)
 
