@@ -294,6 +294,8 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
 
+    A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
+
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. Every launch counts: PyCUDA's
     and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
     With --check the exit status is 1 for a finding and 2 where nothing was launched; else it is the program's own.

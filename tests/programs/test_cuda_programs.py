@@ -135,7 +135,7 @@ WRONG = {
     "a library": ("#include <cudnn.h>\nint main() {}\n", (), "cuDNN does not run on the simulated device"),
     "another file": ("void other();\nint main() { other(); }\n", (), "--nvcc 'other.cu'"),
     "an option": ("int main() {}\n", ("--nvcc", "--nonsense"), "nonsense"),
-    "two devices": ("int main() {}\n", ("--arch", "sm_12"), "sm_80, sm_89, sm_90"),
+    "no such architecture": ("int main() {}\n", ("--arch", "sm_12"), "sm_80, sm_89, sm_90"),
 }
 
 
@@ -183,3 +183,29 @@ def test_machine_code_is_run_or_told_how_to_be_linked(tmp_path):
     told = workbench_run(made["static"], status=2).stderr
     assert "NVIDIA's CUDA runtime inside" in told
     assert "-cudart none" in told
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_what_make_builds_and_runs_joins_the_report(tmp_path):
+    for name in ("vector_add.cu", "check.h"):
+        shutil.copy(PROGRAMS / name, tmp_path)
+    (tmp_path / "one.cu").write_text(
+        "#include <cuda_profiler_api.h>\nextern __device__ int twice(int);\n"
+        "__global__ void call(int* value) {\n  value[1] = twice(*value);\n}\n"
+        "int main() {\n  int* value;\n  cudaProfilerStart();\n  cudaMallocManaged(&value, 4);\n  *value = 21;\n"
+        "  call<<<1, 1>>>(value);\n  return cudaDeviceSynchronize();\n}\n"
+    )
+    (tmp_path / "two.cu").write_text("__device__ int twice(int value) { return 2 * value; }\n")
+    (tmp_path / "Makefile").write_text(
+        "test: vector_add several\n\t./vector_add 500\n\t./several\n"
+        "vector_add: vector_add.cu\n\tnvcc -gencode arch=compute_80,code=sm_80 -O2 -lcudart -o $@ $<\n"
+        "several: one.o two.o\n\tnvcc -arch=sm_90 -rdc=true -o $@ $^\n%.o: %.cu\n\tnvcc -arch sm_90 -dc -o $@ $<\n"
+    )
+    done = workbench_run("--check", "make", "-C", tmp_path, "test", status=1)
+    assert "vector_add: right" in done.stdout
+    assert "one.cu:4: call: out-of-bounds: 4 bytes" in done.stderr
+    assert "2 launches checked, 1 finding" in done.stderr
+    alone = subprocess.run([tmp_path / "vector_add", "7"], capture_output=True, text=True)
+    assert (alone.returncode, alone.stdout) == (0, "7 elements\nvector_add: right\n")
+    workbench_run("make", "-C", tmp_path, "nothing", status=2)

@@ -7,7 +7,6 @@ own functions its own in a process with many libraries; ``-z defs`` shows at lin
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -18,7 +17,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.driver.simulated import library_path
+from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.home import cache_folder
 from workbench.programs.elf import read_elf
@@ -26,8 +25,6 @@ from workbench.toolchain import nvcc, tools
 from workbench.toolchain.source import include_closure, read_source
 
 SETUP = "Get it with: workbench setup nvcc (99 MB by pip)"
-_NO_RUNTIME = "-cudart=none"
-_FLAGS = ("-shared", "-Xcompiler", "-fPIC", _NO_RUNTIME, "-cudadevrt=none", "-lineinfo")
 _LINKER = ("-Xlinker", "-Bsymbolic", "-Xlinker", "-z,defs")
 _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
 # Libraries of NVIDIA's that need a GPU, by what their headers and functions are called.
@@ -52,8 +49,8 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     program = _nvcc()
     kept_in = cache_folder() / "programs"
     kept_in.mkdir(parents=True, exist_ok=True)
-    libraries = [f"-L{_link_folder(kept_in)}", "-lcudart", "-lcuda"]
-    command = [str(program), *_target(arch, words), *_FLAGS, *_LINKER, *libraries, *_includes(), *words]
+    command = [str(program), *_target(arch, words), "-shared", *FLAGS, *_LINKER, *link_options()]
+    command += [*include_options(), *words]
     key = _key(sources, command)
     kept = kept_in / f"{key or uuid.uuid4().hex}.so"
     if not kept.is_file():
@@ -84,22 +81,6 @@ def _target(arch: str, words: Sequence[str]) -> list[str]:
     return [f"-arch={arch.replace('sm_', 'compute_')}"]
 
 
-def _link_folder(parent: Path) -> Path:
-    """The folder in which the linker finds both libraries by the names without a version."""
-    driver = library_path()
-    folder = parent / f"lib-{hashlib.sha256(str(driver).encode()).hexdigest()[:12]}"
-    folder.mkdir(exist_ok=True)
-    for path in (driver, driver.with_name("libcudart.so.13")):
-        with contextlib.suppress(FileExistsError):
-            (folder / f"{path.name.partition('.')[0]}.so").symlink_to(path)
-    return folder
-
-
-def _includes() -> list[str]:
-    """The headers of the CUDA runtime and of CCCL, which pip may have put apart from nvcc, and those missing there."""
-    return [f"-I{folder}" for folder in (*_toolkit(), Path(__file__).parent / "headers")]
-
-
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
     """What the result depends on, hashed; None where that cannot be told from the text."""
     folders = [Path(word[2:]) for word in command if word.startswith("-I") and len(word) > 2]
@@ -126,32 +107,13 @@ def _host_compiler() -> str:
 
 def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="workbench-program-", dir=target.parent) as folder:
-        made, inputs = Path(folder) / "program.so", list(sources)
-        if any(re.fullmatch(r"--?(rdc|relocatable-device-code)=true|-dc", word) for word in command):
-            inputs = _device_linked(command, sources, Path(folder))
-        _nvcc_run([*command, *map(str, inputs), "-o", str(made)], sources)
+        made = Path(folder) / "program.so"
+        command = [*command, *map(str, sources), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        log = (done.stderr + done.stdout).strip()
+        if done.returncode != 0:
+            raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
         made.replace(target)
-
-
-def _device_linked(command: Sequence[str], sources: Sequence[Path], folder: Path) -> list[Path]:
-    """The objects of a program whose kernels call functions of other files, and what links those when it starts."""
-    options = [word for word in command if word not in ("-shared", "-dc") and not word.startswith("-l")]
-    objects = []
-    for number, path in enumerate(sources):
-        objects.append(path if path.suffix in (".o", ".a") else folder / f"{number}.o")
-        if objects[-1] != path:
-            _nvcc_run([*options, "-c", "-rdc=true", str(path), "-o", str(objects[-1])], sources)
-    link = folder / "device_link.o"
-    options.remove(_NO_RUNTIME)  # with which nvcc links no device code
-    _nvcc_run([*options, "-dlink", *map(str, objects), "-o", str(link)], sources)
-    return [*objects, link]
-
-
-def _nvcc_run(command: Sequence[str], sources: Sequence[Path]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    log = (done.stderr + done.stdout).strip()
-    if done.returncode != 0:
-        raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
 
 
 def _advice(log: str) -> str:

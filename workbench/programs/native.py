@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.driver.simulated import library_path
+from workbench.driver.host_programs import runtime_path
 from workbench.terminal import say
 
 Finish = Callable[[int], int]
@@ -100,17 +100,16 @@ def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
     kept = [_EXIT(end.leave), *_catch_faults(libc, end)]
     _watch_keyboard(end)
     libc.on_exit(kept[0], None)
-    program = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+    try:
+        program = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+    except OSError as error:
+        say(f"workbench: the program cannot be loaded: {error}", err=True)
+        end.leave(127)
     words = [ctypes.create_string_buffer(os.fsencode(word)) for word in arguments]  # which a program may write to
     values = (ctypes.c_void_p * (len(words) + 1))(*map(ctypes.addressof, words), None)
     status = program.main(len(words), values, ctypes.c_void_p.in_dll(libc, "environ"))
     libc.exit(status)
     raise AssertionError("exit came back")
-
-
-def runtime_path() -> Path:
-    """Return where ``libcudart.so.13`` lies: beside the simulated driver."""
-    return library_path().with_name("libcudart.so.13")
 
 
 def refusals() -> list[str]:

@@ -7,16 +7,18 @@ import importlib.util
 import os
 import runpy
 import shlex
+import shutil
+import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 from workbench.driver.imports import when_imported
-from workbench.driver.simulated import current, real_device, simulated_driver
+from workbench.driver.simulated import current, provide_nvcc, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 from workbench.programs import children
 from workbench.programs.elf import is_elf, read_elf
@@ -46,6 +48,7 @@ def run_program(
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
+    A ``target`` that is a command on PATH, such as ``make``, runs with an ``nvcc`` of which the programs join this run.
     A ``.cu`` file is compiled, with the words of ``nvcc`` as options and further files, and its ``main`` called; the
     process then ends with it. So does a shared object that has a ``main`` and no CUDA runtime inside.
 
@@ -60,11 +63,14 @@ def run_program(
     MissingToolError for a CUDA program.
     """
     native = not module and (Path(target).suffix == ".cu" or is_elf(Path(target)))
+    command = not module and not Path(target).is_file() and shutil.which(target) is not None
     if nvcc and not native:
         raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program that ends in .cu.")
+    if native and "WORKBENCH_RUN" in os.environ:
+        return _join_natively(Path(target), arguments)
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     check |= strict
-    _check(target, module, trace)
+    _check("" if command else target, module, trace)
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
         raise ArgumentError(
             "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
@@ -75,7 +81,7 @@ def run_program(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
     if real is not None:
-        return _run(target, arguments, module, check)
+        return _run_command([target, *arguments]) if command else _run(target, arguments, module, check)
     options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
         "seconds_limit": seconds_limit, "inductor": inductor,
@@ -83,17 +89,38 @@ def run_program(
     library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
         launches = stack.enter_context(children.shared(options))
-        _start(launches, **options)
+        if command:
+            provide_nvcc()
+        else:
+            _start(launches, **options)
 
         def finish(status: int) -> int:
             with stack:
                 return _finish(launches, status, check, trace, " ".join([target, *arguments]))
 
+        if command:
+            return finish(_run_command([target, *arguments]))
         if library is None:
             return finish(_run(target, arguments, module, check))
         from workbench.programs.native import run_main
 
         run_main(library, [target, *arguments], lambda status: finish(_told(status)))
+
+
+def _run_command(words: Sequence[str]) -> int:
+    """Run a command, such as ``make test``; its exit status as a shell has it."""
+    status = subprocess.run(words, check=False).returncode
+    return status if status >= 0 else 128 - status
+
+
+def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
+    """Run a program that another one started under ``workbench run``: its launches go to the report of that one."""
+    from workbench.programs.native import run_main
+
+    launches, options = children.given()
+    library = _program(path, options["arch"], options["model"], [])
+    _start(launches, **(options | {"inductor": False}))
+    run_main(library, [str(path), *arguments], _told)
 
 
 def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
@@ -168,7 +195,7 @@ def _check(target: str, module: bool, trace: str | None) -> None:
                 target = ""
         if target:
             raise ArgumentError("module", repr(target), "a module that can be imported", "Check its name.")
-    elif not Path(target).is_file():
+    elif target and not Path(target).is_file():
         raise ArgumentError("script", repr(target), "a Python or CUDA file", "Check the path.")
     if trace is not None:
         if importlib.util.find_spec("anywidget") is None:
