@@ -75,7 +75,10 @@ def test_mutant_is_found_at_its_line(name, tmp_path):
     shutil.copy(PROGRAMS / "check.h", tmp_path)
     mutant = tmp_path / f"{program}.cu"
     mutant.write_text(text.replace(written, instead))
-    done = workbench_run("--check", mutant, status=1)
+    page = tmp_path / "page.html"
+    done = workbench_run("--check", "--trace", page, "--model", "a100-sxm-80gb", mutant, status=1)
+    assert f"{program}.cu" in page.read_text()
+    assert "A100" in page.read_text()
     found = re.search(rf"^  {program}\.cu:(\d+): \w+\S*: .*{words}", done.stderr, re.MULTILINE)
     assert found, done.stderr
     assert LINES.get(name, instead) in mutant.read_text().splitlines()[int(found[1]) - 1]
@@ -106,6 +109,19 @@ def test_output_keeps_its_order_and_every_end_is_reported():
 
 
 @pytest.mark.long
+def test_a_kernel_without_end_is_stopped_and_told(tmp_path):
+    program = tmp_path / "spin.cu"
+    program.write_text(
+        "#include <cstdio>\n__global__ void spin(volatile int* flag) {\n  while (*flag == 0) {}\n}\n"
+        "int main() {\n  int* flag;\n  cudaMalloc(&flag, 4);\n  spin<<<1, 1>>>(flag);\n"
+        "  std::puts(cudaGetErrorName(cudaDeviceSynchronize()));\n  return 4;\n}\n"
+    )
+    done = workbench_run("--seconds-limit", 1, program, status=4)
+    assert done.stdout == "cudaErrorLaunchTimeout\n"
+    assert re.search(r"spin: timeout at \S*spin.cu:3", done.stderr)
+
+
+@pytest.mark.long
 def test_ctrl_c_ends_a_host_loop_and_a_closed_pipe_a_writer(tmp_path):
     program = tmp_path / "loop.cu"
     program.write_text(
@@ -133,6 +149,8 @@ WRONG = {
     "an error": ("int main() { return nothing; }\n", (), r'program.cu\(1\): error: identifier "nothing" is undefined'),
     "a header": ('#include "absent.h"\nint main() {}\n', (), "--nvcc '-I FOLDER'"),
     "a library": ("#include <cudnn.h>\nint main() {}\n", (), "cuDNN does not run on the simulated device"),
+    "an old call": ("int main() { cudaThreadSynchronize(); }\n", (), "-DcudaThreadSynchronize=cudaDeviceSynchronize"),
+    "an old member": ("int main() { cudaDeviceProp p; return p.clockRate; }\n", (), "ask cudaDeviceGetAttribute"),
     "another file": ("void other();\nint main() { other(); }\n", (), "--nvcc 'other.cu'"),
     "an option": ("int main() {}\n", ("--nvcc", "--nonsense"), "nonsense"),
     "no such architecture": ("int main() {}\n", ("--arch", "sm_12"), "sm_80, sm_89, sm_90"),
@@ -163,6 +181,8 @@ def test_options_and_more_files_reach_nvcc(tmp_path):
     words = f"-I {tmp_path / 'include'} -DSTART=21 -std=c++20 {tmp_path / 'other.cu'}"
     for _ in range(2):  # the second time it is kept
         workbench_run("--nvcc", words, program, status=42)
+    done = workbench_run("--check", "--nvcc", "--default-stream per-thread", PROGRAMS / "streams.cu")
+    assert "streams: right" in done.stdout
 
 
 @pytest.mark.long

@@ -117,6 +117,10 @@ def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> N
 
 
 def _advice(log: str) -> str:
+    if "cudaThreadSynchronize" in log:
+        return "It left CUDA with 13: workbench run --nvcc -DcudaThreadSynchronize=cudaDeviceSynchronize program.cu"
+    if member := re.search(r'"cudaDeviceProp".* has no member "(\w+)"', log):
+        return f"{member[1]} left that struct with CUDA 13: ask cudaDeviceGetAttribute for it."
     if found := _MISSING.search(log):
         library = next(name for key, name in _LIBRARIES.items() if found[1].lower() == key.lower())
         return f"{library} does not run on the simulated device; Thrust, CUB and cooperative groups, all headers, do."
