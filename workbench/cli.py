@@ -290,8 +290,11 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
 @click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", "force", is_flag=True, help="Even where there is a GPU.")
+@click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
 def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
-    """Run a Python program that launches kernels; without a GPU, on simulated devices.
+    """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
+
+    A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
 
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. Every launch counts: PyCUDA's
     and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
@@ -313,6 +316,14 @@ def setup_pycuda() -> None:
     from workbench.driver.pycuda_setup import install
 
     install(say)
+
+
+@setup.command("nvcc")
+def setup_nvcc() -> None:
+    """Install nvcc, the compiler of CUDA programs, into this environment: 99 MB by pip."""
+    from workbench.programs.nvcc_setup import install
+
+    say(f"nvcc {install(say)}")
 
 
 @main.command("train-gpt")

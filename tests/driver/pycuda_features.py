@@ -494,6 +494,8 @@ def shared_between_processes(cuda):
 
 def machine_code(cuda):
     _refused(cuda, lambda: cuda.module_from_buffer(b"\x7fELF" + bytes(60)), "machine code", "PTX")
+    empty = b"\x50\xed\x55\xba\x01\x00\x10\x00" + bytes(60)
+    _refused(cuda, lambda: cuda.module_from_buffer(empty), "fatbin has no PTX", "compute_XX")
 
 
 def random_numbers(cuda):
@@ -539,7 +541,7 @@ FEATURES = (
     Feature("what has nothing behind it", "surface references", surfaces, refused=True),
     Feature("what has nothing behind it", "CUDA arrays", cuda_arrays, refused=True),
     Feature("what has nothing behind it", "dynamic parallelism", dynamic_parallelism, refused=True),
-    Feature("what has nothing behind it", "cubins and fatbins", machine_code, refused=True),
+    Feature("what has nothing behind it", "cubins, and fatbins without PTX", machine_code, refused=True),
     Feature(
         "what has nothing behind it",
         "`pycuda.curandom`: `workbench setup pycuda` builds without cuRAND",

@@ -82,6 +82,7 @@ WARP_OPERATIONS = {
     "shfl.idx": ("shfl.sync.idx.b32 {d0}|{d1}, {s0}, {s1}, {s2}, -1;", ["b32", "pred"], ["b32", "b32", "b32"]),
     "vote.ballot": ("vote.sync.ballot.b32 {d0}, {s0}, -1;", ["b32"], ["pred"]),
     "vote.ballot.not": ("vote.sync.ballot.b32 {d0}, !{s0}, -1;", ["b32"], ["pred"]),
+    "vote.ballot.sync": ("vote.ballot.sync.b32 {d0}, {s0}, -1;", ["b32"], ["pred"]),
     "vote.all": ("vote.sync.all.pred {d0}, {s0}, -1;", ["pred"], ["pred"]),
     "vote.any": ("vote.sync.any.pred {d0}, {s0}, -1;", ["pred"], ["pred"]),
     "vote.uni": ("vote.sync.uni.pred {d0}, {s0}, -1;", ["pred"], ["pred"]),

@@ -46,6 +46,7 @@ def _shown(nvcc: Path, folder: Path, form: str, wanted: list[str]) -> dict[str, 
         calls = "".join(f"f{index}();" for index in range(len(wanted)))
         source.write_text(_SHOW + "\n".join([*lines, f"int main() {{ {calls} }}"]))
         command = [str(nvcc), "-w", "-std=c++17", "-arch=sm_80", str(source), "-o", str(program)]
+        command.append(f"-L{nvcc.parent.parent / 'lib'}")  # pip's nvcc looks in lib64
         done = subprocess.run(command, capture_output=True, text=True)
         wrong = {int(line) - first for line in re.findall(r"shown\.cu[(:](\d+)\D", done.stderr)}
         if done.returncode == 0:

@@ -13,9 +13,10 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 import workbench as wb
-from workbench.errors import CompileError
+from workbench.errors import CompileError, MissingToolError
 from workbench.kernels import Trace
 from workbench.ptx import LaunchReport
+from workbench.toolchain import nvcc
 
 KERNELS = """\
 extern "C" __global__ void scale(float *x, int n, float factor) {
@@ -180,6 +181,45 @@ def test_what_is_refused_is_explained(shell: Shell, line: str, message: str):
 def test_a_cell_without_a_kernel(shell: Shell):
     shell.run("%%cuda\nint answer() { return 42; }\n")
     assert "no function in it is __global__" in str(shell.error)
+
+
+PROGRAM = """\
+#include <cstdio>
+__global__ void set(int* values) { values[threadIdx.x] = LAST; }
+int main() {
+  int* values;
+  cudaMallocManaged(&values, 8);
+  set<<<1, 3>>>(values);
+  cudaDeviceSynchronize();
+  std::printf("last %d\\n", values[1]);
+  return 3;
+}
+"""
+
+
+@pytest.mark.long
+def test_a_cell_with_a_main_is_run(shell: Shell):
+    if problem := missing_nvcc():
+        pytest.skip(problem)
+    shell.good(f"%%cuda --device sim --check -D LAST=7\n{PROGRAM}")
+    assert shell.out == "last 7\n"
+    assert re.search(r"cell_\d+\.cu:3: set: out-of-bounds: 4 bytes", shell.err)
+    assert "the program ended with status 3" in shell.err
+    shell.good(f"%%cuda --device sim\n{PROGRAM}")
+    assert re.search(r"cell_\d+\.cu\(3\): error: identifier \"LAST\" is undefined", shell.err)
+
+
+def missing_nvcc() -> str | None:
+    try:
+        nvcc.program()
+    except MissingToolError as error:
+        return str(error)
+    return None
+
+
+def test_a_cell_with_a_main_has_no_trace(shell: Shell):
+    shell.run(f"%%cuda --trace\n{PROGRAM}")
+    assert "--trace is for a cell with kernels alone" in str(shell.error)
 
 
 def test_completion_and_help(shell: Shell):

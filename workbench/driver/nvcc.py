@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workbench.driver.host_programs import call_nvcc
 from workbench.driver.images import image
 from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
 from workbench.files import replace_file
@@ -65,7 +66,12 @@ class Command:
 
 
 def read(arguments: Sequence[str]) -> Command:
-    """The command line. Raises ArgumentError for a call without a file."""
+    """The command line. Raises ArgumentError for a call without a file.
+
+    A call that names none of the targets of kernels alone builds a program.
+    """
+    if not any(word in _TARGETS or word in _ACTIONS for word in arguments):
+        return Command("program")
     command, rest = Command(), iter(arguments)
     for word in rest:
         name, _, value = word.partition("=")
@@ -111,6 +117,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line; the exit status, with messages on stderr, as a compiler has it."""
     try:
         command = read(arguments)
+        if command.action == "program":
+            return call_nvcc(arguments)
         if command.action == "version":
             print(version())
         elif command.action == "preprocess":

@@ -13,7 +13,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -22,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from workbench.driver.pip import pip
 from workbench.driver.simulated import library_path
-from workbench.errors import MissingToolError
 from workbench.files import replace_file
 from workbench.home import home
 from workbench.toolchain import tools
@@ -116,6 +115,10 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
         return wheels / built.name
 
 
+def _pip(*arguments: str) -> None:
+    pip(*arguments, needs="PyCUDA needs a package index and a C++ compiler")
+
+
 def _isolation() -> tuple[str, ...]:
     """pip would install what builds it, NumPy among it, into an environment for each step; here it mostly is."""
     present = all(importlib.util.find_spec(name) for name in ("setuptools", "numpy"))
@@ -136,16 +139,3 @@ def _join(source: Path) -> None:
     for path in own:
         path.touch()
     own[0].write_text("".join(f'#include "{part}"\n' for part in parts))
-
-
-def _pip(*arguments: str) -> None:
-    """Run pip. Raises MissingToolError with the last lines that it prints."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    pip = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", check=False,
-    )  # fmt: skip
-    if pip.returncode != 0:
-        reason = f"pip {arguments[0]} failed. PyCUDA needs a package index and a C++ compiler:"
-        lines = [line.rstrip() for line in pip.stdout.splitlines() if line.strip()]
-        raise MissingToolError("\n".join([reason, *lines[-12:]]))

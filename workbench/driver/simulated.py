@@ -114,7 +114,7 @@ def simulated_driver(
         raise ArgumentError("devices", devices, f"1 to {_MOST_DEVICES}", "Pass a whole number.")
     seconds_limit = seconds_of(seconds_limit)
     machine = _start(facts, memory, seconds_limit, devices)
-    _provide_nvcc()
+    provide_nvcc()
     give_ptx()
     # torch's builds for GPUs take the driver for one that is broken, as the CUDA runtime does, and find no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")
@@ -182,7 +182,7 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
     return machine
 
 
-def _provide_nvcc() -> None:
+def provide_nvcc() -> None:
     """An ``nvcc`` at the front of PATH, the library that PyCUDA looks for beside it, and a cache for PyCUDA."""
     from workbench.toolchain.tools import driver_nvcc_folder, pip_folders
 

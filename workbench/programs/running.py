@@ -1,4 +1,4 @@
-"""``workbench run``: a Python program as it is on the simulated devices, each of its launches watched."""
+"""``workbench run``: a program, in Python or CUDA C++, on the simulated devices, each of its launches watched."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import contextlib
 import importlib.util
 import os
 import runpy
+import shlex
+import shutil
+import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 from workbench.driver.imports import when_imported
-from workbench.driver.simulated import current, real_device, simulated_driver
+from workbench.driver.simulated import current, provide_nvcc, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 from workbench.programs import children
+from workbench.programs.elf import is_elf, read_elf
 from workbench.ptx import LaunchOptions
 from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
 
+_SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".o", ".a")
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
 
@@ -39,8 +44,13 @@ def run_program(
     seconds_limit: float | None = None,
     inductor: bool = False,
     force: bool = False,
+    nvcc: str = "",
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
+
+    A ``target`` that is a command on PATH, such as ``make``, runs with an ``nvcc`` of which the programs join this run.
+    A ``.cu`` file is compiled, with the words of ``nvcc`` as options and further files, and its ``main`` called; the
+    process then ends with it. So does a shared object that has a ``main`` and no CUDA runtime inside.
 
     ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 where
     nothing was launched. ``strict`` is ``check`` with the notes as findings, and what only a strict launch looks for.
@@ -49,39 +59,126 @@ def run_program(
     an A100 for Triton), ``seconds_limit`` how long a launch may take; with ``inductor`` ``torch.compile`` writes Triton
     for tensors on the CPU.
 
-    Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs.
+    Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs; CompileError and
+    MissingToolError for a CUDA program.
     """
+    native = not module and (Path(target).suffix == ".cu" or is_elf(Path(target)))
+    command = not module and not Path(target).is_file() and shutil.which(target) is not None
+    if nvcc and not native:
+        raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program that ends in .cu.")
+    if native and "WORKBENCH_RUN" in os.environ:
+        return _join_natively(Path(target), arguments)
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     check |= strict
-    _check(target, module, trace)
+    _check("" if command else target, module, trace)
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
         raise ArgumentError(
             "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
         )
     real = None if force else real_device()
-    if real is not None and (check or trace or arch or model or seconds_limit or inductor):
+    if real is not None and (native or check or trace or arch or model or seconds_limit or inductor):
         raise DeviceUnavailableError(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
     if real is not None:
-        return _run(target, arguments, module, check)
+        return _run_command([target, *arguments]) if command else _run(target, arguments, module, check)
     options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
         "seconds_limit": seconds_limit, "inductor": inductor,
     }  # fmt: skip
-    with children.shared(options) as launches:
-        _start(launches, **options)
-        status = _run(target, arguments, module, check)
-        if check:
-            found = _report(launches)
-            status = status or found
-        if trace is not None:
-            from workbench.programs.launch_page import write_page
+    library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
+    with contextlib.ExitStack() as stack:
+        launches = stack.enter_context(children.shared(options))
+        if command:
+            provide_nvcc()
+        else:
+            _start(launches, **options)
 
-            write_page(launches, Path(trace), title=" ".join([target, *arguments]))
-            say(f"workbench: {_count(len(launches))} written to {trace}", err=True)
-            if elsewhere := len(launches.elsewhere()):
-                say(f"workbench: {_count(elsewhere)} of other processes are not in it", err=True)
+        def finish(status: int) -> int:
+            with stack:
+                return _finish(launches, status, check, trace, " ".join([target, *arguments]))
+
+        if command:
+            return finish(_run_command([target, *arguments]))
+        if library is None:
+            return finish(_run(target, arguments, module, check))
+        from workbench.programs.native import run_main
+
+        run_main(library, [target, *arguments], lambda status: finish(_told(status)))
+
+
+def _run_command(words: Sequence[str]) -> int:
+    """Run a command, such as ``make test``; its exit status as a shell has it."""
+    status = subprocess.run(words, check=False).returncode
+    return status if status >= 0 else 128 - status
+
+
+def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
+    """Run a program that another one started under ``workbench run``: its launches go to the report of that one."""
+    from workbench.programs.native import run_main
+
+    launches, options = children.given()
+    library = _program(path, options["arch"], options["model"], [])
+    _start(launches, **(options | {"inductor": False}))
+    run_main(library, [str(path), *arguments], _told)
+
+
+def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
+    """The shared object of a CUDA program. Raises what cannot be one, with the remedy."""
+    from workbench.programs.compiling import compiled_program
+
+    if not is_elf(path):
+        files = [Path(word) for word in words if Path(word).suffix in _SOURCES]
+        options = [word for word in words if Path(word).suffix not in _SOURCES]
+        return compiled_program([path, *files], _arch(arch, model), options)
+    elf = read_elf(path)
+    if elf.has_static_runtime and not any(name.startswith("libcudart") for name in elf.needed):
+        raise ArgumentError(
+            "program", f"{str(path)!r}, which has NVIDIA's CUDA runtime inside", "one without",
+            "That runtime runs on NVIDIA's driver alone. Run the source, workbench run program.cu, or link again with "
+            "-shared -Xcompiler -fPIC -cudart none.",
+        )  # fmt: skip
+    if elf.executable or "main" not in elf.defined:
+        raise ArgumentError(
+            "program", f"{str(path)!r}, " + ("an executable" if elf.executable else "which has no main()"),
+            "a .cu file, or a shared object with a main()",
+            "Run the source, workbench run program.cu, or link it with -shared -Xcompiler -fPIC -cudart none.",
+        )  # fmt: skip
+    return path
+
+
+def _arch(arch: str | None, model: str | None) -> str:
+    from workbench.driver.triton_driver import checked_model
+
+    return device_facts(DEFAULT_MODEL).arch if arch is None and model is None else checked_model(arch, model).arch
+
+
+def _told(status: int) -> int:
+    """Say what a CUDA program was refused, and why it may have failed; its status."""
+    from workbench.programs.native import refusals
+
+    refused = refusals()
+    for text in refused:
+        say(f"workbench: not supported: {text}", err=True)
+    driver = current()
+    said = driver.last_error if driver is not None else None
+    if status and said and not refused:
+        say(f"workbench: the simulated driver said: {said}", err=True)
+    return status
+
+
+def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str | None, title: str) -> int:
+    """Report what was launched and write its page; the exit status."""
+    if check:
+        found = _report(launches)
+        status = status or found
+    if trace is not None:
+        from workbench.programs.launch_page import write_page
+
+        write_page(launches, Path(trace), title=title)
+        say(f"workbench: {_count(len(launches))} written to {trace}", err=True)
+        if elsewhere := len(launches.elsewhere()):
+            say(f"workbench: {_count(elsewhere)} of other processes are not in it", err=True)
     return status
 
 
@@ -98,8 +195,8 @@ def _check(target: str, module: bool, trace: str | None) -> None:
                 target = ""
         if target:
             raise ArgumentError("module", repr(target), "a module that can be imported", "Check its name.")
-    elif not Path(target).is_file():
-        raise ArgumentError("script", repr(target), "a Python file", "Check the path.")
+    elif target and not Path(target).is_file():
+        raise ArgumentError("script", repr(target), "a Python or CUDA file", "Check the path.")
     if trace is not None:
         if importlib.util.find_spec("anywidget") is None:
             raise ArgumentError("trace", repr(trace), "nothing here", "It needs: python -m pip install anywidget")

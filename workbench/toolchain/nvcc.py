@@ -17,18 +17,16 @@ from workbench.toolchain.kernel import entry_parameters
 from workbench.toolchain.nvrtc import Output
 from workbench.toolchain.source import Source
 
-_REMEDY = (
-    'Install the CUDA toolkit (https://developer.nvidia.com/cuda-downloads) or set CUDA_HOME, or use compiler="nvrtc".'
-)
+_REMEDY = 'Get it with "workbench setup nvcc", or set CUDA_HOME for an installed CUDA toolkit, or use compiler="nvrtc".'
 
 
 def program() -> Path:
-    """nvcc of CUDA_HOME or CUDA_PATH, else the one on PATH. Raises MissingToolError where there is none."""
+    """nvcc of CUDA_HOME or CUDA_PATH, else pip's, else the one on PATH. Raises MissingToolError without one."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         candidate = Path(os.environ.get(variable) or "/nonexistent") / "bin" / "nvcc"
         if os.access(candidate, os.X_OK):
             return candidate
-    found = tools.installed_nvcc()
+    found = tools.pip_nvcc() or tools.installed_nvcc()
     if found is None and os.access("/usr/local/cuda/bin/nvcc", os.X_OK):
         found = Path("/usr/local/cuda/bin/nvcc")
     if found is None:

@@ -39,6 +39,12 @@ def pip_folders() -> list[Path]:
     return sorted(found, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name)], reverse=True)
 
 
+def pip_nvcc() -> Path | None:
+    """The nvcc of NVIDIA's pip packages (``nvidia-cuda-nvcc``), if it is installed."""
+    programs = [folder / "bin" / "nvcc" for folder in pip_folders()]
+    return next((path for path in programs if os.access(path, os.X_OK)), None)
+
+
 def driver_nvcc_folder() -> Path:
     """Where the ``nvcc`` of the simulated driver is put: a toolkit's folder, one for each Python environment."""
     return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12] / "bin"

@@ -17,6 +17,7 @@ from workbench.kernels import Module, load_cuda
 from workbench.terminal import say
 from workbench.time_limit import NOTEBOOK_SECONDS
 from workbench.toolchain.source import Source, kernels_within
+from workbench.ui.program_cell import is_program, run_cell_program
 
 _MESSAGE = re.compile(r"^(In\[\d+\])\((\d+)\): ", re.MULTILINE)
 _NOISE = ("Remark:", "Compilation terminated")
@@ -59,13 +60,18 @@ class CudaMagics(Magics):
         numbers. ``kernels["scale<float>"]`` is an instance of a template, ``kernels.globals["n"] = 4`` writes a
         variable of the device. Lines count from the ``%%cuda`` line, as the notebook numbers them. ``--check`` and
         ``--trace`` run in the PTX machine on the CPU: with ``--check`` findings are shown below the launch, which goes
-        on and returns its report; with ``--trace`` the launch returns a Trace.
+        on and returns its report; with ``--trace`` the launch returns a Trace. A cell with a ``main`` is a program: it
+        is compiled by nvcc and run, and its output shown.
         """
         given = self._parse(line)
         if not given.name.isidentifier() or keyword.iskeyword(given.name):
             raise UsageError(f"%%cuda: {given.name!r} is no name for a variable")
         # The number of the cell that runs: some IPythons count on before a cell runs, others after.
-        source = cell_source(cell, self.shell.displayhook.prompt_count)
+        number = self.shell.displayhook.prompt_count
+        if is_program(cell):
+            run_cell_program(cell, number, given)
+            return
+        source = cell_source(cell, number)
         if "__global__" not in source.text and not kernels_within(source, given.include_dirs, {}):
             raise UsageError("%%cuda: the cell defines no kernel: no function in it is __global__")
         module = _load(source, given)

@@ -112,6 +112,7 @@ struct Graph {
   Context* context;
   std::map<u64, GraphNode> nodes = {};  // by handle: in the order in which they were added
   std::vector<std::shared_ptr<UserObject>> kept = {};
+  std::map<u64, u64> origins = {};  // of a clone: its nodes by those they were copied from
 };
 
 // A graph as it was when it was instantiated, its nodes in one of the orders that they allow.
@@ -325,6 +326,9 @@ u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
                               u32 dynamic_shared);
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
+// Whether the image is a fat binary; then its newest PTX that the device runs. Refuses one that has
+// none.
+bool unpack_fat_binary(const char* image, std::string& ptx);
 void unload_module(u64 handle);
 
 // Where a client wants to read what went wrong: options of cuModuleLoadDataEx and cuLinkCreate.

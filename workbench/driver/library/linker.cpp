@@ -25,6 +25,8 @@ void add(Link& link, std::string image, const std::string& name) {
     link.device_runtime = true;  // of which PTX is put in place
     return;
   }
+  std::string unpacked;
+  if (unpack_fat_binary(image.c_str(), unpacked)) image = unpacked;
   check_image(image.c_str());
   if (image.find(".version") == std::string::npos) {
     throw Refused{CUDA_ERROR_NOT_SUPPORTED,

@@ -24,6 +24,8 @@ int attribute(int which) { return state().attributes.at(which); }
 
 u64 load(Call& call, const char* image) {
   outside_captures("loading a module");
+  std::string unpacked;
+  if (unpack_fat_binary(image, unpacked)) image = unpacked.c_str();
   check_image(image);
   auto module = std::make_shared<Module>(Module{new_handle(), call.context().get()});
   const std::shared_ptr<Context> context = call.context();
@@ -248,8 +250,6 @@ void check_image(const char* image) {
                     4))
     throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU,
                   std::string("this is machine code (a cubin)") + remedy};
-  if (!std::strncmp(image, "\x50\xed\x55\xba", 4))
-    throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU, std::string("this is a fatbin") + remedy};
 }
 
 void unload_module(u64 handle) {
@@ -315,7 +315,7 @@ CU_API cuModuleLoad(CUmodule* out, const char* path) {
     if (!file) throw Refused{CUDA_ERROR_FILE_NOT_FOUND, path};
     std::ostringstream all;
     all << file.rdbuf(), text = all.str();
-    text.resize(text.size() + 4);  // an image is looked at by its first four bytes
+    text.resize(text.size() + 64);  // an image is looked at by its first bytes
   });
   return result ? result : cuModuleLoadData(out, text.data());
 }

@@ -48,11 +48,12 @@ def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]
 
 
 def vote(parts: list[str]) -> Plan:
-    """``vote.sync.mode d, {!}p, members;``"""
-    if parts[1] != "sync":
+    """``vote.sync.mode d, {!}p, members;``; CUB writes ``vote.mode.sync``, which ptxas takes too."""
+    if "sync" not in parts[1:3]:
         raise Refused(OLD_SYNC)
-    row = opcode(f"vote.{parts[2]}")
-    width = 4 if parts[2] == "ballot" else 0
+    mode = parts[2] if parts[1] == "sync" else parts[1]
+    row = opcode(f"vote.{mode}")
+    width = 4 if mode == "ballot" else 0
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)

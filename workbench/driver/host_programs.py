@@ -1,0 +1,131 @@
+"""What programs with host code are linked with: the simulated driver, its runtime, and an entry that starts both.
+
+The ``nvcc`` on PATH of a simulated process passes such programs to NVIDIA's nvcc. What it links is a shared object,
+because its kernels run inside a Python process, which loads it. It can be started all the same: Linux jumps to its
+entry point, which becomes ``python -m workbench.run`` with the program's own name and arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.driver.simulated import library_path
+from workbench.errors import CompileError
+from workbench.files import replace_file
+from workbench.home import cache_folder
+from workbench.toolchain import nvcc, tools
+
+FLAGS = ("-lineinfo", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
+_ARCH = "compute_90"  # of the device that simulated_driver() starts
+_NO_LINK = (
+    "-c", "--compile", "-dc", "--device-c", "-dw", "-dlink", "--device-link", "-lib", "--lib", "-M", "-MM", "-shared",
+    "--shared", "-E", "--dryrun",
+)  # fmt: skip
+_WITH_VALUE = (
+    "-arch", "--gpu-architecture", "-code", "--gpu-code", "-gencode", "--generate-code", "-cudart", "--cudart",
+)  # fmt: skip
+_LIBRARIES = ("-lcudart", "-lcudart_static", "-lcuda", "-lcudadevrt")
+_ENTRY = r"""
+#include <elf.h>
+#include <sys/syscall.h>
+static long call(long number, long a, long b, long c, long d) {
+#ifdef __x86_64__
+  register long r10 __asm__("r10") = d;
+  long result;
+  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
+  return result;
+#else
+  register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+  register long x3 __asm__("x3") = d;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+  return x0;
+#endif
+}
+enum { kOwn = 4, kMost = 4096, kCurrent = -100 };
+__attribute__((used, visibility("hidden"))) void workbench_exec(long* stack) {
+  static char path[kMost];
+  static const char python[] = PYTHON, option[] = "-m", module[] = "workbench.run", self[] = "/proc/self/exe";
+  const long count = stack[0];
+  char **given = (char**)(stack + 1), **environment = given + count + 1;
+  const char* words[kMost + kOwn];
+  long used = kOwn;
+  call(SYS_readlinkat, kCurrent, (long)self, (long)path, kMost - 1);
+  words[0] = python, words[1] = option, words[2] = module, words[3] = path;
+  for (long i = 1; i < count && used < kMost; ++i) words[used++] = given[i];
+  words[used] = 0;
+  call(SYS_execve, (long)python, (long)words, (long)environment, 0);
+  call(SYS_exit_group, 127, 0, 0, 0);
+}
+#ifdef __x86_64__
+__asm__(".globl workbench_start\n.type workbench_start, @function\nworkbench_start:\n"
+        "  mov %rsp, %rdi\n  and $-16, %rsp\n  call workbench_exec\n");
+#else
+__asm__(".globl workbench_start\n.type workbench_start, %function\nworkbench_start:\n"
+        "  mov x0, sp\n  bl workbench_exec\n");
+#endif
+"""
+
+
+def runtime_path() -> Path:
+    """Return where ``libcudart.so.13`` lies: beside the simulated driver."""
+    return library_path().with_name("libcudart.so.13")
+
+
+def link_options() -> list[str]:
+    """Return the options that link a program with the driver and the runtime, whatever names it asks for."""
+    driver = library_path()
+    folder = cache_folder() / "programs" / f"lib-{hashlib.sha256(str(driver).encode()).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (driver, runtime_path()):
+        with contextlib.suppress(FileExistsError):
+            (folder / f"{path.name.partition('.')[0]}.so").symlink_to(path)
+    return [f"-L{folder}", "-lcuda"]
+
+
+def include_options() -> list[str]:
+    """Return the options for the headers of the CUDA runtime and of CCCL, and for one that pip's packages lack."""
+    folders = (tools.cuda_include(), *tools.library_includes(), Path(__file__).parent / "headers")
+    return [f"-I{folder}" for folder in folders]
+
+
+def call_nvcc(words: Sequence[str]) -> int:
+    """Run NVIDIA's nvcc with the words of a program's build; its exit status.
+
+    Code is compiled for the simulated device. What it would link as an executable becomes a shared object that can be
+    started. Raises MissingToolError where there is no nvcc.
+    """
+    own = _without_targets(words)
+    command = [str(nvcc.program()), f"-arch={_ARCH}", *FLAGS]
+    if not any(word in _NO_LINK for word in own):
+        command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(_entry_object())]
+    return subprocess.run([*command, *include_options(), *own, *link_options()], check=False).returncode
+
+
+def _without_targets(words: Sequence[str]) -> list[str]:
+    own, skipped = [], False
+    for word in words:
+        if not skipped and word.split("=")[0] not in _WITH_VALUE and word not in _LIBRARIES:
+            own.append(word)
+        skipped = not skipped and word in _WITH_VALUE
+    return own
+
+
+def _entry_object() -> Path:
+    text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
+    path = cache_folder() / "programs" / f"entry-{hashlib.sha256(text.encode()).hexdigest()[:12]}.o"
+    if not path.is_file():
+        source = path.with_suffix(".c")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(source, text)
+        command = ["gcc", "-O1", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-c", str(source), "-o"]
+        done = subprocess.run([*command, f"{path}.new"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CompileError("gcc refused the entry point of programs:", re.sub(r"\s+\n", "\n", done.stderr))
+        Path(f"{path}.new").replace(path)
+    return path

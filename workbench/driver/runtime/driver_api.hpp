@@ -1,0 +1,187 @@
+// The functions of the driver that the runtime calls.
+#pragma once
+#include "abi.hpp"
+
+extern "C" {
+
+// Beyond cuda.h: what the thread's latest failing call said; where this process holds the bytes of
+// a device address.
+const char* workbench_driver_latest_error();
+u64 workbench_driver_storage(u64 address);
+
+CUresult cuInit(unsigned);
+CUresult cuDriverGetVersion(int*);
+CUresult cuGetProcAddress_v2(const char*, void**, int, u64, int*);
+CUresult cuProfilerStart();
+CUresult cuProfilerStop();
+
+CUresult cuDeviceGetCount(int*);
+CUresult cuDeviceGetName(char*, int, CUdevice);
+CUresult cuDeviceGetUuid_v2(unsigned char*, CUdevice);
+CUresult cuDeviceTotalMem_v2(std::size_t*, CUdevice);
+CUresult cuDeviceGetAttribute(int*, int, CUdevice);
+CUresult cuDeviceGetPCIBusId(char*, int, CUdevice);
+CUresult cuDeviceGetByPCIBusId(CUdevice*, const char*);
+CUresult cuDeviceCanAccessPeer(int*, CUdevice, CUdevice);
+CUresult cuDeviceGetP2PAttribute(int*, int, CUdevice, CUdevice);
+
+CUresult cuCtxGetCurrent(CUcontext*);
+CUresult cuCtxSetCurrent(CUcontext);
+CUresult cuCtxGetDevice(CUdevice*);
+CUresult cuCtxSynchronize();
+CUresult cuCtxGetLimit(std::size_t*, int);
+CUresult cuCtxSetLimit(int, std::size_t);
+CUresult cuCtxGetCacheConfig(int*);
+CUresult cuCtxSetCacheConfig(int);
+CUresult cuCtxGetSharedMemConfig(int*);
+CUresult cuCtxSetSharedMemConfig(int);
+CUresult cuCtxGetStreamPriorityRange(int*, int*);
+CUresult cuCtxResetPersistingL2Cache();
+CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned*, int*);
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned);
+
+CUresult cuModuleLoadFatBinary(CUmodule*, const void*);
+CUresult cuLinkCreate_v2(unsigned, int*, void**, void**);
+CUresult cuLinkAddData_v2(void*, int, void*, std::size_t, const char*, unsigned, int*, void**);
+CUresult cuLinkComplete(void*, void**, std::size_t*);
+CUresult cuLinkDestroy(void*);
+CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*);
+CUresult cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule, const char*);
+CUresult cuFuncGetName(const char**, CUfunction);
+CUresult cuFuncGetAttribute(int*, int, CUfunction);
+CUresult cuFuncSetAttribute(CUfunction, int, int);
+CUresult cuFuncSetCacheConfig(CUfunction, int);
+CUresult cuFuncGetParamInfo(CUfunction, std::size_t, std::size_t*, std::size_t*);
+CUresult cuLaunchKernelEx(const CUlaunchConfig*, CUfunction, void**, void**);
+CUresult cuLaunchHostFunc(CUstream, CUhostFn, void*);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, CUfunction, int, std::size_t,
+                                                              unsigned);
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t*, CUfunction, int, int);
+CUresult cuLibraryLoadData(void**, const void*, int*, void**, unsigned, int*, void**, unsigned);
+CUresult cuLibraryLoadFromFile(void**, const char*, int*, void**, unsigned, int*, void**, unsigned);
+CUresult cuLibraryUnload(void*);
+CUresult cuLibraryGetKernel(void**, void*, const char*);
+CUresult cuLibraryGetGlobal(CUdeviceptr*, std::size_t*, void*, const char*);
+CUresult cuKernelSetAttribute(int, int, void*, CUdevice);
+
+CUresult cuMemGetInfo_v2(std::size_t*, std::size_t*);
+CUresult cuMemAlloc_v2(CUdeviceptr*, std::size_t);
+CUresult cuMemAllocPitch_v2(CUdeviceptr*, std::size_t*, std::size_t, std::size_t, unsigned);
+CUresult cuMemAllocManaged(CUdeviceptr*, std::size_t, unsigned);
+CUresult cuMemFree_v2(CUdeviceptr);
+CUresult cuMemHostAlloc(void**, std::size_t, unsigned);
+CUresult cuMemFreeHost(void*);
+CUresult cuMemHostRegister_v2(void*, std::size_t, unsigned);
+CUresult cuMemHostUnregister(void*);
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr*, void*, unsigned);
+CUresult cuMemHostGetFlags(unsigned*, void*);
+CUresult cuPointerGetAttributes(unsigned, const int*, void**, CUdeviceptr);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream);
+CUresult cuMemAdvise_v2(CUdeviceptr, std::size_t, int, CUmemLocation);
+CUresult cuMemAllocAsync(CUdeviceptr*, std::size_t, CUstream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr*, std::size_t, CUmemoryPool, CUstream);
+CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool*, CUdevice);
+CUresult cuDeviceGetMemPool(CUmemoryPool*, CUdevice);
+CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool);
+CUresult cuMemPoolCreate(CUmemoryPool*, const CUmemPoolProps*);
+CUresult cuMemPoolDestroy(CUmemoryPool);
+CUresult cuMemPoolTrimTo(CUmemoryPool, std::size_t);
+CUresult cuMemPoolGetAttribute(CUmemoryPool, int, void*);
+CUresult cuMemPoolSetAttribute(CUmemoryPool, int, const void*);
+CUresult cuMemPoolGetAccess(int*, CUmemoryPool, const CUmemLocation*);
+CUresult cuMemPoolSetAccess(CUmemoryPool, const void*, std::size_t);
+CUresult cuMemGetDefaultMemPool(CUmemoryPool*, const CUmemLocation*, int);
+CUresult cuMemGetMemPool(CUmemoryPool*, const CUmemLocation*, int);
+
+CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, std::size_t);
+CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, std::size_t, CUstream);
+CUresult cuMemcpyDtoD_v2(CUdeviceptr, CUdeviceptr, std::size_t);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, std::size_t, CUstream);
+CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void*, std::size_t);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void*, std::size_t, CUstream);
+CUresult cuMemcpyDtoH_v2(void*, CUdeviceptr, std::size_t);
+CUresult cuMemcpyDtoHAsync_v2(void*, CUdeviceptr, std::size_t, CUstream);
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D*);
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D*, CUstream);
+CUresult cuMemsetD2D8_v2(CUdeviceptr, std::size_t, u8, std::size_t, std::size_t);
+CUresult cuMemsetD2D8Async(CUdeviceptr, std::size_t, u8, std::size_t, std::size_t, CUstream);
+CUresult cuMemsetD8_v2(CUdeviceptr, u8, std::size_t);
+CUresult cuMemsetD8Async(CUdeviceptr, u8, std::size_t, CUstream);
+
+CUresult cuStreamCreateWithPriority(CUstream*, unsigned, int);
+CUresult cuStreamDestroy_v2(CUstream);
+CUresult cuStreamGetPriority(CUstream, int*);
+CUresult cuStreamGetFlags(CUstream, unsigned*);
+CUresult cuStreamGetId(CUstream, u64*);
+CUresult cuStreamGetDevice(CUstream, CUdevice*);
+CUresult cuStreamSynchronize(CUstream);
+CUresult cuStreamQuery(CUstream);
+CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned);
+CUresult cuStreamAddCallback(CUstream, CUstreamCallback, void*, unsigned);
+CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, std::size_t, unsigned);
+CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
+CUresult cuStreamEndCapture(CUstream, CUgraph*);
+CUresult cuStreamIsCapturing(CUstream, unsigned*);
+CUresult cuStreamGetCaptureInfo_v3(CUstream, unsigned*, u64*, CUgraph*, const CUgraphNode**,
+                                   const void**, std::size_t*);
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream, const CUgraphNode*, const void*,
+                                              std::size_t, unsigned);
+CUresult cuThreadExchangeStreamCaptureMode(unsigned*);
+CUresult cuEventCreate(CUevent*, unsigned);
+CUresult cuEventDestroy_v2(CUevent);
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
+CUresult cuEventSynchronize(CUevent);
+CUresult cuEventQuery(CUevent);
+CUresult cuEventElapsedTime_v2(float*, CUevent, CUevent);
+
+CUresult cuGraphCreate(CUgraph*, unsigned);
+CUresult cuGraphDestroy(CUgraph);
+CUresult cuGraphDestroyNode(CUgraphNode);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                                 const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphAddMemcpyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                              const CUDA_MEMCPY3D*, CUcontext);
+CUresult cuGraphAddMemsetNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                              const CUDA_MEMSET_NODE_PARAMS*, CUcontext);
+CUresult cuGraphAddHostNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                            const CUDA_HOST_NODE_PARAMS*);
+CUresult cuGraphAddEmptyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t);
+CUresult cuGraphAddChildGraphNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUgraph);
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode, const CUDA_MEMCPY3D*);
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*);
+CUresult cuGraphHostNodeSetParams(CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode,
+                                           const CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext);
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*,
+                                        CUcontext);
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
+CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
+CUresult cuGraphClone(CUgraph*, CUgraph);
+CUresult cuGraphNodeFindInClone(CUgraphNode*, CUgraphNode, CUgraph);
+CUresult cuGraphGetEdges(CUgraph, CUgraphNode*, CUgraphNode*, std::size_t*);
+CUresult cuGraphRemoveDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
+CUresult cuGraphGetNodes(CUgraph, CUgraphNode*, std::size_t*);
+CUresult cuGraphGetRootNodes(CUgraph, CUgraphNode*, std::size_t*);
+CUresult cuGraphNodeGetType(CUgraphNode, int*);
+CUresult cuGraphNodeGetDependencies(CUgraphNode, CUgraphNode*, std::size_t*);
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode, CUgraphNode*, std::size_t*);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec*, CUgraph, unsigned long long);
+CUresult cuGraphInstantiateWithParams(CUgraphExec*, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS*);
+CUresult cuGraphExecGetFlags(CUgraphExec, u64*);
+CUresult cuGraphExecUpdate_v2(CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo*);
+CUresult cuGraphUpload(CUgraphExec, CUstream);
+CUresult cuGraphLaunch(CUgraphExec, CUstream);
+CUresult cuGraphExecDestroy(CUgraphExec);
+CUresult cuUserObjectCreate(void**, void*, CUhostFn, unsigned, unsigned);
+CUresult cuUserObjectRetain(void*, unsigned);
+CUresult cuUserObjectRelease(void*, unsigned);
+CUresult cuGraphRetainUserObject(CUgraph, void*, unsigned, unsigned);
+CUresult cuGraphReleaseUserObject(CUgraph, void*, unsigned);
+
+}  // extern "C"

@@ -1,0 +1,234 @@
+// Functions that the real library exports and that have nothing behind them here. Each says what is
+// missing and what to use.
+#include "runtime.hpp"
+
+using namespace workbench::runtime;
+
+namespace {
+constexpr const char* kNoArrays =
+    ": the PTX machine has no textures, surfaces or CUDA arrays; read linear memory instead";
+constexpr const char* kGraphics =
+    ": nothing is shared with graphics or with other devices; copy through the host";
+constexpr const char* kProcesses = ": memory and events are of this process alone";
+constexpr const char* kPeers = ": devices do not see each other's memory; copy with cudaMemcpyPeer";
+constexpr const char* kGraphMemory =
+    ": graphs have no memory of their own; allocate before, and pass addresses";
+constexpr const char* kConditions =
+    ": graphs have no conditional nodes; decide on the host which graph to launch";
+constexpr const char* kEventNodes = ": graphs have no nodes for events; add edges between nodes";
+constexpr const char* kAnyNode =
+    ": use the function for the kind of node, such as cudaGraphAddKernelNode";
+constexpr const char* kGraphParts =
+    ": a graph does not tell its nodes' parameters; keep what it was built from";
+constexpr const char* kClusters =
+    ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
+constexpr const char* kBatches = ": copy or prefetch one range at a time";
+constexpr const char* kRanges =
+    ": managed memory lies in one place; cudaPointerGetAttributes tells what a pointer is";
+constexpr const char* kPools =
+    ": pass a pool to cudaMallocFromPoolAsync, or set the device's with cudaDeviceSetMemPool";
+constexpr const char* kHints =
+    ": hints for caches and scheduling are not kept; nothing here depends on them";
+constexpr const char* kLogs = ": there is no log to read; cudaGetErrorString says what went wrong";
+constexpr const char* kLibraries = ": ask for a kernel or a variable of a library by its name";
+constexpr const char* kTables =
+    ": tables that NVIDIA's driver and its libraries share; nothing here has them";
+}  // namespace
+
+// Whatever the arguments are: a caller may pass more than a function takes.
+#define REFUSED(name, why) \
+  CUDA_API name() { return failed(cudaErrorNotSupported, std::string(#name) + why); }
+
+REFUSED(cudaArrayGetInfo, kNoArrays)
+REFUSED(cudaArrayGetMemoryRequirements, kNoArrays)
+REFUSED(cudaArrayGetPlane, kNoArrays)
+REFUSED(cudaArrayGetSparseProperties, kNoArrays)
+REFUSED(cudaCreateSurfaceObject, kNoArrays)
+REFUSED(cudaCreateTextureObject, kNoArrays)
+REFUSED(cudaDestroySurfaceObject, kNoArrays)
+REFUSED(cudaDestroyTextureObject, kNoArrays)
+REFUSED(cudaDeviceGetTexture1DLinearMaxWidth, kNoArrays)
+REFUSED(cudaFreeArray, kNoArrays)
+REFUSED(cudaFreeMipmappedArray, kNoArrays)
+REFUSED(cudaGetChannelDesc, kNoArrays)
+REFUSED(cudaGetMipmappedArrayLevel, kNoArrays)
+REFUSED(cudaGetSurfaceObjectResourceDesc, kNoArrays)
+REFUSED(cudaGetTextureObjectResourceDesc, kNoArrays)
+REFUSED(cudaGetTextureObjectResourceViewDesc, kNoArrays)
+REFUSED(cudaGetTextureObjectTextureDesc, kNoArrays)
+REFUSED(cudaMalloc3DArray, kNoArrays)
+REFUSED(cudaMallocArray, kNoArrays)
+REFUSED(cudaMallocMipmappedArray, kNoArrays)
+REFUSED(cudaMemcpy2DArrayToArray, kNoArrays)
+PER_THREAD(cudaMemcpy2DArrayToArray, _ptds)
+REFUSED(cudaMemcpy2DFromArray, kNoArrays)
+PER_THREAD(cudaMemcpy2DFromArray, _ptds)
+REFUSED(cudaMemcpy2DFromArrayAsync, kNoArrays)
+PER_THREAD(cudaMemcpy2DFromArrayAsync, _ptsz)
+REFUSED(cudaMemcpy2DToArray, kNoArrays)
+PER_THREAD(cudaMemcpy2DToArray, _ptds)
+REFUSED(cudaMemcpy2DToArrayAsync, kNoArrays)
+PER_THREAD(cudaMemcpy2DToArrayAsync, _ptsz)
+REFUSED(cudaMemcpyArrayToArray, kNoArrays)
+PER_THREAD(cudaMemcpyArrayToArray, _ptds)
+REFUSED(cudaMemcpyFromArray, kNoArrays)
+PER_THREAD(cudaMemcpyFromArray, _ptds)
+REFUSED(cudaMemcpyFromArrayAsync, kNoArrays)
+PER_THREAD(cudaMemcpyFromArrayAsync, _ptsz)
+REFUSED(cudaMemcpyToArray, kNoArrays)
+PER_THREAD(cudaMemcpyToArray, _ptds)
+REFUSED(cudaMemcpyToArrayAsync, kNoArrays)
+PER_THREAD(cudaMemcpyToArrayAsync, _ptsz)
+REFUSED(cudaMipmappedArrayGetMemoryRequirements, kNoArrays)
+REFUSED(cudaMipmappedArrayGetSparseProperties, kNoArrays)
+
+REFUSED(cudaDestroyExternalMemory, kGraphics)
+REFUSED(cudaDestroyExternalSemaphore, kGraphics)
+REFUSED(cudaDeviceGetNvSciSyncAttributes, kGraphics)
+REFUSED(cudaEGLStreamConsumerAcquireFrame, kGraphics)
+REFUSED(cudaEGLStreamConsumerConnect, kGraphics)
+REFUSED(cudaEGLStreamConsumerConnectWithFlags, kGraphics)
+REFUSED(cudaEGLStreamConsumerDisconnect, kGraphics)
+REFUSED(cudaEGLStreamConsumerReleaseFrame, kGraphics)
+REFUSED(cudaEGLStreamProducerConnect, kGraphics)
+REFUSED(cudaEGLStreamProducerDisconnect, kGraphics)
+REFUSED(cudaEGLStreamProducerPresentFrame, kGraphics)
+REFUSED(cudaEGLStreamProducerReturnFrame, kGraphics)
+REFUSED(cudaEventCreateFromEGLSync, kGraphics)
+REFUSED(cudaExternalMemoryGetMappedBuffer, kGraphics)
+REFUSED(cudaExternalMemoryGetMappedMipmappedArray, kGraphics)
+REFUSED(cudaGLGetDevices, kGraphics)
+REFUSED(cudaGLMapBufferObject, kGraphics)
+REFUSED(cudaGLMapBufferObjectAsync, kGraphics)
+REFUSED(cudaGLRegisterBufferObject, kGraphics)
+REFUSED(cudaGLSetBufferObjectMapFlags, kGraphics)
+REFUSED(cudaGLSetGLDevice, kGraphics)
+REFUSED(cudaGLUnmapBufferObject, kGraphics)
+REFUSED(cudaGLUnmapBufferObjectAsync, kGraphics)
+REFUSED(cudaGLUnregisterBufferObject, kGraphics)
+REFUSED(cudaGraphAddExternalSemaphoresSignalNode, kGraphics)
+REFUSED(cudaGraphAddExternalSemaphoresWaitNode, kGraphics)
+REFUSED(cudaGraphExecExternalSemaphoresSignalNodeSetParams, kGraphics)
+REFUSED(cudaGraphExecExternalSemaphoresWaitNodeSetParams, kGraphics)
+REFUSED(cudaGraphExternalSemaphoresSignalNodeGetParams, kGraphics)
+REFUSED(cudaGraphExternalSemaphoresSignalNodeSetParams, kGraphics)
+REFUSED(cudaGraphExternalSemaphoresWaitNodeGetParams, kGraphics)
+REFUSED(cudaGraphExternalSemaphoresWaitNodeSetParams, kGraphics)
+REFUSED(cudaGraphicsEGLRegisterImage, kGraphics)
+REFUSED(cudaGraphicsGLRegisterBuffer, kGraphics)
+REFUSED(cudaGraphicsGLRegisterImage, kGraphics)
+REFUSED(cudaGraphicsMapResources, kGraphics)
+REFUSED(cudaGraphicsResourceGetMappedEglFrame, kGraphics)
+REFUSED(cudaGraphicsResourceGetMappedMipmappedArray, kGraphics)
+REFUSED(cudaGraphicsResourceGetMappedPointer, kGraphics)
+REFUSED(cudaGraphicsResourceSetMapFlags, kGraphics)
+REFUSED(cudaGraphicsSubResourceGetMappedArray, kGraphics)
+REFUSED(cudaGraphicsUnmapResources, kGraphics)
+REFUSED(cudaGraphicsUnregisterResource, kGraphics)
+REFUSED(cudaGraphicsVDPAURegisterOutputSurface, kGraphics)
+REFUSED(cudaGraphicsVDPAURegisterVideoSurface, kGraphics)
+REFUSED(cudaImportExternalMemory, kGraphics)
+REFUSED(cudaImportExternalSemaphore, kGraphics)
+REFUSED(cudaSignalExternalSemaphoresAsync, kGraphics)
+PER_THREAD(cudaSignalExternalSemaphoresAsync, _ptsz)
+REFUSED(cudaVDPAUGetDevice, kGraphics)
+REFUSED(cudaVDPAUSetVDPAUDevice, kGraphics)
+REFUSED(cudaWaitExternalSemaphoresAsync, kGraphics)
+PER_THREAD(cudaWaitExternalSemaphoresAsync, _ptsz)
+
+REFUSED(cudaIpcCloseMemHandle, kProcesses)
+REFUSED(cudaIpcGetEventHandle, kProcesses)
+REFUSED(cudaIpcGetMemHandle, kProcesses)
+REFUSED(cudaIpcOpenEventHandle, kProcesses)
+REFUSED(cudaIpcOpenMemHandle, kProcesses)
+REFUSED(cudaMemPoolExportPointer, kProcesses)
+REFUSED(cudaMemPoolExportToShareableHandle, kProcesses)
+REFUSED(cudaMemPoolImportFromShareableHandle, kProcesses)
+REFUSED(cudaMemPoolImportPointer, kProcesses)
+
+REFUSED(cudaDeviceFlushGPUDirectRDMAWrites, kPeers)
+REFUSED(cudaDeviceGetHostAtomicCapabilities, kPeers)
+REFUSED(cudaDeviceGetP2PAtomicCapabilities, kPeers)
+REFUSED(cudaMemcpy3DPeer, kPeers)
+PER_THREAD(cudaMemcpy3DPeer, _ptds)
+REFUSED(cudaMemcpy3DPeerAsync, kPeers)
+PER_THREAD(cudaMemcpy3DPeerAsync, _ptsz)
+
+REFUSED(cudaDeviceGetGraphMemAttribute, kGraphMemory)
+REFUSED(cudaDeviceGraphMemTrim, kGraphMemory)
+REFUSED(cudaDeviceSetGraphMemAttribute, kGraphMemory)
+REFUSED(cudaGraphAddMemAllocNode, kGraphMemory)
+REFUSED(cudaGraphAddMemFreeNode, kGraphMemory)
+REFUSED(cudaGraphMemAllocNodeGetParams, kGraphMemory)
+REFUSED(cudaGraphMemFreeNodeGetParams, kGraphMemory)
+
+REFUSED(cudaGraphConditionalHandleCreate, kConditions)
+
+REFUSED(cudaGraphAddEventRecordNode, kEventNodes)
+REFUSED(cudaGraphAddEventWaitNode, kEventNodes)
+REFUSED(cudaGraphEventRecordNodeGetEvent, kEventNodes)
+REFUSED(cudaGraphEventRecordNodeSetEvent, kEventNodes)
+REFUSED(cudaGraphEventWaitNodeGetEvent, kEventNodes)
+REFUSED(cudaGraphEventWaitNodeSetEvent, kEventNodes)
+REFUSED(cudaGraphExecEventRecordNodeSetEvent, kEventNodes)
+REFUSED(cudaGraphExecEventWaitNodeSetEvent, kEventNodes)
+
+REFUSED(cudaGraphAddNode, kAnyNode)
+REFUSED(cudaGraphExecNodeSetParams, kAnyNode)
+REFUSED(cudaGraphNodeSetParams, kAnyNode)
+
+REFUSED(cudaGraphChildGraphNodeGetGraph, kGraphParts)
+REFUSED(cudaGraphDebugDotPrint, kGraphParts)
+REFUSED(cudaGraphExecMemcpyNodeSetParamsFromSymbol, kGraphParts)
+REFUSED(cudaGraphExecMemcpyNodeSetParamsToSymbol, kGraphParts)
+REFUSED(cudaGraphHostNodeGetParams, kGraphParts)
+REFUSED(cudaGraphKernelNodeGetParams, kGraphParts)
+REFUSED(cudaGraphMemcpyNodeGetParams, kGraphParts)
+REFUSED(cudaGraphMemcpyNodeSetParamsFromSymbol, kGraphParts)
+REFUSED(cudaGraphMemcpyNodeSetParamsToSymbol, kGraphParts)
+REFUSED(cudaGraphMemsetNodeGetParams, kGraphParts)
+REFUSED(cudaGraphNodeGetEnabled, kGraphParts)
+REFUSED(cudaGraphNodeSetEnabled, kGraphParts)
+REFUSED(cudaStreamBeginCaptureToGraph, kGraphParts)
+PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz)
+
+REFUSED(cudaOccupancyMaxActiveClusters, kClusters)
+REFUSED(cudaOccupancyMaxPotentialClusterSize, kClusters)
+
+REFUSED(cudaMemDiscardAndPrefetchBatchAsync, kBatches)
+PER_THREAD(cudaMemDiscardAndPrefetchBatchAsync, _ptsz)
+REFUSED(cudaMemDiscardBatchAsync, kBatches)
+PER_THREAD(cudaMemDiscardBatchAsync, _ptsz)
+REFUSED(cudaMemPrefetchBatchAsync, kBatches)
+PER_THREAD(cudaMemPrefetchBatchAsync, _ptsz)
+REFUSED(cudaMemcpy3DBatchAsync, kBatches)
+PER_THREAD(cudaMemcpy3DBatchAsync, _ptsz)
+REFUSED(cudaMemcpyBatchAsync, kBatches)
+PER_THREAD(cudaMemcpyBatchAsync, _ptsz)
+
+REFUSED(cudaMemRangeGetAttribute, kRanges)
+REFUSED(cudaMemRangeGetAttributes, kRanges)
+
+REFUSED(cudaMemSetMemPool, kPools)
+
+REFUSED(cudaGraphKernelNodeCopyAttributes, kHints)
+REFUSED(cudaGraphKernelNodeGetAttribute, kHints)
+REFUSED(cudaGraphKernelNodeSetAttribute, kHints)
+REFUSED(cudaStreamGetAttribute, kHints)
+PER_THREAD(cudaStreamGetAttribute, _ptsz)
+
+REFUSED(cudaDeviceRegisterAsyncNotification, kLogs)
+REFUSED(cudaDeviceUnregisterAsyncNotification, kLogs)
+REFUSED(cudaLogsCurrent, kLogs)
+REFUSED(cudaLogsDumpToFile, kLogs)
+REFUSED(cudaLogsDumpToMemory, kLogs)
+REFUSED(cudaLogsRegisterCallback, kLogs)
+REFUSED(cudaLogsUnregisterCallback, kLogs)
+
+REFUSED(cudaLibraryEnumerateKernels, kLibraries)
+REFUSED(cudaLibraryGetKernelCount, kLibraries)
+REFUSED(cudaLibraryGetManaged, kLibraries)
+REFUSED(cudaLibraryGetUnifiedFunction, kLibraries)
+
+REFUSED(__cudaGetProcAddress, kTables)
+REFUSED(cudaGetExportTable, kTables)

@@ -1,0 +1,131 @@
+"""CUDA programs, host code and kernels, to a shared object that this process can load; kept on disk.
+
+nvcc compiles them with PTX inside, for the simulated device, and lines, for its findings. They are linked against the
+simulated driver and its runtime, which this process has loaded before the program. ``-Bsymbolic`` keeps the program's
+own functions its own in a process with many libraries; ``-z defs`` shows at link time which functions nobody has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.driver.host_programs import FLAGS, include_options, link_options
+from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.home import cache_folder
+from workbench.programs.elf import read_elf
+from workbench.toolchain import nvcc, tools
+from workbench.toolchain.source import include_closure, read_source
+
+SETUP = "Get it with: workbench setup nvcc (99 MB by pip)"
+_LINKER = ("-Xlinker", "-Bsymbolic", "-Xlinker", "-z,defs")
+_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
+# Libraries of NVIDIA's that need a GPU, by what their headers and functions are called.
+_LIBRARIES = {
+    "cublas": "cuBLAS", "curand": "cuRAND", "cufft": "cuFFT", "cudnn": "cuDNN", "cusparse": "cuSPARSE",
+    "cusolver": "cuSOLVER", "nccl": "NCCL", "nvml": "NVML", "npp": "NPP", "nvToolsExt": "NVTX 2", "glut": "OpenGL",
+}  # fmt: skip
+_MISSING = re.compile(
+    rf"(?:undefined reference to [`']|fatal error: (?:\w+/)*)({'|'.join(_LIBRARIES)})\w*", re.IGNORECASE
+)
+
+
+def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -> Path:
+    """Compile the ``sources`` of one program for ``arch`` and return its shared object.
+
+    ``words`` go to nvcc as they are, and so do its own variables, such as ``NVCC_APPEND_FLAGS``. One that was compiled
+    before, of the same files with the same options, is returned at once.
+
+    Raises CompileError with the compiler's lines, MissingToolError without nvcc or g++, ArgumentError for a program
+    that has no ``main``.
+    """
+    program = _nvcc()
+    kept_in = cache_folder() / "programs"
+    kept_in.mkdir(parents=True, exist_ok=True)
+    command = [str(program), *_target(arch, words), "-shared", *FLAGS, *_LINKER, *link_options()]
+    command += [*include_options(), *words]
+    key = _key(sources, command)
+    kept = kept_in / f"{key or uuid.uuid4().hex}.so"
+    if not kept.is_file():
+        _compile(command, sources, kept)
+    if "main" not in read_elf(kept).defined:
+        raise ArgumentError(
+            "program", f"{sources[0]}, which has no main()", "a CUDA program",
+            "Kernels alone are loaded by workbench.load_cuda; more files of a program follow --nvcc.",
+        )  # fmt: skip
+    return kept
+
+
+def _nvcc() -> Path:
+    try:
+        program = nvcc.program()
+    except MissingToolError as error:
+        raise MissingToolError(f"A CUDA program needs nvcc, which was not found. {SETUP}") from error
+    if shutil.which("g++") is None:
+        raise MissingToolError("nvcc needs g++ for host code, and there is none. Install it: apt-get install g++")
+    return program
+
+
+def _target(arch: str, words: Sequence[str]) -> list[str]:
+    """PTX for the simulated device, unless the user says what for."""
+    given = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
+    if any(word.split("=")[0] in given for word in words):
+        return []
+    return [f"-arch={arch.replace('sm_', 'compute_')}"]
+
+
+def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
+    """What the result depends on, hashed; None where that cannot be told from the text."""
+    folders = [Path(word[2:]) for word in command if word.startswith("-I") and len(word) > 2]
+    own, theirs = [path for path in folders if path not in _toolkit()], list(_toolkit())
+    parts = [*command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]
+    parts += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES] + [_host_compiler(), os.getcwd()]
+    for path in sources:
+        source = read_source(path)
+        closure = include_closure(source, own, theirs, {})
+        if not closure.complete:
+            return None
+        parts += [source.name, source.text, *(f"{name} {digest}" for name, digest in closure.digests.items())]
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def _toolkit() -> tuple[Path, ...]:
+    return (tools.cuda_include(), *tools.library_includes())
+
+
+def _host_compiler() -> str:
+    done = subprocess.run(["g++", "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="workbench-program-", dir=target.parent) as folder:
+        made = Path(folder) / "program.so"
+        command = [*command, *map(str, sources), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        log = (done.stderr + done.stdout).strip()
+        if done.returncode != 0:
+            raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
+        made.replace(target)
+
+
+def _advice(log: str) -> str:
+    if "cudaThreadSynchronize" in log:
+        return "It left CUDA with 13: workbench run --nvcc -DcudaThreadSynchronize=cudaDeviceSynchronize program.cu"
+    if member := re.search(r'"cudaDeviceProp".* has no member "(\w+)"', log):
+        return f"{member[1]} left that struct with CUDA 13: ask cudaDeviceGetAttribute for it."
+    if found := _MISSING.search(log):
+        library = next(name for key, name in _LIBRARIES.items() if found[1].lower() == key.lower())
+        return f"{library} does not run on the simulated device; Thrust, CUB and cooperative groups, all headers, do."
+    if "fatal error:" in log and "No such file" in log:
+        return "A folder of headers is named by: workbench run --nvcc '-I FOLDER' program.cu"
+    if "undefined reference to" in log:
+        return "More files of the program are named by: workbench run --nvcc 'other.cu' program.cu"
+    return ""

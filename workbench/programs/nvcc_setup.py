@@ -1,0 +1,28 @@
+"""``workbench setup nvcc``: the compiler of CUDA programs by pip, of the same CUDA toolkit as the headers."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable
+
+from workbench.driver.pip import pip
+from workbench.errors import MissingToolError
+from workbench.toolchain import tools
+
+
+def install(say: Callable[[str], object] = print) -> str:
+    """Install nvcc into this environment, unless it has one already; returns its version.
+
+    Raises MissingToolError where pip fails.
+    """
+    if (present := tools.pip_nvcc()) is not None:
+        say(f"{present} is installed")
+        return tools.program_version(present)
+    package = f"cuda-toolkit[nvcc]=={importlib.metadata.version('cuda-toolkit')}"
+    say(f"installing {package}: 99 MB")
+    pip("install", package, needs="nvcc needs a package index")
+    importlib.invalidate_caches()
+    if (program := tools.pip_nvcc()) is None:
+        raise MissingToolError(f"pip installed {package}, but there is no program nvcc in it.")
+    return tools.program_version(program)
