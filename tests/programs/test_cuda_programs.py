@@ -122,6 +122,20 @@ def test_a_kernel_without_end_is_stopped_and_told(tmp_path):
 
 
 @pytest.mark.long
+def test_a_fork_has_no_device_and_no_report(tmp_path):
+    program = tmp_path / "forks.cpp"  # host code alone calls the runtime too
+    program.write_text(
+        "#include <cuda_runtime.h>\n#include <sys/wait.h>\n#include <unistd.h>\n#include <cstdio>\n"
+        "int main() {\n  void* pointer;\n  int status;\n  cudaMalloc(&pointer, 4);\n"
+        "  if (fork() == 0) return cudaMalloc(&pointer, 4);\n  wait(&status);\n"
+        "  std::puts(cudaGetErrorName((cudaError_t)WEXITSTATUS(status)));\n  return cudaFree(pointer);\n}\n"
+    )
+    done = workbench_run("--check", program, status=2)
+    assert done.stdout == "cudaErrorInitializationError\n"
+    assert done.stderr.count("nothing was checked") == 1
+
+
+@pytest.mark.long
 def test_ctrl_c_ends_a_host_loop_and_a_closed_pipe_a_writer(tmp_path):
     program = tmp_path / "loop.cu"
     program.write_text(

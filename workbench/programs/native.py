@@ -61,11 +61,14 @@ class _End:
     """The one end of a program, from whichever thread and by whichever way it comes first."""
 
     def __init__(self, finish: Finish, libc: ctypes.CDLL):
-        self._finish, self._libc, self._lock, self._done = finish, libc, threading.Lock(), False
+        self._finish, self._libc, self._lock, self._process = finish, libc, threading.Lock(), os.getpid()
 
     def report(self, status: int) -> int:
-        """Return the exit status to leave with, after what `finish` says; the second call adds nothing."""
-        if not self._lock.acquire(blocking=False):
+        """Return the exit status to leave with, after what `finish` says; the second call adds nothing.
+
+        A fork of the program leaves with its own status: the report is the program's.
+        """
+        if os.getpid() != self._process or not self._lock.acquire(blocking=False):
             return status
         try:
             status = self._finish(status)

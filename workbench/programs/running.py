@@ -27,7 +27,7 @@ from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
 
-_SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".o", ".a")
+_SOURCES, _OBJECTS = (".cu", ".cpp", ".cc", ".cxx"), (".c", ".o", ".a")
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
 
@@ -62,10 +62,10 @@ def run_program(
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs; CompileError and
     MissingToolError for a CUDA program.
     """
-    native = not module and (Path(target).suffix == ".cu" or is_elf(Path(target)))
+    native = not module and (Path(target).suffix in _SOURCES or is_elf(Path(target)))
     command = not module and not Path(target).is_file() and shutil.which(target) is not None
     if nvcc and not native:
-        raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program that ends in .cu.")
+        raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program in CUDA C++.")
     if native and "WORKBENCH_RUN" in os.environ:
         return _join_natively(Path(target), arguments)
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
@@ -128,8 +128,8 @@ def _program(path: Path, arch: str | None, model: str | None, words: list[str]) 
     from workbench.programs.compiling import compiled_program
 
     if not is_elf(path):
-        files = [Path(word) for word in words if Path(word).suffix in _SOURCES]
-        options = [word for word in words if Path(word).suffix not in _SOURCES]
+        files = [Path(word) for word in words if Path(word).suffix in _SOURCES + _OBJECTS]
+        options = [word for word in words if Path(word).suffix not in _SOURCES + _OBJECTS]
         return compiled_program([path, *files], _arch(arch, model), options)
     elf = read_elf(path)
     if elf.has_static_runtime and not any(name.startswith("libcudart") for name in elf.needed):
