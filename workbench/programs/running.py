@@ -104,7 +104,7 @@ def run_program(
             return finish(_run(target, arguments, module, check))
         from workbench.programs.native import run_main
 
-        run_main(library, [target, *arguments], lambda status: finish(_told(status)))
+        run_main(library, [target, *arguments], lambda status: finish(_told(status, check)))
 
 
 def _run_command(words: Sequence[str]) -> int:
@@ -120,7 +120,7 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
     launches, options = children.given()
     library = _program(path, options["arch"], options["model"], [])
     _start(launches, **(options | {"inductor": False}))
-    run_main(library, [str(path), *arguments], _told)
+    run_main(library, [str(path), *arguments], lambda status: _told(status, options["check"]))
 
 
 def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
@@ -153,8 +153,8 @@ def _arch(arch: str | None, model: str | None) -> str:
     return device_facts(DEFAULT_MODEL).arch if arch is None and model is None else checked_model(arch, model).arch
 
 
-def _told(status: int) -> int:
-    """Say what a CUDA program was refused, and why it may have failed; its status."""
+def _told(status: int, check: bool) -> int:
+    """Say what a CUDA program was refused, which kernel failed, and why it may have failed itself; its status."""
     from workbench.programs.native import refusals
 
     refused = refusals()
@@ -162,7 +162,9 @@ def _told(status: int) -> int:
         say(f"workbench: not supported: {text}", err=True)
     driver = current()
     said = driver.last_error if driver is not None else None
-    if status and said and not refused:
+    if driver is not None and driver.last_fault is not None and not check:  # which a program may not have noticed
+        say(f"workbench: a kernel failed: {driver.last_fault.message}; --check tells what else is wrong", err=True)
+    elif status and said and not refused:
         say(f"workbench: the simulated driver said: {said}", err=True)
     return status
 

@@ -154,7 +154,10 @@ def _own_errors(log: str) -> str:
     return "\n".join(block.rstrip() for block in kept if "detected in the compilation" not in block)
 
 
-_DEVICE_ONLY = 'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc".'
+_DEVICE_ONLY = (
+    'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc". A program with a '
+    "main() is run by: workbench run program.cu"
+)
 _HOST_HEADERS = "iostream|vector|string|chrono|thread|random|fstream|algorithm"
 _LIBRARIES = {"cublas": "cublas", "curand": "curand", "cufft": "cufft", "cusparse": "cusparse", "cusolver": "cusolver"}
 _ADVICE = {
