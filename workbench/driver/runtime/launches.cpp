@@ -86,10 +86,12 @@ CUDA_API cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** para
 }
 
 // What <<<>>> calls since CUDA 12.4, with the handle of __cudaGetKernel.
+// NOLINTBEGIN(bugprone-reserved-identifier): the name is nvcc's.
 CUDA_API __cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters,
                             std::size_t dynamic_shared, CUstream stream) {
   return launch(kernel, {grid, block, dynamic_shared, stream, nullptr, 0}, parameters);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 
 CUDA_API cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** parameters) {
   if (!config) return failed(cudaErrorInvalidValue, "config is a null pointer");
@@ -109,7 +111,7 @@ CUDA_API cudaLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
 }
 
 PER_THREAD(cudaLaunchKernel, _ptsz)
-PER_THREAD(__cudaLaunchKernel, _ptsz)
+PER_THREAD(__cudaLaunchKernel, _ptsz)  // NOLINT(bugprone-reserved-identifier)
 PER_THREAD(cudaLaunchKernelExC, _ptsz)
 PER_THREAD(cudaLaunchCooperativeKernel, _ptsz)
 PER_THREAD(cudaLaunchHostFunc, _ptsz)

@@ -170,6 +170,7 @@ Variable variable_of(const void* symbol) {
 
 using namespace workbench::runtime;
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are nvcc's.
 #define REGISTRATION extern "C" __attribute__((visibility("default")))
 
 REGISTRATION void** __cudaRegisterFatBinary(void* image) {
@@ -253,6 +254,8 @@ CUDA_API __cudaGetKernel(const void** handle, const void* host) {
     return CUDA_SUCCESS;
   });
 }
+
+// NOLINTEND(bugprone-reserved-identifier)
 
 CUDA_API cudaGetSymbolAddress(void** address, const void* symbol) {
   return call([&] {
