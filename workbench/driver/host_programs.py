@@ -21,7 +21,7 @@ from workbench.files import replace_file
 from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
 
-FLAGS = ("-lineinfo", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
+FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
 _ARCH = "compute_90"  # of the device that simulated_driver() starts
 _NO_LINK = (
     "-c", "--compile", "-dc", "--device-c", "-dw", "-dlink", "--device-link", "-lib", "--lib", "-M", "-MM", "-shared",
