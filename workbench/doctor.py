@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import importlib.metadata
 import importlib.util
+import contextlib
 import os
 import platform
 import re
@@ -343,9 +344,12 @@ def _cache() -> str:
         raise _Missing(
             f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a folder that can."
         ) from error
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    megabytes = sum(path.stat().st_size for path in files) / 1e6
-    return f"{folder} ({len(files)} files, {megabytes:.1f} MB)"
+    sizes = []
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # another process may have removed it just now
+                sizes.append(os.stat(os.path.join(inside, name)).st_size)
+    return f"{folder} ({len(sizes)} files, {sum(sizes) / 1e6:.1f} MB)"
 
 
 class _CallableModule(types.ModuleType):
