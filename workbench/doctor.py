@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import importlib.metadata
 import importlib.util
-import contextlib
 import os
 import platform
 import re
