@@ -94,7 +94,7 @@ def _table() -> dict[str, list[tuple[str, str]]]:
             ops[kind] += [(f"__{short}{name}_{way}($0, $1)", two) for name in ("add", "sub", "mul", "div")]
             ops[kind] += [(f"{fma}_{way}($0, $1, $2)", three), (f"__{short}sqrt_{way}($0)", kind)]
             ops[kind] += [(f"__{short}rcp_{way}($0)", kind)]
-        ops[kind] += [(f"{name}{end}($0, $1)", two) for name in ("fmin", "fmax")]
+        ops[kind] += [(f"{name}{end}(unknown($0), $1)", two) for name in ("fmin", "fmax")]
         ops[kind] += [(f"{name}{end}($0)", kind) for name in ("fabs", "sqrt", "rint", "floor", "ceil", "trunc")]
         ops[kind] += [("(-$0)", kind), ("with_sign($0, $1)", two), ("($2 ? $0 : $1)", f"{two} bool")]
         ops[kind] += [(f"({kind})$0", other) for other in ("i32", "u32", "i64", "u64")]

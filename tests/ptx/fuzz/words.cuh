@@ -42,6 +42,19 @@ __device__ inline void await_copies() {
 #endif
 }
 
+// A value that compilers do not know: of fmax(-0., 0.) NVRTC makes -0 beforehand, as C allows, and the instruction does not.
+__device__ inline f32 unknown(f32 x) {
+#ifdef __CUDACC__
+  asm volatile("" : "+f"(x));
+#endif
+  return x;
+}
+__device__ inline f64 unknown(f64 x) {
+#ifdef __CUDACC__
+  asm volatile("" : "+d"(x));
+#endif
+  return x;
+}
 template <class T> __device__ T whole_divide(T a, T b) { return b == T(0) || b == T(-1) ? a ^ b : a / b; }
 template <class T> __device__ T whole_modulo(T a, T b) { return b == T(0) || b == T(-1) ? a ^ b : a % b; }
 // The bits of a float, all NaNs alike.
