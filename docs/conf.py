@@ -37,6 +37,7 @@ include_patterns = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
+    "docs/PROGRAMS.md",
     "docs/cli.rst",
     "docs/api/*.rst",
     "notebooks/*.ipynb",

@@ -149,7 +149,8 @@ bool unpack_fat_binary(const char* image, std::string& ptx) {
   std::string seen;
   for (u64 at = header.header_bytes, end = at + header.bytes; at + sizeof(Entry) <= end;) {
     const Entry& entry = *reinterpret_cast<const Entry*>(image + at);
-    if (entry.header_bytes < sizeof(Entry) || entry.bytes > end - at - entry.header_bytes)
+    if (entry.header_bytes < sizeof(Entry) || entry.header_bytes > end - at ||
+        entry.bytes > end - at - entry.header_bytes)
       damaged();
     at += entry.header_bytes + entry.bytes;
     seen += (seen.empty() ? "" : ", ") +
