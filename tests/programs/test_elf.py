@@ -1,4 +1,4 @@
-"""What a file of machine code is, read without tools."""
+"""The kind of a file of machine code, read without tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs with host code are linked with: the simulated driver, its runtime, and an entry that starts both.
+"""Link programs with host code: with the simulated driver, its runtime, and an entry that starts both.
 
 The ``nvcc`` on PATH of a simulated process passes such programs to NVIDIA's nvcc. What it links is a shared object,
 because its kernels run inside a Python process, which loads it. It can be started all the same: Linux jumps to its

@@ -82,7 +82,7 @@ def _target(arch: str, words: Sequence[str]) -> list[str]:
 
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
-    """What the result depends on, hashed; None where that cannot be told from the text."""
+    """Hash what the result depends on; None where the text cannot tell that."""
     folders = [Path(word[2:]) for word in command if word.startswith("-I") and len(word) > 2]
     own, theirs = [path for path in folders if path not in _toolkit()], list(_toolkit())
     parts = [*command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]

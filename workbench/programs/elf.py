@@ -29,12 +29,12 @@ class Elf:
 
     @property
     def has_static_runtime(self) -> bool:
-        """Whether it has kernels, and NVIDIA's runtime for them inside."""
+        """True where it has kernels, and NVIDIA's runtime for them inside."""
         return self.has_device_code and _REGISTRATION not in self.asked
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a file begins as an ELF file does."""
+    """Return whether a file begins as an ELF file does."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"\x7fELF"

@@ -40,7 +40,7 @@ class _SignalAction(ctypes.Structure):
 
 
 class _HostOutput(io.TextIOBase):
-    """What Python prints, written to C's stdout: so a kernel's printf comes where the program's own output is."""
+    """Write what Python prints to C's stdout: so a kernel's printf comes where the program's own output is."""
 
     def __init__(self, libc: ctypes.CDLL):
         self._libc, self._stream = libc, ctypes.c_void_p.in_dll(libc, "stdout")

@@ -16,7 +16,7 @@ _MAIN = re.compile(r"^[ \t]*(?:auto|int)\s+main\s*\(", re.MULTILINE)
 
 
 def is_program(cell: str) -> bool:
-    """Whether a cell defines ``main``."""
+    """Return whether a cell defines ``main``."""
     return _MAIN.search(cell) is not None
 
 
