@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pycuda_setup
 import pytest
+from runtime_calls import Runtime
 
 from workbench.driver import Driver, simulated_driver
 
@@ -55,3 +56,12 @@ def context(pycuda):
     yield made
     made.pop()
     made.detach()
+
+
+@pytest.fixture
+def runtime(driver: Driver) -> Iterator[Runtime]:
+    """The CUDA runtime, whose device is as new before and after."""
+    made = Runtime()
+    made.did("cudaDeviceReset")
+    yield made
+    made.did("cudaDeviceReset")

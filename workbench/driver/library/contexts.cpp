@@ -20,6 +20,12 @@ std::shared_ptr<Context> find_context(CUcontext handle) {
 }
 
 const std::shared_ptr<Context>& Call::context() {
+  const auto& found = even_failed_context();
+  if (found->fault) throw Refused{found->fault, found->fault_text};
+  return found;
+}
+
+const std::shared_ptr<Context>& Call::even_failed_context() {
   if (context_) return context_;
   const auto& stack = context_stack();
   if (stack.empty()) {
@@ -29,7 +35,6 @@ const std::shared_ptr<Context>& Call::context() {
   const auto found = state().contexts.find(stack.back());
   if (found == state().contexts.end())
     throw Refused{CUDA_ERROR_CONTEXT_IS_DESTROYED, "this thread's context was destroyed"};
-  if (found->second->fault) throw Refused{found->second->fault, found->second->fault_text};
   return context_ = found->second;
 }
 
@@ -172,22 +177,26 @@ CU_API cuCtxGetCurrent(CUcontext* out) {
 }
 
 CU_API cuCtxGetDevice(CUdevice* device) {
-  return entry([&](Call& call) { needed(device, "device") = call.context()->device; });
+  return entry([&](Call& call) { needed(device, "device") = call.even_failed_context()->device; });
 }
 
 CU_API cuCtxGetFlags(unsigned* flags) {
-  return entry([&](Call& call) { needed(flags, "flags") = call.context()->flags; });
+  return entry([&](Call& call) { needed(flags, "flags") = call.even_failed_context()->flags; });
 }
 
 CU_API cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
   return entry([&](Call& call) {
-    (handle ? find_context(handle) : call.context()), needed(version, "version") = 3020;
+    if (handle)
+      find_context(handle);
+    else
+      call.even_failed_context();
+    needed(version, "version") = 3020;
   });
 }
 
 CU_API cuCtxGetId(CUcontext handle, u64* id) {
   return entry([&](Call& call) {
-    needed(id, "id") = (handle ? find_context(handle) : call.context())->handle;
+    needed(id, "id") = (handle ? find_context(handle) : call.even_failed_context())->handle;
   });
 }
 
@@ -271,4 +280,9 @@ CU_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active)
 
 CU_API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   return entry([&](Call&) { primary_of(device).flags = flags; });
+}
+
+// Beyond cuda.h, for the runtime: what an earlier kernel did to the calling thread's context.
+CU_API workbench_driver_fault() {
+  return entry([](Call& call) { call.context(); });
 }

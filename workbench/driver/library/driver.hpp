@@ -216,6 +216,8 @@ class Call {
   explicit Call(std::unique_lock<std::mutex>& held) : lock(held) {}
   // The calling thread's context. Refuses where there is none, and after a fault in it.
   const std::shared_ptr<Context>& context();
+  // The same even after a fault: for what frees, and for what only asks about the context.
+  const std::shared_ptr<Context>& even_failed_context();
   std::unique_lock<std::mutex>& lock;
 
  private:

@@ -283,7 +283,7 @@ CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
 
 CU_API cuMemFree_v2(CUdeviceptr address) {
   return entry([&](Call& call) {
-    call.context();
+    call.even_failed_context();
     outside_captures("freeing memory");
     if (address)
       release(address, [](const Allocation& one) { return one.counts(); }, "cuMemAlloc's");
@@ -305,7 +305,7 @@ CU_API cuMemAllocHost_v2(void** out, std::size_t bytes) { return cuMemHostAlloc(
 
 CU_API cuMemFreeHost(void* pointer) {
   return entry([&](Call& call) {
-    call.context();
+    call.even_failed_context();
     release(
         reinterpret_cast<u64>(pointer),
         [](const Allocation& one) { return one.where == Where::pinned; }, "cuMemHostAlloc's");
@@ -332,7 +332,7 @@ CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
 
 CU_API cuMemHostUnregister(void* pointer) {
   return entry([&](Call& call) {
-    call.context();
+    call.even_failed_context();
     const auto found = state().allocations.find(reinterpret_cast<u64>(pointer));
     if (found == state().allocations.end() || found->second->where != Where::registered) {
       throw Refused{CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "no registered memory begins there"};

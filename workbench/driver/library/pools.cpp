@@ -30,7 +30,7 @@ CUmemoryPool current_pool(CUdevice device) {
 }
 
 void check_outside(Call& call, CUstream stream, const char* what) {
-  if (capture_of(*call.context(), stream)) {
+  if (capture_of(*call.even_failed_context(), stream)) {
     throw Refused{CUDA_ERROR_NOT_SUPPORTED, std::string(what) +
                                                 " in a captured stream: graphs here have no memory "
                                                 "of their own; allocate before the capture"};
@@ -80,7 +80,7 @@ CU_API cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t bytes, CUmemoryPool
 
 CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return entry([&](Call& call) {
-    check_stream(*call.context(), stream);
+    check_stream(*call.even_failed_context(), stream);
     check_outside(call, stream, "cuMemFreeAsync");
     if (!address) return;
     const auto found = find_allocation(address, 0);

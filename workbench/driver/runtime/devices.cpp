@@ -112,6 +112,8 @@ DeviceProperties properties_of(int device) {
 
 }  // namespace
 
+unsigned reset_count() { return resets; }
+
 void need_context() {
   if (!context_is_there()) make_current(thread().device);
 }
@@ -249,19 +251,31 @@ CUDA_API cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 CUDA_API cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  return call([&] { return cuDeviceGetPCIBusId(id, length, device); });
+  return without_context([&] {
+    initialise();
+    return cuDeviceGetPCIBusId(id, length, device);
+  });
 }
 
 CUDA_API cudaDeviceGetByPCIBusId(int* device, const char* id) {
-  return call([&] { return cuDeviceGetByPCIBusId(device, id); });
+  return without_context([&] {
+    initialise();
+    return cuDeviceGetByPCIBusId(device, id);
+  });
 }
 
 CUDA_API cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return call([&] { return cuDeviceCanAccessPeer(can, device, peer); });
+  return without_context([&] {
+    initialise();
+    return cuDeviceCanAccessPeer(can, device, peer);
+  });
 }
 
 CUDA_API cudaDeviceGetP2PAttribute(int* value, int which, int device, int peer) {
-  return call([&] { return cuDeviceGetP2PAttribute(value, which, device, peer); });
+  return without_context([&] {
+    initialise();
+    return cuDeviceGetP2PAttribute(value, which, device, peer);
+  });
 }
 
 CUDA_API cudaDeviceEnablePeerAccess(int peer, unsigned) {

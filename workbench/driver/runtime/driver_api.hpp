@@ -8,6 +8,8 @@ extern "C" {
 // a device address.
 const char* workbench_driver_latest_error();
 u64 workbench_driver_storage(u64 address);
+// What an earlier kernel did to the current context.
+CUresult workbench_driver_fault();
 
 CUresult cuInit(unsigned);
 CUresult cuDriverGetVersion(int*);

@@ -228,6 +228,7 @@ cudaError_t failed(cudaError_t code, const std::string& why) noexcept {
     const Code* known = find_code(code);
     Thread& own = thread();
     own.last = code;
+    own.last_reset = reset_count();
     own.told[code] = std::string(known ? known->text : "unrecognized error code") +
                      (why.empty() ? "" : ": " + why);
     if (code == cudaErrorNotSupported) {
@@ -259,7 +260,7 @@ using namespace workbench::runtime;
 
 CUDA_API cudaGetLastError() {
   const cudaError_t last = thread().last;
-  if (!is_sticky(last)) thread().last = cudaSuccess;
+  if (!is_sticky(last) || thread().last_reset != reset_count()) thread().last = cudaSuccess;
   return last;
 }
 

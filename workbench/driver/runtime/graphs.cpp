@@ -29,10 +29,10 @@ CUDA_API cudaGraphCreate(CUgraph* graph, unsigned flags) {
   return call([&] { return cuGraphCreate(graph, flags); });
 }
 CUDA_API cudaGraphDestroy(CUgraph graph) {
-  return call([&] { return cuGraphDestroy(graph); });
+  return freeing([&] { return cuGraphDestroy(graph); });
 }
 CUDA_API cudaGraphDestroyNode(CUgraphNode node) {
-  return call([&] { return cuGraphDestroyNode(node); });
+  return freeing([&] { return cuGraphDestroyNode(node); });
 }
 
 CUDA_API cudaGraphAddKernelNode(CUgraphNode* node, CUgraph graph, Nodes after, std::size_t count,
@@ -254,7 +254,7 @@ CUDA_API cudaGraphLaunch(CUgraphExec executable, CUstream stream) {
   return call([&] { return cuGraphLaunch(executable, stream); });
 }
 CUDA_API cudaGraphExecDestroy(CUgraphExec executable) {
-  return call([&] { return cuGraphExecDestroy(executable); });
+  return freeing([&] { return cuGraphExecDestroy(executable); });
 }
 
 CUDA_API cudaUserObjectCreate(void** object, void* data, CUhostFn end, unsigned count,
@@ -266,7 +266,7 @@ CUDA_API cudaUserObjectRetain(void* object, unsigned count) {
   return call([&] { return cuUserObjectRetain(object, count); });
 }
 CUDA_API cudaUserObjectRelease(void* object, unsigned count) {
-  return call([&] { return cuUserObjectRelease(object, count); });
+  return freeing([&] { return cuUserObjectRelease(object, count); });
 }
 
 CUDA_API cudaGraphRetainUserObject(CUgraph graph, void* object, unsigned count, unsigned flags) {
@@ -274,7 +274,7 @@ CUDA_API cudaGraphRetainUserObject(CUgraph graph, void* object, unsigned count, 
 }
 
 CUDA_API cudaGraphReleaseUserObject(CUgraph graph, void* object, unsigned count) {
-  return call([&] { return cuGraphReleaseUserObject(graph, object, count); });
+  return freeing([&] { return cuGraphReleaseUserObject(graph, object, count); });
 }
 
 PER_THREAD(cudaGraphInstantiateWithParams, _ptsz)

@@ -114,7 +114,7 @@ CUDA_API cudaLibraryLoadFromFile(void** library, const char* path, int* options,
 }
 
 CUDA_API cudaLibraryUnload(void* library) {
-  return call([&] { return cuLibraryUnload(library); });
+  return freeing([&] { return cuLibraryUnload(library); });
 }
 
 CUDA_API cudaLibraryGetKernel(void** kernel, void* library, const char* name) {

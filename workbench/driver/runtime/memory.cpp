@@ -23,7 +23,7 @@ CUDA_API cudaMalloc(void** pointer, std::size_t bytes) {
 }
 
 CUDA_API cudaFree(void* pointer) {
-  return call([&] { return cuMemFree_v2(address_of(pointer)); });
+  return freeing([&] { return cuMemFree_v2(address_of(pointer)); });
 }
 
 CUDA_API cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width,
@@ -65,7 +65,7 @@ CUDA_API cudaMallocHost(void** pointer, std::size_t bytes) {
 }
 
 CUDA_API cudaFreeHost(void* pointer) {
-  return call([&] { return pointer ? cuMemFreeHost(pointer) : CUDA_SUCCESS; });
+  return freeing([&] { return pointer ? cuMemFreeHost(pointer) : CUDA_SUCCESS; });
 }
 
 CUDA_API cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
@@ -73,7 +73,7 @@ CUDA_API cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
 }
 
 CUDA_API cudaHostUnregister(void* pointer) {
-  return call([&] { return cuMemHostUnregister(pointer); });
+  return freeing([&] { return cuMemHostUnregister(pointer); });
 }
 
 CUDA_API cudaHostGetDevicePointer(void** pointer, void* host, unsigned flags) {
@@ -148,7 +148,7 @@ CUDA_API cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, CUmemoryPool
 }
 
 CUDA_API cudaFreeAsync(void* pointer, CUstream stream) {
-  return call([&] { return cuMemFreeAsync(address_of(pointer), stream); });
+  return freeing([&] { return cuMemFreeAsync(address_of(pointer), stream); });
 }
 
 CUDA_API cudaDeviceGetDefaultMemPool(CUmemoryPool* pool, int device) {
@@ -164,7 +164,7 @@ CUDA_API cudaMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
   return call([&] { return cuMemPoolCreate(pool, props); });
 }
 CUDA_API cudaMemPoolDestroy(CUmemoryPool pool) {
-  return call([&] { return cuMemPoolDestroy(pool); });
+  return freeing([&] { return cuMemPoolDestroy(pool); });
 }
 CUDA_API cudaMemPoolTrimTo(CUmemoryPool pool, std::size_t bytes) {
   return call([&] { return cuMemPoolTrimTo(pool, bytes); });

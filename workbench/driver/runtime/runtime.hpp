@@ -28,7 +28,8 @@ struct Configuration {
 struct Thread {
   bool initialised = false;
   cudaError_t last = cudaSuccess;
-  int device = 0;  // cudaSetDevice's, until a context is current
+  unsigned last_reset = 0;  // how many cudaDeviceReset there were before it
+  int device = 0;           // cudaSetDevice's, until a context is current
   unsigned resets_seen =
       0;  // how many cudaDeviceReset there were when the current context was made current
   std::vector<Configuration> configured;
@@ -45,6 +46,7 @@ void must(CUresult result);
 
 // Makes the device's primary context current where the thread has none.
 void need_context();
+unsigned reset_count();
 int current_device();
 CUcontext current_context();
 
@@ -61,10 +63,21 @@ cudaError_t without_context(Body&& body) noexcept {
   }
 }
 
+// The same after a kernel's fault, too: for what frees, which a program does to the end whatever
+// happened, and does not want to hear of it again.
 template <class Body>
-cudaError_t call(Body&& body) noexcept {
+cudaError_t freeing(Body&& body) noexcept {
   return without_context([&] {
     need_context();
+    return body();
+  });
+}
+
+// Where a kernel failed every call reports that until cudaDeviceReset.
+template <class Body>
+cudaError_t call(Body&& body) noexcept {
+  return freeing([&] {
+    must(workbench_driver_fault());
     return body();
   });
 }

@@ -12,7 +12,7 @@ CUDA_API cudaStreamCreateWithFlags(CUstream* stream, unsigned flags) {
 }
 CUDA_API cudaStreamCreate(CUstream* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 CUDA_API cudaStreamDestroy(CUstream stream) {
-  return call([&] { return cuStreamDestroy_v2(stream); });
+  return freeing([&] { return cuStreamDestroy_v2(stream); });
 }
 CUDA_API cudaStreamGetPriority(CUstream stream, int* priority) {
   return call([&] { return cuStreamGetPriority(stream, priority); });
@@ -82,7 +82,7 @@ CUDA_API cudaStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes
 }
 
 CUDA_API cudaThreadExchangeStreamCaptureMode(unsigned* mode) {
-  return call([&] { return cuThreadExchangeStreamCaptureMode(mode); });
+  return freeing([&] { return cuThreadExchangeStreamCaptureMode(mode); });
 }
 
 // ---- events ----
@@ -92,7 +92,7 @@ CUDA_API cudaEventCreateWithFlags(CUevent* event, unsigned flags) {
 }
 CUDA_API cudaEventCreate(CUevent* event) { return cudaEventCreateWithFlags(event, 0); }
 CUDA_API cudaEventDestroy(CUevent event) {
-  return call([&] { return cuEventDestroy_v2(event); });
+  return freeing([&] { return cuEventDestroy_v2(event); });
 }
 CUDA_API cudaEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
   return call([&] { return cuEventRecordWithFlags(event, stream, flags); });
