@@ -1,12 +1,31 @@
-"""The CUDA runtime's own calls: errors."""
+"""The CUDA runtime's own calls: errors, and memory that nobody wrote."""
 
 from __future__ import annotations
 
 import ctypes
 
-from runtime_calls import INT, SIZE, U64, UINT, VOID, Runtime
+import numpy as np
+import pytest
+from runtime_calls import BY_ADDRESS, INT, SIZE, TO_HOST, U64, UINT, VOID, Runtime
+
+from workbench.device_models import device_model
+from workbench.reports.launches import Launches
+from workbench.reports.watching import Watch, watch
 
 ILLEGAL_ADDRESS = 700
+
+
+@pytest.fixture
+def checked():
+    """The launches of a process under ``workbench run --check``."""
+    launches = Launches()
+    watch(Watch(launches, device_model("h200"), checks=True))
+    yield launches
+    watch(None)
+
+
+def findings(launches: Launches) -> list[str]:
+    return [finding.kind for launch in launches for finding in launch.findings]
 
 
 FREES = {
@@ -63,3 +82,82 @@ def test_a_reset_in_another_thread_is_one_here(runtime: Runtime):
     assert runtime.cudaGetLastError() == ILLEGAL_ADDRESS
     assert runtime.cudaGetLastError() == 0
     assert runtime.cudaDeviceSynchronize() == 0
+
+
+def fill(runtime: Runtime, place: VOID) -> None:
+    runtime.did("cudaMemset", place, 0, SIZE(4))
+
+
+def copy_in(runtime: Runtime, place: VOID) -> None:
+    runtime.did("cudaMemcpy", place, VOID(np.zeros(4, np.uint32).ctypes.data), SIZE(16), BY_ADDRESS)
+
+
+def copy_written(runtime: Runtime, place: VOID) -> None:
+    runtime.did("cudaMemcpy", place, runtime.array([1]), SIZE(4), BY_ADDRESS)
+
+
+def copy_unwritten(runtime: Runtime, place: VOID) -> None:
+    fill(runtime, place)
+    runtime.did("cudaMemcpy", place, runtime.new("cudaMalloc", VOID, SIZE(4)), SIZE(4), BY_ADDRESS)
+
+
+def store(runtime: Runtime, place: VOID) -> None:
+    assert runtime.launch(runtime.kernel("store"), [place, UINT(1)]) == 0
+
+
+def fill_beside(runtime: Runtime, place: VOID) -> None:
+    runtime.did("cudaMemset", VOID(place.value + 4), 0, SIZE(64))
+
+
+def copy_out(runtime: Runtime, place: VOID) -> None:
+    runtime.did("cudaMemcpy", VOID(np.zeros(4, np.uint32).ctypes.data), place, SIZE(16), TO_HOST)
+
+
+WRITES = {
+    "nothing": (None, False), "a fill": (fill, True), "a copy": (copy_in, True), "a kernel": (store, True),
+    "a copy on the device": (copy_written, True), "a copy of nothing": (copy_unwritten, False),
+    "what is beside": (fill_beside, False), "a read": (copy_out, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["cudaMalloc", "cudaMallocAsync"])
+@pytest.mark.parametrize("write", WRITES)
+def test_memory_counts_as_written_when_somebody_wrote_it(runtime: Runtime, checked, write, pool):
+    first = runtime.kernel("store")  # the process's first launch is checked, too
+    assert runtime.launch(first, [runtime.new("cudaMalloc", VOID, SIZE(4)), UINT(1)]) == 0
+    place = (
+        runtime.new("cudaMallocAsync", VOID, SIZE(128), None) if pool else runtime.new("cudaMalloc", VOID, SIZE(128))
+    )
+    how, written = WRITES[write]
+    if how:
+        how(runtime, place)
+    assert runtime.launch(runtime.kernel("add"), [place, UINT(1)]) == 0
+    assert findings(checked) == ([] if written else ["uninitialised global read"])
+
+
+def test_a_launch_without_checks_may_have_written_anything(runtime: Runtime, checked):
+    kernel, add = runtime.kernel("store"), runtime.kernel("add")
+    place = runtime.new("cudaMalloc", VOID, SIZE(4))
+    watch(None)
+    assert runtime.launch(kernel, [place, UINT(1)]) == 0
+    watch(Watch(checked, device_model("h200"), checks=True))
+    assert runtime.launch(add, [place, UINT(1)]) == 0
+    assert findings(checked) == []
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["within", "to another"])
+@pytest.mark.parametrize(("to", "from_"), [(0, 4), (4, 0), (3, 40), (41, 6), (0, 0)])
+def test_a_copy_hands_on_which_bytes_nobody_wrote(runtime: Runtime, checked, to, from_, same):
+    runtime.did("cudaDeviceSynchronize")
+    assert runtime.launch(runtime.kernel("store"), [runtime.array([1]), UINT(1)]) == 0
+    source, target = (runtime.new("cudaMalloc", VOID, SIZE(128)) for _ in range(2))
+    runtime.did("cudaMemset", VOID(source.value + 10), 1, SIZE(64))
+    written = np.zeros((2, 128), bool)
+    written[0, 10:74] = True
+    into = 0 if same else 1
+    place = source if same else target
+    runtime.did("cudaMemcpy", VOID(place.value + to), VOID(source.value + from_), SIZE(50), BY_ADDRESS)
+    written[into, to : to + 50] = written[0, from_ : from_ + 50].copy()
+    assert runtime.launch(runtime.kernel("read_bytes"), [place], threads=128) == 0
+    (finding,) = [finding for launch in checked for finding in launch.findings]
+    assert (finding.thread[0], finding.count) == (int(np.argmin(written[into])), int((~written[into]).sum()))

@@ -36,7 +36,7 @@ _LIMITS = ((1 << 31) - 1, 65535, 65535)
 _COUNTS = np.dtype(core.COUNTS)
 _SPACES = ("global", "shared", "local", "constant")
 _BULK_STORE = "global.shared"
-_Row = tuple[int, int, int, bool, bool]
+_Row = tuple[int, int, int, bool, int]
 
 
 def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -48,6 +48,10 @@ def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, 
     if not all(1 <= n <= limit for n, limit in zip(full, limits, strict=True)):
         raise ArgumentError(name, repr(value), allowed, "An empty or too large launch is an error on the GPU too.")
     return x, y, z
+
+
+def _sectors(address: int, size: int) -> int:
+    return (address + size + SECTOR_BYTES - 1) // SECTOR_BYTES - address // SECTOR_BYTES
 
 
 def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
@@ -158,7 +162,11 @@ class Kernel:
         ] + buffers
         unwritten = self._unwritten(options.uninitialised, buffers)
         buffers.sort(key=lambda buffer: buffer.address)
-        rows = [(b.address, b.size, b.host, b.writable, b.name in unwritten) for b in buffers]
+        marks = {b.name: np.zeros(_sectors(b.address, b.size), np.uint32) for b in buffers if b.name in unwritten}
+        rows = [
+            (b.address, b.size, b.host, b.writable, marks[b.name].ctypes.data if b.name in marks else 0)
+            for b in buffers
+        ]
         return self.launch_packed(grid, block, params, rows, lambda: buffers, options, shared_bytes)
 
     def launch_packed(
@@ -173,9 +181,10 @@ class Kernel:
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
 
-        ``rows``: (address, bytes, address in this process, writable, uninitialised) of every range that the kernel may
-        touch, the program's variables among them, by ascending address; ``name_buffers`` gives them names, and is
-        asked only where something is to be told about them.
+        ``rows``: (address, bytes, address in this process, writable, marks) of every range that the kernel may touch,
+        the program's variables among them, by ascending address; ``name_buffers`` gives them names, and is asked only
+        where something is to be told about them. Marks are the address of 32 bits for each sector, one for each byte
+        that was written, which ``checks`` read and the kernel sets; 0 where all bytes count as written.
         """
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)

@@ -60,6 +60,19 @@ u64 extent(const Shape& shape, u64 row, u64 slice) {
   return (shape.depth - 1) * slice + (shape.height - 1) * row + shape.width;
 }
 
+u64 offset_of(const Side& side) { return static_cast<u64>(side.host - side.held->host); }
+
+void mark(const Side& target, const Side& source, const Shape& shape) {
+  for (u64 z = 0; z < shape.depth; ++z) {
+    for (u64 y = 0; y < shape.height; ++y) {
+      const u64 to = z * shape.to_slice + y * shape.to_row;
+      const u64 from = z * shape.from_slice + y * shape.from_row;
+      mark_copied(*target.held, offset_of(target) + to, source.held.get(),
+                  source.held ? offset_of(source) + from : 0, shape.width);
+    }
+  }
+}
+
 constexpr CUstream kBlocking = nullptr;
 
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
@@ -74,6 +87,7 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
+  if (target.held && !target.held->written.empty()) mark(target, source, shape);
   if (waits) synchronise(*context);
   call.lock.unlock();
   for (u64 z = 0; z < shape.depth && target.host && source.host; ++z) {
@@ -182,6 +196,8 @@ void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u6
   advance(*context, stream,
           state().device.operation_seconds +
               static_cast<double>(bytes * height) / state().device.device_bytes_per_second);
+  for (u64 y = 0; y < height && target.held; ++y)
+    mark_written(*target.held, offset_of(target) + y * row, bytes);
   call.lock.unlock();
   for (u64 y = 0; y < height && target.host; ++y) {
     if constexpr (sizeof(T) == 1)

@@ -145,6 +145,9 @@ struct Allocation {
   std::shared_ptr<Pool> pool = nullptr;
   u64 number = 0;                 // counts all allocations of the process
   std::shared_ptr<void> storage;  // a launch in another thread may still hold it when it is freed
+  // By 32 bytes, a bit for each that was written; empty where all of it counts as written.
+  std::vector<u32> written = {};
+  bool all_written = false;  // what began unwritten has been written where nobody saw it
   bool on_host() const {
     return where == Where::pinned || where == Where::registered || where == Where::managed;
   }
@@ -205,6 +208,7 @@ struct State {
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
   std::map<u64, u64> freed;  // address and size of the latest that are gone
   u64 next_address = 0, generation = 1, allocation_count = 0;
+  bool follows_writes = false;  // checks want to know what was written since it was allocated
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
 };
 
@@ -282,6 +286,13 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
 u64 default_pool(CUdevice device);
 void free_context_memory(const Context* context);
 std::shared_ptr<Snapshot> snapshot(const Context* context);
+
+// ---- what was written (written.cpp) ----
+
+void begin_unwritten(Allocation& made);
+void mark_written(Allocation& target, u64 offset, u64 bytes);
+// A copy hands on what its source has of unwritten bytes; `source` is null where all was written.
+void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes);
 
 // ---- time (streams.cpp) ----
 

@@ -3,10 +3,12 @@
 #pragma once
 #include "abi.hpp"
 
-// A range of memory that a kernel may touch: device address, bytes, address in this process.
+// A range of memory that a kernel may touch: device address, bytes, address in this process, and a
+// bit for each byte that was written, in words of 32; null where all of it counts as written.
 struct HookBuffer {
   u64 address, size;
   u8* host;
+  u32* written;
 };
 
 // What the client learns about a kernel, and what a launch is checked against. Sizes in bytes.

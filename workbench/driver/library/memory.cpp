@@ -75,6 +75,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
     if (!storage) refuse_on_host(bytes);
     made->storage = {storage, std::free};
     made->address = reserve_addresses(bytes);
+    begin_unwritten(*made);
   } else {
     made->storage = host_pages(bytes);
     made->address = reinterpret_cast<u64>(made->storage.get());
@@ -210,7 +211,9 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
   made->generation = all.generation;
   for (const auto& [address, allocation] : all.allocations) {
     if (allocation->context != context && !allocation->on_host()) continue;
-    made->rows.push_back({address, allocation->size, allocation->host});
+    const bool known = allocation->written.empty() || allocation->all_written;
+    made->rows.push_back({address, allocation->size, allocation->host,
+                          known ? nullptr : allocation->written.data()});
     made->held.push_back(allocation);
   }
   return kept = made;
@@ -232,11 +235,15 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(
   });
 }
 
-// For workbench's own tests: where this process holds the bytes of a device address; 0 where there
-// are none.
+// Where this process holds the bytes of a device address; 0 where there are none. From here on the
+// allocation counts as written, as nobody sees what is done with it.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_storage(u64 address) {
   return answer_or(u64{0}, [&] {
     const auto found = find_allocation(address, 1);
+    if (found && !found->written.empty() && !found->all_written) {
+      found->all_written = true;
+      ++state().generation;
+    }
     return found ? reinterpret_cast<u64>(found->host) + (address - found->address) : 0;
   });
 }

@@ -1,6 +1,7 @@
 #include "global_shadow.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -26,6 +27,26 @@ inline u64 sectors_of(const Buffer& buffer) {
 }
 inline u64 lines_of(const Buffer& buffer) {
   return ((buffer.address + buffer.size + 127) >> 7) - (buffer.address >> 7);
+}
+
+// Marks of launches before count, and those of one that runs beside this one.
+u32 written_of(const Buffer& buffer, u64 sector) {
+  if (!buffer.written) return ~0u;
+  return std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
+      .load(std::memory_order_relaxed);
+}
+
+void mark_written(const Buffer& buffer, u64 sector, u32 bytes) {
+  if (!(bytes & ~written_of(buffer, sector))) return;
+  std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
+      .fetch_or(bytes, std::memory_order_relaxed);
+}
+
+bool line_is_written(const Buffer& buffer, u64 first) {
+  if (!buffer.written) return true;
+  u32 all = ~0u;
+  for (u32 k = 0; k < kLineSectors; ++k) all &= written_of(buffer, first + k);
+  return all == ~0u;
 }
 
 // Which pairs of bytes of a sector some bytes lie in, and back.
@@ -94,7 +115,6 @@ GlobalShadow::GlobalShadow(Launch& launch) : launch_(launch), shared_(launch.thr
   for (const Buffer& buffer : launch.buffers) {
     const u64 sectors = sectors_of(buffer);
     sectors_ += sectors, lines_ += lines_of(buffer);
-    written_.emplace_back(buffer.uninitialised ? sectors : 0);
   }
   // A launch with more blocks than there are numbers runs unchecked; it would take days.
   if (static_cast<u64>(launch.blocks()) >= UINT32_MAX / 2) return;
@@ -114,7 +134,8 @@ u64 GlobalShadow::bytes() const {
   u64 total = pages_ ? sectors_ * sizeof(GlobalSector) + lines_ * sizeof(GlobalLine) +
                            extras_.size() * sizeof(Extra)
                      : 0;
-  for (const auto& bytes : written_) total += bytes.size() * sizeof(u32);
+  for (const Buffer& buffer : launch_.buffers)
+    total += buffer.written ? sectors_of(buffer) * sizeof(u32) : 0;
   return total;
 }
 
@@ -135,9 +156,9 @@ GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, con
           {0, 0}};
 }
 
-// Calls on_sector(buffer index, piece, sector of the shadow) for each piece of a request. For a
-// line that is not open it asks on_line(buffer index, piece, line) first, and goes by sectors where
-// that says false.
+// Calls on_sector(buffer, piece, sector of the shadow) for each piece of a request. For a line that
+// is not open it asks on_line(buffer, piece, line) first, and goes by sectors where that says
+// false.
 template <class OnSector, class OnLine>
 void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector,
                                   OnLine on_line) {
@@ -161,21 +182,20 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
     const u64 address = piece.sector << 5 | static_cast<u64>(__builtin_ctz(piece.bytes));
     if (!buffer || address - buffer->address >= buffer->size) buffer = block.find(address, 1);
     if (!buffer || !buffer->shadow) continue;
-    const std::size_t which = static_cast<std::size_t>(buffer - launch_.buffers.data());
     GlobalLine& line =
         buffer->lines[piece.sector / kLineSectors - (buffer->address >> 5) / kLineSectors];
     GlobalSector* sector = buffer->shadow + (piece.sector - (buffer->address >> 5));
     const bool is_open = line.block > base_ && line.state == GlobalLine::open;
-    if (piece.line && !is_open && on_line(which, piece, line)) continue;
+    if (piece.line && !is_open && on_line(*buffer, piece, line)) continue;
     if (!is_open) open(line, who, sector - piece.sector % kLineSectors);
     if (!piece.line) {
-      on_sector(which, piece, *sector);
+      on_sector(*buffer, piece, *sector);
       continue;
     }
     for (u32 k = 0; k < kLineSectors; ++k) {
       Piece part = piece;
       part.sector += k, part.lanes = piece.lanes.from(k);
-      on_sector(which, part, sector[k]);
+      on_sector(*buffer, part, sector[k]);
     }
   }
 }
@@ -185,11 +205,8 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, false);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
-  const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
-    if (!written_[buffer].empty()) {
-      const u32 known = written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)];
-      if (piece.bytes & ~known) report_unwritten(who, piece, piece.bytes & ~known);
-    }
+  const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
+    check_written(who, buffer, piece);
     if (!fresh(sector)) {
       sector = {};
       sector.read = access_of(who, piece.bytes, piece.lanes);
@@ -201,8 +218,8 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
     if (!again) record_read(who, piece, sector);
   };
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
-                 [&](std::size_t buffer, const Piece& piece, GlobalLine& line) {
-                   return written_[buffer].empty() && read_line(who, piece, line);
+                 [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
+                   return line_is_written(buffer, piece.sector) && read_line(who, piece, line);
                  });
 }
 
@@ -210,15 +227,16 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
                          u32 bytes, u32 changed) {
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, true);
-  const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
-    if (!written_[buffer].empty())
-      written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)] |= piece.bytes;
+  const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
+    mark_written(buffer, piece.sector, piece.bytes);
     if (fresh(sector)) return write_sector(who, piece, sector);
     sector = {};
     sector.write = access_of(who, piece.bytes, piece.lanes);
   };
-  const auto on_line = [&](std::size_t buffer, const Piece& piece, GlobalLine& line) {
-    return changed && written_[buffer].empty() && write_line(who, piece, line);
+  const auto on_line = [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
+    if (!changed || !write_line(who, piece, line)) return false;
+    for (u32 k = 0; k < kLineSectors; ++k) mark_written(buffer, piece.sector + k, ~0u);
+    return true;
   };
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const LanePieces& known = pattern.pieces(addresses);
@@ -239,16 +257,13 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
   if (is_read && (shared_ || !flags_.empty()))
     PTX_FOR_EACH_LANE (lane, mask) acquire(warp, addresses[lane], in.slot[kFlagsSlot] & kAcquire);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
-  const auto on_sector = [&](std::size_t buffer, const Piece& piece, GlobalSector& sector) {
-    if (!written_[buffer].empty()) {
-      u32& known = written_[buffer][piece.sector - (launch_.buffers[buffer].address >> 5)];
-      if (is_read && piece.bytes & ~known) report_unwritten(who, piece, piece.bytes & ~known);
-      if (is_write) known |= piece.bytes;
-    }
+  const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
+    if (is_read) check_written(who, buffer, piece);
+    if (is_write) mark_written(buffer, piece.sector, piece.bytes);
     if (is_write && sector.write.block > base_) check_writes(who, piece, sector);
   };
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
-                 [](std::size_t, const Piece&, GlobalLine&) { return false; });
+                 [](const Buffer&, const Piece&, GlobalLine&) { return false; });
   if (is_write)
     PTX_FOR_EACH_LANE (lane, mask) publish(warp, addresses[lane]);
 }
@@ -606,6 +621,12 @@ void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
                 .address = who.addresses[lane],
                 .bytes = who.width});
   }
+}
+
+void GlobalShadow::check_written(const Asking& who, const Buffer& buffer,
+                                 const Piece& piece) const {
+  const u32 unknown = piece.bytes & ~written_of(buffer, piece.sector);
+  if (unknown) report_unwritten(who, piece, unknown);
 }
 
 void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const {

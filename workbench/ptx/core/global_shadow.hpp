@@ -191,6 +191,7 @@ class GlobalShadow {
   void check_overlap(const Asking& who, bool is_write) const;
   void report_clash(const Asking& who, u32 lanes) const;
   void report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const;
+  void check_written(const Asking& who, const Buffer& buffer, const Piece& piece) const;
 
   bool read_line(const Asking& who, const Piece& piece, GlobalLine& line) const;
   bool write_line(const Asking& who, const Piece& piece, GlobalLine& line) const;
@@ -213,8 +214,6 @@ class GlobalShadow {
   u64 sectors_ = 0, lines_ = 0;
   std::unique_ptr<ShadowPages> pages_;
   u32 base_ = 0;
-  std::vector<std::vector<u32>>
-      written_;  // by buffer that began uninitialised, by sector: bytes written
   std::vector<Extra> extras_;
   std::size_t most_extras_ = 0;
   u32 free_extra_ = 0;

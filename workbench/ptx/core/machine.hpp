@@ -115,7 +115,8 @@ struct Buffer {
   struct GlobalSector* shadow =
       nullptr;  // with checks, from the sector of `address` on (see global_shadow.hpp)
   struct GlobalLine* lines = nullptr;  // likewise from its line on
-  bool uninitialised = false;          // the caller says that nothing was written to it yet
+  u32* written = nullptr;  // by sector, a bit for each byte that was written, also by launches
+                           // before; null: all of it counts as written
 };
 
 // How often one instruction was executed, and by how many lanes in all.

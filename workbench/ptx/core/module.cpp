@@ -162,8 +162,8 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
   self->fragments = fragments;
 }
 
-// (address, size, host pointer, writable, uninitialised)
-using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, bool>;
+// (address, size, host pointer, writable, where Buffer::written is)
+using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
 
 // Address space that is put by.
 class Reserve {
@@ -356,9 +356,9 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   }
   launch.params.assign(params.c_str(), params.c_str() + params.size());
   launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
-  for (const auto& [address, size, host, writable, uninitialised] : buffers) {
+  for (const auto& [address, size, host, writable, written] : buffers) {
     launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
-    launch.buffers.back().uninitialised = uninitialised;
+    launch.buffers.back().written = reinterpret_cast<u32*>(written);
   }
   if (!unused.empty()) launch.unused.resize(kernel.code.size());
   for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;

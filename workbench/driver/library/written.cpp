@@ -1,0 +1,80 @@
+// Which bytes of an allocation somebody has written, while checks follow that: copies and fills
+// mark them here, kernels in the PTX machine.
+#include <algorithm>
+#include <atomic>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+constexpr u64 kWord = 32;  // bytes whose bits share a word
+
+bool followed(const Allocation& one) { return !one.written.empty() && !one.all_written; }
+
+// A launch in another thread may mark bytes of the same word.
+void change(u32& word, u32 mask, u32 bits) {
+  std::atomic_ref<u32> shared(word);
+  if (const u32 set = mask & bits) shared.fetch_or(set, std::memory_order_relaxed);
+  if (const u32 cleared = mask & ~bits) shared.fetch_and(~cleared, std::memory_order_relaxed);
+}
+
+// Calls `visit(word, its mask, offset of its first byte)` for a range of bytes.
+template <class Visit>
+void for_each_word(std::vector<u32>& written, u64 offset, u64 bytes, Visit&& visit) {
+  const u64 end = offset + bytes;
+  for (u64 at = offset / kWord; at * kWord < end; ++at) {
+    const u64 first = std::max(offset, at * kWord) % kWord;
+    const u64 last = std::min(end - at * kWord, kWord);
+    const u64 mask = ((u64{1} << last) - 1) & ~((u64{1} << first) - 1);
+    visit(written[at], static_cast<u32>(mask), at * kWord);
+  }
+}
+
+// 32 bits from bit `from` on, which may lie before the first.
+u32 window(const std::vector<u32>& bits, s64 from) {
+  const auto word = [&](s64 at) {
+    const bool inside = at >= 0 && at < static_cast<s64>(bits.size());
+    return inside ? u64{bits[static_cast<std::size_t>(at)]} : 0;
+  };
+  const s64 first = from >> 5;
+  return static_cast<u32>((word(first) | word(first + 1) << kWord) >> (from & 31));
+}
+
+}  // namespace
+
+void begin_unwritten(Allocation& made) {
+  if (state().follows_writes) made.written.resize((made.size + kWord - 1) / kWord);
+}
+
+void mark_written(Allocation& target, u64 offset, u64 bytes) {
+  if (!followed(target)) return;
+  for_each_word(target.written, offset, bytes,
+                [](u32& word, u32 mask, u64) { change(word, mask, ~0u); });
+}
+
+void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes) {
+  if (!followed(target)) return;
+  if (!source || !followed(*source)) return mark_written(target, to, bytes);
+  std::vector<u32> before;  // of ranges that may overlap
+  if (source == &target) before = source->written;
+  const std::vector<u32>& known = source == &target ? before : source->written;
+  const s64 distance = static_cast<s64>(from) - static_cast<s64>(to);
+  for_each_word(target.written, to, bytes, [&](u32& word, u32 mask, u64 first) {
+    change(word, mask, window(known, static_cast<s64>(first) + distance));
+  });
+}
+
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+// For workbench.driver: whether to follow from here on what is written. What is there already, and
+// what was followed until somebody launched without checks, counts as written.
+extern "C" __attribute__((visibility("default"))) void workbench_driver_follow_writes(int follow) {
+  std::lock_guard lock(state().mutex);
+  state().follows_writes = follow != 0;
+  if (follow) return;
+  for (const auto& [address, allocation] : state().allocations) allocation->all_written = true;
+  ++state().generation;
+}
