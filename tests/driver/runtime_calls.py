@@ -38,6 +38,53 @@ KERNELS = """.version 8.3
   st.global.u32 [%rd1], %r1;
   ret;
 }
+.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
+.visible .entry count_down(.param .u64 place, .param .u64 handle)
+{
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<3>;
+  ld.param.u64 %rd1, [place];
+  ld.param.u64 %rd2, [handle];
+  ld.global.u32 %r1, [%rd1];
+  sub.s32 %r2, %r1, 1;
+  st.global.u32 [%rd1], %r2;
+  {
+  .param .b64 a;
+  st.param.b64 [a], %rd2;
+  .param .b32 b;
+  st.param.b32 [b], %r2;
+  call.uni cudaGraphSetConditional, (a, b);
+  }
+  ret;
+}
+.extern .func (.param .b64 result) malloc(.param .b64 bytes);
+.extern .func free(.param .b64 pointer);
+.visible .entry make(.param .u64 out, .param .u64 size)
+{
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u64 %rd2, [size];
+  {
+  .param .b64 bytes;
+  st.param.b64 [bytes], %rd2;
+  .param .b64 result;
+  call.uni (result), malloc, (bytes);
+  ld.param.b64 %rd3, [result];
+  }
+  st.global.u64 [%rd1], %rd3;
+  ret;
+}
+.visible .entry end(.param .u64 block)
+{
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [block];
+  {
+  .param .b64 pointer;
+  st.param.b64 [pointer], %rd1;
+  call.uni free, (pointer);
+  }
+  ret;
+}
 .visible .entry read_bytes(.param .u64 place)
 {
   .reg .b64 %rd<3>;

@@ -1,4 +1,4 @@
-"""The CUDA runtime's own calls: errors, and memory that nobody wrote."""
+"""The CUDA runtime's own calls: errors, memory that nobody wrote, and the heap of kernels."""
 
 from __future__ import annotations
 
@@ -161,3 +161,34 @@ def test_a_copy_hands_on_which_bytes_nobody_wrote(runtime: Runtime, checked, to,
     assert runtime.launch(runtime.kernel("read_bytes"), [place], threads=128) == 0
     (finding,) = [finding for launch in checked for finding in launch.findings]
     assert (finding.thread[0], finding.count) == (int(np.argmin(written[into])), int((~written[into]).sum()))
+
+
+HEAP_SIZE = 2
+
+
+def taken(runtime: Runtime, size: int) -> U64:
+    """A block of the device heap."""
+    out = runtime.new("cudaMalloc", VOID, SIZE(8))
+    assert runtime.launch(runtime.kernel("make"), [out, U64(size)]) == 0
+    low, high = runtime.values(out, 2)
+    return U64(high << 32 | low)
+
+
+def test_kernels_share_the_heap_of_their_context(runtime: Runtime, driver):
+    before = len(driver.heap_leaks)
+    runtime.did("cudaDeviceSetLimit", HEAP_SIZE, SIZE(1 << 16))
+    block = taken(runtime, 100)
+    assert block.value
+    assert taken(runtime, 1 << 16).value == 0, "there is no room beside the other"
+    assert runtime.launch(runtime.kernel("store"), [block, UINT(1)], threads=25) == 0
+    assert runtime.cudaMemset(block, 0, SIZE(4)) == 1, "it is the kernels' own"
+    assert runtime.cudaDeviceSetLimit(HEAP_SIZE, SIZE(1 << 20)) == 1
+    assert len(driver.heap_leaks) == before + 1
+    assert runtime.launch(runtime.kernel("end"), [block]) == 0
+    assert len(driver.heap_leaks) == before
+    assert runtime.launch(runtime.kernel("store"), [block, UINT(1)]) == 0
+    assert runtime.cudaDeviceSynchronize() == ILLEGAL_ADDRESS
+    assert "of the device heap that was freed" in runtime.said(ILLEGAL_ADDRESS)
+    runtime.did("cudaDeviceReset")
+    runtime.did("cudaDeviceSetLimit", HEAP_SIZE, SIZE(1 << 20))
+    assert taken(runtime, 1 << 18).value

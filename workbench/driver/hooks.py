@@ -33,6 +33,7 @@ from workbench.errors import (
 )
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer
+from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.reports.watching import watched
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
@@ -90,7 +91,7 @@ class HookLaunch(ctypes.Structure):
         ("timed", _u32), ("cooperative", _u32), ("cluster", _u32 * 3), ("programmatic", _u32),
         ("parameters", _pointer),
         ("parameter_bytes", _u64), ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64),
-        ("seconds", _double),
+        ("context", _u64), ("heap_bytes", _u64), ("seconds", _double), ("heap_is_used", _u32),
     )  # fmt: skip
 
 
@@ -171,6 +172,7 @@ class Machine:
         library.workbench_driver_follow_writes.argtypes = [ctypes.c_int]
         library.workbench_driver_follow_writes.restype = None
         self._follows_writes = False
+        self._heaps: dict[int, DeviceHeap] = {}
         watch = watched()
         self._follow_writes(watch is not None and watch.checks)
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
@@ -254,7 +256,7 @@ class Machine:
         try:
             report = kernel.launch_packed(
                 grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
-                functools.partial(_named, table), options, shared,
+                functools.partial(_named, table), options, shared, self._heap(launch, kernel),
             )  # fmt: skip
         except KernelFault as fault:
             if watch is not None:
@@ -268,6 +270,21 @@ class Machine:
             watch.keep(compiled, report, model=device_model(self._facts.key))
         if timed:
             launch.seconds = self._predicted(launch, kernel, facts, report)
+
+    def _heap(self, launch: HookLaunch, kernel: Kernel) -> DeviceHeap | None:
+        """Return the heap of a launch's context, which is made for the first kernel there that calls malloc or free."""
+        known = self._heaps.get(launch.context)
+        if known is None:
+            if not kernel.uses_heap:
+                return None
+            address = self._reserve(HEAP_SPAN * launch.heap_bytes)
+            known = self._heaps[launch.context] = DeviceHeap(address, launch.heap_bytes)
+        launch.heap_is_used = True
+        return known
+
+    def leaks(self) -> list[str]:
+        """Return a line for each place in kernels whose blocks of the device heap nobody has freed."""
+        return [line for heap in self._heaps.values() for line in heap.leaks()]
 
     def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
         """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""
@@ -333,6 +350,7 @@ class Machine:
 
     def _unload(self, number: int) -> None:
         self._modules.pop(number, None)
+        self._heaps.pop(number, None)
 
 
 def _encode(pointer: Any) -> None:

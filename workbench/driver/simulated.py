@@ -68,6 +68,11 @@ class Driver:
         """The words behind the code of this thread's latest failing call."""
         return self._machine.last_error() if self._machine else None
 
+    @property
+    def heap_leaks(self) -> list[str]:
+        """A line for each place in kernels that took blocks by malloc which nobody has freed."""
+        return self._machine.leaks() if self._machine else []
+
     def __repr__(self) -> str:
         return f"<CUDA driver: {self.name}>"
 

@@ -285,6 +285,9 @@ def _report(launches: children.RunLaunches) -> int:
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
         say(f"workbench: a launch ended early: {fault}", err=True)
+    driver = current()
+    for leak in driver.heap_leaks if driver is not None else ():
+        say(f"workbench: note: {leak}", err=True)
     for process, _, count, texts in elsewhere:
         found += count
         for text in texts:

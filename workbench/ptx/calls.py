@@ -16,15 +16,21 @@ from dataclasses import dataclass, field
 
 from workbench.ptx import flow
 from workbench.ptx.decode import decode, refuse
-from workbench.ptx.families.refused import HEAP
 from workbench.ptx.instruction import Instruction, Step
 from workbench.ptx.machine import CALL, OPCODES
 from workbench.ptx.operands import Constant, Frame, Register, Symbols
 from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
 
 RECURSION_BYTES = 8192  # of local memory per thread, for kernels that recurse
-_BUILTINS = {"vprintf": ("call.vprintf", 2), "__assertfail": ("call.assertfail", 5)}
-_HEAP = {"malloc", "free", "__cuda_syscall_malloc", "__cuda_syscall_free"}
+# What the machine provides itself: the instruction, how many parameters it takes, whether it has a result.
+_BUILTINS = {
+    "vprintf": ("call.vprintf", 2, True),
+    "__assertfail": ("call.assertfail", 5, False),
+    "malloc": ("call.malloc", 1, True),
+    "free": ("call.free", 1, False),
+    "cudaGraphSetConditional": ("call.set_conditional", 2, False),
+}
+HEAP_CALLS = ("call.malloc", "call.free")
 
 
 @dataclass(eq=False)
@@ -56,8 +62,8 @@ class Unit:
 def units(module: Module, entry: Entry, global_address: Callable[[str], int]) -> list[Unit]:
     """The kernel's functions, each after those it calls where nothing recurses, and the kernel last.
 
-    Raises UnsupportedInstructionError for a function without a body, a call through a register that fits no function,
-    and the device heap.
+    Raises UnsupportedInstructionError for a function without a body, and a call through a register that fits no
+    function.
     """
     shared: dict[str, int] = {}
     known: dict[str, Unit] = {}
@@ -98,8 +104,6 @@ def _callees(module: Module, source: Entry | Function, call: Step) -> list[Funct
     reason = f"it calls {call.target}, which has no body in this module"
     if prototype is not None:
         reason = f"it calls through {call.target}: take the address of a function of that prototype"
-    elif call.target in _HEAP:
-        reason = f"it calls {call.target}: {HEAP}"
     statement = call.statement
     assert statement is not None  # calls are never inserted
     raise refuse(module, source, statement.text, statement.line, statement.location, reason)
@@ -142,11 +146,11 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
     call = item.form.instruction
     builtin = _BUILTINS.get(item.target)
     if builtin:
-        name, count = builtin
+        name, count, returns = builtin
         results, arguments = call.call or ((), ())
         raw = {1 + i: offset for i, offset in enumerate(arguments[:count])}
-        if name == "call.vprintf":
-            raw[3] = results[0] if results else -1
+        if returns:
+            raw[1 + count] = results[0] if results else -1
         return [_guarded(item, Instruction(OPCODES[name], call.slots, raw=raw))]
     if call.prototype is not None:
         return [*_dispatched(unit, item)]

@@ -59,6 +59,7 @@ KINDS = {
     "mismatched_mask": "mismatched mask",
     "trap": "trap",
     "assertion": "assertion failed",
+    "heap_misuse": "device heap misuse",
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
@@ -228,6 +229,8 @@ def _detail(
             name, where = shared_place(kernel, address)
         return name, f": {size} bytes at {where}", address
     if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
+        if row["text"]:
+            return None, f": {size} bytes at 0x{address:x}, {row['text'].decode()}", address
         own = kind == "misaligned" and address < 1 << 40
         name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
         return name, f": {size} bytes at 0x{address:x}, {where}", address
@@ -258,6 +261,8 @@ def _detail(
         if row["other_block"] >= 0:
             with_ = f" with block {coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
+    if kind == "device heap misuse":
+        return None, f": free(0x{address:x}), {row['text'].decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
     if kind == "deadlock" and row["text"] and _waits_at_mbarrier(kernel, row["pc"]):

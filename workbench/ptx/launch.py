@@ -14,6 +14,7 @@ from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import passed_phases, recording
 from workbench.ptx.buffers import Buffer, pack
+from workbench.ptx.calls import HEAP_CALLS
 from workbench.ptx.decode import locate
 from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, widest_first
 from workbench.ptx.host_memory import without_memory
@@ -26,6 +27,7 @@ from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
+    from workbench.ptx.device_heap import DeviceHeap
     from workbench.ptx.program import Program
 
 MAX_THREADS = 1024
@@ -123,6 +125,11 @@ class Kernel:
         return self.decoded.static_shared
 
     @functools.cached_property
+    def uses_heap(self) -> bool:
+        """Whether it calls malloc or free."""
+        return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
+
+    @functools.cached_property
     def dependence(self) -> str:
         """What its blocks can depend on each other by: an instruction, or that they run as clusters; "" if nothing."""
         if self.entry.cluster not in (None, (1, 1, 1)):
@@ -178,21 +185,29 @@ class Kernel:
         name_buffers: Callable[[], list[Buffer]],
         options: LaunchOptions,
         shared_bytes: int,
+        heap: DeviceHeap | None = None,
     ) -> LaunchReport:
         """Likewise with parameters that are bytes already, and the memory that there is.
 
         ``rows``: (address, bytes, address in this process, writable, marks) of every range that the kernel may touch,
         the program's variables among them, by ascending address; ``name_buffers`` gives them names, and is asked only
         where something is to be told about them. Marks are the address of 32 bits for each sector, one for each byte
-        that was written, which ``checks`` read and the kernel sets; 0 where all bytes count as written.
+        that was written, which ``checks`` read and the kernel sets; 0 where all bytes count as written. ``heap`` is
+        where malloc takes from in the place of the program's own.
         """
+        if heap is None and (self.uses_heap or "heap" in vars(self.program)):
+            heap = self.program.heap
+        if heap is not None:
+            row = heap.row
+            name_buffers = functools.partial(_with_buffer, name_buffers, Buffer("the device heap", *row[:4], 0, heap))
+            rows = sorted([*rows, row])
         grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
         self._check_launch(block, shared_bytes)
         cluster, checks = self._cluster(options.cluster, grid), options.checks
         if options.cooperative:
             storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
             barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
-            rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, False)])
+            rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, 0)])
             name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = _sampled(options, grid, cluster)
@@ -207,6 +222,7 @@ class Kernel:
                     self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
                     UNDEFINED_BITS[options.last_warp_first] if options.undefined is None else options.undefined,
                     options.strict, options.overlapped, self.name,
+                    None if heap is None else heap.core, 0 if heap is None else heap.begin(self),
                 )  # fmt: skip
             except MemoryError as error:
                 shared = self.shared_bytes + shared_bytes

@@ -18,10 +18,12 @@ from workbench.ptx.assemble import Decoded
 from workbench.ptx.parse import TYPE_SIZES, Module, Parameter
 
 if TYPE_CHECKING:
+    from workbench.ptx.device_heap import DeviceHeap
     from workbench.ptx.launch import Kernel
 
 _GLOBALS_BASE = 0x6000_0000_0000
 _FUNCTIONS_BASE = 0x5000_0000_0000
+_HEAP_BASE = 0x0E00_0000_0000
 _ALIGNMENT = 512
 _FORMATS = {"f32": "<f", "f64": "<d"}
 
@@ -77,6 +79,13 @@ class Program(Mapping[str, "Kernel"]):
 
     def __repr__(self) -> str:
         return f"Program({', '.join(self.module.entries)})"
+
+    @functools.cached_property
+    def heap(self) -> DeviceHeap:
+        """The heap that malloc takes from in its kernels, which lives as long as the program."""
+        from workbench.ptx.device_heap import DeviceHeap
+
+        return DeviceHeap(_HEAP_BASE)
 
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """What a kernel takes, in the order of its launch."""

@@ -44,6 +44,7 @@ enum : CUresult {
   CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_INVALID_PTX = 218,
   CUDA_ERROR_FILE_NOT_FOUND = 301,
+  CUDA_ERROR_OPERATING_SYSTEM = 304,
   CUDA_ERROR_INVALID_HANDLE = 400,
   CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
@@ -139,6 +140,12 @@ enum : int {
   CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
 };
 
+enum : int {
+  CU_LIMIT_STACK_SIZE = 0,
+  CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+  CU_LIMIT_MALLOC_HEAP_SIZE = 2
+};
+
 enum : int { CU_DEVICE_INVALID = -2, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE = 3 };
 
 enum : int {
@@ -171,6 +178,22 @@ enum CUgraphNodeType : int {
   CU_GRAPH_NODE_TYPE_HOST = 3,
   CU_GRAPH_NODE_TYPE_GRAPH = 4,
   CU_GRAPH_NODE_TYPE_EMPTY = 5,
+  CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6,
+  CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7,
+  CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+  CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+  CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+};
+enum : int {
+  CU_GRAPH_COND_TYPE_IF = 0,
+  CU_GRAPH_COND_TYPE_WHILE = 1,
+  CU_GRAPH_COND_TYPE_SWITCH = 2
+};
+enum : unsigned {
+  CU_GRAPH_COND_ASSIGN_DEFAULT = 1,
+  CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1,
+  CU_EVENT_RECORD_EXTERNAL = 1,
+  CU_EVENT_WAIT_EXTERNAL = 1,
 };
 
 enum : int {
@@ -242,6 +265,8 @@ struct CUmemPoolProps {
   CUmemLocation location;
   void* win32SecurityAttributes;
   std::size_t maxSize;
+  u16 usage;
+  u8 reserved[54];
 };
 
 // The second version has two more members, which name the kernel otherwise and the context.
@@ -266,6 +291,54 @@ struct CUDA_MEMSET_NODE_PARAMS {
 struct CUDA_HOST_NODE_PARAMS {
   CUhostFn fn;
   void* userData;
+};
+
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;
+};
+
+struct CUDA_MEM_ALLOC_NODE_PARAMS {
+  CUmemPoolProps poolProps;
+  const CUmemAccessDesc* accessDescs;
+  std::size_t accessDescCount, bytesize;
+  CUdeviceptr dptr;
+};
+
+struct CUDA_CONDITIONAL_NODE_PARAMS {
+  u64 handle;
+  int type;
+  unsigned size;
+  CUgraph* phGraph_out;
+  CUcontext ctx;
+};
+
+struct CUDA_MEMCPY_NODE_PARAMS {
+  int flags, reserved;
+  CUcontext copyCtx;
+  CUDA_MEMCPY3D copyParams;
+};
+
+// Parameters of a node of whichever kind.
+struct CUgraphNodeParams {
+  int type, reserved0[3];
+  union {
+    long long reserved1[29];
+    CUDA_KERNEL_NODE_PARAMS_v2 kernel;
+    CUDA_MEMCPY_NODE_PARAMS memcpy;
+    CUDA_MEMSET_NODE_PARAMS memset;
+    CUDA_HOST_NODE_PARAMS host;
+    CUgraph graph;
+    CUevent event;
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+    CUdeviceptr free;
+    CUDA_CONDITIONAL_NODE_PARAMS conditional;
+  };
+  long long reserved2;
+};
+
+struct CUgraphEdgeData {
+  u8 from_port, to_port, type, reserved[5];
 };
 
 enum : unsigned { CU_GRAPH_USER_OBJECT_MOVE = 1 };

@@ -1,7 +1,7 @@
 // Stream capture: what a captured stream is given becomes the nodes of a graph instead of running.
 #include <algorithm>
 
-#include "driver.hpp"
+#include "graphs.hpp"
 
 namespace workbench::driver {
 namespace {
@@ -36,12 +36,12 @@ void check_joined(const Capture& capture, const Seen& seen) {
 
 }  // namespace
 
-bool captured(Call& call, CUstream handle, CUgraphNodeType type, Operation run) {
+bool captured(Call& call, CUstream handle, CUgraphNodeType type, NodeWork work) {
   const std::shared_ptr<Capture> capture = capture_of(*call.context(), handle);
   if (!capture) return false;
   const u64 number = reinterpret_cast<u64>(handle), node = new_handle();
   Stream& stream = *state().streams.at(number);
-  capture->graph->nodes.emplace(node, GraphNode{type, std::move(run), stream.last});
+  capture->graph->nodes.emplace(node, GraphNode{type, std::move(work), stream.last});
   stream.last = {node}, stream.seen[number] = ++capture->enqueued[number];
   return true;
 }
@@ -60,20 +60,44 @@ void outside_captures(const char* what) {
 
 using namespace workbench::driver;
 
-CU_API cuStreamBeginCapture_v2(CUstream handle, unsigned mode) {
-  return entry([&](Call& call) {
-    Stream& stream = stream_of(call, handle);
-    if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-      throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
-    if (stream.capture)
-      throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured already"};
-    auto capture = std::make_shared<Capture>();
-    capture->id = new_handle(), capture->origin = reinterpret_cast<u64>(handle),
-    capture->mode = mode;
-    capture->handle = new_handle(), capture->graph = std::make_shared<Graph>(Graph{stream.context});
-    stream.capture = capture, stream.seen.clear(), stream.last.clear();
+namespace {
+
+// Into a graph that is there already, if one is given; its nodes follow `after`.
+void begin_capture(Call& call, CUstream handle, unsigned mode, CUgraph into,
+                   std::vector<u64> after) {
+  Stream& stream = stream_of(call, handle);
+  if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown capture mode"};
+  if (stream.capture)
+    throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured already"};
+  auto capture = std::make_shared<Capture>();
+  capture->id = new_handle(), capture->origin = reinterpret_cast<u64>(handle), capture->mode = mode;
+  capture->owned = !into;
+  if (into) {
+    capture->handle = number_of(into);
+    capture->graph = find_handle(state().graphs, into, "graph");
+  } else {
+    capture->handle = new_handle();
+    capture->graph = std::make_shared<Graph>(Graph{stream.context});
     state().graphs[capture->handle] = capture->graph;
-    state().captures.push_back(capture);
+  }
+  stream.capture = capture;
+  stream.seen.clear();
+  stream.last = std::move(after);
+  state().captures.push_back(capture);
+}
+
+}  // namespace
+
+CU_API cuStreamBeginCapture_v2(CUstream handle, unsigned mode) {
+  return entry([&](Call& call) { begin_capture(call, handle, mode, nullptr, {}); });
+}
+
+CU_API cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgraphNode* after,
+                                   const CUgraphEdgeData* edges, std::size_t count, unsigned mode) {
+  return entry([&](Call& call) {
+    check_edges(edges, count);
+    begin_capture(call, handle, mode, graph, nodes_of(graph_of(graph), after, count));
   });
 }
 
@@ -94,7 +118,7 @@ CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
                       "the capture of this stream ended at " + capture->invalid};
       check_joined(*capture, seen);
     } catch (const Refused&) {
-      state().graphs.erase(capture->handle);
+      if (capture->owned) state().graphs.erase(capture->handle);
       throw;
     }
     graph = reinterpret_cast<CUgraph>(capture->handle);
@@ -155,8 +179,8 @@ CU_API cuStreamUpdateCaptureDependencies_v2(CUstream handle, const CUgraphNode* 
     if (!stream.capture)
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
     if (flags & kSet) stream.last.clear();
-    for (std::size_t i = 0; i < count; ++i)
-      stream.last.push_back(reinterpret_cast<u64>((&needed(nodes, "nodes"))[i]));
+    const std::vector<u64> more = nodes_of(*stream.capture->graph, nodes, count);
+    stream.last.insert(stream.last.end(), more.begin(), more.end());
   });
 }
 

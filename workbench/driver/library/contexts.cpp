@@ -43,8 +43,10 @@ namespace {
 std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
   auto context = std::make_shared<Context>();
   context->handle = new_handle(), context->flags = flags, context->device = device;
-  context->limits = {
-      {0, 1024}, {1, 1 << 20}, {2, 8 << 20}};  // stack, printf, malloc: what a GPU starts with
+  // What a GPU starts with.
+  context->limits = {{CU_LIMIT_STACK_SIZE, 1024},
+                     {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
+                     {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20}};
   state().contexts[context->handle] = context;
   return context;
 }
@@ -66,8 +68,11 @@ void destroy_context(const std::shared_ptr<Context>& context) {
                 [&](const auto& one) { return one->graph->context == context.get(); });
   std::erase_if(all.events,
                 [&](const auto& item) { return item.second->context == context.get(); });
+  std::erase_if(all.conditions,
+                [&](const auto& item) { return item.second.number->context == context.get(); });
   free_context_memory(context.get());
   all.snapshots.erase(context.get());
+  if (context->heap_is_used) all.unloaded.push_back(context->handle);
   all.contexts.erase(context->handle);
 }
 
@@ -97,7 +102,9 @@ bool is_primary(const std::shared_ptr<Context>& context) {
 
 void release(Primary& primary) {
   destroy_context(primary.context);
-  primary.context.reset(), primary.users = 0;
+  primary.context.reset();
+  primary.users = 0;
+  primary.graph_high = primary.graph_bytes;
 }
 
 }  // namespace
@@ -225,6 +232,13 @@ CU_API cuCtxSetLimit(int limit, std::size_t value) {
     const auto found = call.context()->limits.find(limit);
     if (found == call.context()->limits.end())
       throw Refused{CUDA_ERROR_UNSUPPORTED_LIMIT, "limit " + std::to_string(limit)};
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
+      if (call.context()->heap_is_used)
+        throw Refused{CUDA_ERROR_INVALID_VALUE,
+                      "a kernel has used the device heap already: set its size before"};
+      if (value > state().device.memory_bytes)
+        throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than the device's memory"};
+    }
     found->second = value;
   });
 }

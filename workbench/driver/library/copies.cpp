@@ -73,6 +73,27 @@ void mark(const Side& target, const Side& source, const Shape& shape) {
   }
 }
 
+// Rows and slices as a node of a graph tells of them.
+CUDA_MEMCPY3D as_params(unsigned to_type, u64 to, unsigned from_type, u64 from,
+                        const Shape& shape) {
+  const auto rows = [](u64 slice, u64 row) { return row ? slice / row : 0; };
+  CUDA_MEMCPY3D made{};
+  made.srcMemoryType = from_type;
+  made.srcHost = reinterpret_cast<const void*>(from);
+  made.srcDevice = from;
+  made.srcPitch = shape.from_row;
+  made.srcHeight = rows(shape.from_slice, shape.from_row);
+  made.dstMemoryType = to_type;
+  made.dstHost = reinterpret_cast<void*>(to);
+  made.dstDevice = to;
+  made.dstPitch = shape.to_row;
+  made.dstHeight = rows(shape.to_slice, shape.to_row);
+  made.WidthInBytes = shape.width;
+  made.Height = shape.height;
+  made.Depth = shape.depth;
+  return made;
+}
+
 constexpr CUstream kBlocking = nullptr;
 
 void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, const Shape& shape,
@@ -80,10 +101,11 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
   if (waits) outside_captures("a copy that waits");
-  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=](Call& inner, CUstream on) {
-        copy(inner, to_type, to, from_type, from, shape, on, false);
-      }))
+  if (capture_of(*context, stream)) {
+    captured(call, stream, CU_GRAPH_NODE_TYPE_MEMCPY,
+             copy_work(as_params(to_type, to, from_type, from, shape)));
     return;
+  }
   const Side target = side(to_type, to, extent(shape, shape.to_row, shape.to_slice));
   const Side source = side(from_type, from, extent(shape, shape.from_row, shape.from_slice));
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
@@ -182,10 +204,11 @@ void fill_rows(Call& call, CUdeviceptr to, u64 row_bytes, T value, u64 count, u6
                CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
   check_stream(*context, stream);
-  if (captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET, [=](Call& inner, CUstream on) {
-        fill_rows(inner, to, row_bytes, value, count, height, on);
-      }))
+  if (capture_of(*context, stream)) {
+    captured(call, stream, CU_GRAPH_NODE_TYPE_MEMSET,
+             fill_work({to, row_bytes, value, sizeof(T), count, height}));
     return;
+  }
   check_size(count, sizeof(T), height);
   if (to % sizeof(T) || row_bytes % sizeof(T))
     throw Refused{CUDA_ERROR_INVALID_VALUE, "the address is not aligned to the element"};
@@ -215,16 +238,16 @@ CUresult fill(CUdeviceptr to, u64 row_bytes, T value, u64 count, u64 height, CUs
 
 }  // namespace
 
-Operation copy_operation(const CUDA_MEMCPY3D& given) {
-  return [given](Call& call, CUstream stream) { copy_3d(call, given, stream, false); };
+NodeWork copy_work(const CUDA_MEMCPY3D& given) {
+  return {[given](Call& call, CUstream stream) { copy_3d(call, given, stream, false); }, given};
 }
 
-Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given) {
+NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given) {
   if (given.elementSize != 1 && given.elementSize != 2 && given.elementSize != 4) {
     throw Refused{CUDA_ERROR_INVALID_VALUE, "elements of a fill have 1, 2 or 4 bytes, not " +
                                                 std::to_string(given.elementSize)};
   }
-  return [given](Call& call, CUstream stream) {
+  const Operation run = [given](Call& call, CUstream stream) {
     const auto& [to, pitch, value, element, width, height] = given;
     if (element == 1)
       fill_rows(call, to, pitch, static_cast<u8>(value), width, height, stream);
@@ -233,6 +256,7 @@ Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given) {
     else
       fill_rows(call, to, pitch, value, width, height, stream);
   };
+  return {run, given};
 }
 
 }  // namespace workbench::driver

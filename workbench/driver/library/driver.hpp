@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "hooks.hpp"
@@ -38,9 +39,11 @@ struct Context {
   double host_clock = 0;     // seconds: what is enqueued now starts no earlier
   double default_clock = 0;  // when the default stream is done
   std::map<int, std::size_t> limits;
+  bool heap_is_used = false;  // a kernel called malloc or free: its size stays
   int cache_config = 0, shared_config = 0;
 };
 
+struct Allocation;
 struct Capture;
 struct Pool;
 // How many operations of each captured stream come before.
@@ -84,10 +87,56 @@ class Call;
 // Runs an operation on a stream.
 using Operation = std::function<void(Call&, CUstream)>;
 
+struct Graph;
+
+// What nodes of graphs were made from, by their kinds.
+struct KernelNode {
+  std::shared_ptr<Function> function;
+  CUfunction handle;
+  HookLaunch launch;
+  std::vector<u8> bytes;        // the parameters
+  std::vector<void*> pointers;  // into them
+  std::map<int, CUlaunchAttribute> attributes = {};
+};
+struct ChildNode {
+  u64 handle;
+  std::shared_ptr<Graph> graph;
+};
+struct EventNode {
+  u64 handle;
+  std::shared_ptr<Event> event;
+};
+struct FreeNode {
+  CUdeviceptr address;
+};
+struct ConditionalNode {
+  u64 condition;  // the address of its number
+  int type;
+  std::vector<ChildNode> bodies;
+  std::shared_ptr<std::vector<CUgraph>> handles;  // of the bodies, which the client reads
+};
+using NodeParams = std::variant<std::monostate, std::shared_ptr<const KernelNode>, CUDA_MEMCPY3D,
+                                CUDA_MEMSET_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, ChildNode,
+                                EventNode, CUDA_MEM_ALLOC_NODE_PARAMS, FreeNode, ConditionalNode>;
+
+// What a node does, and what it was made from.
+struct NodeWork {
+  Operation run;
+  NodeParams params = {};
+};
+
 struct GraphNode {
   CUgraphNodeType type;
-  Operation run;
+  NodeWork work;
   std::vector<u64> after;
+  bool enabled = true;  // in a graph that was instantiated
+};
+
+// A number that a kernel sets, and that decides what a node of a graph runs.
+struct Condition {
+  std::shared_ptr<Allocation> number;
+  u32 initial;
+  bool assigned;  // whenever the graph is launched
 };
 
 // Something of a client's that lives as long as somebody refers to it. Its end comes without the
@@ -122,6 +171,7 @@ struct Executable {
   std::vector<GraphNode> steps;
   std::unordered_map<u64, std::size_t> step_of;  // by the handle of the node
   std::vector<std::shared_ptr<UserObject>> kept;
+  std::vector<u64> allocated = {}, conditions = {};  // by its nodes and those of graphs inside
 };
 
 struct Capture {
@@ -129,6 +179,7 @@ struct Capture {
   unsigned mode;
   std::string invalid;  // why nothing will come of it
   u64 handle;           // of the graph
+  bool owned = true;    // the graph, which goes where nothing comes of the capture
   std::shared_ptr<Graph> graph;
   Seen enqueued;  // by every stream that takes part
 };
@@ -143,6 +194,7 @@ struct Allocation {
   Context* context;
   u64 module = 0;  // of a variable
   std::shared_ptr<Pool> pool = nullptr;
+  bool of_graph = false;          // a node of a graph made it
   u64 number = 0;                 // counts all allocations of the process
   std::shared_ptr<void> storage;  // a launch in another thread may still hold it when it is freed
   // By 32 bytes, a bit for each that was written; empty where all of it counts as written.
@@ -165,8 +217,9 @@ struct Primary {
   std::shared_ptr<Context> context;
   int users = 0;
   unsigned flags = 0;
-  u64 used_bytes = 0;              // of the device's memory, in whichever context
-  u64 default_pool = 0, pool = 0;  // the latter is what cuMemAllocAsync takes
+  u64 used_bytes = 0;                   // of the device's memory, in whichever context
+  u64 graph_bytes = 0, graph_high = 0;  // of these, what nodes of graphs allocated; and at most
+  u64 default_pool = 0, pool = 0;       // the latter is what cuMemAllocAsync takes
 };
 
 // Where cuMemAllocAsync takes from. What is freed is free at once: nothing is kept for the next
@@ -206,7 +259,8 @@ struct State {
   std::vector<std::shared_ptr<Capture>> captures;  // that are under way
   std::vector<u64> unloaded;                       // modules that the hooks have yet to be told of
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
-  std::map<u64, u64> freed;  // address and size of the latest that are gone
+  std::map<u64, u64> freed;                       // address and size of the latest that are gone
+  std::unordered_map<u64, Condition> conditions;  // by the address of their numbers
   u64 next_address = 0, generation = 1, allocation_count = 0;
   bool follows_writes = false;  // checks want to know what was written since it was allocated
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
@@ -281,7 +335,9 @@ bool mapped(u64 address, u64 bytes);
 u64 reserve_addresses(u64 bytes);
 void add_allocation(const std::shared_ptr<Allocation>& allocation);
 void drop_allocation(u64 address);
-std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags);
+// At an address that was reserved, if one is given.
+std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags,
+                                     u64 address = 0);
 // The pool that a device began with.
 u64 default_pool(CUdevice device);
 void free_context_memory(const Context* context);
@@ -306,14 +362,20 @@ std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
 // ---- captures and graphs (captures.cpp, graphs.cpp) ----
 
 // Whether `stream` is captured: then `run` will run with the graph, and not now.
-bool captured(Call& call, CUstream stream, CUgraphNodeType type, Operation run);
+bool captured(Call& call, CUstream stream, CUgraphNodeType type, NodeWork work);
 // For calls that wait for the device or change what it has: no capture of any stream survives them.
 void outside_captures(const char* what);
 
-// The operations of nodes that a client adds to a graph by itself.
-Operation kernel_operation(Call& call, const CUDA_KERNEL_NODE_PARAMS& given);
-Operation copy_operation(const CUDA_MEMCPY3D& given);
-Operation fill_operation(const CUDA_MEMSET_NODE_PARAMS& given);
+// The work of nodes that a client adds to a graph by itself.
+NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& given);
+NodeWork kernel_work(std::shared_ptr<const KernelNode> node);
+NodeWork copy_work(const CUDA_MEMCPY3D& given);
+NodeWork fill_work(const CUDA_MEMSET_NODE_PARAMS& given);
+NodeWork host_work(CUhostFn function, void* data);
+NodeWork record_work(CUevent event);
+NodeWork wait_work(CUevent event);
+NodeWork allocation_work(CUDA_MEM_ALLOC_NODE_PARAMS& given);
+NodeWork free_work(const Graph& graph, CUdeviceptr address);
 
 // ---- modules (modules.cpp) ----
 

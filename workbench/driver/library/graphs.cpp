@@ -1,27 +1,53 @@
 // Graphs: nodes that a capture or a client adds, and that run, each after those it waits for, when
 // the graph is launched.
+#include "graphs.hpp"
+
 #include <algorithm>
 
-#include "driver.hpp"
-
 namespace workbench::driver {
-namespace {
 
 Graph& graph_of(CUgraph handle) { return *find_handle(state().graphs, handle, "graph"); }
 
-CUgraphNode as_node(u64 handle) { return reinterpret_cast<CUgraphNode>(handle); }
-
-// The graph of a node. Nodes of an ended capture are found, too.
 Graph& home_of(CUgraphNode handle) {
   for (const auto& [_, graph] : state().graphs)
-    if (graph->nodes.contains(reinterpret_cast<u64>(handle))) return *graph;
+    if (graph->nodes.contains(number_of(handle))) return *graph;
   throw Refused{CUDA_ERROR_INVALID_HANDLE,
                 "no such node: it was never added, or its graph is destroyed"};
 }
 
-GraphNode& node_of(CUgraphNode handle) {
-  return home_of(handle).nodes.at(reinterpret_cast<u64>(handle));
+GraphNode& node_of(CUgraphNode handle) { return home_of(handle).nodes.at(number_of(handle)); }
+
+GraphNode& step_of(CUgraphExec owner, CUgraphNode handle) {
+  Executable& executable = *find_handle(state().executables, owner, "executable graph");
+  const auto found = executable.step_of.find(number_of(handle));
+  if (found == executable.step_of.end())
+    throw Refused{CUDA_ERROR_INVALID_VALUE, "the graph was instantiated without this node"};
+  return executable.steps[found->second];
 }
+
+std::vector<u64> nodes_of(const Graph& graph, const CUgraphNode* nodes, std::size_t count) {
+  std::vector<u64> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    found.push_back(number_of((&needed(nodes, "dependencies"))[i]));
+    if (!graph.nodes.contains(found.back()))
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "dependency " + std::to_string(i) + " is no node of this graph"};
+  }
+  return found;
+}
+
+void add_node(Call& call, CUgraphNode* out, CUgraph handle, const CUgraphNode* after,
+              std::size_t count, CUgraphNodeType type, const MakeWork& make) {
+  CUgraphNode& node = needed(out, "node");
+  Graph& graph = graph_of(handle);
+  std::vector<u64> before = nodes_of(graph, after, count);
+  GraphNode made{type, make(call), std::move(before)};
+  const u64 number = new_handle();
+  graph.nodes.emplace(number, std::move(made));
+  node = as_node(number);
+}
+
+namespace {
 
 // Its nodes, each after those that it waits for.
 std::vector<u64> in_order(const Graph& graph) {
@@ -51,85 +77,39 @@ std::vector<u64> in_order(const Graph& graph) {
   return order;
 }
 
-CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, std::size_t count,
-             CUgraphNodeType type, const std::function<Operation(Call&)>& operation) {
-  return entry([&](Call& call) {
-    CUgraphNode& node = needed(out, "node");
-    Graph& graph = graph_of(handle);
-    GraphNode made{type, operation(call), {}};
-    for (std::size_t i = 0; i < count; ++i) {
-      const u64 one = reinterpret_cast<u64>((&needed(after, "dependencies"))[i]);
-      if (!graph.nodes.contains(one))
-        throw Refused{CUDA_ERROR_INVALID_VALUE,
-                      "dependency " + std::to_string(i) + " is no node of this graph"};
-      made.after.push_back(one);
-    }
-    const u64 number = new_handle();
-    graph.nodes.emplace(number, std::move(made));
-    node = as_node(number);
-  });
+void unite(std::vector<u64>& into, const std::vector<u64>& from) {
+  into.insert(into.end(), from.begin(), from.end());
 }
 
-// Gives a node of a graph, or of one that was instantiated from it, other parameters.
-CUresult replace(GraphNode& (*find)(void*, CUgraphNode), void* owner, CUgraphNode handle,
-                 CUgraphNodeType type, const std::function<Operation(Call&)>& operation) {
-  return entry([&](Call& call) {
-    GraphNode& node = find(owner, handle);
-    if (node.type != type) throw Refused{CUDA_ERROR_INVALID_VALUE, "the node is of another kind"};
-    node.run = operation(call);
-  });
-}
-
-GraphNode& in_graph(void*, CUgraphNode handle) { return node_of(handle); }
-
-GraphNode& in_executable(void* owner, CUgraphNode handle) {
-  Executable& executable = *find_handle(state().executables, owner, "executable graph");
-  const auto found = executable.step_of.find(reinterpret_cast<u64>(handle));
-  if (found == executable.step_of.end())
-    throw Refused{CUDA_ERROR_INVALID_VALUE, "the graph was instantiated without this node"};
-  return executable.steps[found->second];
-}
-
-template <class Params>
-std::function<Operation(Call&)> kernel(const Params* params) {
-  return [params](Call& call) {
-    const Params& given = needed(params, "params");
-    CUDA_KERNEL_NODE_PARAMS plain = given;
-    if constexpr (requires { given.kern; }) {
-      if (!plain.func) plain.func = given.kern;
-    }
-    return kernel_operation(call, plain);
-  };
-}
-
-std::function<Operation(Call&)> copy_of(const CUDA_MEMCPY3D* params) {
-  return [params](Call&) { return copy_operation(needed(params, "params")); };
-}
-
-std::function<Operation(Call&)> fill_of(const CUDA_MEMSET_NODE_PARAMS* params) {
-  return [params](Call&) { return fill_operation(needed(params, "params")); };
-}
-
-Operation host_operation(CUhostFn function, void* data) {
-  if (!function) throw Refused{CUDA_ERROR_INVALID_VALUE, "the function is a null pointer"};
-  return [function, data](Call& call, CUstream stream) {
-    advance(*call.context(), stream, state().device.operation_seconds);
-    call.lock.unlock();
-    function(data);
-  };
-}
-
-std::function<Operation(Call&)> host_of(const CUDA_HOST_NODE_PARAMS* params) {
-  return [params](Call&) { return host_operation(needed(params, "params").fn, params->userData); };
-}
+}  // namespace
 
 std::shared_ptr<Executable> made_of(const Graph& graph, u64 flags) {
   auto made = std::make_shared<Executable>(Executable{graph.context, flags, {}, {}, graph.kept});
   for (u64 handle : in_order(graph)) {
     made->step_of[handle] = made->steps.size();
-    made->steps.push_back(graph.nodes.at(handle));
+    GraphNode step = graph.nodes.at(handle);
+    if (const auto* memory = std::get_if<CUDA_MEM_ALLOC_NODE_PARAMS>(&step.work.params))
+      made->allocated.push_back(memory->dptr);
+    if (Operation inner = runs_of(step.work.params, *made)) step.work.run = std::move(inner);
+    made->steps.push_back(std::move(step));
   }
   return made;
+}
+
+Operation runs_of(const NodeParams& params, Executable& owner) {
+  const auto inner = [&](const ChildNode& child) {
+    const auto made = made_of(*child.graph, owner.flags);
+    unite(owner.allocated, made->allocated);
+    unite(owner.conditions, made->conditions);
+    return all_of(made);
+  };
+  if (const auto* child = std::get_if<ChildNode>(&params)) return inner(*child);
+  const auto* node = std::get_if<ConditionalNode>(&params);
+  if (!node) return nullptr;
+  owner.conditions.push_back(node->condition);
+  std::vector<Operation> bodies;
+  for (const ChildNode& body : node->bodies) bodies.push_back(inner(body));
+  return condition_runs(node->condition, node->type, std::move(bodies));
 }
 
 Operation all_of(const std::shared_ptr<const Executable>& executable) {
@@ -137,12 +117,16 @@ Operation all_of(const std::shared_ptr<const Executable>& executable) {
     for (std::size_t i = 0; i < executable->steps.size(); ++i) {
       if (!call.lock.owns_lock()) call.lock.lock();
       if (executable->context->fault) return;
+      if (!executable->steps[i].enabled) continue;
       const Operation run =
-          executable->steps[i].run;  // another thread may give it other parameters
+          executable->steps[i].work.run;  // another thread may give it other parameters
       run(call, stream);
     }
+    if (!call.lock.owns_lock()) call.lock.lock();
   };
 }
+
+namespace {
 
 CUresult instantiate(CUgraphExec* out, CUgraph handle, u64 flags) {
   return entry([&](Call&) {
@@ -152,6 +136,20 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, u64 flags) {
     state().executables[number] = std::move(made);
     executable = reinterpret_cast<CUgraphExec>(number);
   });
+}
+
+// Before a launch: memory that the last one left, and conditions.
+void begin(const Executable& executable) {
+  for (u64 address : executable.allocated) {
+    if (!state().allocations.contains(address)) continue;
+    if (!(executable.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)) {
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "memory that the graph allocates is there still: free it, or instantiate with "
+                    "CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH"};
+    }
+    drop_allocation(address);
+  }
+  for (u64 address : executable.conditions) begin_condition(address);
 }
 
 // As many handles as the caller has room for; without room, how many there are.
@@ -175,12 +173,9 @@ std::vector<u64> chosen(const Graph& graph, Which&& which) {
 }
 
 }  // namespace
-
 }  // namespace workbench::driver
 
 using namespace workbench::driver;
-
-// ---- graphs that a client builds ----
 
 CU_API cuGraphCreate(CUgraph* out, unsigned flags) {
   return entry([&](Call& call) {
@@ -191,113 +186,6 @@ CU_API cuGraphCreate(CUgraph* out, unsigned flags) {
     state().graphs[number] = std::move(made);
     graph = reinterpret_cast<CUgraph>(number);
   });
-}
-
-CU_API cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                            std::size_t count, const CUDA_KERNEL_NODE_PARAMS* params) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
-}
-
-CU_API cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                               std::size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
-}
-
-CU_API cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                            std::size_t count, const CUDA_MEMCPY3D* params, CUcontext) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMCPY, copy_of(params));
-}
-
-CU_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                            std::size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_MEMSET, fill_of(params));
-}
-
-CU_API cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                          std::size_t count, const CUDA_HOST_NODE_PARAMS* params) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
-}
-
-CU_API cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                           std::size_t count) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_EMPTY,
-             [](Call&) { return [](Call&, CUstream) {}; });
-}
-
-CU_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
-                                std::size_t count, CUgraph child) {
-  return add(out, graph, after, count, CU_GRAPH_NODE_TYPE_GRAPH,
-             [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
-}
-
-CU_API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
-  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
-}
-
-CU_API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
-}
-
-CU_API cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* params) {
-  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_MEMCPY, copy_of(params));
-}
-
-CU_API cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params) {
-  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_MEMSET, fill_of(params));
-}
-
-CU_API cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params) {
-  return replace(in_graph, nullptr, node, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
-}
-
-CU_API cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                      const CUDA_KERNEL_NODE_PARAMS* params) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
-}
-
-CU_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
-                                         const CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_KERNEL, kernel(params));
-}
-
-CU_API cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                      const CUDA_MEMCPY3D* params, CUcontext) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_MEMCPY, copy_of(params));
-}
-
-CU_API cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                      const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_MEMSET, fill_of(params));
-}
-
-CU_API cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
-                                    const CUDA_HOST_NODE_PARAMS* params) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_HOST, host_of(params));
-}
-
-CU_API cuGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraphNode node, CUgraph child) {
-  return replace(in_executable, executable, node, CU_GRAPH_NODE_TYPE_GRAPH,
-                 [child](Call&) { return all_of(made_of(graph_of(child), 0)); });
-}
-
-CU_API cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
-                              std::size_t count) {
-  return entry([&](Call&) {
-    Graph& graph = graph_of(handle);
-    for (std::size_t i = 0; i < count; ++i) {
-      const u64 first = reinterpret_cast<u64>((&needed(from, "from"))[i]),
-                then = reinterpret_cast<u64>((&needed(to, "to"))[i]);
-      if (!graph.nodes.contains(first) || !graph.nodes.contains(then))
-        throw Refused{CUDA_ERROR_INVALID_VALUE,
-                      "edge " + std::to_string(i) + " is not between nodes of this graph"};
-      graph.nodes.at(then).after.push_back(first);
-    }
-  });
-}
-
-CU_API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                 const void*, std::size_t count) {
-  return cuGraphAddDependencies(graph, from, to, count);
 }
 
 CU_API cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, std::size_t* count) {
@@ -317,33 +205,18 @@ CU_API cuGraphNodeGetType(CUgraphNode handle, int* type) {
   return entry([&](Call&) { needed(type, "type") = node_of(handle).type; });
 }
 
-CU_API cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode* nodes, std::size_t* count) {
-  return entry([&](Call&) { list(node_of(handle).after, nodes, count); });
-}
-
-CU_API cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode* nodes, std::size_t* count) {
-  return entry([&](Call&) {
-    const u64 wanted = reinterpret_cast<u64>(handle);
-    list(chosen(home_of(handle),
-                [&](const GraphNode& one) {
-                  return std::ranges::find(one.after, wanted) != one.after.end();
-                }),
-         nodes, count);
-  });
-}
-
 CU_API cuGraphDestroyNode(CUgraphNode handle) {
   return entry([&](Call&) {
     Graph& graph = home_of(handle);
-    graph.nodes.erase(reinterpret_cast<u64>(handle));
-    for (auto& [_, node] : graph.nodes) std::erase(node.after, reinterpret_cast<u64>(handle));
+    graph.nodes.erase(number_of(handle));
+    for (auto& [_, node] : graph.nodes) std::erase(node.after, number_of(handle));
   });
 }
 
 CU_API cuGraphDestroy(CUgraph handle) {
   return entry([&](Call&) {
     graph_of(handle);
-    state().graphs.erase(reinterpret_cast<u64>(handle));
+    state().graphs.erase(number_of(handle));
   });
 }
 
@@ -397,7 +270,7 @@ CU_API cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdate
                     "the other graph has other nodes, or other edges between them: instantiate it"};
     }
     for (std::size_t i = 0; i < other->steps.size(); ++i)
-      executable.steps[i].run = other->steps[i].run;
+      executable.steps[i].work = other->steps[i].work;
   });
 }
 
@@ -408,23 +281,32 @@ CU_API cuGraphLaunch(CUgraphExec handle, CUstream stream) {
         find_handle(state().executables, handle, "executable graph");
     if (executable->context != context.get())
       throw Refused{CUDA_ERROR_INVALID_CONTEXT, "the graph was captured in another context"};
-    const Operation all = all_of(executable);
-    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_GRAPH, all)) all(call, stream);
+    const Operation all = [executable](Call& inner, CUstream on) {
+      begin(*executable);
+      all_of(executable)(inner, on);
+    };
+    if (capture_of(*context, stream))
+      captured(call, stream, CU_GRAPH_NODE_TYPE_GRAPH, {all});
+    else
+      all(call, stream);
   });
 }
 
 CU_API cuGraphExecDestroy(CUgraphExec handle) {
   return entry([&](Call&) {
     find_handle(state().executables, handle, "executable graph");
-    state().executables.erase(reinterpret_cast<u64>(handle));
+    state().executables.erase(number_of(handle));
   });
 }
 
 CU_API cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   return entry([&](Call& call) {
     check_stream(*call.context(), stream);
-    const Operation run = host_operation(function, data);
-    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, run)) run(call, stream);
+    NodeWork work = host_work(function, data);
+    if (capture_of(*call.context(), stream))
+      captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, std::move(work));
+    else
+      work.run(call, stream);
   });
 }
 

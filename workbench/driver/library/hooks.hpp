@@ -35,8 +35,10 @@ struct HookLaunch {
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses
   u64 buffer_count;
-  u64 generation;  // of the buffers: the same number means the same buffers
-  double seconds;  // out: the predicted time, where timed
+  u64 generation;           // of the buffers: the same number means the same buffers
+  u64 context, heap_bytes;  // and how much malloc may take in its kernels
+  double seconds;           // out: the predicted time, where timed
+  u32 heap_is_used;         // out: from here on the context has a heap
 };
 
 // A tensor map to encode, in the numbers of cuTensorMapEncodeTiled.

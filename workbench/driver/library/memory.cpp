@@ -63,8 +63,8 @@ std::shared_ptr<void> host_pages(u64 bytes) {
 
 }  // namespace
 
-std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags) {
-  outside_captures("allocating memory");
+std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigned flags,
+                                     u64 address) {
   if (bytes == 0) throw Refused{CUDA_ERROR_INVALID_VALUE, "an allocation of no bytes"};
   auto made = std::make_shared<Allocation>();
   made->size = bytes, made->where = where, made->flags = flags,
@@ -74,7 +74,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
     void* storage = std::calloc(bytes, 1);
     if (!storage) refuse_on_host(bytes);
     made->storage = {storage, std::free};
-    made->address = reserve_addresses(bytes);
+    made->address = address ? address : reserve_addresses(bytes);
     begin_unwritten(*made);
   } else {
     made->storage = host_pages(bytes);
@@ -155,6 +155,9 @@ void drop_allocation(u64 address) {
     all.freed[address] = found->second->size;  // it may throw
   if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
   if (found->second->pool) found->second->pool->used -= found->second->size;
+  if (found->second->of_graph)
+    all.primaries[static_cast<std::size_t>(found->second->context->device)].graph_bytes -=
+        found->second->size;
   if (all.freed.size() > kRemembered) all.freed.erase(all.freed.begin());
   all.allocations.erase(found);
   ++all.generation;
@@ -257,6 +260,7 @@ CU_API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 
 CU_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
   return entry([&](Call& call) {
+    outside_captures("allocating memory");
     CUdeviceptr& address = needed(out, "address");
     address = allocate(call, bytes, Where::device, 0)->address;
   });
@@ -265,6 +269,7 @@ CU_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t bytes) {
 CU_API cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t width,
                           std::size_t height, unsigned element) {
   return entry([&](Call& call) {
+    outside_captures("allocating memory");
     if (element != 4 && element != 8 && element != 16)
       throw Refused{CUDA_ERROR_INVALID_VALUE, "elements have 4, 8 or 16 bytes"};
     CUdeviceptr& address = needed(out, "address");
@@ -281,6 +286,7 @@ CU_API cuMemAllocPitch_v2(CUdeviceptr* out, std::size_t* pitch, std::size_t widt
 
 CU_API cuMemAllocManaged(CUdeviceptr* out, std::size_t bytes, unsigned flags) {
   return entry([&](Call& call) {
+    outside_captures("allocating memory");
     if (flags != 1 && flags != 2)
       throw Refused{CUDA_ERROR_INVALID_VALUE, "flags are 1 (global) or 2 (host)"};
     CUdeviceptr& address = needed(out, "address");
@@ -299,6 +305,7 @@ CU_API cuMemFree_v2(CUdeviceptr address) {
 
 CU_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned flags) {
   return entry([&](Call& call) {
+    outside_captures("allocating memory");
     void*& pointer = needed(out, "pointer");
     if (flags & ~7u) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags"};
     // Page-locked memory is the machine's own: it is held to the same bound.

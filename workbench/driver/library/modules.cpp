@@ -149,14 +149,17 @@ void check_shape(const Function& function, const HookLaunch& launch) {
 }
 
 // Runs a launch that was found right, on a stream.
-void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launch,
-         const std::vector<u8>& parameters, CUstream stream) {
+void run(Call& call, const KernelNode& node, CUstream stream) {
+  const std::shared_ptr<Function>& function = node.function;
+  HookLaunch launch = node.launch;
   const std::shared_ptr<Context> context = call.context();
   const std::shared_ptr<Snapshot> memory = snapshot(context.get());
   const Hooks& to = hooks();
   launch.module = function->module, launch.name = function->name.c_str(),
   launch.timed = context->timed;
-  launch.parameters = parameters.data(), launch.parameter_bytes = parameters.size();
+  launch.context = context->handle;
+  launch.heap_bytes = context->limits.at(CU_LIMIT_MALLOC_HEAP_SIZE);
+  launch.parameters = node.bytes.data(), launch.parameter_bytes = node.bytes.size();
   launch.buffers = memory->rows.data(), launch.buffer_count = memory->rows.size(),
   launch.generation = memory->generation;
   char why[kWhySize] = "";
@@ -164,6 +167,7 @@ void run(Call& call, const std::shared_ptr<Function>& function, HookLaunch launc
   call.lock.unlock();
   to.launch(&launch, &result, why, sizeof why);
   call.lock.lock();
+  if (launch.heap_is_used) context->heap_is_used = true;
   if (result == kInterrupted) {
     to.interrupt();
     throw Interrupted{};
@@ -194,16 +198,15 @@ void check_all_fit(Call& call, const Function& function, const HookLaunch& launc
   }
 }
 
-Operation operation(Call& call, CUfunction handle, const HookLaunch& launch, void** pointers,
-                    void** extra) {
+std::shared_ptr<KernelNode> node_of(Call& call, CUfunction handle, const HookLaunch& launch,
+                                    void** pointers, void** extra) {
   own_function(call, handle);
   const auto function = find_handle(state().functions, handle, "function");
   check_shape(*function, launch);
-  return [=, parameters = packed(*function, pointers, extra)](Call& inner, CUstream stream) {
-    if (!state().modules.contains(function->module))
-      throw Refused{CUDA_ERROR_INVALID_HANDLE, function->name + ": its module was unloaded"};
-    run(inner, function, launch, parameters, stream);
-  };
+  auto made = std::make_shared<KernelNode>(
+      KernelNode{function, handle, launch, packed(*function, pointers, extra), {}});
+  for (const u32 offset : function->offsets) made->pointers.push_back(made->bytes.data() + offset);
+  return made;
 }
 
 HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared,
@@ -218,10 +221,12 @@ CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream s
                        void** pointers, void** extra) {
   return entry([&](Call& call) {
     check_stream(*call.context(), stream);
-    const Operation node = operation(call, function, launch, pointers, extra);
-    if (launch.cooperative)
-      check_all_fit(call, *find_handle(state().functions, function, "function"), launch);
-    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_KERNEL, node)) node(call, stream);
+    const auto node = node_of(call, function, launch, pointers, extra);
+    if (launch.cooperative) check_all_fit(call, *node->function, launch);
+    if (capture_of(*call.context(), stream))
+      captured(call, stream, CU_GRAPH_NODE_TYPE_KERNEL, kernel_work(node));
+    else
+      run(call, *node, stream);
   });
 }
 
@@ -232,11 +237,20 @@ u32 room_for_dynamic(const HookFunction& facts, int which) {
 
 }  // namespace
 
-Operation kernel_operation(Call& call, const CUDA_KERNEL_NODE_PARAMS& p) {
-  return operation(call, p.func,
-                   shape({p.gridDimX, p.gridDimY, p.gridDimZ},
-                         {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes),
-                   p.kernelParams, p.extra);
+NodeWork kernel_work(std::shared_ptr<const KernelNode> node) {
+  const Operation all = [node](Call& inner, CUstream stream) {
+    if (!state().modules.contains(node->function->module))
+      throw Refused{CUDA_ERROR_INVALID_HANDLE, node->function->name + ": its module was unloaded"};
+    if (node->launch.cooperative) check_all_fit(inner, *node->function, node->launch);
+    run(inner, *node, stream);
+  };
+  return {all, std::move(node)};
+}
+
+NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& p) {
+  const HookLaunch launch = shape({p.gridDimX, p.gridDimY, p.gridDimZ},
+                                  {p.blockDimX, p.blockDimY, p.blockDimZ}, p.sharedMemBytes);
+  return kernel_work(node_of(call, p.func, launch, p.kernelParams, p.extra));
 }
 
 void check_image(const char* image) {

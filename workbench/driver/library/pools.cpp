@@ -29,20 +29,20 @@ CUmemoryPool current_pool(CUdevice device) {
   return reinterpret_cast<CUmemoryPool>(primary.pool ? primary.pool : first);
 }
 
-void check_outside(Call& call, CUstream stream, const char* what) {
-  if (capture_of(*call.even_failed_context(), stream)) {
-    throw Refused{CUDA_ERROR_NOT_SUPPORTED, std::string(what) +
-                                                " in a captured stream: graphs here have no memory "
-                                                "of their own; allocate before the capture"};
-  }
-}
-
 void allocate_from(Call& call, CUdeviceptr* out, std::size_t bytes, CUmemoryPool handle,
                    CUstream stream) {
   CUdeviceptr& address = needed(out, "address");
   check_stream(*call.context(), stream);
-  check_outside(call, stream, "cuMemAllocAsync");
   const std::shared_ptr<Pool> pool = pool_of(handle);
+  if (capture_of(*call.context(), stream)) {
+    CUDA_MEM_ALLOC_NODE_PARAMS node{};
+    node.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    node.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, pool->device};
+    node.bytesize = bytes;
+    captured(call, stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, allocation_work(node));
+    address = node.dptr;
+    return;
+  }
   if (pool->most && pool->used + bytes > pool->most) {
     throw Refused{CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes were asked for and " +
                                                 std::to_string(pool->most - pool->used) +
@@ -81,8 +81,11 @@ CU_API cuMemAllocFromPoolAsync(CUdeviceptr* out, std::size_t bytes, CUmemoryPool
 CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return entry([&](Call& call) {
     check_stream(*call.even_failed_context(), stream);
-    check_outside(call, stream, "cuMemFreeAsync");
     if (!address) return;
+    if (const auto capture = capture_of(*call.even_failed_context(), stream)) {
+      captured(call, stream, CU_GRAPH_NODE_TYPE_MEM_FREE, free_work(*capture->graph, address));
+      return;
+    }
     const auto found = find_allocation(address, 0);
     if (!found || found->address != address || !(found->pool || found->counts()))
       throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};

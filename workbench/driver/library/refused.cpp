@@ -18,13 +18,6 @@ constexpr const char* kImages =
     ": the PTX machine copies boxes of a tensor by tiles, not by im2col; use "
     "cuTensorMapEncodeTiled";
 constexpr const char* kStreamMemory = ": streams do not watch memory; use events";
-constexpr const char* kGraphMemory =
-    ": graphs have no memory of their own; allocate before, and pass addresses";
-constexpr const char* kConditions =
-    ": graphs have no conditional nodes; decide on the host which graph to launch";
-constexpr const char* kEventNodes = ": graphs have no nodes for events; add edges between nodes";
-constexpr const char* kAnyNode =
-    ": add a node by the function for its kind, such as cuGraphAddKernelNode";
 constexpr const char* kExternal = ": nothing is shared with graphics or with other devices";
 constexpr const char* kGreen = ": a device cannot be divided; use its context";
 constexpr const char* kBatches = ": copy one at a time";
@@ -122,17 +115,6 @@ REFUSED(cuStreamWaitValue32_v2, kStreamMemory)
 REFUSED(cuStreamWaitValue64_v2, kStreamMemory)
 REFUSED(cuStreamWriteValue32_v2, kStreamMemory)
 REFUSED(cuStreamWriteValue64_v2, kStreamMemory)
-
-REFUSED(cuGraphAddMemAllocNode, kGraphMemory)
-REFUSED(cuGraphAddMemFreeNode, kGraphMemory)
-
-REFUSED(cuGraphConditionalHandleCreate, kConditions)
-
-REFUSED(cuGraphAddEventRecordNode, kEventNodes)
-REFUSED(cuGraphAddEventWaitNode, kEventNodes)
-
-REFUSED(cuGraphAddNode, kAnyNode)
-REFUSED(cuGraphAddNode_v2, kAnyNode)
 
 REFUSED(cuGraphicsGLRegisterBuffer, kExternal)
 REFUSED(cuGraphicsMapResources, kExternal)

@@ -50,6 +50,19 @@ double& clock_of(Context& context, CUstream handle) {
   return is_default(handle) ? context.default_clock : own_stream(context, handle).clock;
 }
 
+void record(Context& context, Event& event, CUstream stream) {
+  event.capture = nullptr;
+  event.time = ready(context, stream);
+  event.recorded = true;
+  // From here on somebody may ask how long a launch takes; before, nobody pays for the statistics.
+  if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+}
+
+void wait(Context& context, const Event& event, CUstream stream) {
+  double& clock = clock_of(context, stream);
+  if (event.recorded) clock = std::max(clock, event.time);
+}
+
 void create_stream(Call& call, CUstream* out, unsigned flags) {
   if (flags & ~CU_STREAM_NON_BLOCKING)
     throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags of a stream"};
@@ -77,6 +90,23 @@ void check_stream(const Context& context, CUstream stream) {
 void advance(Context& context, CUstream stream, double seconds) {
   const double from = ready(context, stream);
   clock_of(context, stream) = from + seconds;
+}
+
+// Graphs keep the events of their nodes: one that is destroyed meanwhile is recorded all the same.
+NodeWork record_work(CUevent handle) {
+  const EventNode node{reinterpret_cast<u64>(handle), find_handle(state().events, handle, "event")};
+  const Operation run = [node](Call& call, CUstream stream) {
+    record(*call.context(), *node.event, stream);
+  };
+  return {run, node};
+}
+
+NodeWork wait_work(CUevent handle) {
+  const EventNode node{reinterpret_cast<u64>(handle), find_handle(state().events, handle, "event")};
+  const Operation run = [node](Call& call, CUstream stream) {
+    wait(*call.context(), *node.event, stream);
+  };
+  return {run, node};
 }
 
 void synchronise(Context& context) {
@@ -159,12 +189,16 @@ CU_API cuStreamQuery(CUstream handle) {
   });
 }
 
-CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
+CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
   return entry([&](Call& call) {
     Context& context = *call.context();
     check_stream(context, handle);
     const Event& event = *find_handle(state().events, event_handle, "event");
     const std::shared_ptr<Capture> capture = capture_of(context, handle);
+    if (capture && flags & CU_EVENT_WAIT_EXTERNAL) {
+      captured(call, handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT, wait_work(event_handle));
+      return;
+    }
     if (event.capture) {
       if (is_default(handle))
         throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
@@ -185,7 +219,7 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
     if (capture)
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                     "a captured stream cannot wait for work outside of the capture"};
-    if (event.recorded) clock_of(context, handle) = std::max(clock_of(context, handle), event.time);
+    wait(context, event, handle);
   });
 }
 
@@ -214,24 +248,26 @@ CU_API cuEventDestroy_v2(CUevent handle) {
   });
 }
 
-CU_API cuEventRecord(CUevent handle, CUstream stream) {
+CU_API cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned flags) {
   return entry([&](Call& call) {
     Context& context = *call.context();
     Event& event = own_event(context, handle);
-    event.capture = capture_of(context, stream);
-    if (event.capture) {
+    const auto capture = capture_of(context, stream);
+    if (capture && flags & CU_EVENT_RECORD_EXTERNAL) {
+      captured(call, stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, record_work(handle));
+      return;
+    }
+    if (capture) {
+      event.capture = capture;
       event.seen = own_stream(context, stream).seen, event.last = own_stream(context, stream).last;
       return;
     }
-    event.time = ready(context, stream), event.recorded = true;
-    // From here on somebody may ask how long a launch takes; before, nobody pays for the
-    // statistics.
-    if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
+    record(context, event, stream);
   });
 }
 
-CU_API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
-  return cuEventRecord(event, stream);
+CU_API cuEventRecord(CUevent event, CUstream stream) {
+  return cuEventRecordWithFlags(event, stream, 0);
 }
 
 CU_API cuEventSynchronize(CUevent handle) {

@@ -101,6 +101,22 @@ struct KernelNodeParams {
   void **parameters, **extra;
 };
 
+struct MemcpyNodeParams {
+  int flags, reserved[3];
+  Copy3D copy;
+};
+
+// Parameters of a node of whichever kind; of most kinds they are laid out as the driver's.
+struct NodeParams {
+  int type, reserved0[3];
+  union {
+    long long reserved1[29];
+    KernelNodeParams kernel;
+    MemcpyNodeParams memcpy;
+  };
+  long long reserved2;
+};
+
 struct DeviceProperties {
   char name[256];
   unsigned char uuid[16];

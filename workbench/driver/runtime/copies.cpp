@@ -86,7 +86,8 @@ CUresult copy_async(void* to, const void* from, std::size_t bytes, CopyKind kind
   }
 }
 
-// Part of a variable, which a copy must not leave.
+}  // namespace
+
 void* part_of(const void* symbol, std::size_t offset, std::size_t bytes) {
   const Variable variable = variable_of(symbol);
   if (offset > variable.bytes || bytes > variable.bytes - offset) {
@@ -96,8 +97,6 @@ void* part_of(const void* symbol, std::size_t offset, std::size_t bytes) {
   }
   return reinterpret_cast<void*>(variable.address + offset);
 }
-
-}  // namespace
 
 CUDA_MEMCPY3D driver_copy(const Copy3D& given) {
   if (given.from_array || given.to_array)

@@ -152,6 +152,39 @@ CUresult cuGraphAddHostNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size
                             const CUDA_HOST_NODE_PARAMS*);
 CUresult cuGraphAddEmptyNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t);
 CUresult cuGraphAddChildGraphNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUgraph);
+CUresult cuGraphAddEventRecordNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUevent);
+CUresult cuGraphAddEventWaitNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUevent);
+CUresult cuGraphAddMemAllocNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t,
+                                CUDA_MEM_ALLOC_NODE_PARAMS*);
+CUresult cuGraphAddMemFreeNode(CUgraphNode*, CUgraph, const CUgraphNode*, std::size_t, CUdeviceptr);
+CUresult cuGraphAddNode_v2(CUgraphNode*, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
+                           std::size_t, CUgraphNodeParams*);
+CUresult cuGraphNodeSetParams(CUgraphNode, CUgraphNodeParams*);
+CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams*);
+CUresult cuGraphConditionalHandleCreate(u64*, CUgraph, CUcontext, unsigned, unsigned);
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode, CUDA_KERNEL_NODE_PARAMS_v2*);
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode, CUDA_MEMCPY3D*);
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode, CUDA_MEMSET_NODE_PARAMS*);
+CUresult cuGraphHostNodeGetParams(CUgraphNode, CUDA_HOST_NODE_PARAMS*);
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS*);
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode, CUdeviceptr*);
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph*);
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode, CUevent*);
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode, CUevent);
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode, CUevent*);
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode, CUevent);
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec, CUgraphNode, CUevent);
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec, CUgraphNode, CUevent);
+CUresult cuGraphNodeGetEnabled(CUgraphExec, CUgraphNode, unsigned*);
+CUresult cuGraphNodeSetEnabled(CUgraphExec, CUgraphNode, unsigned);
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode, int, void*);
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, int, const void*);
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode, CUgraphNode);
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, int, void*);
+CUresult cuDeviceSetGraphMemAttribute(CUdevice, int, void*);
+CUresult cuDeviceGraphMemTrim(CUdevice);
+CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode*, const CUgraphEdgeData*,
+                                     std::size_t, unsigned);
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v2*);
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode, const CUDA_MEMCPY3D*);
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*);
@@ -163,16 +196,19 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_MEM
                                         CUcontext);
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, const CUDA_HOST_NODE_PARAMS*);
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec, CUgraphNode, CUgraph);
-CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
+CUresult cuGraphAddDependencies_v2(CUgraph, const CUgraphNode*, const CUgraphNode*,
+                                   const CUgraphEdgeData*, std::size_t);
 CUresult cuGraphClone(CUgraph*, CUgraph);
 CUresult cuGraphNodeFindInClone(CUgraphNode*, CUgraphNode, CUgraph);
-CUresult cuGraphGetEdges(CUgraph, CUgraphNode*, CUgraphNode*, std::size_t*);
-CUresult cuGraphRemoveDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, std::size_t);
+CUresult cuGraphGetEdges_v2(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, std::size_t*);
+CUresult cuGraphRemoveDependencies_v2(CUgraph, const CUgraphNode*, const CUgraphNode*,
+                                      const CUgraphEdgeData*, std::size_t);
+CUresult cuGraphDebugDotPrint(CUgraph, const char*, unsigned);
 CUresult cuGraphGetNodes(CUgraph, CUgraphNode*, std::size_t*);
 CUresult cuGraphGetRootNodes(CUgraph, CUgraphNode*, std::size_t*);
 CUresult cuGraphNodeGetType(CUgraphNode, int*);
-CUresult cuGraphNodeGetDependencies(CUgraphNode, CUgraphNode*, std::size_t*);
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode, CUgraphNode*, std::size_t*);
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, std::size_t*);
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, std::size_t*);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec*, CUgraph, unsigned long long);
 CUresult cuGraphInstantiateWithParams(CUgraphExec*, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS*);
 CUresult cuGraphExecGetFlags(CUgraphExec, u64*);

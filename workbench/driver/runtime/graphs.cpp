@@ -7,17 +7,6 @@ namespace {
 
 using Nodes = const CUgraphNode*;
 
-void* symbol_part(const void* symbol, std::size_t offset) {
-  return reinterpret_cast<void*>(variable_of(symbol).address + offset);
-}
-
-void no_edge_data(const void* edges) {
-  if (edges)
-    throw Failed{cudaErrorNotSupported,
-                 "edges with data of their own: pass a null pointer, every edge waits for the "
-                 "whole of the node before it"};
-}
-
 CUresult add_copy(CUgraphNode* node, CUgraph graph, Nodes after, std::size_t count,
                   const CUDA_MEMCPY3D& given) {
   return cuGraphAddMemcpyNode(node, graph, after, count, &given, current_context());
@@ -75,7 +64,7 @@ CUDA_API cudaGraphAddMemcpyNodeToSymbol(CUgraphNode* node, CUgraph graph, Nodes 
                                         std::size_t bytes, std::size_t offset, CopyKind kind) {
   return call([&] {
     return add_copy(node, graph, after, count,
-                    driver_copy(symbol_part(symbol, offset), from, bytes, kind));
+                    driver_copy(part_of(symbol, offset, bytes), from, bytes, kind));
   });
 }
 
@@ -84,7 +73,7 @@ CUDA_API cudaGraphAddMemcpyNodeFromSymbol(CUgraphNode* node, CUgraph graph, Node
                                           std::size_t bytes, std::size_t offset, CopyKind kind) {
   return call([&] {
     return add_copy(node, graph, after, count,
-                    driver_copy(to, symbol_part(symbol, offset), bytes, kind));
+                    driver_copy(to, part_of(symbol, offset, bytes), bytes, kind));
   });
 }
 
@@ -164,28 +153,23 @@ CUDA_API cudaGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraphNod
   return call([&] { return cuGraphExecChildGraphNodeSetParams(executable, node, child); });
 }
 
-CUDA_API cudaGraphAddDependencies(CUgraph graph, Nodes from, Nodes to, const void* edges,
+CUDA_API cudaGraphAddDependencies(CUgraph graph, Nodes from, Nodes to, const CUgraphEdgeData* edges,
                                   std::size_t count) {
-  return call([&] {
-    no_edge_data(edges);
-    return cuGraphAddDependencies(graph, from, to, count);
-  });
+  return call([&] { return cuGraphAddDependencies_v2(graph, from, to, edges, count); });
 }
 
-CUDA_API cudaGraphRemoveDependencies(CUgraph graph, Nodes from, Nodes to, const void* edges,
-                                     std::size_t count) {
-  return call([&] {
-    no_edge_data(edges);
-    return cuGraphRemoveDependencies(graph, from, to, count);
-  });
+CUDA_API cudaGraphRemoveDependencies(CUgraph graph, Nodes from, Nodes to,
+                                     const CUgraphEdgeData* edges, std::size_t count) {
+  return call([&] { return cuGraphRemoveDependencies_v2(graph, from, to, edges, count); });
 }
 
-CUDA_API cudaGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, void* edges,
-                           std::size_t* count) {
-  return call([&] {
-    no_edge_data(edges);
-    return cuGraphGetEdges(graph, from, to, count);
-  });
+CUDA_API cudaGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to,
+                           CUgraphEdgeData* edges, std::size_t* count) {
+  return call([&] { return cuGraphGetEdges_v2(graph, from, to, edges, count); });
+}
+
+CUDA_API cudaGraphDebugDotPrint(CUgraph graph, const char* path, unsigned flags) {
+  return call([&] { return cuGraphDebugDotPrint(graph, path, flags); });
 }
 
 CUDA_API cudaGraphClone(CUgraph* clone, CUgraph graph) {
@@ -206,20 +190,14 @@ CUDA_API cudaGraphNodeGetType(CUgraphNode node, int* type) {
   return call([&] { return cuGraphNodeGetType(node, type); });
 }
 
-CUDA_API cudaGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, void* edges,
+CUDA_API cudaGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* edges,
                                       std::size_t* count) {
-  return call([&] {
-    no_edge_data(edges);
-    return cuGraphNodeGetDependencies(node, nodes, count);
-  });
+  return call([&] { return cuGraphNodeGetDependencies_v2(node, nodes, edges, count); });
 }
 
-CUDA_API cudaGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* nodes, void* edges,
-                                        std::size_t* count) {
-  return call([&] {
-    no_edge_data(edges);
-    return cuGraphNodeGetDependentNodes(node, nodes, count);
-  });
+CUDA_API cudaGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* nodes,
+                                        CUgraphEdgeData* edges, std::size_t* count) {
+  return call([&] { return cuGraphNodeGetDependentNodes_v2(node, nodes, edges, count); });
 }
 
 // ---- graphs that run ----

@@ -11,15 +11,6 @@ constexpr const char* kGraphics =
     ": nothing is shared with graphics or with other devices; copy through the host";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
 constexpr const char* kPeers = ": devices do not see each other's memory; copy with cudaMemcpyPeer";
-constexpr const char* kGraphMemory =
-    ": graphs have no memory of their own; allocate before, and pass addresses";
-constexpr const char* kConditions =
-    ": graphs have no conditional nodes; decide on the host which graph to launch";
-constexpr const char* kEventNodes = ": graphs have no nodes for events; add edges between nodes";
-constexpr const char* kAnyNode =
-    ": use the function for the kind of node, such as cudaGraphAddKernelNode";
-constexpr const char* kGraphParts =
-    ": a graph does not tell its nodes' parameters; keep what it was built from";
 constexpr const char* kClusters =
     ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
 constexpr const char* kBatches = ": copy or prefetch one range at a time";
@@ -154,44 +145,6 @@ PER_THREAD(cudaMemcpy3DPeer, _ptds)
 REFUSED(cudaMemcpy3DPeerAsync, kPeers)
 PER_THREAD(cudaMemcpy3DPeerAsync, _ptsz)
 
-REFUSED(cudaDeviceGetGraphMemAttribute, kGraphMemory)
-REFUSED(cudaDeviceGraphMemTrim, kGraphMemory)
-REFUSED(cudaDeviceSetGraphMemAttribute, kGraphMemory)
-REFUSED(cudaGraphAddMemAllocNode, kGraphMemory)
-REFUSED(cudaGraphAddMemFreeNode, kGraphMemory)
-REFUSED(cudaGraphMemAllocNodeGetParams, kGraphMemory)
-REFUSED(cudaGraphMemFreeNodeGetParams, kGraphMemory)
-
-REFUSED(cudaGraphConditionalHandleCreate, kConditions)
-
-REFUSED(cudaGraphAddEventRecordNode, kEventNodes)
-REFUSED(cudaGraphAddEventWaitNode, kEventNodes)
-REFUSED(cudaGraphEventRecordNodeGetEvent, kEventNodes)
-REFUSED(cudaGraphEventRecordNodeSetEvent, kEventNodes)
-REFUSED(cudaGraphEventWaitNodeGetEvent, kEventNodes)
-REFUSED(cudaGraphEventWaitNodeSetEvent, kEventNodes)
-REFUSED(cudaGraphExecEventRecordNodeSetEvent, kEventNodes)
-REFUSED(cudaGraphExecEventWaitNodeSetEvent, kEventNodes)
-
-REFUSED(cudaGraphAddNode, kAnyNode)
-REFUSED(cudaGraphExecNodeSetParams, kAnyNode)
-REFUSED(cudaGraphNodeSetParams, kAnyNode)
-
-REFUSED(cudaGraphChildGraphNodeGetGraph, kGraphParts)
-REFUSED(cudaGraphDebugDotPrint, kGraphParts)
-REFUSED(cudaGraphExecMemcpyNodeSetParamsFromSymbol, kGraphParts)
-REFUSED(cudaGraphExecMemcpyNodeSetParamsToSymbol, kGraphParts)
-REFUSED(cudaGraphHostNodeGetParams, kGraphParts)
-REFUSED(cudaGraphKernelNodeGetParams, kGraphParts)
-REFUSED(cudaGraphMemcpyNodeGetParams, kGraphParts)
-REFUSED(cudaGraphMemcpyNodeSetParamsFromSymbol, kGraphParts)
-REFUSED(cudaGraphMemcpyNodeSetParamsToSymbol, kGraphParts)
-REFUSED(cudaGraphMemsetNodeGetParams, kGraphParts)
-REFUSED(cudaGraphNodeGetEnabled, kGraphParts)
-REFUSED(cudaGraphNodeSetEnabled, kGraphParts)
-REFUSED(cudaStreamBeginCaptureToGraph, kGraphParts)
-PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz)
-
 REFUSED(cudaOccupancyMaxActiveClusters, kClusters)
 REFUSED(cudaOccupancyMaxPotentialClusterSize, kClusters)
 
@@ -211,9 +164,6 @@ REFUSED(cudaMemRangeGetAttributes, kRanges)
 
 REFUSED(cudaMemSetMemPool, kPools)
 
-REFUSED(cudaGraphKernelNodeCopyAttributes, kHints)
-REFUSED(cudaGraphKernelNodeGetAttribute, kHints)
-REFUSED(cudaGraphKernelNodeSetAttribute, kHints)
 REFUSED(cudaStreamGetAttribute, kHints)
 PER_THREAD(cudaStreamGetAttribute, _ptsz)
 

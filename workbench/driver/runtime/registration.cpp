@@ -152,6 +152,14 @@ CUfunction function_of(const void* symbol) {
   return function;
 }
 
+const void* symbol_of(CUfunction function) {
+  std::lock_guard lock(registry().mutex);
+  for (const auto& [symbol, kernel] : registry().kernels)
+    for (const auto& [_, known] : kernel.functions)
+      if (known == function) return symbol;
+  return function;
+}
+
 Variable variable_of(const void* symbol) {
   std::lock_guard lock(registry().mutex);
   const auto found = registry().variables.find(symbol);

@@ -97,6 +97,8 @@ inline CUdeviceptr address_of(const void* pointer) {
 // The driver's function of a kernel: by the address of its host function, or a handle of the
 // driver's itself.
 CUfunction function_of(const void* symbol);
+// The host function of a kernel that nvcc registered; any other stands for itself.
+const void* symbol_of(CUfunction function);
 struct Variable {
   CUdeviceptr address;
   std::size_t bytes;
@@ -109,5 +111,7 @@ Variable variable_of(const void* symbol);
 CUDA_MEMCPY3D driver_copy(const Copy3D& given);
 CUDA_MEMCPY3D driver_copy(void* to, const void* from, std::size_t bytes, CopyKind kind);
 CUDA_KERNEL_NODE_PARAMS_v2 driver_kernel(const KernelNodeParams& given);
+// Part of a variable, which a copy must not leave.
+void* part_of(const void* symbol, std::size_t offset, std::size_t bytes);
 
 }  // namespace workbench::runtime

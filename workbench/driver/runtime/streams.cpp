@@ -61,6 +61,14 @@ CUDA_API cudaStreamCopyAttributes(CUstream to, CUstream from) {
 CUDA_API cudaStreamBeginCapture(CUstream stream, unsigned mode) {
   return call([&] { return cuStreamBeginCapture_v2(stream, mode); });
 }
+
+CUDA_API cudaStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* after,
+                                       const CUgraphEdgeData* edges, std::size_t count,
+                                       unsigned mode) {
+  return call(
+      [&] { return cuStreamBeginCaptureToGraph(stream, graph, after, edges, count, mode); });
+}
+
 CUDA_API cudaStreamEndCapture(CUstream stream, CUgraph* graph) {
   return call([&] { return cuStreamEndCapture(stream, graph); });
 }
@@ -123,6 +131,7 @@ PER_THREAD(cudaStreamAttachMemAsync, _ptsz)
 PER_THREAD(cudaStreamSetAttribute, _ptsz)
 PER_THREAD(cudaStreamCopyAttributes, _ptsz)
 PER_THREAD(cudaStreamBeginCapture, _ptsz)
+PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz)
 PER_THREAD(cudaStreamEndCapture, _ptsz)
 PER_THREAD(cudaStreamIsCapturing, _ptsz)
 PER_THREAD(cudaStreamGetCaptureInfo, _ptsz)

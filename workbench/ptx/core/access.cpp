@@ -1,6 +1,7 @@
 #include "access.hpp"
 
 #include "cluster.hpp"
+#include "device_heap.hpp"
 #include "global_shadow.hpp"
 #include "map_watch.hpp"
 
@@ -102,6 +103,10 @@ void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
     if (!buffer) {
       drop_lane(request, lane);
       block.problem(Problem::out_of_bounds, in, warp.thread(lane), address, bytes);
+    } else if (buffer->heap && !buffer->heap->holds(address, bytes)) {
+      drop_lane(request, lane);
+      block.problem(Problem::out_of_bounds, in, warp.thread(lane), address, bytes,
+                    buffer->heap->describe(address));
     } else if (is_write && !buffer->writable) {
       drop_lane(request, lane);
       block.problem(Problem::read_only, in, warp.thread(lane), address, bytes);
@@ -118,7 +123,7 @@ u8* moved(u8* base, s64 offset) {
 
 // All lanes inside one buffer and aligned, which is nearly always so: one pass without branches.
 bool resolve_in(const Buffer& buffer, u32 bytes, bool is_write, Request& request) {
-  if (buffer.size < bytes || (is_write && !buffer.writable)) return false;
+  if (buffer.size < bytes || buffer.heap || (is_write && !buffer.writable)) return false;
   const s64 limit = static_cast<s64>(buffer.size - bytes);
   const u64 base = buffer.address;
   s64 outside = 0;

@@ -1,6 +1,9 @@
 // Moving parameters, saving registers around recursive calls, and the functions that the machine
 // itself provides.
+#include <atomic>
+
 #include "access.hpp"
+#include "device_heap.hpp"
 #include "printf.hpp"
 
 namespace workbench::ptx {
@@ -95,6 +98,54 @@ void assert_fail(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   warp.block->findings->add(finding);
 }
 
+template <class T>
+void put_result(Warp& warp, const u64* frame, u32 lane, u32 offset, T value) {
+  if (offset == kNoSlot) return;
+  std::memcpy(warp.local + lane * u64{warp.block->kernel->local_bytes} + frame[lane] + offset,
+              &value, sizeof value);
+}
+
+// Slots: 0 frame register, 1 bytes, 2 result (offsets of parameters, or kNoSlot).
+void allocate_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
+  const Launch& launch = *warp.block->launch;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u64 bytes = parameter<u64>(warp, frame, lane, in.slot[1]);
+    const DeviceHeap::Origin origin{launch.number_in_heap, warp.block->pc_of(in)};
+    put_result(warp, frame, lane, in.slot[2], launch.heap->take(bytes, origin));
+  }
+}
+
+// Slots: 0 frame register, 1 address (offset of a parameter).
+void free_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
+  DeviceHeap& heap = *warp.block->launch->heap;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u64 address = parameter<u64>(warp, frame, lane, in.slot[1]);
+    if (!address || heap.give_back(address)) continue;
+    const bool inside = address - heap.address() < heap.size();
+    warp.block->problem(Problem::heap_misuse, in, warp.thread(lane), address, 0,
+                        inside ? heap.describe(address) : "no address of the device heap");
+  }
+}
+
+// Slots: 0 frame register, 1 handle, 2 value (offsets of parameters). The driver's handle of a
+// condition is the address of its number.
+void set_conditional(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u64 handle = parameter<u64>(warp, frame, lane, in.slot[1]);
+    const u32 value = parameter<u32>(warp, frame, lane, in.slot[2]);
+    const Buffer* const buffer = warp.block->find(handle, sizeof value);
+    if (buffer)
+      std::atomic_ref<u32>(*reinterpret_cast<u32*>(buffer->host + (handle - buffer->address)))
+          .store(value, std::memory_order_relaxed);
+    else
+      warp.block->problem(Problem::out_of_bounds, in, warp.thread(lane), handle, sizeof value,
+                          "no handle of a conditional node");
+  }
+}
+
 }  // namespace
 
 void add_calls(Table& table) {
@@ -110,6 +161,9 @@ void add_calls(Table& table) {
   add("registers.save", &save);
   add("registers.restore", &restore);
   add("call.vprintf", &print);
+  add("call.malloc", &allocate_block);
+  add("call.free", &free_block);
+  add("call.set_conditional", &set_conditional);
   add("call.assertfail", &assert_fail, Kind::trap, Class::control);
 }
 

@@ -117,6 +117,7 @@ struct Buffer {
   struct GlobalLine* lines = nullptr;  // likewise from its line on
   u32* written = nullptr;  // by sector, a bit for each byte that was written, also by launches
                            // before; null: all of it counts as written
+  const class DeviceHeap* heap = nullptr;  // which says what of it kernels were given by malloc
 };
 
 // How often one instruction was executed, and by how many lanes in all.
@@ -151,7 +152,7 @@ PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned
                proxy_fence, bulk_misuse, pending_read, remote_misuse, undefined_lane,
                unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier,
                refill_fence, unknown_map, map_in_use, store_unawaited, warp_synchronous,
-               acquire_fence, ended_threads, dependency_wait);
+               acquire_fence, ended_threads, dependency_wait, heap_misuse);
 
 struct Finding {
   Problem problem;
@@ -290,6 +291,8 @@ struct Launch {
   class GlobalShadow* global_shadow = nullptr;  // with checks
   const struct Footprint* overlapped =
       nullptr;                         // with checks: of the launch that this one may run beside
+  u64 number_in_heap = 0;              // of the kernel, for what it takes from the heap
+  class DeviceHeap* heap = nullptr;    // that malloc takes from; null where no kernel did so far
   class MapWatch* maps = nullptr;      // with checks, of a kernel that reads tensor maps
   class Recorder* recorder = nullptr;  // of one block
   int threads = 1;

@@ -24,6 +24,7 @@
 #include "access.hpp"
 #include "allocation.hpp"
 #include "codes.hpp"
+#include "device_heap.hpp"
 #include "footprint.hpp"
 #include "global_shadow.hpp"
 #include "machine.hpp"
@@ -343,7 +344,8 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
                        const std::vector<s64>& sample, Shape cluster, bool copies_early,
                        u32 undefined, bool strict,
                        std::optional<std::shared_ptr<Footprint>> overlapped,
-                       const std::string& name) {
+                       const std::string& name, std::optional<std::shared_ptr<DeviceHeap>> heap,
+                       u64 number_in_heap) {
   Launch launch;
   launch.kernel = &kernel;
   std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
@@ -359,6 +361,11 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   for (const auto& [address, size, host, writable, written] : buffers) {
     launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
     launch.buffers.back().written = reinterpret_cast<u32*>(written);
+    if (heap && (*heap)->address() == address) launch.buffers.back().heap = heap->get();
+  }
+  if (heap) {
+    launch.heap = heap->get();
+    launch.number_in_heap = number_in_heap;
   }
   if (!unused.empty()) launch.unused.resize(kernel.code.size());
   for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;
@@ -638,6 +645,22 @@ NB_MODULE(PTX_MODULE_NAME, m) {
     return std::pair(offset, size);
   });
   nb::class_<Footprint>(m, "Footprint");
+  m.attr("HEAP_SPAN") = u64{DeviceHeap::kSpan};
+  nb::class_<DeviceHeap>(m, "DeviceHeap")
+      .def("__init__",
+           [](DeviceHeap* self, u64 address, u64 limit) { new (self) DeviceHeap(address, limit); })
+      .def_prop_ro("row",
+                   [](const DeviceHeap& heap) {
+                     return BufferRow(heap.address(), heap.size(),
+                                      reinterpret_cast<std::uintptr_t>(heap.host()), true,
+                                      reinterpret_cast<std::uintptr_t>(heap.written()));
+                   })
+      .def("leaks", [](const DeviceHeap& heap) {
+        std::vector<std::tuple<u64, s32, u64, u64>> rows;  // kernel, pc, blocks, bytes
+        for (const auto& leak : heap.leaks())
+          rows.emplace_back(leak.origin.kernel, leak.origin.pc, leak.blocks, leak.bytes);
+        return rows;
+      });
   nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel);
   m.def("launch", &launch_kernel);
 }

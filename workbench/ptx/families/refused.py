@@ -19,7 +19,6 @@ NEWER = "it needs sm_100 or newer: use the form for f32 or f16 values"
 SPARSE = "sparse mma is out of the machine's scope: use the dense product"
 WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
 INDIRECT_CALL = "an indirect call without a .callprototype: call the function by its name"
-HEAP = "the machine has no device heap; pass memory from the host"
 NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.address_size 64)"
 SCALED_MMA = "mma with .kind or block scaling needs sm_120: use m16n8k32 with .e4m3 or .e5m2"
 SHAPES = "the machine knows ldmatrix and stmatrix with 8 x 8 matrices of .b16; other shapes need sm_100a"
@@ -34,7 +33,6 @@ FORMS: dict[str, str] = {
     "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
     "cvta with .u32": NARROW_ADDRESSES,
     "call through a register without .callprototype": INDIRECT_CALL,
-    "malloc, free": HEAP,
 }
 
 # By the first words of the instruction, longest first; what a plan refuses by its operands or modifiers says so itself.
