@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from runtime_calls import BY_ADDRESS, INT, SIZE, TO_HOST, U64, UINT, VOID, Runti
 from workbench.device_models import device_model
 from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
+from workbench.toolchain import tools
 
 ILLEGAL_ADDRESS = 700
 
@@ -192,3 +194,70 @@ def test_kernels_share_the_heap_of_their_context(runtime: Runtime, driver):
     runtime.did("cudaDeviceReset")
     runtime.did("cudaDeviceSetLimit", HEAP_SIZE, SIZE(1 << 20))
     assert taken(runtime, 1 << 18).value
+
+
+def test_a_batch_of_copies_is_one_after_the_other(runtime: Runtime):
+    first, second, out = runtime.array([1, 2]), runtime.array([3, 4]), np.zeros(2, np.uint32)
+    host = out.ctypes.data
+    to, from_ = (VOID * 2)(second.value, host), (VOID * 2)(first.value, second.value)
+    sizes = (SIZE * 2)(4, 8)
+    runtime.did("cudaMemcpyBatchAsync", to, from_, sizes, SIZE(2), None, None, SIZE(0), None)
+    assert out.tolist() == [1, 4]
+    sizes[1] = 12
+    assert runtime.cudaMemcpyBatchAsync(to, from_, sizes, SIZE(2), None, None, SIZE(0), None) == 1
+    assert "12 bytes from byte 0 of an allocation of 8 bytes" in runtime.said(1)
+    assert runtime.cudaMemcpyBatchAsync(to, from_, sizes, SIZE(0), None, None, SIZE(0), None) == 1
+
+
+def test_ranges_of_managed_memory(runtime: Runtime):
+    managed, plain = runtime.new("cudaMallocManaged", VOID, SIZE(64), UINT(1)), runtime.array([0])
+    value, preferred, read_mostly = INT(7), 2, 1
+    for which, expected in ((read_mostly, 0), (preferred, -2)):
+        runtime.did("cudaMemRangeGetAttribute", ctypes.byref(value), SIZE(4), which, managed, SIZE(64))
+        assert value.value == expected
+    assert runtime.cudaMemRangeGetAttribute(ctypes.byref(value), SIZE(4), 1, managed, SIZE(65)) == 1
+    assert runtime.cudaMemRangeGetAttribute(ctypes.byref(value), SIZE(4), 1, plain, SIZE(4)) == 1
+    assert "not managed memory" in runtime.said(1)
+    places, sizes = (VOID * 1)(managed.value), (SIZE * 1)(64)
+    runtime.did("cudaMemPrefetchBatchAsync", places, sizes, SIZE(1), None, None, SIZE(0), U64(0), None)
+    sizes[0] = 65
+    assert runtime.cudaMemDiscardBatchAsync(places, sizes, SIZE(1), U64(0), None) == 1
+
+
+def test_attributes_of_streams_are_kept(runtime: Runtime):
+    first, second = runtime.new("cudaStreamCreate"), runtime.new("cudaStreamCreate")
+    given, read, priority = (INT * 16)(5), (INT * 16)(), 8
+    runtime.did("cudaStreamSetAttribute", first, priority, given)
+    runtime.did("cudaStreamGetAttribute", second, priority, read)
+    assert read[0] == 0
+    runtime.did("cudaStreamCopyAttributes", second, first)
+    runtime.did("cudaStreamGetAttribute", second, priority, read)
+    assert read[0] == 5
+
+
+def test_every_driver_function_that_runtimes_ask_for_is_there(cuda):
+    real = tools.find_library(r"libcudart\.so\.13")
+    if real is None:
+        pytest.skip("nvidia-cuda-runtime is not installed")
+    asked = set(re.findall(rb"\0(cu[A-Z]\w+?)(?:_pt[sd][zs])?(?=\0)", real.read_bytes()))
+    asked |= {b"cuGreenCtxCreate", b"cuCtxFromGreenCtx", b"cuLogsCurrent", b"cuMulticastBindMem"}  # torch's
+    assert len(asked) > 300
+    missing = []
+    for name in sorted(asked):
+        found, status = VOID(), INT()
+        version, flags = 13000, U64(0)
+        cuda.cuGetProcAddress_v2(
+            re.sub(rb"_v\d$", b"", name), ctypes.byref(found), version, flags, ctypes.byref(status)
+        )
+        if not found.value:
+            missing.append(name.decode())
+    assert missing == []
+
+
+def test_what_is_refused_says_what_to_use(cuda):
+    text = ctypes.c_char_p()
+    for name, words in (("cuGreenCtxStreamCreate", "cannot be divided"), ("cuMulticastUnbind", "nothing is shared")):
+        assert getattr(cuda, name)() == 801
+        assert cuda.cuGetErrorString(801, ctypes.byref(text)) == 0
+        assert name in text.value.decode()
+        assert words in text.value.decode()

@@ -300,3 +300,32 @@ CU_API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
 CU_API workbench_driver_fault() {
   return entry([](Call& call) { call.context(); });
 }
+
+// ---- CUDA 13: of a context that need not be current ----
+
+namespace {
+
+const std::shared_ptr<Context>& context_or_current(Call& call, CUcontext handle,
+                                                   std::shared_ptr<Context>& found) {
+  if (!handle) return call.context();
+  found = find_context(handle);
+  if (found->fault) throw Refused{found->fault, found->fault_text};
+  return found;
+}
+
+}  // namespace
+
+CU_API cuCtxSynchronize_v2(CUcontext handle) {
+  return entry([&](Call& call) {
+    std::shared_ptr<Context> found;
+    outside_captures("cuCtxSynchronize");
+    synchronise(*context_or_current(call, handle, found));
+  });
+}
+
+CU_API cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
+  return entry([&](Call& call) {
+    needed(device, "device") =
+        handle ? find_context(handle)->device : call.even_failed_context()->device;
+  });
+}

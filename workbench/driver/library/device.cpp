@@ -167,6 +167,10 @@ struct Since {
 
 constexpr Since kSince[] = {
     {"cuCtxCreate_v3", 11040},
+    {"cuCtxGetDevice_v2", 13000},
+    {"cuCtxSynchronize_v2", 13000},
+    {"cuMemcpy3DBatchAsync_v2", 13000},
+    {"cuMemcpyBatchAsync_v2", 13000},
     {"cuCtxCreate_v4", 12050},
     {"cuDevicePrimaryCtxRelease_v2", 11000},
     {"cuDevicePrimaryCtxReset_v2", 11000},

@@ -39,6 +39,8 @@ struct Context {
   double host_clock = 0;     // seconds: what is enqueued now starts no earlier
   double default_clock = 0;  // when the default stream is done
   std::map<int, std::size_t> limits;
+  // By stream and attribute.
+  std::map<std::pair<u64, int>, decltype(CUlaunchAttribute::value)> stream_attributes;
   bool heap_is_used = false;  // a kernel called malloc or free: its size stays
   int cache_config = 0, shared_config = 0;
 };

@@ -446,6 +446,11 @@ CU_API cuFuncSetCacheConfig(CUfunction handle, int) {
   return entry([&](Call& call) { own_function(call, handle); });
 }
 
+// A hint for cards before sm_70, which had two sizes of banks.
+CU_API cuFuncSetSharedMemConfig(CUfunction handle, int) {
+  return entry([&](Call& call) { own_function(call, handle); });
+}
+
 CU_API cuFuncGetName(const char** name, CUfunction handle) {
   return entry([&](Call&) {
     needed(name, "name") = find_handle(state().functions, handle, "function")->name.c_str();

@@ -246,3 +246,13 @@ CU_API cuMemGetMemPool(CUmemoryPool* out, const CUmemLocation* location, int typ
     return cuMemGetDefaultMemPool(out, location, type);
   return cuDeviceGetMemPool(out, location->id);
 }
+
+CU_API cuMemSetMemPool(const CUmemLocation* location, int type, CUmemoryPool pool) {
+  const bool is_device = location && location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (is_device && type == CU_MEM_ALLOCATION_TYPE_PINNED)
+    return cuDeviceSetMemPool(location->id, pool);
+  return remember(
+      CUDA_ERROR_NOT_SUPPORTED,
+      "cuMemSetMemPool: pools for the memory of the host and for managed memory stay; pass "
+      "yours to cuMemAllocFromPoolAsync");
+}

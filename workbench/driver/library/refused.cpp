@@ -20,8 +20,13 @@ constexpr const char* kImages =
 constexpr const char* kStreamMemory = ": streams do not watch memory; use events";
 constexpr const char* kExternal = ": nothing is shared with graphics or with other devices";
 constexpr const char* kGreen = ": a device cannot be divided; use its context";
-constexpr const char* kBatches = ": copy one at a time";
+constexpr const char* kBatches = ": copy one box at a time";
 constexpr const char* kProcesses = ": memory and events are of this process alone";
+constexpr const char* kManaged =
+    ": managed variables of libraries have no address that the host has, too; use a __device__ "
+    "variable and copies";
+constexpr const char* kLogs = ": there is no log to read; cuGetErrorString says what went wrong";
+constexpr const char* kByName = ": ask for a kernel or a variable of a library by its name";
 constexpr const char* kPeers = ": devices do not see each other's memory";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
 }  // namespace
@@ -127,9 +132,106 @@ REFUSED(cuDeviceGetDevResource, kGreen)
 REFUSED(cuGreenCtxCreate, kGreen)
 
 REFUSED(cuMemcpy3DBatchAsync, kBatches)
-REFUSED(cuMemcpyBatchAsync, kBatches)
+REFUSED(cuMemcpy3DBatchAsync_v2, kBatches)
 
 REFUSED(cuProfilerInitialize, kProfiler)
+
+REFUSED(cuArrayGetMemoryRequirements, kTextures)
+REFUSED(cuArrayGetPlane, kTextures)
+REFUSED(cuArrayGetSparseProperties, kTextures)
+REFUSED(cuDeviceGetTexture1DLinearMaxWidth, kTextures)
+REFUSED(cuMipmappedArrayGetMemoryRequirements, kTextures)
+REFUSED(cuMipmappedArrayGetSparseProperties, kTextures)
+REFUSED(cuSurfObjectGetResourceDesc, kTextures)
+REFUSED(cuTexObjectGetResourceViewDesc, kTextures)
+REFUSED(cuTexObjectGetTextureDesc, kTextures)
+
+REFUSED(cuDestroyExternalMemory, kExternal)
+REFUSED(cuDestroyExternalSemaphore, kExternal)
+REFUSED(cuDeviceGetNvSciSyncAttributes, kExternal)
+REFUSED(cuEGLStreamConsumerAcquireFrame, kExternal)
+REFUSED(cuEGLStreamConsumerConnect, kExternal)
+REFUSED(cuEGLStreamConsumerConnectWithFlags, kExternal)
+REFUSED(cuEGLStreamConsumerDisconnect, kExternal)
+REFUSED(cuEGLStreamConsumerReleaseFrame, kExternal)
+REFUSED(cuEGLStreamProducerConnect, kExternal)
+REFUSED(cuEGLStreamProducerDisconnect, kExternal)
+REFUSED(cuEGLStreamProducerPresentFrame, kExternal)
+REFUSED(cuEGLStreamProducerReturnFrame, kExternal)
+REFUSED(cuEventCreateFromEGLSync, kExternal)
+REFUSED(cuExternalMemoryGetMappedBuffer, kExternal)
+REFUSED(cuExternalMemoryGetMappedMipmappedArray, kExternal)
+REFUSED(cuFlushGPUDirectRDMAWrites, kExternal)
+REFUSED(cuGLCtxCreate_v2, kExternal)
+REFUSED(cuGLGetDevices_v2, kExternal)
+REFUSED(cuGLInit, kExternal)
+REFUSED(cuGLMapBufferObjectAsync_v2, kExternal)
+REFUSED(cuGLMapBufferObject_v2, kExternal)
+REFUSED(cuGLRegisterBufferObject, kExternal)
+REFUSED(cuGLSetBufferObjectMapFlags, kExternal)
+REFUSED(cuGLUnmapBufferObject, kExternal)
+REFUSED(cuGLUnmapBufferObjectAsync, kExternal)
+REFUSED(cuGLUnregisterBufferObject, kExternal)
+REFUSED(cuGraphAddExternalSemaphoresSignalNode, kExternal)
+REFUSED(cuGraphAddExternalSemaphoresWaitNode, kExternal)
+REFUSED(cuGraphExecExternalSemaphoresSignalNodeSetParams, kExternal)
+REFUSED(cuGraphExecExternalSemaphoresWaitNodeSetParams, kExternal)
+REFUSED(cuGraphExternalSemaphoresSignalNodeGetParams, kExternal)
+REFUSED(cuGraphExternalSemaphoresSignalNodeSetParams, kExternal)
+REFUSED(cuGraphExternalSemaphoresWaitNodeGetParams, kExternal)
+REFUSED(cuGraphExternalSemaphoresWaitNodeSetParams, kExternal)
+REFUSED(cuGraphicsEGLRegisterImage, kExternal)
+REFUSED(cuGraphicsGLRegisterImage, kExternal)
+REFUSED(cuGraphicsResourceGetMappedEglFrame, kExternal)
+REFUSED(cuGraphicsResourceGetMappedMipmappedArray, kExternal)
+REFUSED(cuGraphicsResourceGetMappedPointer_v2, kExternal)
+REFUSED(cuGraphicsResourceSetMapFlags_v2, kExternal)
+REFUSED(cuGraphicsSubResourceGetMappedArray, kExternal)
+REFUSED(cuGraphicsUnmapResources, kExternal)
+REFUSED(cuGraphicsVDPAURegisterOutputSurface, kExternal)
+REFUSED(cuGraphicsVDPAURegisterVideoSurface, kExternal)
+REFUSED(cuSignalExternalSemaphoresAsync, kExternal)
+REFUSED(cuVDPAUCtxCreate_v2, kExternal)
+REFUSED(cuVDPAUGetDevice, kExternal)
+REFUSED(cuWaitExternalSemaphoresAsync, kExternal)
+REFUSED(cuMulticastAddDevice, kExternal)
+REFUSED(cuMulticastBindAddr, kExternal)
+REFUSED(cuMulticastBindMem, kExternal)
+REFUSED(cuMulticastGetGranularity, kExternal)
+REFUSED(cuMulticastUnbind, kExternal)
+
+REFUSED(cuCtxFromGreenCtx, kGreen)
+REFUSED(cuCtxGetDevResource, kGreen)
+REFUSED(cuDevResourceGenerateDesc, kGreen)
+REFUSED(cuDevSmResourceSplitByCount, kGreen)
+REFUSED(cuGreenCtxDestroy, kGreen)
+REFUSED(cuGreenCtxGetDevResource, kGreen)
+REFUSED(cuGreenCtxGetId, kGreen)
+REFUSED(cuGreenCtxRecordEvent, kGreen)
+REFUSED(cuGreenCtxStreamCreate, kGreen)
+REFUSED(cuGreenCtxWaitEvent, kGreen)
+REFUSED(cuStreamGetDevResource, kGreen)
+REFUSED(cuStreamGetGreenCtx, kGreen)
+
+REFUSED(cuMemGetAccess, kVirtual)
+REFUSED(cuMemGetAllocationPropertiesFromHandle, kVirtual)
+REFUSED(cuMemRetainAllocationHandle, kVirtual)
+
+REFUSED(cuDeviceGetHostAtomicCapabilities, kPeers)
+REFUSED(cuDeviceGetP2PAtomicCapabilities, kPeers)
+
+REFUSED(cuDeviceRegisterAsyncNotification, kLogs)
+REFUSED(cuDeviceUnregisterAsyncNotification, kLogs)
+REFUSED(cuLogsCurrent, kLogs)
+REFUSED(cuLogsDumpToFile, kLogs)
+REFUSED(cuLogsDumpToMemory, kLogs)
+REFUSED(cuLogsRegisterCallback, kLogs)
+REFUSED(cuLogsUnregisterCallback, kLogs)
+
+REFUSED(cuLibraryEnumerateKernels, kByName)
+REFUSED(cuLibraryGetKernelCount, kByName)
+REFUSED(cuLibraryGetManaged, kManaged)
+REFUSED(cuLibraryGetUnifiedFunction, kByName)
 
 // NVRTC asks any driver in the process for a table of its private cache, and does without where it
 // is refused; the CUDA runtime does not.

@@ -1,6 +1,7 @@
 // Streams and events. Work is done when it is enqueued; only its predicted time passes on the
 // clocks.
 #include <algorithm>
+#include <cstring>
 
 #include "driver.hpp"
 
@@ -170,7 +171,10 @@ CU_API cuStreamGetDevice(CUstream handle, CUdevice* device) {
 
 CU_API cuStreamDestroy_v2(CUstream handle) {
   return entry([&](Call&) {
-    find_handle(state().streams, handle, "stream");
+    const auto found = find_handle(state().streams, handle, "stream");
+    std::erase_if(found->context->stream_attributes, [&](const auto& item) {
+      return item.first.first == reinterpret_cast<u64>(handle);
+    });
     state().streams.erase(reinterpret_cast<u64>(handle));
   });
 }
@@ -299,4 +303,34 @@ CU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
 
 CU_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return cuEventElapsedTime_v2(milliseconds, start, end);
+}
+
+// ---- attributes: hints for caches and scheduling, which are kept and read back ----
+
+CU_API cuStreamSetAttribute(CUstream handle, int which, const void* value) {
+  return entry([&](Call& call) {
+    check_stream(*call.context(), handle);
+    auto& kept = call.context()->stream_attributes[{reinterpret_cast<u64>(handle), which}];
+    std::memcpy(&kept, &needed(static_cast<const u8*>(value), "value"), sizeof kept);
+  });
+}
+
+CU_API cuStreamGetAttribute(CUstream handle, int which, void* value) {
+  return entry([&](Call& call) {
+    check_stream(*call.context(), handle);
+    const auto& kept = call.context()->stream_attributes[{reinterpret_cast<u64>(handle), which}];
+    std::memcpy(&needed(static_cast<u8*>(value), "value"), &kept, sizeof kept);
+  });
+}
+
+CU_API cuStreamCopyAttributes(CUstream to, CUstream from) {
+  return entry([&](Call& call) {
+    check_stream(*call.context(), to);
+    check_stream(*call.context(), from);
+    auto& all = call.context()->stream_attributes;
+    const auto known = all;
+    for (const auto& [key, value] : known)
+      if (key.first == reinterpret_cast<u64>(from))
+        all[{reinterpret_cast<u64>(to), key.second}] = value;
+  });
 }

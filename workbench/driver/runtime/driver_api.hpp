@@ -124,6 +124,18 @@ CUresult cuStreamQuery(CUstream);
 CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned);
 CUresult cuStreamAddCallback(CUstream, CUstreamCallback, void*, unsigned);
 CUresult cuStreamAttachMemAsync(CUstream, CUdeviceptr, std::size_t, unsigned);
+CUresult cuStreamSetAttribute(CUstream, int, const void*);
+CUresult cuStreamGetAttribute(CUstream, int, void*);
+CUresult cuStreamCopyAttributes(CUstream, CUstream);
+CUresult cuMemRangeGetAttribute(void*, std::size_t, int, CUdeviceptr, std::size_t);
+CUresult cuMemRangeGetAttributes(void**, std::size_t*, const int*, std::size_t, CUdeviceptr,
+                                 std::size_t);
+CUresult cuMemcpyBatchAsync_v2(const CUdeviceptr*, const CUdeviceptr*, const std::size_t*,
+                               std::size_t, const void*, const std::size_t*, std::size_t, CUstream);
+CUresult cuMemPrefetchBatchAsync(const CUdeviceptr*, const std::size_t*, std::size_t,
+                                 const CUmemLocation*, const std::size_t*, std::size_t,
+                                 unsigned long long, CUstream);
+CUresult cuMemSetMemPool(const CUmemLocation*, int, CUmemoryPool);
 CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
 CUresult cuStreamEndCapture(CUstream, CUgraph*);
 CUresult cuStreamIsCapturing(CUstream, unsigned*);

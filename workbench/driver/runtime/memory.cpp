@@ -121,6 +121,62 @@ CUDA_API cudaMemAdvise(const void* pointer, std::size_t bytes, int advice, CUmem
   return call([&] { return cuMemAdvise_v2(address_of(pointer), bytes, advice, location); });
 }
 
+CUDA_API cudaMemRangeGetAttribute(void* data, std::size_t size, int which, const void* pointer,
+                                  std::size_t bytes) {
+  return call(
+      [&] { return cuMemRangeGetAttribute(data, size, which, address_of(pointer), bytes); });
+}
+
+CUDA_API cudaMemRangeGetAttributes(void** data, std::size_t* sizes, const int* which,
+                                   std::size_t count, const void* pointer, std::size_t bytes) {
+  return call([&] {
+    return cuMemRangeGetAttributes(data, sizes, which, count, address_of(pointer), bytes);
+  });
+}
+
+namespace {
+
+const CUdeviceptr* addresses_of(const void* const* pointers) {
+  return reinterpret_cast<const CUdeviceptr*>(pointers);
+}
+
+}  // namespace
+
+CUDA_API cudaMemPrefetchBatchAsync(void** pointers, std::size_t* sizes, std::size_t count,
+                                   CUmemLocation* where, std::size_t* which, std::size_t places,
+                                   unsigned long long flags, CUstream stream) {
+  return call([&] {
+    return cuMemPrefetchBatchAsync(addresses_of(pointers), sizes, count, where, which, places,
+                                   flags, stream);
+  });
+}
+
+// What is discarded is never read again, so that it may stay.
+CUDA_API cudaMemDiscardBatchAsync(void** pointers, std::size_t* sizes, std::size_t count,
+                                  unsigned long long flags, CUstream stream) {
+  return cudaMemPrefetchBatchAsync(pointers, sizes, count, nullptr, nullptr, 0, flags, stream);
+}
+
+CUDA_API cudaMemDiscardAndPrefetchBatchAsync(void** pointers, std::size_t* sizes, std::size_t count,
+                                             CUmemLocation* where, std::size_t* which,
+                                             std::size_t places, unsigned long long flags,
+                                             CUstream stream) {
+  return cudaMemPrefetchBatchAsync(pointers, sizes, count, where, which, places, flags, stream);
+}
+
+CUDA_API cudaMemcpyBatchAsync(void* const* to, const void* const* from, const std::size_t* sizes,
+                              std::size_t count, const void* attributes, const std::size_t* which,
+                              std::size_t attribute_count, CUstream stream) {
+  return call([&] {
+    return cuMemcpyBatchAsync_v2(addresses_of(to), addresses_of(from), sizes, count, attributes,
+                                 which, attribute_count, stream);
+  });
+}
+
+CUDA_API cudaMemSetMemPool(CUmemLocation* location, int type, CUmemoryPool pool) {
+  return call([&] { return cuMemSetMemPool(location, type, pool); });
+}
+
 // A description of elements, which is nothing but its numbers.
 struct ChannelFormat {
   int x, y, z, w, kind;
@@ -198,3 +254,7 @@ PER_THREAD(cudaMemPrefetchAsync, _ptsz)
 PER_THREAD(cudaMallocAsync, _ptsz)
 PER_THREAD(cudaMallocFromPoolAsync, _ptsz)
 PER_THREAD(cudaFreeAsync, _ptsz)
+PER_THREAD(cudaMemPrefetchBatchAsync, _ptsz)
+PER_THREAD(cudaMemDiscardBatchAsync, _ptsz)
+PER_THREAD(cudaMemDiscardAndPrefetchBatchAsync, _ptsz)
+PER_THREAD(cudaMemcpyBatchAsync, _ptsz)

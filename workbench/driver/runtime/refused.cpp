@@ -13,14 +13,11 @@ constexpr const char* kProcesses = ": memory and events are of this process alon
 constexpr const char* kPeers = ": devices do not see each other's memory; copy with cudaMemcpyPeer";
 constexpr const char* kClusters =
     ": how many clusters fit is not known here; launch with a cluster of 8 blocks or fewer";
-constexpr const char* kBatches = ": copy or prefetch one range at a time";
-constexpr const char* kRanges =
-    ": managed memory lies in one place; cudaPointerGetAttributes tells what a pointer is";
-constexpr const char* kPools =
-    ": pass a pool to cudaMallocFromPoolAsync, or set the device's with cudaDeviceSetMemPool";
-constexpr const char* kHints =
-    ": hints for caches and scheduling are not kept; nothing here depends on them";
+constexpr const char* kBatches = ": copy one box at a time";
 constexpr const char* kLogs = ": there is no log to read; cudaGetErrorString says what went wrong";
+constexpr const char* kManaged =
+    ": managed variables of libraries have no address that the host has, too; use a __device__ "
+    "variable and copies";
 constexpr const char* kLibraries = ": ask for a kernel or a variable of a library by its name";
 constexpr const char* kTables =
     ": tables that NVIDIA's driver and its libraries share; nothing here has them";
@@ -148,24 +145,8 @@ PER_THREAD(cudaMemcpy3DPeerAsync, _ptsz)
 REFUSED(cudaOccupancyMaxActiveClusters, kClusters)
 REFUSED(cudaOccupancyMaxPotentialClusterSize, kClusters)
 
-REFUSED(cudaMemDiscardAndPrefetchBatchAsync, kBatches)
-PER_THREAD(cudaMemDiscardAndPrefetchBatchAsync, _ptsz)
-REFUSED(cudaMemDiscardBatchAsync, kBatches)
-PER_THREAD(cudaMemDiscardBatchAsync, _ptsz)
-REFUSED(cudaMemPrefetchBatchAsync, kBatches)
-PER_THREAD(cudaMemPrefetchBatchAsync, _ptsz)
 REFUSED(cudaMemcpy3DBatchAsync, kBatches)
 PER_THREAD(cudaMemcpy3DBatchAsync, _ptsz)
-REFUSED(cudaMemcpyBatchAsync, kBatches)
-PER_THREAD(cudaMemcpyBatchAsync, _ptsz)
-
-REFUSED(cudaMemRangeGetAttribute, kRanges)
-REFUSED(cudaMemRangeGetAttributes, kRanges)
-
-REFUSED(cudaMemSetMemPool, kPools)
-
-REFUSED(cudaStreamGetAttribute, kHints)
-PER_THREAD(cudaStreamGetAttribute, _ptsz)
 
 REFUSED(cudaDeviceRegisterAsyncNotification, kLogs)
 REFUSED(cudaDeviceUnregisterAsyncNotification, kLogs)
@@ -177,7 +158,7 @@ REFUSED(cudaLogsUnregisterCallback, kLogs)
 
 REFUSED(cudaLibraryEnumerateKernels, kLibraries)
 REFUSED(cudaLibraryGetKernelCount, kLibraries)
-REFUSED(cudaLibraryGetManaged, kLibraries)
+REFUSED(cudaLibraryGetManaged, kManaged)
 REFUSED(cudaLibraryGetUnifiedFunction, kLibraries)
 
 REFUSED(__cudaGetProcAddress, kTables)

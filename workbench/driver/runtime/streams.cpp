@@ -47,13 +47,14 @@ CUDA_API cudaStreamAttachMemAsync(CUstream stream, void* pointer, std::size_t by
   return call([&] { return cuStreamAttachMemAsync(stream, address_of(pointer), bytes, flags); });
 }
 
-// Hints for caches and scheduling, of which nothing here depends.
-CUDA_API cudaStreamSetAttribute(CUstream stream, int, const void*) {
-  return cudaStreamQuery(stream);
+CUDA_API cudaStreamSetAttribute(CUstream stream, int which, const void* value) {
+  return call([&] { return cuStreamSetAttribute(stream, which, value); });
+}
+CUDA_API cudaStreamGetAttribute(CUstream stream, int which, void* value) {
+  return call([&] { return cuStreamGetAttribute(stream, which, value); });
 }
 CUDA_API cudaStreamCopyAttributes(CUstream to, CUstream from) {
-  const cudaError_t result = cudaStreamQuery(to);
-  return result ? result : cudaStreamQuery(from);
+  return call([&] { return cuStreamCopyAttributes(to, from); });
 }
 
 // ---- capture ----
@@ -129,6 +130,7 @@ PER_THREAD(cudaStreamWaitEvent, _ptsz)
 PER_THREAD(cudaStreamAddCallback, _ptsz)
 PER_THREAD(cudaStreamAttachMemAsync, _ptsz)
 PER_THREAD(cudaStreamSetAttribute, _ptsz)
+PER_THREAD(cudaStreamGetAttribute, _ptsz)
 PER_THREAD(cudaStreamCopyAttributes, _ptsz)
 PER_THREAD(cudaStreamBeginCapture, _ptsz)
 PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz)
