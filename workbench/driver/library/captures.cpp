@@ -10,7 +10,7 @@ unsigned& thread_mode() { return needed_thread_state().capture_mode; }
 
 Stream& stream_of(Call& call, CUstream handle) {
   check_stream(*call.context(), handle);
-  const auto found = state().streams.find(reinterpret_cast<u64>(handle));
+  const auto found = state().streams.find(stream_number(*call.context(), handle));
   if (found == state().streams.end())
     throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the default stream cannot be captured"};
   return *found->second;
@@ -39,7 +39,8 @@ void check_joined(const Capture& capture, const Seen& seen) {
 bool captured(Call& call, CUstream handle, CUgraphNodeType type, NodeWork work) {
   const std::shared_ptr<Capture> capture = capture_of(*call.context(), handle);
   if (!capture) return false;
-  const u64 number = reinterpret_cast<u64>(handle), node = new_handle();
+  const u64 number = stream_number(*call.context(), handle);
+  const u64 node = new_handle();
   Stream& stream = *state().streams.at(number);
   capture->graph->nodes.emplace(node, GraphNode{type, std::move(work), stream.last});
   stream.last = {node}, stream.seen[number] = ++capture->enqueued[number];
@@ -71,7 +72,8 @@ void begin_capture(Call& call, CUstream handle, unsigned mode, CUgraph into,
   if (stream.capture)
     throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is captured already"};
   auto capture = std::make_shared<Capture>();
-  capture->id = new_handle(), capture->origin = reinterpret_cast<u64>(handle), capture->mode = mode;
+  capture->id = new_handle(), capture->origin = stream_number(*call.context(), handle),
+  capture->mode = mode;
   capture->owned = !into;
   if (into) {
     capture->handle = number_of(into);
@@ -108,7 +110,7 @@ CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
     graph = nullptr;
     const std::shared_ptr<Capture> capture = stream.capture;
     if (!capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
-    if (capture->origin != reinterpret_cast<u64>(handle))
+    if (capture->origin != stream_number(*call.context(), handle))
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream"};
     const Seen seen = stream.seen;
     leave(capture);
@@ -130,7 +132,7 @@ namespace {
 unsigned status_of(Call& call, CUstream handle, std::shared_ptr<Capture>& capture,
                    const Stream*& stream) {
   check_stream(*call.context(), handle);
-  const auto found = state().streams.find(reinterpret_cast<u64>(handle));
+  const auto found = state().streams.find(stream_number(*call.context(), handle));
   if (found == state().streams.end() || !found->second->capture)
     return CU_STREAM_CAPTURE_STATUS_NONE;
   stream = found->second.get(), capture = stream->capture;

@@ -289,6 +289,8 @@ class Call {
 struct ThreadState {
   std::vector<u64> contexts;  // a stack of handles; 0 stands for none
   unsigned capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool null_is_per_thread = false;  // as a stream; the one that all threads share otherwise
+  std::map<u64, u64> streams;       // the thread's own, by context
   std::unordered_map<CUresult, std::string>
       told;            // by code, so that a string lives until the next error of its kind
   std::string latest;  // what the latest failing call said
@@ -357,6 +359,8 @@ void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from,
 // Moves the clock of `stream` on by an operation. Refuses a stream that is not of the context.
 void advance(Context& context, CUstream stream, double seconds);
 void check_stream(const Context& context, CUstream stream);
+// By which the stream of a handle is known; 0 for the default stream that all threads share.
+u64 stream_number(const Context& context, CUstream handle);
 void synchronise(Context& context);
 // The stream's capture; null where it runs what is enqueued. Refuses where it was spoilt.
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);

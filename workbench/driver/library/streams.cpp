@@ -8,11 +8,14 @@
 namespace workbench::driver {
 namespace {
 
-// The default stream has three handles: null, and those of the legacy and the per-thread one.
-bool is_default(CUstream stream) { return reinterpret_cast<u64>(stream) <= 2; }
+// Handles of default streams beside null.
+enum : u64 { kLegacy = 1, kPerThread = 2 };
+
+bool is_default(const Context& context, CUstream stream) { return !stream_number(context, stream); }
 
 Stream& own_stream(const Context& context, CUstream handle) {
-  Stream& stream = *find_handle(state().streams, handle, "stream");
+  const u64 number = stream_number(context, handle);
+  Stream& stream = *find_handle(state().streams, reinterpret_cast<void*>(number), "stream");
   if (stream.context != &context)
     throw Refused{CUDA_ERROR_INVALID_HANDLE, "the stream belongs to another context"};
   return stream;
@@ -35,7 +38,7 @@ void not_captured(const Event& event) {
 // for each other.
 double ready(const Context& context, CUstream handle) {
   double from = context.host_clock;
-  if (is_default(handle)) {
+  if (is_default(context, handle)) {
     from = std::max(from, context.default_clock);
     for (const auto& [_, stream] : state().streams)
       if (stream->context == &context && !(stream->flags & CU_STREAM_NON_BLOCKING))
@@ -48,7 +51,7 @@ double ready(const Context& context, CUstream handle) {
 }
 
 double& clock_of(Context& context, CUstream handle) {
-  return is_default(handle) ? context.default_clock : own_stream(context, handle).clock;
+  return is_default(context, handle) ? context.default_clock : own_stream(context, handle).clock;
 }
 
 void record(Context& context, Event& event, CUstream stream) {
@@ -76,8 +79,26 @@ void create_stream(Call& call, CUstream* out, unsigned flags) {
 
 }  // namespace
 
+// Each thread has a stream of its own in each context, which is made when it is used first.
+u64 stream_number(const Context& context, CUstream handle) {
+  ThreadState& thread = needed_thread_state();
+  u64 number = reinterpret_cast<u64>(handle);
+  if (!number && thread.null_is_per_thread) number = kPerThread;
+  if (number <= kLegacy) return 0;
+  if (number != kPerThread) return number;
+  u64& own = thread.streams[context.handle];
+  if (!own) {
+    const auto here = find_context(reinterpret_cast<CUcontext>(context.handle));
+    const u64 made = new_handle();
+    state().streams[made] = std::make_shared<Stream>(
+        Stream{.context = here.get(), .flags = 0, .clock = context.host_clock});
+    own = made;
+  }
+  return own;
+}
+
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream) {
-  const auto found = is_default(stream) ? nullptr : own_stream(context, stream).capture;
+  const auto found = is_default(context, stream) ? nullptr : own_stream(context, stream).capture;
   if (found && !found->invalid.empty())
     throw Refused{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
                   "the capture of this stream ended at " + found->invalid};
@@ -85,7 +106,7 @@ std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream) {
 }
 
 void check_stream(const Context& context, CUstream stream) {
-  if (!is_default(stream)) own_stream(context, stream);
+  if (!is_default(context, stream)) own_stream(context, stream);
 }
 
 void advance(Context& context, CUstream stream, double seconds) {
@@ -146,7 +167,7 @@ CU_API cuStreamGetPriority(CUstream handle, int* priority) {
 CU_API cuStreamGetFlags(CUstream handle, unsigned* flags) {
   return entry([&](Call& call) {
     const std::shared_ptr<Context>& context = call.context();
-    needed(flags, "flags") = is_default(handle) ? 0 : own_stream(*context, handle).flags;
+    needed(flags, "flags") = is_default(*context, handle) ? 0 : own_stream(*context, handle).flags;
   });
 }
 
@@ -159,7 +180,9 @@ CU_API cuStreamGetCtx(CUstream handle, CUcontext* out) {
 
 CU_API cuStreamGetId(CUstream handle, u64* id) {
   return entry([&](Call& call) {
-    check_stream(*call.context(), handle), needed(id, "id") = reinterpret_cast<u64>(handle);
+    check_stream(*call.context(), handle);
+    const u64 number = stream_number(*call.context(), handle);
+    needed(id, "id") = number ? number : u64{kLegacy};
   });
 }
 
@@ -204,7 +227,7 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) 
       return;
     }
     if (event.capture) {
-      if (is_default(handle))
+      if (is_default(context, handle))
         throw Refused{CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
                       "the default stream cannot wait for a captured event"};
       if (std::ranges::find(state().captures, event.capture) == state().captures.end())
@@ -310,7 +333,7 @@ CU_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
 CU_API cuStreamSetAttribute(CUstream handle, int which, const void* value) {
   return entry([&](Call& call) {
     check_stream(*call.context(), handle);
-    auto& kept = call.context()->stream_attributes[{reinterpret_cast<u64>(handle), which}];
+    auto& kept = call.context()->stream_attributes[{stream_number(*call.context(), handle), which}];
     std::memcpy(&kept, &needed(static_cast<const u8*>(value), "value"), sizeof kept);
   });
 }
@@ -318,7 +341,8 @@ CU_API cuStreamSetAttribute(CUstream handle, int which, const void* value) {
 CU_API cuStreamGetAttribute(CUstream handle, int which, void* value) {
   return entry([&](Call& call) {
     check_stream(*call.context(), handle);
-    const auto& kept = call.context()->stream_attributes[{reinterpret_cast<u64>(handle), which}];
+    const auto& kept =
+        call.context()->stream_attributes[{stream_number(*call.context(), handle), which}];
     std::memcpy(&needed(static_cast<u8*>(value), "value"), &kept, sizeof kept);
   });
 }
@@ -328,9 +352,20 @@ CU_API cuStreamCopyAttributes(CUstream to, CUstream from) {
     check_stream(*call.context(), to);
     check_stream(*call.context(), from);
     auto& all = call.context()->stream_attributes;
+    const u64 first = stream_number(*call.context(), from);
+    const u64 second = stream_number(*call.context(), to);
     const auto known = all;
     for (const auto& [key, value] : known)
-      if (key.first == reinterpret_cast<u64>(from))
-        all[{reinterpret_cast<u64>(to), key.second}] = value;
+      if (key.first == first) all[{second, key.second}] = value;
   });
+}
+
+// Beyond cuda.h, for the runtime: what null means as a stream in the calling thread from here on,
+// its own stream or the one that all share. Returns what it meant.
+extern "C" __attribute__((visibility("default"))) int workbench_driver_null_stream(int per_thread) {
+  ThreadState* const thread = thread_state();
+  if (!thread) return 0;
+  const int before = thread->null_is_per_thread;
+  thread->null_is_per_thread = per_thread != 0;
+  return before;
 }

@@ -7,10 +7,9 @@
 using cudaError_t = int;
 
 #define CUDA_API extern "C" __attribute__((visibility("default"))) cudaError_t
-// A second spelling, for programs compiled with per-thread default streams. The driver has one
-// default stream per context, which all three of its handles mean; work is done when it is
-// enqueued, so no order of the program's is lost.
-#define PER_THREAD(name, suffix) \
+// A second spelling, for programs compiled with --default-stream per-thread, of what has nothing to
+// do with streams here.
+#define ALIAS(name, suffix) \
   extern "C" __attribute__((visibility("default"), alias(#name))) decltype(name) name##suffix;
 
 enum : cudaError_t {

@@ -234,19 +234,46 @@ CUDA_API cudaMemset3D(PitchedPointer to, int value, Extent extent) {
   return cudaMemset3DAsync(to, value, extent, nullptr);
 }
 
-PER_THREAD(cudaMemcpy, _ptds)
-PER_THREAD(cudaMemcpyAsync, _ptsz)
-PER_THREAD(cudaMemcpy2D, _ptds)
-PER_THREAD(cudaMemcpy2DAsync, _ptsz)
-PER_THREAD(cudaMemcpy3D, _ptds)
-PER_THREAD(cudaMemcpy3DAsync, _ptsz)
-PER_THREAD(cudaMemcpyToSymbol, _ptds)
-PER_THREAD(cudaMemcpyFromSymbol, _ptds)
-PER_THREAD(cudaMemcpyToSymbolAsync, _ptsz)
-PER_THREAD(cudaMemcpyFromSymbolAsync, _ptsz)
-PER_THREAD(cudaMemset, _ptds)
-PER_THREAD(cudaMemsetAsync, _ptsz)
-PER_THREAD(cudaMemset2D, _ptds)
-PER_THREAD(cudaMemset2DAsync, _ptsz)
-PER_THREAD(cudaMemset3D, _ptds)
-PER_THREAD(cudaMemset3DAsync, _ptsz)
+PER_THREAD(cudaMemcpy, _ptds, (void* to, const void* from, std::size_t bytes, CopyKind kind),
+           (to, from, bytes, kind))
+PER_THREAD(cudaMemcpyAsync, _ptsz,
+           (void* to, const void* from, std::size_t bytes, CopyKind kind, CUstream stream),
+           (to, from, bytes, kind, stream))
+PER_THREAD(cudaMemcpy2D, _ptds,
+           (void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+            std::size_t width, std::size_t height, CopyKind kind),
+           (to, to_pitch, from, from_pitch, width, height, kind))
+PER_THREAD(cudaMemcpy2DAsync, _ptsz,
+           (void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+            std::size_t width, std::size_t height, CopyKind kind, CUstream stream),
+           (to, to_pitch, from, from_pitch, width, height, kind, stream))
+PER_THREAD(cudaMemcpy3D, _ptds, (const Copy3D* given), (given))
+PER_THREAD(cudaMemcpy3DAsync, _ptsz, (const Copy3D* given, CUstream stream), (given, stream))
+PER_THREAD(cudaMemcpyToSymbol, _ptds,
+           (const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
+            CopyKind kind),
+           (symbol, from, bytes, offset, kind))
+PER_THREAD(cudaMemcpyFromSymbol, _ptds,
+           (void* to, const void* symbol, std::size_t bytes, std::size_t offset, CopyKind kind),
+           (to, symbol, bytes, offset, kind))
+PER_THREAD(cudaMemcpyToSymbolAsync, _ptsz,
+           (const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
+            CopyKind kind, CUstream stream),
+           (symbol, from, bytes, offset, kind, stream))
+PER_THREAD(cudaMemcpyFromSymbolAsync, _ptsz,
+           (void* to, const void* symbol, std::size_t bytes, std::size_t offset, CopyKind kind,
+            CUstream stream),
+           (to, symbol, bytes, offset, kind, stream))
+PER_THREAD(cudaMemset, _ptds, (void* to, int value, std::size_t bytes), (to, value, bytes))
+PER_THREAD(cudaMemsetAsync, _ptsz, (void* to, int value, std::size_t bytes, CUstream stream),
+           (to, value, bytes, stream))
+PER_THREAD(cudaMemset2D, _ptds,
+           (void* to, std::size_t pitch, int value, std::size_t width, std::size_t height),
+           (to, pitch, value, width, height))
+PER_THREAD(cudaMemset2DAsync, _ptsz,
+           (void* to, std::size_t pitch, int value, std::size_t width, std::size_t height,
+            CUstream stream),
+           (to, pitch, value, width, height, stream))
+PER_THREAD(cudaMemset3D, _ptds, (PitchedPointer to, int value, Extent extent), (to, value, extent))
+PER_THREAD(cudaMemset3DAsync, _ptsz, (PitchedPointer to, int value, Extent extent, CUstream stream),
+           (to, value, extent, stream))

@@ -319,5 +319,5 @@ CUDA_API cudaGetDriverEntryPoint(const char* symbol, void** function, unsigned l
   return cudaGetDriverEntryPointByVersion(symbol, function, kRuntimeVersion, flags, status);
 }
 
-PER_THREAD(cudaGetDriverEntryPoint, _ptsz)
-PER_THREAD(cudaGetDriverEntryPointByVersion, _ptsz)
+ALIAS(cudaGetDriverEntryPoint, _ptsz)
+ALIAS(cudaGetDriverEntryPointByVersion, _ptsz)

@@ -8,6 +8,8 @@ extern "C" {
 // a device address.
 const char* workbench_driver_latest_error();
 u64 workbench_driver_storage(u64 address);
+// What null means as a stream in this thread: its own (1) or the one of all. Returns what it meant.
+int workbench_driver_null_stream(int per_thread);
 // What an earlier kernel did to the current context.
 CUresult workbench_driver_fault();
 

@@ -255,6 +255,8 @@ CUDA_API cudaGraphReleaseUserObject(CUgraph graph, void* object, unsigned count)
   return freeing([&] { return cuGraphReleaseUserObject(graph, object, count); });
 }
 
-PER_THREAD(cudaGraphInstantiateWithParams, _ptsz)
-PER_THREAD(cudaGraphUpload, _ptsz)
-PER_THREAD(cudaGraphLaunch, _ptsz)
+PER_THREAD(cudaGraphInstantiateWithParams, _ptsz,
+           (CUgraphExec * executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params),
+           (executable, graph, params))
+PER_THREAD(cudaGraphUpload, _ptsz, (CUgraphExec executable, CUstream stream), (executable, stream))
+PER_THREAD(cudaGraphLaunch, _ptsz, (CUgraphExec executable, CUstream stream), (executable, stream))

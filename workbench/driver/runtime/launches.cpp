@@ -110,8 +110,21 @@ CUDA_API cudaLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
   return call([&] { return cuLaunchHostFunc(stream, function, data); });
 }
 
-PER_THREAD(cudaLaunchKernel, _ptsz)
-PER_THREAD(__cudaLaunchKernel, _ptsz)  // NOLINT(bugprone-reserved-identifier)
-PER_THREAD(cudaLaunchKernelExC, _ptsz)
-PER_THREAD(cudaLaunchCooperativeKernel, _ptsz)
-PER_THREAD(cudaLaunchHostFunc, _ptsz)
+PER_THREAD(cudaLaunchKernel, _ptsz,
+           (const void* kernel, Dim3 grid, Dim3 block, void** parameters,
+            std::size_t dynamic_shared, CUstream stream),
+           (kernel, grid, block, parameters, dynamic_shared, stream))
+PER_THREAD(__cudaLaunchKernel, _ptsz,
+           (const void* kernel, Dim3 grid, Dim3 block, void** parameters,
+            std::size_t dynamic_shared, CUstream stream),
+           (kernel, grid, block, parameters, dynamic_shared,
+            stream))  // NOLINT(bugprone-reserved-identifier)
+PER_THREAD(cudaLaunchKernelExC, _ptsz,
+           (const LaunchConfig* config, const void* kernel, void** parameters),
+           (config, kernel, parameters))
+PER_THREAD(cudaLaunchCooperativeKernel, _ptsz,
+           (const void* kernel, Dim3 grid, Dim3 block, void** parameters,
+            std::size_t dynamic_shared, CUstream stream),
+           (kernel, grid, block, parameters, dynamic_shared, stream))
+PER_THREAD(cudaLaunchHostFunc, _ptsz, (CUstream stream, CUhostFn function, void* data),
+           (stream, function, data))

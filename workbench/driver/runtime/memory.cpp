@@ -250,11 +250,30 @@ CUDA_API cudaMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, int type
   return call([&] { return cuMemGetMemPool(pool, location, type); });
 }
 
-PER_THREAD(cudaMemPrefetchAsync, _ptsz)
-PER_THREAD(cudaMallocAsync, _ptsz)
-PER_THREAD(cudaMallocFromPoolAsync, _ptsz)
-PER_THREAD(cudaFreeAsync, _ptsz)
-PER_THREAD(cudaMemPrefetchBatchAsync, _ptsz)
-PER_THREAD(cudaMemDiscardBatchAsync, _ptsz)
-PER_THREAD(cudaMemDiscardAndPrefetchBatchAsync, _ptsz)
-PER_THREAD(cudaMemcpyBatchAsync, _ptsz)
+PER_THREAD(cudaMemPrefetchAsync, _ptsz,
+           (const void* pointer, std::size_t bytes, CUmemLocation location, unsigned flags,
+            CUstream stream),
+           (pointer, bytes, location, flags, stream))
+PER_THREAD(cudaMallocAsync, _ptsz, (void** pointer, std::size_t bytes, CUstream stream),
+           (pointer, bytes, stream))
+PER_THREAD(cudaMallocFromPoolAsync, _ptsz,
+           (void** pointer, std::size_t bytes, CUmemoryPool pool, CUstream stream),
+           (pointer, bytes, pool, stream))
+PER_THREAD(cudaFreeAsync, _ptsz, (void* pointer, CUstream stream), (pointer, stream))
+PER_THREAD(cudaMemPrefetchBatchAsync, _ptsz,
+           (void** pointers, std::size_t* sizes, std::size_t count, CUmemLocation* where,
+            std::size_t* which, std::size_t places, unsigned long long flags, CUstream stream),
+           (pointers, sizes, count, where, which, places, flags, stream))
+PER_THREAD(cudaMemDiscardBatchAsync, _ptsz,
+           (void** pointers, std::size_t* sizes, std::size_t count, unsigned long long flags,
+            CUstream stream),
+           (pointers, sizes, count, flags, stream))
+PER_THREAD(cudaMemDiscardAndPrefetchBatchAsync, _ptsz,
+           (void** pointers, std::size_t* sizes, std::size_t count, CUmemLocation* where,
+            std::size_t* which, std::size_t places, unsigned long long flags, CUstream stream),
+           (pointers, sizes, count, where, which, places, flags, stream))
+PER_THREAD(cudaMemcpyBatchAsync, _ptsz,
+           (void* const* to, const void* const* from, const std::size_t* sizes, std::size_t count,
+            const void* attributes, const std::size_t* which, std::size_t attribute_count,
+            CUstream stream),
+           (to, from, sizes, count, attributes, which, attribute_count, stream))

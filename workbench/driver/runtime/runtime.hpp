@@ -82,6 +82,24 @@ cudaError_t call(Body&& body) noexcept {
   });
 }
 
+// While it is there null stands for the thread's own stream.
+class PerThreadStream {
+ public:
+  PerThreadStream() : before_(workbench_driver_null_stream(1)) {}
+  PerThreadStream(const PerThreadStream&) = delete;
+  ~PerThreadStream() { workbench_driver_null_stream(before_); }
+
+ private:
+  int before_;
+};
+
+// The function that a program calls that was compiled with --default-stream per-thread.
+#define PER_THREAD(name, suffix, parameters, arguments) \
+  CUDA_API name##suffix parameters {                    \
+    const PerThreadStream own;                          \
+    return name arguments;                              \
+  }
+
 template <class T>
 T& needed(T* pointer, const char* name) {
   if (!pointer) throw Failed{cudaErrorInvalidValue, std::string(name) + " is a null pointer"};

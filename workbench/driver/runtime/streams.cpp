@@ -120,23 +120,40 @@ CUDA_API cudaEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return call([&] { return cuEventElapsedTime_v2(milliseconds, start, end); });
 }
 
-PER_THREAD(cudaStreamGetPriority, _ptsz)
-PER_THREAD(cudaStreamGetFlags, _ptsz)
-PER_THREAD(cudaStreamGetId, _ptsz)
-PER_THREAD(cudaStreamGetDevice, _ptsz)
-PER_THREAD(cudaStreamSynchronize, _ptsz)
-PER_THREAD(cudaStreamQuery, _ptsz)
-PER_THREAD(cudaStreamWaitEvent, _ptsz)
-PER_THREAD(cudaStreamAddCallback, _ptsz)
-PER_THREAD(cudaStreamAttachMemAsync, _ptsz)
-PER_THREAD(cudaStreamSetAttribute, _ptsz)
-PER_THREAD(cudaStreamGetAttribute, _ptsz)
-PER_THREAD(cudaStreamCopyAttributes, _ptsz)
-PER_THREAD(cudaStreamBeginCapture, _ptsz)
-PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz)
-PER_THREAD(cudaStreamEndCapture, _ptsz)
-PER_THREAD(cudaStreamIsCapturing, _ptsz)
-PER_THREAD(cudaStreamGetCaptureInfo, _ptsz)
-PER_THREAD(cudaStreamUpdateCaptureDependencies, _ptsz)
-PER_THREAD(cudaEventRecord, _ptsz)
-PER_THREAD(cudaEventRecordWithFlags, _ptsz)
+PER_THREAD(cudaStreamGetPriority, _ptsz, (CUstream stream, int* priority), (stream, priority))
+PER_THREAD(cudaStreamGetFlags, _ptsz, (CUstream stream, unsigned* flags), (stream, flags))
+PER_THREAD(cudaStreamGetId, _ptsz, (CUstream stream, u64* id), (stream, id))
+PER_THREAD(cudaStreamGetDevice, _ptsz, (CUstream stream, int* device), (stream, device))
+PER_THREAD(cudaStreamSynchronize, _ptsz, (CUstream stream), (stream))
+PER_THREAD(cudaStreamQuery, _ptsz, (CUstream stream), (stream))
+PER_THREAD(cudaStreamWaitEvent, _ptsz, (CUstream stream, CUevent event, unsigned flags),
+           (stream, event, flags))
+PER_THREAD(cudaStreamAddCallback, _ptsz,
+           (CUstream stream, CUstreamCallback function, void* data, unsigned flags),
+           (stream, function, data, flags))
+PER_THREAD(cudaStreamAttachMemAsync, _ptsz,
+           (CUstream stream, void* pointer, std::size_t bytes, unsigned flags),
+           (stream, pointer, bytes, flags))
+PER_THREAD(cudaStreamSetAttribute, _ptsz, (CUstream stream, int which, const void* value),
+           (stream, which, value))
+PER_THREAD(cudaStreamGetAttribute, _ptsz, (CUstream stream, int which, void* value),
+           (stream, which, value))
+PER_THREAD(cudaStreamCopyAttributes, _ptsz, (CUstream to, CUstream from), (to, from))
+PER_THREAD(cudaStreamBeginCapture, _ptsz, (CUstream stream, unsigned mode), (stream, mode))
+PER_THREAD(cudaStreamBeginCaptureToGraph, _ptsz,
+           (CUstream stream, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges,
+            std::size_t count, unsigned mode),
+           (stream, graph, after, edges, count, mode))
+PER_THREAD(cudaStreamEndCapture, _ptsz, (CUstream stream, CUgraph* graph), (stream, graph))
+PER_THREAD(cudaStreamIsCapturing, _ptsz, (CUstream stream, unsigned* status), (stream, status))
+PER_THREAD(cudaStreamGetCaptureInfo, _ptsz,
+           (CUstream stream, unsigned* status, u64* id, CUgraph* graph, const CUgraphNode** nodes,
+            const void** edges, std::size_t* count),
+           (stream, status, id, graph, nodes, edges, count))
+PER_THREAD(cudaStreamUpdateCaptureDependencies, _ptsz,
+           (CUstream stream, CUgraphNode* nodes, const void* edges, std::size_t count,
+            unsigned flags),
+           (stream, nodes, edges, count, flags))
+PER_THREAD(cudaEventRecord, _ptsz, (CUevent event, CUstream stream), (event, stream))
+PER_THREAD(cudaEventRecordWithFlags, _ptsz, (CUevent event, CUstream stream, unsigned flags),
+           (event, stream, flags))
