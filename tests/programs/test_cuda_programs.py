@@ -60,6 +60,12 @@ MUTANTS = {
     "grid barrier": ("cooperative", "grid.sync();", "", "race"),
     "captured": ("graph", "*value += what", "value[1] += what", "out-of-bounds: 4 bytes"),
     "constant": ("symbols", "i < 3; ++i) value", "i < 4; ++i) value", "out-of-bounds: 4 bytes"),
+    "freed block": (
+        "lists",
+        "    Node* next = at->next;\n    delete at;\n    at = next;",
+        "    delete at; at = at->next;",
+        "out-of-bounds: 8 bytes",
+    ),
     "managed": ("managed", "list->value *= 2", "(&list->value)[4] *= 2", "out-of-bounds: 4 bytes"),
 }
 LINES = {"size": "values[i] *= by", "barrier": "shared[threadIdx.x]", "grid barrier": "from["}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.ptx.decode import readable
 from workbench.ptx.findings import place_of
 from workbench.ptx.machine import core
 
@@ -38,8 +39,8 @@ class DeviceHeap:
         """Return a line for each instruction of whose blocks some were never freed."""
         rows: list[tuple[int, int, int, int]] = self.core.leaks()
         return [
-            f"{self._kernels[number].name}: {_counted(blocks, 'block')} of malloc, {bytes_:,} bytes together, "
-            f"never freed: {place_of(self._kernels[number], pc)}"
+            f"{readable(self._kernels[number].name)}: {_counted(blocks, 'block')} of malloc, {bytes_:,} bytes "
+            f"together, never freed: {place_of(self._kernels[number], pc)}"
             for number, pc, blocks, bytes_ in rows
         ]
 
