@@ -17,7 +17,7 @@ PACKAGE = CHECKOUT / "workbench"
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 CALLED_BY_OTHERS = {
-    "Python": ("__", "visit_", "_fields_"),
+    "Python": ("__", "visit_", "_fields_", "seekable", "readinto"),
     "IPython": ("_repr_", "_ipython_", "_render_", "load_ipython_extension"),
     "anywidget": ("_esm", "_css"),
     "click": ("format_epilog",),

@@ -120,6 +120,10 @@ class KernelTimeout(KernelFault):
     """A kernel ran past its instruction or time limit and was stopped."""
 
 
+class HostCallFault(KernelFault):
+    """A call of cuBLAS or cuRAND was given memory that is in no allocation; names the argument and the bytes."""
+
+
 class WrongResultError(WorkbenchError):
     """A kernel's output misses its error bound against the float64 reference."""
 

@@ -14,6 +14,7 @@ from workbench.toolchain import tools
 
 def test_nvcc_of_the_installed_toolkit_is_asked_of_pip(monkeypatch, tmp_path):
     asked, folders = [], []
+    monkeypatch.setattr(nvcc_setup.library_headers, "fetch", lambda say: say("headers"))
     monkeypatch.setattr(tools, "pip_folders", lambda: folders)
     monkeypatch.setattr(nvcc_setup, "pip", lambda *words, needs: asked.append(words))
     with pytest.raises(MissingToolError, match="there is no program nvcc"):
@@ -26,7 +27,7 @@ def test_nvcc_of_the_installed_toolkit_is_asked_of_pip(monkeypatch, tmp_path):
     program.chmod(0o755)
     said = []
     assert nvcc_setup.install(said.append) == "13.0.88"
-    assert said == [f"{program} is installed"]
+    assert said == [f"{program} is installed", "headers"]
     assert len(asked) == 1
 
 

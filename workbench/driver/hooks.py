@@ -25,6 +25,7 @@ from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.errors import (
     ArgumentError,
+    HostCallFault,
     KernelFault,
     KernelTimeout,
     UnknownNameError,
@@ -35,6 +36,7 @@ from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
+from workbench.reports.host_calls import HostCall
 from workbench.reports.watching import watched
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain.occupancy import occupancy
@@ -68,7 +70,7 @@ class HookDevice(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("memory_bytes", _u64), ("attributes", ctypes.POINTER(ctypes.c_int)),
         ("attribute_count", _u32), ("device_bytes_per_second", _double), ("host_bytes_per_second", _double),
-        ("operation_seconds", _double), ("count", _u32),
+        ("operation_seconds", _double), ("count", _u32), ("host_blas", ctypes.c_char_p),
     )  # fmt: skip
 
 
@@ -105,6 +107,15 @@ class HookTensorMap(ctypes.Structure):
     )  # fmt: skip
 
 
+class HookCall(ctypes.Structure):
+    """A call of a library that computes on the host, and what ended it."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("shape", ctypes.c_char_p), ("result", _u32), ("why", ctypes.c_char_p),
+        ("address", _u64),
+    )  # fmt: skip
+
+
 _ANSWER = (ctypes.POINTER(ctypes.c_int), _pointer, _u64)  # where the result goes, the words of an error, their room
 _LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
 _FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
@@ -114,6 +125,7 @@ _PUT = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_char_p, _u64)
 _LINK = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char_p), _u32, _u32, _pointer, _PUT, *_ANSWER)
 _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
 _ENCODE = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookTensorMap), *_ANSWER)
+_HOST_CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookCall), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -129,6 +141,7 @@ class Hooks(ctypes.Structure):
         ("link", _LINK),
         ("variable", _VARIABLE),
         ("encode", _ENCODE),
+        ("host_call", _HOST_CALL),
         ("unload", _UNLOAD),
         ("interrupt", _INTERRUPT),
     )
@@ -179,7 +192,7 @@ class Machine:
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
-            _ENCODE(_guarded(_encode)), _UNLOAD(self._unload),
+            _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)), _UNLOAD(self._unload),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -285,6 +298,23 @@ class Machine:
     def leaks(self) -> list[str]:
         """Return a line for each place in kernels whose blocks of the device heap nobody has freed."""
         return [line for heap in self._heaps.values() for line in heap.leaks()]
+
+    def _host_call(self, pointer: Any) -> None:
+        """Keep a call of cuBLAS or cuRAND, which no kernel stands for, and the fault that ended it."""
+        told: HookCall = pointer.contents
+        call = HostCall(told.name.decode(), told.shape.decode())
+        watch = watched()
+        if watch is not None:
+            watch.called(call)
+        if told.result == _ILLEGAL_ADDRESS:
+            message = f"{call}: {told.why.decode(errors='replace')}"
+            self.last_fault = Finding(
+                "out-of-bounds", message, call.name, block=(0, 0, 0), thread=(0, 0, 0), address=told.address,
+                buffer=None, line=None, source="", other_line=None, other_source="", ptx_line=0, other_ptx_line=None,
+                count=1,
+            )  # fmt: skip
+            if watch is not None:
+                watch.failed(HostCallFault(message, self.last_fault))
 
     def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
         """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""

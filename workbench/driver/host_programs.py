@@ -8,6 +8,7 @@ entry point, which becomes ``python -m workbench.run`` with the program's own na
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import re
 import subprocess
@@ -30,6 +31,7 @@ _NO_LINK = (
 _WITH_VALUE = (
     "-arch", "--gpu-architecture", "-code", "--gpu-code", "-gencode", "--generate-code", "-cudart", "--cudart",
 )  # fmt: skip
+_HOST_LIBRARIES = ("libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10")
 _LIBRARIES = ("-lcudart", "-lcudart_static", "-lcuda", "-lcudadevrt")
 _ENTRY = r"""
 #include <elf.h>
@@ -77,12 +79,23 @@ def runtime_path() -> Path:
     return library_path().with_name("libcudart.so.13")
 
 
+def load_libraries() -> None:
+    """Load the runtime, cuBLAS and cuRAND, by which programs and modules that need them find ours, not NVIDIA's."""
+    for path in (runtime_path(), *_host_libraries()):
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def _host_libraries() -> list[Path]:
+    """Where the libraries are that compute on the host what NVIDIA's compute on the device."""
+    return [path for name in _HOST_LIBRARIES if (path := runtime_path().with_name(name)).is_file()]
+
+
 def link_options() -> list[str]:
-    """Return the options that link a program with the driver and the runtime, whatever names it asks for."""
+    """Return the options that link a program with the driver and the libraries over it, whichever it asks for."""
     driver = library_path()
     folder = cache_folder() / "programs" / f"lib-{hashlib.sha256(str(driver).encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (driver, runtime_path()):
+    for path in (driver, runtime_path(), *_host_libraries()):
         with contextlib.suppress(FileExistsError):
             (folder / f"{path.name.partition('.')[0]}.so").symlink_to(path)
     return [f"-L{folder}", "-lcuda"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib.util
 import os
 import subprocess
 import sys
@@ -157,6 +158,13 @@ def library_path() -> Path:
     raise MissingToolError(f"{_SONAME} is not part of this installation. Build it: python -m pip install -e .")
 
 
+def host_blas() -> Path | None:
+    """Return the BLAS library by which cuBLAS computes: the one of the package scipy-openblas64; None without it."""
+    spec = importlib.util.find_spec("scipy_openblas64")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return next((path for folder in folders for path in Path(folder, "lib").glob("libscipy_openblas64_.so*")), None)
+
+
 def _memory(given: int | None) -> int:
     if given is None:
         return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4, _MOST_MEMORY)
@@ -180,6 +188,7 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
     device = HookDevice(
         facts.name.encode(), memory, (ctypes.c_int * len(pairs))(*pairs), len(facts.attributes),
         facts.device_bytes_per_second, facts.host_bytes_per_second, facts.operation_seconds, devices,
+        str(host_blas() or "").encode(),
     )  # fmt: skip
     if not library.workbench_driver_start(ctypes.byref(device), ctypes.byref(machine.hooks)):
         raise MemoryError("the host has no memory left for the simulated driver")

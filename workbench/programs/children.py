@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.reports.host_calls import HostCall
 from workbench.reports.launches import Launches
 from workbench.terminal import say
 
@@ -78,6 +79,17 @@ class RunLaunches(Launches):
         if os.getpid() != self._owner:
             self._write("", 1, [f"a launch ended early: {fault}"])
 
+    def called(self, call: HostCall) -> None:
+        """Likewise; in another process it goes to a file of such calls."""
+        super().called(call)
+        if os.getpid() != self._owner:
+            self._append(f"{os.getpid()}.calls", [call.name, call.shape])
+
+    def all_host_calls(self) -> list[HostCall]:
+        """Return the calls of libraries on the host, in whichever process."""
+        lines = [line for path in sorted(self._folder.glob("*.calls")) for line in path.read_text().splitlines()]
+        return [*self.host_calls, *(HostCall(*json.loads(line)) for line in lines)]
+
     def unseen(self, row: Launch) -> list[Any]:
         """The report of a launch with what no earlier one had, in a list; an empty one where there is nothing new."""
         from workbench.reports.check_report import CheckReport
@@ -100,9 +112,15 @@ class RunLaunches(Launches):
         return rows
 
     def _write(self, kernel: str, count: int, texts: list[str]) -> None:
-        try:
-            with open(self._folder / f"{os.getpid()}.jsonl", "a") as file:
-                file.write(json.dumps([kernel, count, texts]) + "\n")
-        except OSError:  # the program has ended before this process
+        if not self._append(f"{os.getpid()}.jsonl", [kernel, count, texts]):
             for text in texts:
                 say(f"workbench: {text}", err=True)
+
+    def _append(self, name: str, row: list[Any]) -> bool:
+        """Add a line to a file; False where the program has ended before this process."""
+        try:
+            with open(self._folder / name, "a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError:
+            return False
+        return True

@@ -29,7 +29,7 @@ _LINKER = ("-Xlinker", "-Bsymbolic", "-Xlinker", "-z,defs")
 _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
 # Libraries of NVIDIA's that need a GPU, by what their headers and functions are called.
 _LIBRARIES = {
-    "cublas": "cuBLAS", "curand": "cuRAND", "cufft": "cuFFT", "cudnn": "cuDNN", "cusparse": "cuSPARSE",
+    "cufft": "cuFFT", "cudnn": "cuDNN", "cusparse": "cuSPARSE",
     "cusolver": "cuSOLVER", "nccl": "NCCL", "nvml": "NVML", "npp": "NPP", "nvToolsExt": "NVTX 2", "glut": "OpenGL",
 }  # fmt: skip
 _MISSING = re.compile(
@@ -123,7 +123,11 @@ def _advice(log: str) -> str:
         return f"{member[1]} left that struct with CUDA 13: ask cudaDeviceGetAttribute for it."
     if found := _MISSING.search(log):
         library = next(name for key, name in _LIBRARIES.items() if found[1].lower() == key.lower())
-        return f"{library} does not run on the simulated device; Thrust, CUB and cooperative groups, all headers, do."
+        return f"{library} does not run on the simulated device; cuBLAS, cuRAND, Thrust, CUB and cooperative groups do."
+    if found := re.search(r"fatal error: (cublas|curand)\w*\.h", log):
+        return f"The headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} are fetched by: workbench setup nvcc"
+    if found := re.search(r"undefined reference to [`'](cublasLt|cublas|curand)", log):
+        return f"Link {found[1]}: workbench run --nvcc '-l{found[1]}' program.cu"
     if "fatal error:" in log and "No such file" in log:
         return "A folder of headers is named by: workbench run --nvcc '-I FOLDER' program.cu"
     if "undefined reference to" in log:

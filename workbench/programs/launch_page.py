@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.files import replace_file
+from workbench.reports.host_calls import counted
 
 if TYPE_CHECKING:
+    from workbench.reports.host_calls import HostCall
     from workbench.reports.launches import Launch, Launches
 
 _STATIC = Path(__file__).resolve().parent / "static"
@@ -21,7 +23,7 @@ def write_page(launches: Launches, path: Path, *, title: str) -> None:
     rows = list(launches)
     shown = rows[:_MOST_ROWS]
     views = {launch.number: _view(launch) for launch in rows if launch.like is None and launch.report.has_statistics}
-    replace_file(path, _page(title, rows, shown, views, [str(fault) for fault in launches.faults]))
+    replace_file(path, _page(title, launches, shown, views))
 
 
 def _view(launch: Launch) -> dict[str, Any]:
@@ -38,9 +40,10 @@ def _view(launch: Launch) -> dict[str, Any]:
     return {"state": view.state, "details": details}
 
 
-def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, Any], faults: list[str]) -> str:
+def _page(title: str, launches: Launches, shown: list[Launch], views: dict[int, Any]) -> str:
     from workbench.ui.source_widget import STATIC as of_view
 
+    rows, faults = list(launches), [str(fault) for fault in launches.faults]
     models = ", ".join(dict.fromkeys(str(launch.model) for launch in rows))
     total = sum(launch.seconds or 0.0 for launch in rows)
     head = (
@@ -50,11 +53,13 @@ def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, 
     )
     if len(rows) > len(shown):
         head += f"; the first {len(shown)} are listed"
+    if launches.host_calls:
+        head += f"; {counted(launches.host_calls)} on the host, not simulated"
     texts = {
         "title": escape(title),
         "head": escape(head),
         "faults": "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults),
-        "rows": "\n".join(_row(launch) for launch in shown),
+        "rows": "\n".join(_rows(launches, shown)),
         "css": _text(of_view / "source_view.css"),
         "own_css": _text(_STATIC / "launch_page.css"),
         "data": json.dumps(views).replace("</", "<\\/"),
@@ -65,6 +70,19 @@ def _page(title: str, rows: list[Launch], shown: list[Launch], views: dict[int, 
     for name, text in texts.items():
         page = page.replace(f"<!--{name}-->" if name != "data" else "/*data*/ {}", text)
     return page
+
+
+def _rows(launches: Launches, shown: list[Launch]) -> list[str]:
+    """The rows of launches, and between them those of calls on the host, in the program's order."""
+    rows = [(launch.number, 0, _row(launch)) for launch in shown]
+    calls = launches.host_calls[:_MOST_ROWS]
+    rows += [(call.after, 1 + at, _call_row(call)) for at, call in enumerate(calls)]
+    return [row for _, _, row in sorted(rows)]
+
+
+def _call_row(call: HostCall) -> str:
+    cells = "".join(f"<td>{escape(text)}</td>" for text in ("", call.name, call.shape))
+    return f'<tr class="host">{cells}<td colspan="6">on the host, not simulated</td></tr>'
 
 
 def _text(path: Path) -> str:

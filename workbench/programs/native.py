@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.driver.host_programs import runtime_path
+from workbench.driver.host_programs import load_libraries, runtime_path
 from workbench.terminal import say
 
 Finish = Callable[[int], int]
@@ -95,7 +95,7 @@ class _End:
 def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
     """Load a program and call its ``main`` with ``arguments``, the first of which is its own name; never returns."""
     libc = ctypes.CDLL(None)
-    ctypes.CDLL(str(runtime_path()), mode=ctypes.RTLD_GLOBAL)
+    load_libraries()
     end = _End(finish, libc)
     sys.stdout.flush()
     sys.stdout = _HostOutput(libc)

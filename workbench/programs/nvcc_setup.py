@@ -8,14 +8,21 @@ from collections.abc import Callable
 
 from workbench.driver.pip import pip
 from workbench.errors import MissingToolError
+from workbench.programs import library_headers
 from workbench.toolchain import tools
 
 
 def install(say: Callable[[str], object] = print) -> str:
-    """Install nvcc into this environment, unless it has one already; returns its version.
+    """Install nvcc into this environment, unless it has one already, and fetch the headers of cuBLAS and cuRAND.
 
-    Raises MissingToolError where pip fails.
+    Returns the version of nvcc. Raises MissingToolError where pip fails.
     """
+    version = _install(say)
+    library_headers.fetch(say)
+    return version
+
+
+def _install(say: Callable[[str], object]) -> str:
     if (present := tools.pip_nvcc()) is not None:
         say(f"{present} is installed")
         return tools.program_version(present)

@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 from workbench.driver.imports import when_imported
 from workbench.driver.simulated import current, provide_nvcc, real_device, simulated_driver
-from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
+from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
 from workbench.programs.elf import is_elf, read_elf
 from workbench.ptx import LaunchOptions
+from workbench.reports.host_calls import counted
 from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
@@ -274,8 +275,9 @@ def _report(launches: children.RunLaunches) -> int:
     """Say on stderr what the checks found; the exit status."""
     sys.stdout.flush()
     elsewhere = launches.elsewhere()
-    total = len(launches) + len(launches.faults) + len(elsewhere)
-    if not total:
+    calls = launches.all_host_calls()
+    total = len(launches) + len(elsewhere) + sum(not isinstance(fault, HostCallFault) for fault in launches.faults)
+    if not total and not calls:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
     found = len(launches.faults)
@@ -284,7 +286,8 @@ def _report(launches: children.RunLaunches) -> int:
             found += len(report)
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
-        say(f"workbench: a launch ended early: {fault}", err=True)
+        what = "call" if isinstance(fault, HostCallFault) else "launch"
+        say(f"workbench: a {what} ended early: {fault}", err=True)
     driver = current()
     for leak in driver.heap_leaks if driver is not None else ():
         say(f"workbench: note: {leak}", err=True)
@@ -292,12 +295,15 @@ def _report(launches: children.RunLaunches) -> int:
         found += count
         for text in texts:
             say(f"workbench: in process {process}: {text}", err=True)
+    if calls:
+        say(f"workbench: {counted(calls)} on the host, not simulated: bounds checked", err=True)
     launched = _count(total)
     if found:
         say(f"workbench: {launched} checked, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
     kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, *_ in elsewhere])
-    say(f"workbench: {launched} of {', '.join(kernels)} checked: nothing found", err=True)
+    checked = f"{launched} of {', '.join(kernels)} checked: " if kernels else ""
+    say(f"workbench: {checked}nothing found", err=True)
     return 0
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.prediction.predict import Prediction
     from workbench.ptx import Finding, LaunchReport
     from workbench.reports.check_report import CheckReport
+    from workbench.reports.host_calls import HostCall
     from workbench.reports.trace import Trace
     from workbench.toolchain import CompiledKernel
 
@@ -77,6 +78,7 @@ class Launches:
         self._lock = threading.Lock()
         self._rows: list[Launch] = []
         self.faults: list[KernelFault] = []
+        self.host_calls: list[HostCall] = []
         self._first: dict[tuple[object, ...], int] = {}
 
     def add(
@@ -107,6 +109,11 @@ class Launches:
                 return None
             row = self._rows[at] = replace(self._rows[at], notes=(*self._rows[at].notes, *notes))
         return row
+
+    def called(self, call: HostCall) -> None:
+        """Keep a call of a library that computes on the host."""
+        with self._lock:
+            self.host_calls.append(replace(call, after=len(self._rows)))
 
     def failed(self, fault: KernelFault) -> None:
         """Keep why a launch did not come to its end."""

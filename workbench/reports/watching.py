@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from workbench.device_models import DeviceModel
     from workbench.ptx import LaunchReport
     from workbench.ptx.options import LaunchOptions
+    from workbench.reports.host_calls import HostCall
     from workbench.reports.launches import Launch
     from workbench.toolchain import CompiledKernel
 
@@ -68,6 +69,11 @@ class Watch:
         """Add notes to the latest launch of a kernel, where checks were asked for."""
         if self.checks:
             self.launches.note(label, notes)
+
+    def called(self, call: HostCall) -> None:
+        """Keep a call of a library that computes on the host."""
+        if self.checks or self.trace:
+            self.launches.called(call)
 
     def failed(self, fault: KernelFault) -> None:
         """Keep why a launch did not come to its end."""

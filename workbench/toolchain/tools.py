@@ -101,9 +101,17 @@ def cuda_include() -> Path:
 
 
 def library_includes() -> list[Path]:
-    """The folder of NVIDIA's C++ libraries (``cuda/``, ``cub/``; cooperative groups need ``nv/``), if it is apart."""
+    """The folders of NVIDIA's C++ libraries (``cuda/``, ``cub/``; cooperative groups need ``nv/``), if they are apart,
+    and of headers that ``workbench setup nvcc`` fetched.
+    """
     places = [folder / "include" / "cccl" for folder in [*pip_folders(), *toolkit_folders()]]
-    return [place for place in places if (place / "nv" / "target").is_file()][:1]
+    found = [place for place in places if (place / "nv" / "target").is_file()][:1]
+    return found + [place for place in (fetched_headers(),) if place.is_dir()]
+
+
+def fetched_headers() -> Path:
+    """Where ``workbench setup nvcc`` puts the headers of cuBLAS and cuRAND."""
+    return home() / "headers" / "cu13"
 
 
 @functools.cache

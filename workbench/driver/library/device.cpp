@@ -55,6 +55,7 @@ HOOK int workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
   return answer_or(0, [&] {
     State& all = state();
     all.device = *device, all.hooks = *hooks, all.name = device->name;
+    all.host_blas = device->host_blas;
     for (u32 i = 0; i < device->attribute_count; ++i)
       all.attributes[device->attributes[2 * i]] = device->attributes[2 * i + 1];
     all.primaries.resize(device->count);

@@ -240,7 +240,7 @@ struct State {
   std::mutex mutex;
   bool started = false, initialised = false;
   HookDevice device{};
-  std::string name;
+  std::string name, host_blas;
   std::map<int, int> attributes;
   Hooks hooks{};
   bool closed = false;  // the interpreter is going: no hook may be called any more

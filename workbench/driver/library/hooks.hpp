@@ -51,6 +51,16 @@ struct HookTensorMap {
   u8* out;  // 128 bytes
 };
 
+// A call of a library that computes on the host (host_calls.hpp), and what ended it: a code, 0 for
+// none, its words, and the address that they are about.
+struct HookCall {
+  const char* name;
+  const char* shape;
+  u32 result;
+  const char* why;
+  u64 address;
+};
+
 // The answer of a hook that Ctrl-C ended: none.
 inline constexpr CUresult kInterrupted = -1;
 
@@ -73,6 +83,8 @@ struct Hooks {
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why,
                    u64 why_size);
   void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);
+  // A library's call on the host has ended.
+  void (*host_call)(const HookCall* call, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from
                         // the client's call
@@ -87,4 +99,5 @@ struct HookDevice {
   double host_bytes_per_second;    // between the device and the host
   double operation_seconds;        // start and end of any operation on the device
   u32 count;                       // devices, all alike
+  const char* host_blas;           // path of the host's BLAS library; empty without one
 };

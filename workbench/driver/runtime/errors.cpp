@@ -278,6 +278,16 @@ extern "C" __attribute__((visibility("default"))) const char* cudaGetErrorString
   return known ? known->text : "unrecognized error code";
 }
 
+// For the libraries beside this one: something else that a program was refused.
+extern "C" __attribute__((visibility("default"))) void workbench_runtime_refused(const char* text) {
+  try {
+    std::lock_guard lock(refusals().mutex);
+    refusals().texts.insert(text);
+  } catch (const std::bad_alloc&) {
+    // It is left out of the list.
+  }
+}
+
 // For workbench.programs: what this process was refused so far, a line each.
 extern "C" __attribute__((visibility("default"))) const char* workbench_runtime_refusals() {
   std::lock_guard lock(refusals().mutex);

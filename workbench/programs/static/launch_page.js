@@ -46,4 +46,5 @@ for (const row of rows) {
     }
   });
 }
-if (rows.length) open(rows[0]);
+const first = rows.find((row) => views[row.dataset.view]);
+if (first) open(first);

@@ -1,0 +1,88 @@
+// The frame of the calls that these libraries make: what a call checks before it is enqueued, and
+// how it reaches its arguments when its turn in the stream has come.
+#pragma once
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "../library/host_calls.hpp"
+
+namespace workbench::host {
+
+using i64 = std::int64_t;
+
+// Thrown before a call is enqueued; the library's frame makes it the call's status.
+struct Failed {
+  int status;
+  std::string why;
+};
+
+// Thrown for what the driver refuses, and by a call that runs and cannot go on.
+struct DriverFailed {
+  CUresult code;
+  std::string why;
+};
+
+enum class Access { reads, writes, updates };
+
+// The arguments of a call that runs. A range that is not in one allocation ends the call.
+class Frame {
+ public:
+  explicit Frame(HostFrame* frame) : frame_(frame) {}
+
+  // `columns` runs of `rows` elements, `stride` elements apart. Null where there are none.
+  template <class T>
+  T* matrix(const std::string& argument, T* address, i64 rows, i64 columns, i64 stride,
+            Access access = Access::updates) {
+    return static_cast<T*>(range(argument, address, sizeof(T), rows, columns, stride, access));
+  }
+  template <class T>
+  const T* matrix(const std::string& argument, const T* address, i64 rows, i64 columns,
+                  i64 stride) {
+    return static_cast<const T*>(
+        range(argument, address, sizeof(T), rows, columns, stride, Access::reads));
+  }
+
+  // `count` elements, |increment| apart: a negative increment walks the same ones backwards.
+  template <class T>
+  T* vector(const std::string& argument, T* address, i64 count, i64 increment = 1,
+            Access access = Access::updates) {
+    return matrix(argument, address, 1, increment ? count : 1, increment < 0 ? -increment : increment,
+                  access);
+  }
+  template <class T>
+  const T* vector(const std::string& argument, const T* address, i64 count, i64 increment = 1) {
+    return matrix(argument, address, 1, increment ? count : 1,
+                  increment < 0 ? -increment : increment);
+  }
+
+  void* range(const std::string& argument, const void* address, std::size_t element, i64 rows,
+              i64 columns, i64 stride, Access access);
+
+ private:
+  HostFrame* frame_;
+};
+
+using Body = std::function<void(Frame&)>;
+
+// Runs `body` in the order of the stream. Throws DriverFailed for what the driver refuses.
+void enqueue(CUstream stream, const char* name, const std::string& shape, Body body);
+
+// The first argument that a call cannot take.
+void at_least(i64 value, i64 least, const char* argument, int status);
+
+// Joins `name=value` of sizes.
+std::string sizes(std::initializer_list<std::pair<const char*, i64>> given);
+
+// Keeps the words of a call's error; `refused` ones are listed when the program has ended.
+void tell(CUresult code, const std::string& text, bool refused) noexcept;
+
+// Makes the device's primary context current where the thread has none, as the runtime does.
+// Returns the runtime's error.
+int need_context();
+
+bool on_device_alone(const void* address);
+bool is_capturing(CUstream stream);
+
+}  // namespace workbench::host

@@ -1,0 +1,123 @@
+// Calls of libraries that compute on the host: see host_calls.hpp.
+#include "host_calls.hpp"
+
+#include "driver.hpp"
+
+#define HOST_API extern "C" __attribute__((visibility("default")))
+
+using namespace workbench::driver;
+
+struct HostFrame {
+  const Context* context;
+  std::vector<std::shared_ptr<Allocation>> held = {};
+  CUresult result = CUDA_SUCCESS;
+  std::string why = {};
+  u64 address = 0;
+};
+
+namespace {
+
+struct HostCall {
+  std::string name, shape;
+  HostBody body;
+  std::shared_ptr<void> data;
+};
+
+// The last byte and one more; a range that wraps around is longer than any allocation.
+u64 extent(const HostRange& range) {
+  if (!range.rows || !range.row_bytes) return 0;
+  u64 before_last = 0;
+  u64 bytes = 0;
+  if (__builtin_mul_overflow(range.rows - 1, range.stride, &before_last) ||
+      __builtin_add_overflow(before_last, range.row_bytes, &bytes))
+    return ~u64{0};
+  return bytes;
+}
+
+std::string described(const HostRange& range, u64 bytes) {
+  const char* does = !range.writes ? "reads" : range.reads ? "reads and writes" : "writes";
+  const auto begin = find_allocation(range.address, 1);
+  std::string text = std::string("out-of-bounds: ") + does + " " + std::to_string(bytes) +
+                     " bytes of " + range.argument;
+  if (!begin) return text + ": " + describe_address(range.address, bytes);
+  const u64 offset = range.address - begin->address;
+  const u64 room = begin->size - offset;
+  text += offset ? " from byte " + std::to_string(offset) + " of" : " in";
+  return text + " an allocation of " + std::to_string(begin->size) + " bytes: " +
+         std::to_string(bytes - room) + " bytes past its end";
+}
+
+// A call's end as a launch's: a fault is met by the next call of the context.
+void run(Call& call, const HostCall& what, CUstream stream) {
+  const std::shared_ptr<Context> context = call.context();
+  advance(*context, stream, state().device.operation_seconds);
+  HostFrame frame{context.get()};
+  call.lock.unlock();
+  what.body(what.data.get(), &frame);
+  call.lock.lock();
+  const HookCall told{what.name.c_str(), what.shape.c_str(), static_cast<u32>(frame.result), frame.why.c_str(),
+                      frame.address};
+  ask(call, hooks().host_call, &told);
+  if (frame.result == CUDA_ERROR_ILLEGAL_ADDRESS) {
+    context->fault = frame.result;
+    context->fault_text = what.name + ": " + frame.why;
+  } else if (frame.result) {
+    throw Refused{frame.result, what.name + ": " + frame.why};
+  }
+}
+
+}  // namespace
+
+HOST_API CUresult workbench_driver_host_call(CUstream stream, const char* name, const char* shape,
+                                             HostBody body, void* data, void (*release)(void*)) {
+  std::unique_ptr<void, void (*)(void*)> until_taken{data, release};
+  return entry([&](Call& call) {
+    check_stream(*call.context(), stream);
+    auto what = std::make_shared<HostCall>(HostCall{name, shape, body, nullptr});
+    what->data = std::shared_ptr<void>(std::move(until_taken));
+    const Operation operation = [what](Call& made, CUstream on) { run(made, *what, on); };
+    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, operation)) operation(call, stream);
+  });
+}
+
+HOST_API void* workbench_driver_host_range(HostFrame* frame, const HostRange* range) {
+  try {
+    std::lock_guard lock(state().mutex);
+    const u64 bytes = extent(*range);
+    const auto found = bytes ? find_allocation(range->address, bytes) : nullptr;
+    if (found && (found->context == frame->context || found->on_host())) {
+      frame->held.push_back(found);
+      return found->host + (range->address - found->address);
+    }
+    if (frame->result) return nullptr;
+    frame->result = CUDA_ERROR_ILLEGAL_ADDRESS;
+    frame->address = range->address;
+    frame->why = found ? std::string("out-of-bounds: ") + range->argument +
+                             " is memory of another device or context"
+                       : described(*range, bytes);
+  } catch (const std::bad_alloc&) {
+    frame->result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return nullptr;
+}
+
+HOST_API void workbench_driver_host_fail(HostFrame* frame, CUresult result, const char* why) {
+  if (frame->result) return;
+  frame->result = result;
+  try {
+    frame->why = why;
+  } catch (const std::bad_alloc&) {
+    // The code alone has to do.
+  }
+}
+
+HOST_API int workbench_driver_on_device_alone(u64 address) {
+  return answer_or(0, [&] {
+    const auto found = find_allocation(address, 1);
+    return found && !found->on_host() ? 1 : 0;
+  });
+}
+
+HOST_API const char* workbench_driver_host_blas() { return state().host_blas.c_str(); }
+
+HOST_API void workbench_driver_remember(CUresult result, const char* why) { remember(result, why); }
