@@ -45,8 +45,8 @@ void* Frame::range(const std::string& argument, const void* address, std::size_t
 
 void enqueue(CUstream stream, const char* name, const std::string& shape, Body body) {
   auto* kept = new Body(std::move(body));
-  const CUresult result = workbench_driver_host_call(stream, name, shape.c_str(), run, kept,
-                                                     [](void* one) { delete static_cast<Body*>(one); });
+  const CUresult result = workbench_driver_host_call(
+      stream, name, shape.c_str(), run, kept, [](void* one) { delete static_cast<Body*>(one); });
   if (result) throw DriverFailed{result, workbench_driver_latest_error()};
 }
 

@@ -48,8 +48,8 @@ class Frame {
   template <class T>
   T* vector(const std::string& argument, T* address, i64 count, i64 increment = 1,
             Access access = Access::updates) {
-    return matrix(argument, address, 1, increment ? count : 1, increment < 0 ? -increment : increment,
-                  access);
+    return matrix(argument, address, 1, increment ? count : 1,
+                  increment < 0 ? -increment : increment, access);
   }
   template <class T>
   const T* vector(const std::string& argument, const T* address, i64 count, i64 increment = 1) {

@@ -79,12 +79,14 @@ To converted(From from) {
     if constexpr (is_complex<From>)
       return ptx::to_half(from.real());
     else
-      return ptx::to_half(static_cast<std::conditional_t<std::is_same_v<From, float>, float, double>>(from));
+      return ptx::to_half(
+          static_cast<std::conditional_t<std::is_same_v<From, float>, float, double>>(from));
   } else if constexpr (std::is_same_v<To, Bfloat>) {
     if constexpr (is_complex<From>)
       return ptx::to_bfloat(from.real());
     else
-      return ptx::to_bfloat(static_cast<std::conditional_t<std::is_same_v<From, float>, float, double>>(from));
+      return ptx::to_bfloat(
+          static_cast<std::conditional_t<std::is_same_v<From, float>, float, double>>(from));
   } else if constexpr (is_complex<To>) {
     if constexpr (is_complex<From>)
       return To(static_cast<Real<To>>(from.real()), static_cast<Real<To>>(from.imag()));

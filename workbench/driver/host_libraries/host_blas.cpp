@@ -28,10 +28,10 @@ const Library& library() {
       opened.missing += "; install it: python -m pip install scipy-openblas64";
       return opened;
     }
-    const auto count = reinterpret_cast<int (*)()>(
-        dlsym(opened.handle, "scipy_openblas_get_num_threads64_"));
-    const auto set = reinterpret_cast<void (*)(int)>(
-        dlsym(opened.handle, "scipy_openblas_set_num_threads64_"));
+    const auto count =
+        reinterpret_cast<int (*)()>(dlsym(opened.handle, "scipy_openblas_get_num_threads64_"));
+    const auto set =
+        reinterpret_cast<void (*)(int)>(dlsym(opened.handle, "scipy_openblas_set_num_threads64_"));
     if (count && set && count() > kMostThreads) set(kMostThreads);
     return opened;
   }();
@@ -42,18 +42,26 @@ const Library& library() {
 
 std::string blas_missing() { return library().missing; }
 
-void* routine(const std::string& name) {
+namespace {
+
+void* symbol(const std::string& name, const char* suffix) {
   static std::mutex mutex;
   static std::unordered_map<std::string, void*> known;
   std::lock_guard lock(mutex);
   void*& address = known[name];
   if (!address && library().handle)
-    address = dlsym(library().handle, ("scipy_" + name + "_64_").c_str());
+    address = dlsym(library().handle, ("scipy_" + name + suffix).c_str());
   if (!address) {
-    throw DriverFailed{CUDA_ERROR_NOT_SUPPORTED,
-                 library().missing.empty() ? "the host's BLAS library has no " + name : library().missing};
+    throw DriverFailed{CUDA_ERROR_NOT_SUPPORTED, library().missing.empty()
+                                                     ? "the host's BLAS library has no " + name
+                                                     : library().missing};
   }
   return address;
 }
+
+}  // namespace
+
+void* routine(const std::string& name) { return symbol(name, "_64_"); }
+void* c_routine(const std::string& name) { return symbol(name, "64_"); }
 
 }  // namespace workbench::host

@@ -7,6 +7,8 @@ namespace workbench::host {
 
 // The address of a routine, such as "sgemm". Throws DriverFailed where there is none.
 void* routine(const std::string& name);
+// The same of one of the C interface, such as "cblas_zdotc_sub".
+void* c_routine(const std::string& name);
 // What is missing for any routine to be there; empty where they are.
 std::string blas_missing();
 

@@ -43,8 +43,8 @@ std::string described(const HostRange& range, u64 bytes) {
   const u64 offset = range.address - begin->address;
   const u64 room = begin->size - offset;
   text += offset ? " from byte " + std::to_string(offset) + " of" : " in";
-  return text + " an allocation of " + std::to_string(begin->size) + " bytes: " +
-         std::to_string(bytes - room) + " bytes past its end";
+  return text + " an allocation of " + std::to_string(begin->size) +
+         " bytes: " + std::to_string(bytes - room) + " bytes past its end";
 }
 
 // A call's end as a launch's: a fault is met by the next call of the context.
@@ -55,8 +55,8 @@ void run(Call& call, const HostCall& what, CUstream stream) {
   call.lock.unlock();
   what.body(what.data.get(), &frame);
   call.lock.lock();
-  const HookCall told{what.name.c_str(), what.shape.c_str(), static_cast<u32>(frame.result), frame.why.c_str(),
-                      frame.address};
+  const HookCall told{what.name.c_str(), what.shape.c_str(), static_cast<u32>(frame.result),
+                      frame.why.c_str(), frame.address};
   ask(call, hooks().host_call, &told);
   if (frame.result == CUDA_ERROR_ILLEGAL_ADDRESS) {
     context->fault = frame.result;

@@ -150,7 +150,7 @@ T zero_of() {
   routine(letter, type, int, suffix) routine(letter, type, std::int64_t, suffix##_64)
 #define REAL_TYPES(routine, suffix) \
   BOTH_INTEGERS(routine, S, float, suffix) BOTH_INTEGERS(routine, D, double, suffix)
-#define COMPLEX_TYPES(routine, suffix)         \
-  BOTH_INTEGERS(routine, C, Complex, suffix)   \
+#define COMPLEX_TYPES(routine, suffix)       \
+  BOTH_INTEGERS(routine, C, Complex, suffix) \
   BOTH_INTEGERS(routine, Z, DoubleComplex, suffix)
 #define ALL_TYPES(routine, suffix) REAL_TYPES(routine, suffix) COMPLEX_TYPES(routine, suffix)

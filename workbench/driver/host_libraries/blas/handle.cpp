@@ -26,12 +26,11 @@ constexpr Text kTexts[] = {
     {8, "CUBLAS_STATUS_ARCH_MISMATCH",
      "the function requires an architectural feature absent from the device architecture"},
     {kMappingError, "CUBLAS_STATUS_MAPPING_ERROR", "an access to GPU memory space failed"},
-    {kExecutionFailed, "CUBLAS_STATUS_EXECUTION_FAILED", "the function failed to launch on the GPU"},
+    {kExecutionFailed, "CUBLAS_STATUS_EXECUTION_FAILED",
+     "the function failed to launch on the GPU"},
     {kInternalError, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-    {kNotSupported, "CUBLAS_STATUS_NOT_SUPPORTED",
-     "the functionality requested is not supported"},
-    {16, "CUBLAS_STATUS_LICENSE_ERROR",
-     "the functionality requested requires some license"},
+    {kNotSupported, "CUBLAS_STATUS_NOT_SUPPORTED", "the functionality requested is not supported"},
+    {16, "CUBLAS_STATUS_LICENSE_ERROR", "the functionality requested requires some license"},
 };
 
 struct Live {
@@ -62,7 +61,8 @@ Handle& checked(Handle* handle) {
 
 int failed(const char* name, int status, const std::string& why) noexcept {
   try {
-    const CUresult code = status == kNotSupported ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+    const CUresult code =
+        status == kNotSupported ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     tell(code, std::string(name) + ": " + why, status == kNotSupported);
   } catch (const std::bad_alloc&) {
     // The status alone has to do.
@@ -103,8 +103,8 @@ char diagonal(int given) {
 
 char side(int given) {
   if (given != 0 && given != 1)
-    throw Failed{kInvalidValue, "side is " + std::to_string(given) +
-                                    ", allowed are CUBLAS_SIDE_LEFT and _RIGHT"};
+    throw Failed{kInvalidValue,
+                 "side is " + std::to_string(given) + ", allowed are CUBLAS_SIDE_LEFT and _RIGHT"};
   return "LR"[given];
 }
 
@@ -148,18 +148,18 @@ CUBLAS_API cublasDestroy_v2(Handle* handle) {
 }
 
 // A member of the handle, to set and to read; the values that cublas_api.h has for it.
-#define MODE(Set, Get, type, member, least, most)                                             \
-  CUBLAS_API Set(Handle* handle, type value) {                                                \
-    return call(#Set, [&] {                                                                   \
-      Handle& own = checked(handle);                                                          \
-      if (value < (least) || value > (most))                                                  \
-        throw Failed{kInvalidValue, "the value is " + std::to_string(value) + ", allowed is " \
-                                        #least " to " #most};                                 \
-      own.member = value;                                                                     \
-    });                                                                                       \
-  }                                                                                           \
-  CUBLAS_API Get(Handle* handle, type* value) {                                               \
-    return call(#Get, [&] { needed(value, "value") = checked(handle).member; });              \
+#define MODE(Set, Get, type, member, least, most)                                \
+  CUBLAS_API Set(Handle* handle, type value) {                                   \
+    return call(#Set, [&] {                                                      \
+      Handle& own = checked(handle);                                             \
+      if (value < (least) || value > (most))                                     \
+        throw Failed{kInvalidValue, "the value is " + std::to_string(value) +    \
+                                        ", allowed is " #least " to " #most};    \
+      own.member = value;                                                        \
+    });                                                                          \
+  }                                                                              \
+  CUBLAS_API Get(Handle* handle, type* value) {                                  \
+    return call(#Get, [&] { needed(value, "value") = checked(handle).member; }); \
   }
 MODE(cublasSetPointerMode_v2, cublasGetPointerMode_v2, int, pointer_mode, 0, 1)
 MODE(cublasSetMathMode, cublasGetMathMode, int, math_mode, 0, 31)
@@ -228,7 +228,8 @@ CUBLAS_API cublasSetLoggerCallback(void (*callback)(const char*)) {
 CUBLAS_API cublasGetLoggerCallback(void (**callback)(const char*)) {
   return call(__func__, [&] { needed(callback, "callback") = log_callback; });
 }
-extern "C" __attribute__((visibility("default"))) void cublasXerbla(const char* name, int argument) {
+extern "C" __attribute__((visibility("default"))) void cublasXerbla(const char* name,
+                                                                    int argument) {
   failed(name, kInvalidValue, "argument " + std::to_string(argument) + " had an illegal value");
 }
 
@@ -259,42 +260,40 @@ int copy(const char* name, i64 rows, i64 columns, i64 element, const void* from,
 
 }  // namespace
 
-#define COPIES(I, suffix)                                                                        \
-  CUBLAS_API cublasSetVector##suffix(I n, I element, const void* x, I incx, void* y, I incy) {   \
-    return copy("cublasSetVector", 1, n, element, x, incx, y, incy, kHostToDevice, nullptr);     \
-  }                                                                                              \
-  CUBLAS_API cublasGetVector##suffix(I n, I element, const void* x, I incx, void* y, I incy) {   \
-    return copy("cublasGetVector", 1, n, element, x, incx, y, incy, kDeviceToHost, nullptr);     \
-  }                                                                                              \
-  CUBLAS_API cublasSetMatrix##suffix(I rows, I columns, I element, const void* a, I lda,         \
-                                     void* b, I ldb) {                                           \
-    return copy("cublasSetMatrix", rows, columns, element, a, lda, b, ldb, kHostToDevice,        \
-                nullptr);                                                                        \
-  }                                                                                              \
-  CUBLAS_API cublasGetMatrix##suffix(I rows, I columns, I element, const void* a, I lda,         \
-                                     void* b, I ldb) {                                           \
-    return copy("cublasGetMatrix", rows, columns, element, a, lda, b, ldb, kDeviceToHost,        \
-                nullptr);                                                                        \
-  }                                                                                              \
-  CUBLAS_API cublasSetVectorAsync##suffix(I n, I element, const void* x, I incx, void* y,        \
-                                          I incy, CUstream stream) {                             \
-    return copy("cublasSetVectorAsync", 1, n, element, x, incx, y, incy, kHostToDevice,          \
-                &stream);                                                                        \
-  }                                                                                              \
-  CUBLAS_API cublasGetVectorAsync##suffix(I n, I element, const void* x, I incx, void* y,        \
-                                          I incy, CUstream stream) {                             \
-    return copy("cublasGetVectorAsync", 1, n, element, x, incx, y, incy, kDeviceToHost,          \
-                &stream);                                                                        \
-  }                                                                                              \
-  CUBLAS_API cublasSetMatrixAsync##suffix(I rows, I columns, I element, const void* a, I lda,    \
-                                          void* b, I ldb, CUstream stream) {                     \
-    return copy("cublasSetMatrixAsync", rows, columns, element, a, lda, b, ldb, kHostToDevice,   \
-                &stream);                                                                        \
-  }                                                                                              \
-  CUBLAS_API cublasGetMatrixAsync##suffix(I rows, I columns, I element, const void* a, I lda,    \
-                                          void* b, I ldb, CUstream stream) {                     \
-    return copy("cublasGetMatrixAsync", rows, columns, element, a, lda, b, ldb, kDeviceToHost,   \
-                &stream);                                                                        \
+#define COPIES(I, suffix)                                                                         \
+  CUBLAS_API cublasSetVector##suffix(I n, I element, const void* x, I incx, void* y, I incy) {    \
+    return copy("cublasSetVector", 1, n, element, x, incx, y, incy, kHostToDevice, nullptr);      \
+  }                                                                                               \
+  CUBLAS_API cublasGetVector##suffix(I n, I element, const void* x, I incx, void* y, I incy) {    \
+    return copy("cublasGetVector", 1, n, element, x, incx, y, incy, kDeviceToHost, nullptr);      \
+  }                                                                                               \
+  CUBLAS_API cublasSetMatrix##suffix(I rows, I columns, I element, const void* a, I lda, void* b, \
+                                     I ldb) {                                                     \
+    return copy("cublasSetMatrix", rows, columns, element, a, lda, b, ldb, kHostToDevice,         \
+                nullptr);                                                                         \
+  }                                                                                               \
+  CUBLAS_API cublasGetMatrix##suffix(I rows, I columns, I element, const void* a, I lda, void* b, \
+                                     I ldb) {                                                     \
+    return copy("cublasGetMatrix", rows, columns, element, a, lda, b, ldb, kDeviceToHost,         \
+                nullptr);                                                                         \
+  }                                                                                               \
+  CUBLAS_API cublasSetVectorAsync##suffix(I n, I element, const void* x, I incx, void* y, I incy, \
+                                          CUstream stream) {                                      \
+    return copy("cublasSetVectorAsync", 1, n, element, x, incx, y, incy, kHostToDevice, &stream); \
+  }                                                                                               \
+  CUBLAS_API cublasGetVectorAsync##suffix(I n, I element, const void* x, I incx, void* y, I incy, \
+                                          CUstream stream) {                                      \
+    return copy("cublasGetVectorAsync", 1, n, element, x, incx, y, incy, kDeviceToHost, &stream); \
+  }                                                                                               \
+  CUBLAS_API cublasSetMatrixAsync##suffix(I rows, I columns, I element, const void* a, I lda,     \
+                                          void* b, I ldb, CUstream stream) {                      \
+    return copy("cublasSetMatrixAsync", rows, columns, element, a, lda, b, ldb, kHostToDevice,    \
+                &stream);                                                                         \
+  }                                                                                               \
+  CUBLAS_API cublasGetMatrixAsync##suffix(I rows, I columns, I element, const void* a, I lda,     \
+                                          void* b, I ldb, CUstream stream) {                      \
+    return copy("cublasGetMatrixAsync", rows, columns, element, a, lda, b, ldb, kDeviceToHost,    \
+                &stream);                                                                         \
   }
 COPIES(int, )
 COPIES(std::int64_t, _64)
