@@ -52,6 +52,8 @@ constexpr int code_of() {
   if constexpr (std::is_same_v<T, std::int32_t>) return kInt32;
 }
 
+constexpr bool is_integer(int type) { return type == kInt8 || type == kInt32; }
+
 // Calls `body` with a value of the type; throws Failed with `status` for one that is not known.
 template <class Body>
 auto with_type(int type, const char* argument, int status, Body&& body) {

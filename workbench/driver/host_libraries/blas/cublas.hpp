@@ -3,19 +3,9 @@
 // which is not needed to build this library.
 #pragma once
 #include "../host_blas.hpp"
+#include "../status.hpp"
 
 namespace workbench::host {
-
-enum Status : int {
-  kSuccess = 0,
-  kNotInitialized = 1,
-  kAllocFailed = 3,
-  kInvalidValue = 7,
-  kMappingError = 11,
-  kExecutionFailed = 13,
-  kInternalError = 14,
-  kNotSupported = 15,
-};
 
 enum PointerMode : int { kOnHost = 0, kOnDevice = 1 };
 
@@ -30,33 +20,6 @@ struct Handle {
 
 // Throws where the handle was never created, or is destroyed.
 Handle& checked(Handle* handle);
-// Keeps the words of a call that did not succeed; returns its status.
-int failed(const char* name, int status, const std::string& why) noexcept;
-int status_of(CUresult code) noexcept;
-
-// The frame of every call: `body` throws what is wrong.
-template <class Body>
-int call(const char* name, Body&& body) noexcept {
-  try {
-    body();
-    return kSuccess;
-  } catch (const Failed& error) {
-    return failed(name, error.status, error.why);
-  } catch (const DriverFailed& error) {
-    return failed(name, status_of(error.code), error.why);
-  } catch (const std::bad_alloc&) {
-    return failed(name, kAllocFailed, "the host has no memory left");
-  } catch (const std::exception& error) {
-    return failed(name, kInternalError, error.what());
-  }
-}
-
-template <class T>
-T& needed(T* pointer, const char* argument) {
-  if (!pointer) throw Failed{kInvalidValue, std::string(argument) + " is a null pointer"};
-  return *pointer;
-}
-
 // A number that a call takes by address: read when the call is made in host pointer mode, and when
 // it runs in device pointer mode.
 template <class T>
@@ -120,17 +83,10 @@ void await(const Handle& handle);
 
 // ---- the words that BLAS has for a call's switches ----
 
-char operation(int given, const char* argument);
 char fill(int given);
 char diagonal(int given);
 char side(int given);
 
-inline void need_sizes(std::initializer_list<std::pair<const char*, i64>> given) {
-  for (const auto& [name, value] : given) at_least(value, 0, name, kInvalidValue);
-}
-inline void need_stride(i64 value, i64 rows, const char* argument) {
-  at_least(value, std::max<i64>(1, rows), argument, kInvalidValue);
-}
 inline void need_increment(i64 value, const char* argument) {
   if (value == 0) throw Failed{kInvalidValue, std::string(argument) + " is 0"};
 }

@@ -10,29 +10,6 @@ using namespace workbench::host;
 
 namespace {
 
-constexpr int kVersion = 130100;  // of the headers, as cuda-toolkit 13.0 has them
-constexpr int kRuntimeVersion = 13000;
-
-struct Text {
-  int code;
-  const char *name, *words;
-};
-constexpr Text kTexts[] = {
-    {kSuccess, "CUBLAS_STATUS_SUCCESS", "success"},
-    {kNotInitialized, "CUBLAS_STATUS_NOT_INITIALIZED", "the library was not initialized"},
-    {kAllocFailed, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
-    {kInvalidValue, "CUBLAS_STATUS_INVALID_VALUE",
-     "an unsupported value or parameter was passed to the function"},
-    {8, "CUBLAS_STATUS_ARCH_MISMATCH",
-     "the function requires an architectural feature absent from the device architecture"},
-    {kMappingError, "CUBLAS_STATUS_MAPPING_ERROR", "an access to GPU memory space failed"},
-    {kExecutionFailed, "CUBLAS_STATUS_EXECUTION_FAILED",
-     "the function failed to launch on the GPU"},
-    {kInternalError, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-    {kNotSupported, "CUBLAS_STATUS_NOT_SUPPORTED", "the functionality requested is not supported"},
-    {16, "CUBLAS_STATUS_LICENSE_ERROR", "the functionality requested requires some license"},
-};
-
 struct Live {
   std::mutex mutex;
   std::set<Handle*> handles;
@@ -40,12 +17,6 @@ struct Live {
 Live& live() {
   static auto* all = new Live;  // handles may be destroyed after this library's own end
   return *all;
-}
-
-const Text* text_of(int status) {
-  for (const Text& one : kTexts)
-    if (one.code == status) return &one;
-  return nullptr;
 }
 
 }  // namespace
@@ -57,34 +28,6 @@ Handle& checked(Handle* handle) {
   if (!live().handles.contains(handle))
     throw Failed{kNotInitialized, "no such handle: it was never created, or is destroyed"};
   return *handle;
-}
-
-int failed(const char* name, int status, const std::string& why) noexcept {
-  try {
-    const CUresult code =
-        status == kNotSupported ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-    tell(code, std::string(name) + ": " + why, status == kNotSupported);
-  } catch (const std::bad_alloc&) {
-    // The status alone has to do.
-  }
-  return status;
-}
-
-int status_of(CUresult code) noexcept {
-  switch (code) {
-    case CUDA_ERROR_INVALID_VALUE: return kInvalidValue;
-    case CUDA_ERROR_OUT_OF_MEMORY: return kAllocFailed;
-    case CUDA_ERROR_NOT_INITIALIZED: return kNotInitialized;
-    case CUDA_ERROR_NOT_SUPPORTED: return kNotSupported;
-    default: return kExecutionFailed;
-  }
-}
-
-char operation(int given, const char* argument) {
-  if (given < 0 || given > 2)
-    throw Failed{kInvalidValue, std::string(argument) + " is " + std::to_string(given) +
-                                    ", allowed are CUBLAS_OP_N, CUBLAS_OP_T and CUBLAS_OP_C"};
-  return "NTC"[given];
 }
 
 char fill(int given) {
@@ -193,11 +136,11 @@ CUBLAS_API cublasSetWorkspace_v2(Handle* handle, void*, std::size_t) {
   return call("cublasSetWorkspace", [&] { checked(handle); });
 }
 CUBLAS_API cublasGetVersion_v2(Handle*, int* version) {
-  return call("cublasGetVersion", [&] { needed(version, "version") = kVersion; });
+  return call("cublasGetVersion", [&] { needed(version, "version") = kBlasVersion; });
 }
 CUBLAS_API cublasGetProperty(int which, int* value) {
   return call("cublasGetProperty", [&] {
-    const int parts[] = {kVersion / 10000, kVersion / 100 % 100, kVersion % 100};
+    const int parts[] = {kBlasVersion / 10000, kBlasVersion / 100 % 100, kBlasVersion % 100};
     if (which < 0 || which > 2) throw Failed{kInvalidValue, "the property is 0, 1 or 2"};
     needed(value, "value") = parts[which];
   });
@@ -207,12 +150,10 @@ extern "C" __attribute__((visibility("default"))) std::size_t cublasGetCudartVer
   return kRuntimeVersion;
 }
 extern "C" __attribute__((visibility("default"))) const char* cublasGetStatusName(int status) {
-  const Text* known = text_of(status);
-  return known ? known->name : "unknown status";
+  return name_of_status(status);
 }
 extern "C" __attribute__((visibility("default"))) const char* cublasGetStatusString(int status) {
-  const Text* known = text_of(status);
-  return known ? known->words : "unknown status";
+  return words_of_status(status);
 }
 
 // ---- the log, which nothing is written to: workbench run lists the calls ----

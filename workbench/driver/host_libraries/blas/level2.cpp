@@ -310,9 +310,10 @@ COMPLEX_TYPES(HERMITIAN, _v2)
                                 I incx) {                                                         \
     return tpmv("cublas" #L#name, #name, h, uplo, trans, diag, n, ap, x, incx);                   \
   }
-#define TRIANGULAR(L, T, I, S)                                                                    \
-  FULL_TRIANGLE(L, T, I, S, trmv)                                                                 \
-  FULL_TRIANGLE(L, T, I, S, trsv) BAND_TRIANGLE(L, T, I, S, tbmv) BAND_TRIANGLE(L, T, I, S, tbsv) \
+#define TRIANGULAR(L, T, I, S)                                    \
+  FULL_TRIANGLE(L, T, I, S, trmv)                                 \
+  FULL_TRIANGLE(L, T, I, S, trsv)                                 \
+  BAND_TRIANGLE(L, T, I, S, tbmv) BAND_TRIANGLE(L, T, I, S, tbsv) \
       PACKED_TRIANGLE(L, T, I, S, tpmv) PACKED_TRIANGLE(L, T, I, S, tpsv)
 ALL_TYPES(TRIANGULAR, _v2)
 
@@ -349,10 +350,10 @@ COMPLEX_TYPES(COMPLEX_OUTER, _v2)
 #define SYMMETRIC_UPDATES(L, T, I, S) \
   FULL_UPDATE(L, T, I, S, syr, T) FULL_UPDATE_2(L, T, I, S, syr2)
 #define REAL_UPDATES(L, T, I, S) PACKED_UPDATE(L, T, I, S, spr, T) PACKED_UPDATE_2(L, T, I, S, spr2)
-#define HERMITIAN_UPDATES(L, T, I, S)                                     \
-  FULL_UPDATE(L, T, I, S, her, Real<T>)                                   \
-  FULL_UPDATE_2(L, T, I, S, her2) PACKED_UPDATE(L, T, I, S, hpr, Real<T>) \
-      PACKED_UPDATE_2(L, T, I, S, hpr2)
+#define HERMITIAN_UPDATES(L, T, I, S)   \
+  FULL_UPDATE(L, T, I, S, her, Real<T>) \
+  FULL_UPDATE_2(L, T, I, S, her2)       \
+  PACKED_UPDATE(L, T, I, S, hpr, Real<T>) PACKED_UPDATE_2(L, T, I, S, hpr2)
 ALL_TYPES(SYMMETRIC_UPDATES, _v2)
 REAL_TYPES(REAL_UPDATES, _v2)
 COMPLEX_TYPES(HERMITIAN_UPDATES, _v2)

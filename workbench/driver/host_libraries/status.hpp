@@ -1,0 +1,61 @@
+// The statuses that cuBLAS and cuBLASLt share, and the frame of their calls.
+#pragma once
+#include "calls.hpp"
+
+namespace workbench::host {
+
+enum Status : int {
+  kSuccess = 0,
+  kNotInitialized = 1,
+  kAllocFailed = 3,
+  kInvalidValue = 7,
+  kMappingError = 11,
+  kExecutionFailed = 13,
+  kInternalError = 14,
+  kNotSupported = 15,
+};
+
+// Keeps the words of a call that did not succeed; returns its status.
+int failed(const char* name, int status, const std::string& why) noexcept;
+int status_of(CUresult code) noexcept;
+const char* name_of_status(int status);
+const char* words_of_status(int status);
+
+inline constexpr int kBlasVersion = 130100;  // of the headers, as cuda-toolkit 13.0 has them
+inline constexpr int kRuntimeVersion = 13000;
+
+// The frame of every call: `body` throws what is wrong.
+template <class Body>
+int call(const char* name, Body&& body) noexcept {
+  try {
+    body();
+    return kSuccess;
+  } catch (const Failed& error) {
+    return failed(name, error.status, error.why);
+  } catch (const DriverFailed& error) {
+    return failed(name, status_of(error.code), error.why);
+  } catch (const std::bad_alloc&) {
+    return failed(name, kAllocFailed, "the host has no memory left");
+  } catch (const std::exception& error) {
+    return failed(name, kInternalError, error.what());
+  }
+}
+
+inline void need_address(const void* pointer, const char* argument) {
+  if (!pointer) throw Failed{kInvalidValue, std::string(argument) + " is a null pointer"};
+}
+
+template <class T>
+T& needed(T* pointer, const char* argument) {
+  need_address(pointer, argument);
+  return *pointer;
+}
+
+char operation(int given, const char* argument);
+inline void need_sizes(std::initializer_list<std::pair<const char*, i64>> given) {
+  for (const auto& [name, value] : given) at_least(value, 0, name, kInvalidValue);
+}
+inline void need_stride(i64 value, i64 rows, const char* argument) {
+  at_least(value, std::max<i64>(1, rows), argument, kInvalidValue);
+}
+}  // namespace workbench::host
