@@ -227,28 +227,6 @@ struct XorwowLanes {
   std::vector<Bits> states;
 };
 
-class Xorwow final : public Rounds<XorwowLanes> {
- public:
-  using Rounds::Rounds;
-  u32 bits(u64 index) override { return static_cast<u32>(raw(index, 1, 0)); }
-  float uniform(u64 index) override { return unit(bits(index)); }
-  double uniform_double(u64 index) override { return two(index, 2, 0); }
-  Pair pair(u64 index) override {
-    const auto first = static_cast<u32>(raw(index, 2, 0));
-    return {unit(first), angle(static_cast<u32>(raw(index, 2, 1)))};
-  }
-  Pair pair_double(u64 index) override {
-    const double first = two(index, 4, 0);
-    return {first, 2 * kPi * two(index, 4, 2)};
-  }
-
- private:
-  double two(u64 index, u64 each, u64 which) {
-    const auto low = static_cast<u32>(raw(index, each, which));
-    return unit_double(low, static_cast<u32>(raw(index, each, which + 1)));
-  }
-};
-
 using Vector = std::array<u64, 3>;
 using Matrix = std::array<Vector, 3>;
 constexpr u64 kFirstModulus = 4294967087, kSecondModulus = 4294944443;
@@ -363,8 +341,9 @@ class Mrg final : public Rounds<MrgLanes> {
   }
 };
 
+// One generator, whose numbers are dealt to lanes.
 struct MtLanes {
-  static constexpr u64 kCount = 1;
+  static constexpr u64 kCount = 8192;
   MtLanes(u64 seed, u64 given) : from(static_cast<u32>(seed)), offset(given) { restart(); }
   void restart() {
     engine.seed(from);
@@ -373,12 +352,12 @@ struct MtLanes {
   }
   void go_to(u64 wanted) {
     if (wanted < round) restart();
-    engine.discard(wanted - round);
+    engine.discard((wanted - round) * kCount);
     round = wanted;
   }
   void step(std::vector<u64>& out) {
     ++round;
-    out[0] = static_cast<u32>(engine());
+    for (u64& number : out) number = static_cast<u32>(engine());
   }
 
   u32 from;
@@ -386,22 +365,27 @@ struct MtLanes {
   std::mt19937 engine;
 };
 
-class Mt19937 final : public Rounds<MtLanes> {
+// Lanes of 32-bit numbers.
+template <class Lanes>
+class Words final : public Rounds<Lanes> {
  public:
-  using Rounds::Rounds;
-  u32 bits(u64 index) override { return static_cast<u32>(raw(index, 1, 0)); }
+  using Rounds<Lanes>::Rounds;
+  u32 bits(u64 index) override { return static_cast<u32>(this->raw(index, 1, 0)); }
   float uniform(u64 index) override { return unit(bits(index)); }
-  double uniform_double(u64 index) override {
-    const auto low = static_cast<u32>(raw(index, 2, 0));
-    return unit_double(low, static_cast<u32>(raw(index, 2, 1)));
+  double uniform_double(u64 index) override { return two(index, 2, 0); }
+  Engine::Pair pair(u64 index) override {
+    const auto first = static_cast<u32>(this->raw(index, 2, 0));
+    return {unit(first), angle(static_cast<u32>(this->raw(index, 2, 1)))};
   }
-  Pair pair(u64 index) override {
-    const auto first = static_cast<u32>(raw(index, 2, 0));
-    return {unit(first), angle(static_cast<u32>(raw(index, 2, 1)))};
+  Engine::Pair pair_double(u64 index) override {
+    const double first = two(index, 4, 0);
+    return {first, 2 * kPi * two(index, 4, 2)};
   }
-  Pair pair_double(u64 index) override {
-    const double first = uniform_double(2 * index);
-    return {first, 2 * kPi * uniform_double(2 * index + 1)};
+
+ private:
+  double two(u64 index, u64 each, u64 which) {
+    const auto low = static_cast<u32>(this->raw(index, each, which));
+    return unit_double(low, static_cast<u32>(this->raw(index, each, which + 1)));
   }
 };
 
@@ -411,13 +395,13 @@ std::unique_ptr<Engine> make_philox(u64 seed, u64 offset) {
   return std::make_unique<Philox>(seed, offset);
 }
 std::unique_ptr<Engine> make_xorwow(u64 seed, u64 offset) {
-  return std::make_unique<Xorwow>(seed, offset);
+  return std::make_unique<Words<XorwowLanes>>(seed, offset);
 }
 std::unique_ptr<Engine> make_mrg32k3a(u64 seed, u64 offset) {
   return std::make_unique<Mrg>(seed, offset);
 }
 std::unique_ptr<Engine> make_mt19937(u64 seed, u64 offset) {
-  return std::make_unique<Mt19937>(seed, offset);
+  return std::make_unique<Words<MtLanes>>(seed, offset);
 }
 
 }  // namespace workbench::host
