@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         # A wheel of PyCUDA is no result of the workbench: it is built once for all runs (see tests/driver).
         os.environ.setdefault("WORKBENCH_WHEELS", str(user_home() / "wheels"))
+        os.environ.setdefault("WORKBENCH_HEADERS", str(user_home() / "headers"))  # of workbench setup nvcc
         home = tempfile.mkdtemp(prefix="workbench-tests-")
         os.environ["WORKBENCH_HOME"] = home
         os.environ["WORKBENCH_CACHE"] = f"{home}/cache"

@@ -12,8 +12,8 @@ import pytest
 CHECKOUT = Path(__file__).parent.parent
 SOURCES = [
     path
-    for folder in ("workbench/ptx/core", "workbench/driver/library")
-    for path in sorted((CHECKOUT / folder).glob("*.[ch]pp"))
+    for folder in ("workbench/ptx/core", "workbench/driver/library", "workbench/driver/host_libraries")
+    for path in sorted((CHECKOUT / folder).rglob("*.[ch]pp"))
 ]
 
 

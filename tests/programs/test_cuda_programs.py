@@ -17,6 +17,7 @@ from workbench.toolchain import nvcc, tools
 
 PROGRAMS = Path(__file__).parent / "cuda"
 OFTEN = ("errors", "symbols")
+LIBRARIES = {"cublas_layer": "-lcublas -lcublasLt", "curand_sequences": "-lcurand"}
 """Programs of the default run; each costs what nvcc takes, some two seconds."""
 
 
@@ -38,6 +39,14 @@ def workbench_run(*arguments: object, status: int = 0) -> subprocess.CompletedPr
     return done
 
 
+def with_libraries(name: str) -> tuple[str, ...]:
+    return ("--nvcc", LIBRARIES[name]) if name in LIBRARIES else ()
+
+
+def header_folders() -> list[Path]:
+    return [tools.cuda_include(), *tools.library_includes()]
+
+
 def programs() -> list:
     names = sorted(path.stem for path in PROGRAMS.glob("*.cu") if path.stem != "printing")
     return [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.long) for name in names]
@@ -45,11 +54,29 @@ def programs() -> list:
 
 @pytest.mark.parametrize("name", programs())
 def test_program_is_right_and_clean(name):
+    if name in LIBRARIES and not any((place / "curand_kernel.h").is_file() for place in header_folders()):
+        pytest.skip("the headers of cuBLAS and cuRAND are not there: workbench setup nvcc")
     check = [] if name == "errors" else ["--check"]  # it has a fault, which checks would let pass
-    done = workbench_run(*check, PROGRAMS / f"{name}.cu")
+    done = workbench_run(*check, *with_libraries(name), PROGRAMS / f"{name}.cu")
     assert done.stdout.splitlines()[-1] == f"{name}: right"
     told = "checked: nothing found" if check else "workbench: a kernel failed: touch: out-of-bounds: 4 bytes at 0x0"
     assert told in done.stderr
+
+
+@pytest.mark.long
+def test_a_product_past_the_end_is_found_and_listed(tmp_path):
+    if not any((place / "cublas_v2.h").is_file() for place in header_folders()):
+        pytest.skip("the headers of cuBLAS are not there: workbench setup nvcc")
+    shutil.copy(PROGRAMS / "check.h", tmp_path)
+    program, page = tmp_path / "wrong.cu", tmp_path / "page.html"
+    text = (PROGRAMS / "cublas_layer.cu").read_text()
+    assert text.count("kOut, kBatch, kIn, &one") == 1
+    program.write_text(text.replace("kOut, kBatch, kIn, &one", "kOut, kBatch + 1, kIn, &one"))
+    done = workbench_run("--check", "--trace", page, *with_libraries("cublas_layer"), program, status=1)
+    told = "cublasSgemm(m=37, n=22, k=50): out-of-bounds: reads 4400 bytes of B in an allocation of 4200 bytes"
+    assert f"workbench: a call ended early: {told}: 200 bytes past its end" in done.stderr
+    assert "<td>cublasSgemm</td><td>m=37, n=22, k=50</td>" in page.read_text()
+    assert "on the host, not simulated" in page.read_text()
 
 
 MUTANTS = {
@@ -169,6 +196,11 @@ WRONG = {
     "no main": ("__global__ void k() {}\n", (), "which has no main()"),
     "an error": ("int main() { return nothing; }\n", (), r'program.cu\(1\): error: identifier "nothing" is undefined'),
     "a header": ('#include "absent.h"\nint main() {}\n', (), "--nvcc '-I FOLDER'"),
+    "cuBLAS, not linked": (
+        "#include <cublas_v2.h>\nint main() { cublasHandle_t h; return cublasCreate(&h); }\n",
+        (),
+        "--nvcc '-lcublas'|workbench setup nvcc",
+    ),
     "a library": ("#include <cudnn.h>\nint main() {}\n", (), "cuDNN does not run on the simulated device"),
     "an old call": ("int main() { cudaThreadSynchronize(); }\n", (), "-DcudaThreadSynchronize=cudaDeviceSynchronize"),
     "an old member": ("int main() { cudaDeviceProp p; return p.clockRate; }\n", (), "ask cudaDeviceGetAttribute"),

@@ -122,8 +122,8 @@ def _advice(log: str) -> str:
     if member := re.search(r'"cudaDeviceProp".* has no member "(\w+)"', log):
         return f"{member[1]} left that struct with CUDA 13: ask cudaDeviceGetAttribute for it."
     if found := _MISSING.search(log):
-        library = next(name for key, name in _LIBRARIES.items() if found[1].lower() == key.lower())
-        return f"{library} does not run on the simulated device; cuBLAS, cuRAND, Thrust, CUB and cooperative groups do."
+        library = _LIBRARIES[next(key for key in _LIBRARIES if found[1].lower() == key.lower())]
+        return _no_such(library)
     if found := re.search(r"fatal error: (cublas|curand)\w*\.h", log):
         return f"The headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} are fetched by: workbench setup nvcc"
     if found := re.search(r"undefined reference to [`'](cublasLt|cublas|curand)", log):
@@ -133,3 +133,17 @@ def _advice(log: str) -> str:
     if "undefined reference to" in log:
         return "More files of the program are named by: workbench run --nvcc 'other.cu' program.cu"
     return ""
+
+
+def advice_on_loading(error: str) -> str:
+    """Return what to do where a program's library is missing, as the loader names it; empty where nothing is known."""
+    found = re.search(r"\blib(\w+?)(?:_\w+)?\.so", error)
+    name = next((name for key, name in _LIBRARIES.items() if found and found[1].lower().startswith(key.lower())), None)
+    return _no_such(name) if name else ""
+
+
+def _no_such(library: str) -> str:
+    return (
+        f"{library} does not run on the simulated device; cuBLAS, cuRAND, Thrust, CUB and cooperative groups do. "
+        "Compute it on the host, or with a kernel of your own."
+    )

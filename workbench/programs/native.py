@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.driver.host_programs import load_libraries, runtime_path
+from workbench.programs.compiling import advice_on_loading
 from workbench.terminal import say
 
 Finish = Callable[[int], int]
@@ -106,7 +107,8 @@ def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
     try:
         program = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     except OSError as error:
-        say(f"workbench: the program cannot be loaded: {error}", err=True)
+        advice = advice_on_loading(str(error))
+        say(f"workbench: the program cannot be loaded: {error}{'. ' if advice else ''}{advice}", err=True)
         end.leave(127)
     words = [ctypes.create_string_buffer(os.fsencode(word)) for word in arguments]  # which a program may write to
     values = (ctypes.c_void_p * (len(words) + 1))(*map(ctypes.addressof, words), None)

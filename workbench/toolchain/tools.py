@@ -111,7 +111,7 @@ def library_includes() -> list[Path]:
 
 def fetched_headers() -> Path:
     """Where ``workbench setup nvcc`` puts the headers of cuBLAS and cuRAND."""
-    return home() / "headers" / "cu13"
+    return Path(os.environ.get("WORKBENCH_HEADERS") or home() / "headers") / "cu13"
 
 
 @functools.cache

@@ -310,12 +310,12 @@ COMPLEX_TYPES(HERMITIAN, _v2)
                                 I incx) {                                                         \
     return tpmv("cublas" #L#name, #name, h, uplo, trans, diag, n, ap, x, incx);                   \
   }
-#define TRIANGULAR(L, T, I, S)                                      \
-  FULL_TRIANGLE(L, T, I, S, trmv)                                   \
-  FULL_TRIANGLE(L, T, I, S, trsv)                                   \
-  BAND_TRIANGLE(L, T, I, S, tbmv)                                   \
-  BAND_TRIANGLE(L, T, I, S, tbsv) PACKED_TRIANGLE(L, T, I, S, tpmv) \
-      PACKED_TRIANGLE(L, T, I, S, tpsv)
+#define TRIANGULAR(L, T, I, S)    \
+  FULL_TRIANGLE(L, T, I, S, trmv) \
+  FULL_TRIANGLE(L, T, I, S, trsv) \
+  BAND_TRIANGLE(L, T, I, S, tbmv) \
+  BAND_TRIANGLE(L, T, I, S, tbsv) \
+  PACKED_TRIANGLE(L, T, I, S, tpmv) PACKED_TRIANGLE(L, T, I, S, tpsv)
 ALL_TYPES(TRIANGULAR, _v2)
 
 #define OUTER(L, T, I, S, name)                                                          \
