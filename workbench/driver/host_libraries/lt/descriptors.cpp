@@ -156,7 +156,8 @@ MatmulDesc matmul(int compute, int scale) {
 
 Preference preference() {
   Preference made{};
-  made.reductions = made.implementations = ~0u;
+  made.reductions = ~0u;
+  made.implementations = ~u64{0};
   std::fill(std::begin(made.alignment), std::end(made.alignment), 256u);
   return made;
 }
