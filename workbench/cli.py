@@ -320,7 +320,7 @@ def setup_pycuda() -> None:
 
 @setup.command("nvcc")
 def setup_nvcc() -> None:
-    """Install nvcc, the compiler of CUDA programs, into this environment: 99 MB by pip."""
+    """Install nvcc, the compiler of CUDA programs: 99 MB by pip; fetch the headers of cuBLAS and cuRAND."""
     from workbench.programs.nvcc_setup import install
 
     say(f"nvcc {install(say)}")
