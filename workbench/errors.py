@@ -121,7 +121,13 @@ class KernelTimeout(KernelFault):
 
 
 class HostCallFault(KernelFault):
-    """A call of cuBLAS or cuRAND was given memory that is in no allocation; names the argument and the bytes."""
+    """A call of cuBLAS or cuRAND was given memory that is in no allocation, which ends it, or that nobody wrote; names
+    the argument and the bytes."""
+
+    @property
+    def ended(self) -> bool:
+        """True where the call did not come to its end."""
+        return self.finding is not None and self.finding.kind == "out-of-bounds"
 
 
 class WrongResultError(WorkbenchError):

@@ -11,7 +11,11 @@ import numpy as np
 import workbench as wb
 
 driver = wb.simulated_driver()
+from workbench.device_models import device_model  # noqa: E402
 from workbench.driver.host_programs import load_libraries, runtime_path  # noqa: E402
+from workbench.driver.simulated import library_path  # noqa: E402
+from workbench.reports.launches import Launches  # noqa: E402
+from workbench.reports.watching import Watch, watch  # noqa: E402
 
 load_libraries()
 runtime = ctypes.CDLL(str(runtime_path()))
@@ -453,6 +457,25 @@ def captured():
         assert runtime.cudaGraphLaunch(executable, stream) == 0
     close(y.get(), 3 * x, np.float32, "graph")
     assert cublas.cublasSetStream_v2(handle, None) == 0
+
+
+def unwritten():
+    """Where launches are checked, a product reads what somebody wrote, and its result counts as written."""
+    launches = Launches()
+    watch(Watch(launches, device_model(driver.model), checks=True))
+    ctypes.CDLL(str(library_path())).workbench_driver_follow_writes(1)
+    one, nothing = Host(np.ones(1, np.float32)), Host(np.zeros(1, np.float32))
+    a, fresh, product = Array(made(np.float32, 4, 4)), Array(made(np.float32, 4, 4)), Array(made(np.float32, 4, 4))
+    for array in (fresh, product):
+        assert runtime.cudaFree(array.address) == 0
+        assert runtime.cudaMalloc(ctypes.byref(array.address), size(64)) == 0
+    call("Sgemm_v2", 0, 0, 4, 4, 4, one, a, 4, a, 4, nothing, product, 4)
+    call("Sgemm_v2", 0, 0, 4, 4, 4, one, product, 4, a, 4, one, product, 4)
+    assert not launches.faults
+    call("Sgemm_v2", 0, 0, 4, 4, 4, one, a, 4, fresh, 4, one, a, 4)
+    told = "uninitialised global read: byte 0 of B, which nobody wrote"
+    assert [str(fault) for fault in launches.faults] == [f"cublasSgemm(m=4, n=4, k=4): {told}"]
+    watch(None)
 
 
 def wrong():

@@ -17,7 +17,7 @@ from workbench.programs.elf import read_elf
 from workbench.toolchain import tools
 
 CALLS = Path(__file__).with_name("blas_calls.py")
-OFTEN = ("products", "types", "lt_matmul", "captured", "wrong")
+OFTEN = ("products", "types", "lt_matmul", "captured", "unwritten", "wrong")
 LONG = ("batches", "vectors", "matrices_and_vectors", "symmetric_and_triangular")
 XORWOW, MRG32K3A, MT19937, PHILOX = 101, 121, 142, 161
 

@@ -306,15 +306,19 @@ class Machine:
         watch = watched()
         if watch is not None:
             watch.called(call)
-        if told.result == _ILLEGAL_ADDRESS:
-            message = f"{call}: {told.why.decode(errors='replace')}"
-            self.last_fault = Finding(
-                "out-of-bounds", message, call.name, block=(0, 0, 0), thread=(0, 0, 0), address=told.address,
-                buffer=None, line=None, source="", other_line=None, other_source="", ptx_line=0, other_ptx_line=None,
-                count=1,
-            )  # fmt: skip
-            if watch is not None:
-                watch.failed(HostCallFault(message, self.last_fault))
+        why = told.why.decode(errors="replace")
+        kind = why.partition(":")[0]
+        if kind not in ("out-of-bounds", "uninitialised global read"):
+            return
+        message = f"{call}: {why}"
+        finding = Finding(
+            kind, message, call.name, block=(0, 0, 0), thread=(0, 0, 0), address=told.address, buffer=None, line=None,
+            source="", other_line=None, other_source="", ptx_line=0, other_ptx_line=None, count=1,
+        )  # fmt: skip
+        if kind == "out-of-bounds":
+            self.last_fault = finding
+        if watch is not None:
+            watch.failed(HostCallFault(message, finding))
 
     def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
         """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""

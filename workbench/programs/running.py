@@ -286,6 +286,9 @@ def _report(launches: children.RunLaunches) -> int:
             found += len(report)
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
+        if isinstance(fault, HostCallFault) and not fault.ended:
+            say(f"workbench: {fault}", err=True)
+            continue
         what = "call" if isinstance(fault, HostCallFault) else "launch"
         say(f"workbench: a {what} ended early: {fault}", err=True)
     driver = current()

@@ -351,6 +351,9 @@ std::shared_ptr<Snapshot> snapshot(const Context* context);
 
 void begin_unwritten(Allocation& made);
 void mark_written(Allocation& target, u64 offset, u64 bytes);
+constexpr u64 kNone = ~u64{0};
+// The offset of the first byte of a range that nobody wrote; kNone where there is none.
+u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes);
 // A copy hands on what its source has of unwritten bytes; `source` is null where all was written.
 void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes);
 

@@ -47,6 +47,22 @@ std::string described(const HostRange& range, u64 bytes) {
          " bytes: " + std::to_string(bytes - room) + " bytes past its end";
 }
 
+// Tells of bytes that the call reads and nobody wrote, and marks those that it writes.
+void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
+  const u64 begin = range.address - held.address;
+  for (u64 row = 0; row < range.rows; ++row) {
+    const u64 at = begin + row * range.stride;
+    const u64 unwritten = range.reads ? first_unwritten(held, at, range.row_bytes) : kNone;
+    if (unwritten != kNone && frame.why.empty()) {
+      frame.why = std::string("uninitialised global read: byte ") +
+                  std::to_string(unwritten - begin) + " of " + range.argument +
+                  ", which nobody wrote";
+      frame.address = held.address + unwritten;
+    }
+    if (range.writes) mark_written(held, at, range.row_bytes);
+  }
+}
+
 // A call's end as a launch's: a fault is met by the next call of the context.
 void run(Call& call, const HostCall& what, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
@@ -76,7 +92,7 @@ HOST_API CUresult workbench_driver_host_call(CUstream stream, const char* name, 
     auto what = std::make_shared<HostCall>(HostCall{name, shape, body, nullptr});
     what->data = std::shared_ptr<void>(std::move(until_taken));
     const Operation operation = [what](Call& made, CUstream on) { run(made, *what, on); };
-    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, operation)) operation(call, stream);
+    if (!captured(call, stream, CU_GRAPH_NODE_TYPE_HOST, {operation})) operation(call, stream);
   });
 }
 
@@ -87,6 +103,7 @@ HOST_API void* workbench_driver_host_range(HostFrame* frame, const HostRange* ra
     const auto found = bytes ? find_allocation(range->address, bytes) : nullptr;
     if (found && (found->context == frame->context || found->on_host())) {
       frame->held.push_back(found);
+      follow(*frame, *range, *found);
       return found->host + (range->address - found->address);
     }
     if (frame->result) return nullptr;

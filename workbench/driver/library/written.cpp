@@ -20,8 +20,8 @@ void change(u32& word, u32 mask, u32 bits) {
 }
 
 // Calls `visit(word, its mask, offset of its first byte)` for a range of bytes.
-template <class Visit>
-void for_each_word(std::vector<u32>& written, u64 offset, u64 bytes, Visit&& visit) {
+template <class Words, class Visit>
+void for_each_word(Words& written, u64 offset, u64 bytes, Visit&& visit) {
   const u64 end = offset + bytes;
   for (u64 at = offset / kWord; at * kWord < end; ++at) {
     const u64 first = std::max(offset, at * kWord) % kWord;
@@ -51,6 +51,16 @@ void mark_written(Allocation& target, u64 offset, u64 bytes) {
   if (!followed(target)) return;
   for_each_word(target.written, offset, bytes,
                 [](u32& word, u32 mask, u64) { change(word, mask, ~0u); });
+}
+
+u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes) {
+  u64 found = kNone;
+  if (!followed(source)) return found;
+  for_each_word(source.written, offset, bytes, [&](const u32& word, u32 mask, u64 first) {
+    const u32 missing = mask & ~word;
+    if (missing && found == kNone) found = first + static_cast<u64>(__builtin_ctz(missing));
+  });
+  return found;
 }
 
 void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes) {
