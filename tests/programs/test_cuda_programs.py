@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.driver.host_programs import link_options
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 
@@ -247,15 +248,17 @@ def test_machine_code_is_run_or_told_how_to_be_linked(tmp_path):
     made = {}
     for name, options in {
         "static": [],
-        "shared": ["-shared", "-Xcompiler", "-fPIC", "-cudart", "none"],
+        "shared": ["-cudart", "shared", *link_options()],
+        "library": ["-shared", "-Xcompiler", "-fPIC", "-cudart", "none"],
     }.items():
         made[name] = tmp_path / name
         target = ["-arch=compute_80", f"-I{tools.cuda_include()}", *(f"-L{one / 'lib'}" for one in tools.pip_folders())]
         subprocess.run([str(nvcc.program()), *target, *options, "-o", made[name], program], check=True)
     workbench_run(made["shared"], status=5)
+    workbench_run(made["library"], status=5)
     told = workbench_run(made["static"], status=2).stderr
     assert "NVIDIA's CUDA runtime inside" in told
-    assert "-cudart none" in told
+    assert "-cudart shared" in told
 
 
 @pytest.mark.long

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.reports.host_calls import HostCall
+from workbench.driver.simulated import library_path
 from workbench.reports.launches import Launches
 from workbench.terminal import say
 
@@ -24,15 +27,16 @@ if TYPE_CHECKING:
     from workbench.reports.launches import Launch
 
 _VARIABLE, _FOLDER = "WORKBENCH_RUN", Path(__file__).resolve().parent / "child"
+_PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
 
 
 @contextmanager
 def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
     """The launches of a program and of the processes that it starts, which are simulated with ``options``."""
     with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
-        kept = {name: os.environ.get(name) for name in (_VARIABLE, "PYTHONPATH")}
-        os.environ[_VARIABLE] = json.dumps({"options": options, "folder": folder})
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(_FOLDER), *filter(None, [kept["PYTHONPATH"]])])
+        ours = _variables(options, folder)
+        kept = {name: os.environ.get(name) for name in ours}
+        os.environ.update(ours)
         try:
             yield RunLaunches(Path(folder), os.getpid())
         finally:
@@ -41,6 +45,30 @@ def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+
+
+def _variables(options: dict[str, Any], folder: str) -> dict[str, str]:
+    """Return the environment by which a process joins: Python by its start, another by the libraries it loads."""
+    variables = {
+        _VARIABLE: json.dumps({"options": options, "folder": folder}),
+        "PYTHONPATH": _in_front(_FOLDER, "PYTHONPATH"),
+        "LD_LIBRARY_PATH": _in_front(library_path().parent, "LD_LIBRARY_PATH"),
+    }
+    if (library := shared_python()) is not None:
+        variables |= {_PYTHON: sys.executable, _LIBRARY: str(library)}
+    return variables
+
+
+def _in_front(folder: Path, variable: str) -> str:
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
+
+
+def shared_python() -> Path | None:
+    """Return this Python's shared library, which a program in machine code can load; None where there is none."""
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}{sys.abiflags}.so.1.0"
+    folders = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL"), Path(sys.base_prefix) / "lib"]
+    folders += [Path(folder) / (sysconfig.get_config_var("MULTIARCH") or "") for folder in folders[:1] if folder]
+    return next((path for folder in folders if folder and (path := Path(folder) / name).is_file()), None)
 
 
 def given() -> tuple[RunLaunches, dict[str, Any]]:

@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _EXECUTABLE, _SHARED = 2, 3
 _DYNAMIC, _DYNSYM = 6, 11  # kinds of sections
-_NEEDED, _FLAGS_1, _PIE = 1, 0x6FFFFFFB, 0x08000000
+_NEEDED, _RPATH, _FLAGS_1, _PIE = 1, 15, 0x6FFFFFFB, 0x08000000
 _REGISTRATION = "__cudaRegisterFatBinary"
 
 
@@ -22,6 +22,7 @@ class Elf:
     """One ELF file: its dynamic symbols, split into those it defines and those it asks others for."""
 
     executable: bool
+    has_rpath: bool  # in which libraries are looked for before LD_LIBRARY_PATH
     needed: tuple[str, ...]
     defined: frozenset[str]
     asked: frozenset[str]
@@ -66,7 +67,7 @@ def _read(content: bytes) -> Elf:
     sections = [struct.unpack_from("<IIQQQQIIQQ", content, offset + number * size) for number in range(count)]
     titles = _part(content, sections[names]) if count else b""
     needed: list[str] = []
-    pie = False
+    pie = rpath = False
     defined: set[str] = set()
     asked: set[str] = set()
     for section in sections:
@@ -75,12 +76,13 @@ def _read(content: bytes) -> Elf:
             for tag, value in struct.iter_unpack("<QQ", _part(content, section)):
                 if tag == _NEEDED:
                     needed.append(_text(texts, value))
+                rpath |= tag == _RPATH
                 pie |= tag == _FLAGS_1 and bool(value & _PIE)
         elif section[1] == _DYNSYM:
             for name, there in _symbols(_part(content, section), _part(content, sections[section[6]])):
                 (defined if there else asked).add(name)
     has_code = any(_text(titles, section[0]) == ".nv_fatbin" for section in sections)
-    return Elf(kind == _EXECUTABLE or pie, tuple(needed), frozenset(defined), frozenset(asked), has_code)
+    return Elf(kind == _EXECUTABLE or pie, rpath, tuple(needed), frozenset(defined), frozenset(asked), has_code)
 
 
 def _symbols(table: bytes, texts: bytes) -> Iterator[tuple[str, bool]]:

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.driver.host_programs import load_libraries, runtime_path
+from workbench.driver.simulated import current
 from workbench.programs.compiling import advice_on_loading
 from workbench.terminal import say
 
 Finish = Callable[[int], int]
 """Reports what was found; takes the program's exit status and returns the one to leave with."""
 
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 _EXIT = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)
 _SIGINFO, _ONCE = 4, 0x80000000
@@ -40,25 +41,28 @@ class _SignalAction(ctypes.Structure):
     )  # fmt: skip
 
 
-class _HostOutput(io.TextIOBase):
+class HostOutput(io.TextIOBase):
     """Write what Python prints to C's stdout: so a kernel's printf comes where the program's own output is."""
 
     def __init__(self, libc: ctypes.CDLL):
         self._libc, self._stream = libc, ctypes.c_void_p.in_dll(libc, "stdout")
 
     def write(self, text: str) -> int:
+        """Write text after what the program has written."""
         data = text.encode(errors="replace")
         self._libc.fwrite(data, 1, len(data), self._stream)
         return len(text)
 
     def flush(self) -> None:
+        """Flush the program's own output with it."""
         self._libc.fflush(self._stream)
 
     def fileno(self) -> int:
+        """Return the number of standard output."""
         return 1
 
 
-class _End:
+class End:
     """The one end of a program, from whichever thread and by whichever way it comes first."""
 
     def __init__(self, finish: Finish, libc: ctypes.CDLL):
@@ -97,11 +101,11 @@ def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
     """Load a program and call its ``main`` with ``arguments``, the first of which is its own name; never returns."""
     libc = ctypes.CDLL(None)
     load_libraries()
-    end = _End(finish, libc)
+    end = End(finish, libc)
     sys.stdout.flush()
-    sys.stdout = _HostOutput(libc)
+    sys.stdout = HostOutput(libc)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; a program that writes to a closed pipe ends
-    kept = [_EXIT(end.leave), *_catch_faults(libc, end)]
+    kept = [_EXIT(end.leave), *catch_faults(libc, end)]
     _watch_keyboard(end)
     libc.on_exit(kept[0], None)
     try:
@@ -117,23 +121,40 @@ def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
     raise AssertionError("exit came back")
 
 
-def refusals() -> list[str]:
+def told(status: int, check: bool, said: str | None = None) -> int:
+    """Say what a CUDA program was refused, which kernel failed, and why it may have failed itself; its status.
+
+    ``said`` is what the driver said last in the program's own thread, where that is not this one.
+    """
+    refused = _refusals()
+    for text in refused:
+        say(f"workbench: not supported: {text}", err=True)
+    driver = current()
+    said = said or (driver.last_error if driver is not None else None)
+    if driver is not None and driver.last_fault is not None and not check:  # which a program may not have noticed
+        say(f"workbench: a kernel failed: {driver.last_fault.message}; --check tells what else is wrong", err=True)
+    elif status and said and not refused:
+        say(f"workbench: the simulated driver said: {said}", err=True)
+    return status
+
+
+def _refusals() -> list[str]:
     """Return what the runtime refused to the program so far, by the names of its functions."""
     library = ctypes.CDLL(str(runtime_path()))
     library.workbench_runtime_refusals.restype = ctypes.c_char_p
     return library.workbench_runtime_refusals().decode(errors="replace").splitlines()
 
 
-def _catch_faults(libc: ctypes.CDLL, end: _End) -> list[Any]:
+def catch_faults(libc: ctypes.CDLL, end: End, numbers: Sequence[signal.Signals] = FAULTS) -> list[Any]:
     """Have what ends a program at once reported first; the signal then does what it does."""
     handler = _HANDLER(lambda number, info, _: end.die(number, info))
     action = _SignalAction(handler, flags=_SIGINFO | _ONCE)
-    for number in _FAULTS:
+    for number in numbers:
         libc.sigaction(int(number), ctypes.byref(action), None)
     return [handler, action]
 
 
-def _watch_keyboard(end: _End) -> None:
+def _watch_keyboard(end: End) -> None:
     """End the program on Ctrl-C and SIGTERM: Python only notes them while it waits for ``main``.
 
     Its handler writes to a pipe, though, on which a thread waits.

@@ -7,8 +7,6 @@ import importlib.util
 import os
 import runpy
 import shlex
-import shutil
-import subprocess
 import sys
 import threading
 import traceback
@@ -21,14 +19,15 @@ from workbench.driver.imports import when_imported
 from workbench.driver.simulated import current, provide_nvcc, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
-from workbench.programs.elf import is_elf, read_elf
+from workbench.programs.commands import run_command
+from workbench.programs.targets import SOURCES, Kind, kind_of
 from workbench.ptx import LaunchOptions
 from workbench.reports.host_calls import counted
 from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
 
-_SOURCES, _OBJECTS = (".cu", ".cpp", ".cc", ".cxx"), (".c", ".o", ".a")
+_OBJECTS = (".c", ".o", ".a")
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
 
 
@@ -50,6 +49,7 @@ def run_program(
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
     A ``target`` that is a command on PATH, such as ``make``, runs with an ``nvcc`` of which the programs join this run.
+    So does an executable that was linked with CUDA's shared runtime, whoever linked it.
     A ``.cu`` file is compiled, with the words of ``nvcc`` as options and further files, and its ``main`` called; the
     process then ends with it. So does a shared object that has a ``main`` and no CUDA runtime inside.
 
@@ -63,9 +63,9 @@ def run_program(
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs; CompileError and
     MissingToolError for a CUDA program.
     """
-    native = not module and (Path(target).suffix in _SOURCES or is_elf(Path(target)))
-    command = not module and not Path(target).is_file() and shutil.which(target) is not None
-    if nvcc and not native:
+    kind = kind_of(target, module)
+    command, native = kind is Kind.COMMAND, kind in (Kind.SOURCE, Kind.LIBRARY)
+    if nvcc and kind is not Kind.SOURCE:
         raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program in CUDA C++.")
     if native and "WORKBENCH_RUN" in os.environ:
         return _join_natively(Path(target), arguments)
@@ -82,7 +82,7 @@ def run_program(
             f"There is a real GPU, {real}, which a program would use. Add --simulated to run it on the PTX machine."
         )
     if real is not None:
-        return _run_command([target, *arguments]) if command else _run(target, arguments, module, check)
+        return run_command([target, *arguments]) if command else _run(target, arguments, module, check)
     options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
         "seconds_limit": seconds_limit, "inductor": inductor,
@@ -100,74 +100,39 @@ def run_program(
                 return _finish(launches, status, check, trace, " ".join([target, *arguments]))
 
         if command:
-            return finish(_run_command([target, *arguments]))
+            return finish(run_command([target, *arguments]))
         if library is None:
             return finish(_run(target, arguments, module, check))
-        from workbench.programs.native import run_main
+        from workbench.programs.native import run_main, told
 
-        run_main(library, [target, *arguments], lambda status: finish(_told(status, check)))
-
-
-def _run_command(words: Sequence[str]) -> int:
-    """Run a command, such as ``make test``; its exit status as a shell has it."""
-    status = subprocess.run(words, check=False).returncode
-    return status if status >= 0 else 128 - status
+        run_main(library, [target, *arguments], lambda status: finish(told(status, check)))
 
 
 def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
     """Run a program that another one started under ``workbench run``: its launches go to the report of that one."""
-    from workbench.programs.native import run_main
+    from workbench.programs.native import run_main, told
 
     launches, options = children.given()
     library = _program(path, options["arch"], options["model"], [])
     _start(launches, **(options | {"inductor": False}))
-    run_main(library, [str(path), *arguments], lambda status: _told(status, options["check"]))
+    run_main(library, [str(path), *arguments], lambda status: told(status, options["check"]))
 
 
 def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
-    """The shared object of a CUDA program. Raises what cannot be one, with the remedy."""
+    """Return the shared object of a CUDA program, compiled where that is its source."""
     from workbench.programs.compiling import compiled_program
 
-    if not is_elf(path):
-        files = [Path(word) for word in words if Path(word).suffix in _SOURCES + _OBJECTS]
-        options = [word for word in words if Path(word).suffix not in _SOURCES + _OBJECTS]
-        return compiled_program([path, *files], _arch(arch, model), options)
-    elf = read_elf(path)
-    if elf.has_static_runtime and not any(name.startswith("libcudart") for name in elf.needed):
-        raise ArgumentError(
-            "program", f"{str(path)!r}, which has NVIDIA's CUDA runtime inside", "one without",
-            "That runtime runs on NVIDIA's driver alone. Run the source, workbench run program.cu, or link again with "
-            "-shared -Xcompiler -fPIC -cudart none.",
-        )  # fmt: skip
-    if elf.executable or "main" not in elf.defined:
-        raise ArgumentError(
-            "program", f"{str(path)!r}, " + ("an executable" if elf.executable else "which has no main()"),
-            "a .cu file, or a shared object with a main()",
-            "Run the source, workbench run program.cu, or link it with -shared -Xcompiler -fPIC -cudart none.",
-        )  # fmt: skip
-    return path
+    if path.suffix not in SOURCES:
+        return path
+    files = [Path(word) for word in words if Path(word).suffix in SOURCES + _OBJECTS]
+    options = [word for word in words if Path(word).suffix not in SOURCES + _OBJECTS]
+    return compiled_program([path, *files], _arch(arch, model), options)
 
 
 def _arch(arch: str | None, model: str | None) -> str:
     from workbench.driver.triton_driver import checked_model
 
     return device_facts(DEFAULT_MODEL).arch if arch is None and model is None else checked_model(arch, model).arch
-
-
-def _told(status: int, check: bool) -> int:
-    """Say what a CUDA program was refused, which kernel failed, and why it may have failed itself; its status."""
-    from workbench.programs.native import refusals
-
-    refused = refusals()
-    for text in refused:
-        say(f"workbench: not supported: {text}", err=True)
-    driver = current()
-    said = driver.last_error if driver is not None else None
-    if driver is not None and driver.last_fault is not None and not check:  # which a program may not have noticed
-        say(f"workbench: a kernel failed: {driver.last_fault.message}; --check tells what else is wrong", err=True)
-    elif status and said and not refused:
-        say(f"workbench: the simulated driver said: {said}", err=True)
-    return status
 
 
 def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str | None, title: str) -> int:

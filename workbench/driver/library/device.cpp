@@ -71,8 +71,13 @@ HOOK void workbench_driver_close() {
 }
 
 CU_API cuInit(unsigned flags) {
-  return entry(Needs::nothing, [&](Call&) {
+  return entry(Needs::nothing, [&](Call& call) {
     if (flags) throw Refused{CUDA_ERROR_INVALID_VALUE, "the flags of cuInit must be 0"};
+    if (!state().started) {
+      call.lock.unlock();
+      start_interpreter();
+      call.lock.lock();
+    }
     if (!state().started)
       throw Refused{CUDA_ERROR_NOT_INITIALIZED, "call workbench.simulated_driver() first"};
     watch_forks();

@@ -429,6 +429,9 @@ class Logs {
   void** info_size_ = nullptr;
 };
 
+// Starts Python, and with it the driver, in a process that `workbench run` started
+// (interpreter.cpp). Call it without the lock.
+void start_interpreter();
 void watch_forks();
 // Calls what ends user objects, without the lock: it may wait for the interpreter.
 void call_ends();

@@ -235,10 +235,10 @@ REFUSED(cuLibraryGetUnifiedFunction, kByName)
 
 // NVRTC asks any driver in the process for a table of its private cache, and does without where it
 // is refused; the CUDA runtime does not.
-REFUSED(cuGetExportTable,
-        ": tables that NVIDIA's driver and its runtime share; what needs the CUDA runtime (CuPy, "
-        "cuda.bindings.runtime) does not run here, what "
-        "uses the driver API does")
+REFUSED(
+    cuGetExportTable,
+    ": tables that NVIDIA's driver and its runtime share; a program or module with that runtime "
+    "inside, nvcc's default, does not run here: link it with -cudart shared")
 
 // A GPU without a profiler attached takes these too, and does nothing.
 CU_API cuProfilerStart() {

@@ -1,0 +1,59 @@
+"""Commands under ``workbench run``: processes of their own, and what ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from workbench.driver.host_programs import runtime_path
+from workbench.programs.elf import is_elf, read_elf
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Run a command, such as ``make test`` or ``./program``, and return its exit status as a shell has it.
+
+    What would end this process ends the command: the report comes after it.
+    """
+    file = Path(words[0]).resolve()
+    ours = _preloaded(file)
+    with subprocess.Popen(words, executable=file if file.is_file() else None, env=ours) as child, _passed_on(child):
+        status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+def _preloaded(file: Path) -> dict[str, str] | None:
+    """The environment of a program whose RPATH would find NVIDIA's runtime first; None for that of this process."""
+    if not is_elf(file) or not read_elf(file).has_rpath:
+        return None
+    libraries = [str(runtime_path()), *filter(None, [os.environ.get("LD_PRELOAD")])]
+    return os.environ | {"LD_PRELOAD": ":".join(libraries)}
+
+
+@contextmanager
+def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    def pass_on(number: int, _: object) -> None:
+        if number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    kept = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Return whether a terminal sends Ctrl-C to this process, and so to the command as well."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)

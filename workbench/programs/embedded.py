@@ -1,0 +1,43 @@
+"""Python inside a program that another linker linked: ``python -m workbench.programs.embedded``, in a thread of it.
+
+``driver/library/interpreter.cpp`` starts this at the program's first CUDA call. The driver's hooks are served from here
+until the process ends; its launches go to the report of the ``workbench run`` that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+
+from workbench.driver.simulated import library_path
+from workbench.programs import children
+from workbench.programs.native import FAULTS, End, HostOutput, catch_faults, told
+from workbench.programs.running import join_run
+
+_END = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p)
+
+
+def serve() -> None:
+    """Start the simulated driver, and serve it until the program ends."""
+    join_run()
+    libc = ctypes.CDLL(None)
+    sys.stdout = HostOutput(libc)
+    check = children.given()[1]["check"]
+    end = End(lambda status: told(status, check), libc)
+    kept = catch_faults(libc, end, [number for number in FAULTS if _is_default(number)])
+    finish = _END(lambda status, said: told(status, check, said.decode(errors="replace")))
+    ctypes.CDLL(str(library_path())).workbench_driver_serve(finish)
+    raise AssertionError(f"the program goes on after its end: {kept}")
+
+
+def _is_default(number: signal.Signals) -> bool:
+    """Return whether the program has no handler of its own: Python knows only of those set through it."""
+    libc = ctypes.CDLL(None)
+    present = (ctypes.c_byte * 256)()  # at least a struct sigaction, the handler of which comes first
+    libc.sigaction(int(number), None, ctypes.byref(present))
+    return not ctypes.c_void_p.from_buffer(present).value
+
+
+if __name__ == "__main__":
+    serve()
