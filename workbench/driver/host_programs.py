@@ -7,7 +7,6 @@ entry point, which becomes ``python -m workbench.run`` with the program's own na
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import re
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.driver.simulated import library_path
+from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import CompileError
 from workbench.files import replace_file
 from workbench.home import cache_folder
@@ -24,6 +24,7 @@ from workbench.toolchain import nvcc, tools
 
 FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
 _ARCH = "compute_90"  # of the device that simulated_driver() starts
+_CMAKE_PROBE = "__cmake_determine_cuda"  # where CMake asks for the folder of a toolkit
 _NO_LINK = (
     "-c", "--compile", "-dc", "--device-c", "-dw", "-dlink", "--device-link", "-lib", "--lib", "-M", "-MM", "-shared",
     "--shared", "-E", "--dryrun",
@@ -92,13 +93,7 @@ def _host_libraries() -> list[Path]:
 
 def link_options() -> list[str]:
     """Return the options that link a program with the driver and the libraries over it, whichever it asks for."""
-    driver = library_path()
-    folder = cache_folder() / "programs" / f"lib-{hashlib.sha256(str(driver).encode()).hexdigest()[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (driver, runtime_path(), *_host_libraries()):
-        with contextlib.suppress(FileExistsError):
-            (folder / f"{path.name.partition('.')[0]}.so").symlink_to(path)
-    return [f"-L{folder}", "-lcuda"]
+    return [f"-L{toolkit_folder() / 'lib64'}", "-lcuda"]
 
 
 def include_options() -> list[str]:
@@ -113,6 +108,9 @@ def call_nvcc(words: Sequence[str]) -> int:
     Code is compiled for the simulated device. What it would link as an executable becomes a shared object that can be
     started. Raises MissingToolError where there is no nvcc.
     """
+    if _CMAKE_PROBE in words:
+        print(f"#$ TOP={toolkit_folder()}", file=sys.stderr)
+        return 1  # as nvcc, which has no such file
     own = _without_targets(words)
     command = [str(nvcc.program()), f"-arch={_ARCH}", *FLAGS]
     if not any(word in _NO_LINK for word in own):

@@ -16,7 +16,6 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
-from workbench.files import replace_file
 from workbench.home import home
 from workbench.time_limit import Limit, seconds_of
 
@@ -197,20 +196,10 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
 
 
 def provide_nvcc() -> None:
-    """An ``nvcc`` at the front of PATH, the library that PyCUDA looks for beside it, and a cache for PyCUDA."""
-    from workbench.toolchain.tools import driver_nvcc_folder, pip_folders
+    """Put our toolkit's ``nvcc`` at the front of PATH, beside which PyCUDA finds libraries; give PyCUDA a cache."""
+    from workbench.driver.toolkit import toolkit_folder
 
-    folder = driver_nvcc_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    script = folder / "nvcc"
-    text = f'#!/bin/sh\nexec "{sys.executable}" -m workbench.driver.nvcc "$@"\n'
-    if not script.is_file() or script.read_text() != text:
-        replace_file(script, text, mode=0o755)  # another process may be running it
-    runtime = folder.parent / "lib64" / "libcudadevrt.a"
-    real = next((file for place in pip_folders() if (file := place / "lib" / runtime.name).is_file()), None)
-    if real is not None and not runtime.is_file():
-        runtime.parent.mkdir(exist_ok=True)
-        replace_file(runtime, real.read_bytes())
+    folder = toolkit_folder() / "bin"
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
     if "PYCUDA_CACHE_DIR" not in os.environ:
         cache = home() / "pycuda"

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from workbench.errors import KernelFault
     from workbench.reports.launches import Launch
 
-_VARIABLE, _FOLDER = "WORKBENCH_RUN", Path(__file__).resolve().parent / "child"
+VARIABLE, _FOLDER = "WORKBENCH_RUN", Path(__file__).resolve().parent / "child"
 _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
 
 
 @contextmanager
 def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
-    """The launches of a program and of the processes that it starts, which are simulated with ``options``."""
+    """Share the launches of a program with the processes that it starts, which are simulated with ``options``."""
     with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
         ours = _variables(options, folder)
         kept = {name: os.environ.get(name) for name in ours}
@@ -50,7 +50,7 @@ def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
 def _variables(options: dict[str, Any], folder: str) -> dict[str, str]:
     """Return the environment by which a process joins: Python by its start, another by the libraries it loads."""
     variables = {
-        _VARIABLE: json.dumps({"options": options, "folder": folder}),
+        VARIABLE: json.dumps({"options": options, "folder": folder}),
         "PYTHONPATH": _in_front(_FOLDER, "PYTHONPATH"),
         "LD_LIBRARY_PATH": _in_front(library_path().parent, "LD_LIBRARY_PATH"),
     }
@@ -73,7 +73,7 @@ def shared_python() -> Path | None:
 
 def given() -> tuple[RunLaunches, dict[str, Any]]:
     """In a process that the program started: where its launches go, and the options."""
-    run = json.loads(os.environ[_VARIABLE])
+    run = json.loads(os.environ[VARIABLE])
     return RunLaunches(Path(run["folder"]), 0), run["options"]
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.driver.host_programs import runtime_path
+from workbench.driver.toolkit import toolkit_folder
+from workbench.programs.children import VARIABLE
 from workbench.programs.elf import is_elf, read_elf
 
 
@@ -19,18 +21,26 @@ def run_command(words: Sequence[str]) -> int:
     What would end this process ends the command: the report comes after it.
     """
     file = Path(words[0]).resolve()
-    ours = _preloaded(file)
-    with subprocess.Popen(words, executable=file if file.is_file() else None, env=ours) as child, _passed_on(child):
+    program = file if file.is_file() else None
+    with subprocess.Popen(words, executable=program, env=_environment(file)) as child, _passed_on(child):
         status = child.wait()
     return status if status >= 0 else 128 - status
 
 
-def _preloaded(file: Path) -> dict[str, str] | None:
-    """The environment of a program whose RPATH would find NVIDIA's runtime first; None for that of this process."""
-    if not is_elf(file) or not read_elf(file).has_rpath:
-        return None
-    libraries = [str(runtime_path()), *filter(None, [os.environ.get("LD_PRELOAD")])]
-    return os.environ | {"LD_PRELOAD": ":".join(libraries)}
+def _environment(file: Path) -> dict[str, str]:
+    """The environment of a command that joins the run: our toolkit, where builds have not been told another.
+
+    A program whose RPATH would find NVIDIA's runtime first has ours loaded before.
+    """
+    environment = dict(os.environ)
+    if VARIABLE not in environment:
+        return environment
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        environment.setdefault(variable, str(toolkit_folder()))
+    if is_elf(file) and read_elf(file).has_rpath:
+        libraries = [str(runtime_path()), *filter(None, [os.environ.get("LD_PRELOAD")])]
+        environment["LD_PRELOAD"] = ":".join(libraries)
+    return environment
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def run_program(
     command, native = kind is Kind.COMMAND, kind in (Kind.SOURCE, Kind.LIBRARY)
     if nvcc and kind is not Kind.SOURCE:
         raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program in CUDA C++.")
-    if native and "WORKBENCH_RUN" in os.environ:
+    if native and children.VARIABLE in os.environ:
         return _join_natively(Path(target), arguments)
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     check |= strict

@@ -23,9 +23,9 @@ _REMEDY = 'Get it with "workbench setup nvcc", or set CUDA_HOME for an installed
 def program() -> Path:
     """nvcc of CUDA_HOME or CUDA_PATH, else pip's, else the one on PATH. Raises MissingToolError without one."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
-        candidate = Path(os.environ.get(variable) or "/nonexistent") / "bin" / "nvcc"
-        if os.access(candidate, os.X_OK):
-            return candidate
+        folder = Path(os.environ.get(variable) or "/nonexistent")
+        if os.access(folder / "bin" / "nvcc", os.X_OK) and not tools.is_drivers(folder):
+            return folder / "bin" / "nvcc"
     found = tools.pip_nvcc() or tools.installed_nvcc()
     if found is None and os.access("/usr/local/cuda/bin/nvcc", os.X_OK):
         found = Path("/usr/local/cuda/bin/nvcc")

@@ -75,7 +75,12 @@ def toolkit_folders() -> list[Path]:
         candidates.append(str(nvcc.resolve().parent.parent))
     candidates += [os.environ.get("CONDA_PREFIX"), "/usr/local/cuda"]
     folders = [Path(candidate) for candidate in candidates if candidate]
-    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
+    return list(dict.fromkeys(folder for folder in folders if folder.is_dir() and not is_drivers(folder)))
+
+
+def is_drivers(folder: Path) -> bool:
+    """Return whether a toolkit's folder is the one that the simulated driver made (driver/toolkit.py)."""
+    return _is_drivers_nvcc(folder / "bin" / "nvcc")
 
 
 def find_library(pattern: str) -> Path | None:

@@ -1,0 +1,80 @@
+"""The folder that builds take for a CUDA toolkit: our ``nvcc``, the headers, and libraries that run here.
+
+Makefiles ask for it as ``CUDA_HOME``, CMake asks its compiler. Beside the compiler it has links alone: to NVIDIA's
+headers and programs, and to the simulated driver's libraries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.driver.simulated import library_path
+from workbench.errors import MissingToolError
+from workbench.files import replace_file
+from workbench.toolchain import nvcc, tools
+
+_NVCC = '#!/bin/sh\nexec "{python}" -m workbench.driver.nvcc "$@"\n'
+_ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+def toolkit_folder() -> Path:
+    """Return the folder, made or brought up to date: ``bin``, ``include``, ``lib64``, ``nvvm``."""
+    folder = tools.driver_nvcc_folder().parent
+    script = folder / "bin" / "nvcc"
+    text = _NVCC.format(python=sys.executable)
+    script.parent.mkdir(parents=True, exist_ok=True)
+    if not script.is_file() or script.read_text() != text:
+        replace_file(script, text, mode=0o755)  # another process may be running it
+    for name, target in _links():
+        _link(folder / name, target)
+    runtime = folder / "lib64" / "libcudadevrt.a"
+    if runtime.is_symlink() or not runtime.is_file() or runtime.read_bytes() != _empty_archive():
+        replace_file(runtime, _empty_archive())
+    return folder
+
+
+def _links() -> Iterator[tuple[str, Path]]:
+    with contextlib.suppress(MissingToolError):
+        yield "include", tools.cuda_include()
+    with contextlib.suppress(MissingToolError):
+        real = nvcc.program().resolve().parent
+        yield from ((f"bin/{path.name}", path) for path in real.iterdir() if path.name != "nvcc")
+        yield "nvvm", real.parent / "nvvm"
+    for path in library_path().parent.glob("lib*.so*"):
+        yield f"lib64/{path.name}", path
+        yield f"lib64/{path.name.partition('.')[0]}.so", path
+        if path.name.startswith("libcudart."):  # for builds that ask for NVIDIA's static runtime, which is not there
+            yield "lib64/libcudart_static.so", path
+
+
+def _empty_archive() -> bytes:
+    """Return a libcudadevrt.a with one object that has nothing inside; nvlink warns of an archive without any.
+
+    Builds with separate compilation ask for it. Its functions for grids that synchronise are those of
+    driver/linking.py, and launches from the device do not run here.
+    """
+    machine = _ELF_MACHINES.get(platform.machine(), 0)
+    header = b"\x7fELF\x02\x01\x01" + struct.pack("<9xHHIQQQIHHHHHH", 1, machine, 1, 0, 0, 0, 0, 64, 0, 0, 64, 0, 0)
+
+    def member(name: str, content: bytes) -> bytes:
+        return f"{name:<16}{0:<12}{0:<6}{0:<6}{0:<8}{len(content):<10}`\n".encode() + content
+
+    return b"!<arch>\n" + member("/", bytes(4)) + member("nothing.o/", header)
+
+
+def _link(path: Path, target: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.readlink() == target:
+            return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        made.symlink_to(target)
+        os.replace(made, path)
