@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
 
 FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
-_ARCH = "compute_90"  # of the device that simulated_driver() starts
+_ARCH = "compute_90"  # of the device that simulated_driver() starts, where WORKBENCH_NVCC_ARCH names no other
 _CMAKE_PROBE = "__cmake_determine_cuda"  # where CMake asks for the folder of a toolkit
 _NO_LINK = (
     "-c", "--compile", "-dc", "--device-c", "-dw", "-dlink", "--device-link", "-lib", "--lib", "-M", "-MM", "-shared",
@@ -112,7 +113,7 @@ def call_nvcc(words: Sequence[str]) -> int:
         print(f"#$ TOP={toolkit_folder()}", file=sys.stderr)
         return 1  # as nvcc, which has no such file
     own = _without_targets(words)
-    command = [str(nvcc.program()), f"-arch={_ARCH}", *FLAGS]
+    command = [str(nvcc.program()), f"-arch={os.environ.get('WORKBENCH_NVCC_ARCH', _ARCH)}", *FLAGS]
     if not any(word in _NO_LINK for word in own):
         command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(_entry_object())]
     return subprocess.run([*command, *include_options(), *own, *link_options()], check=False).returncode

@@ -31,10 +31,13 @@ _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/li
 
 
 @contextmanager
-def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
-    """Share the launches of a program with the processes that it starts, which are simulated with ``options``."""
+def shared(options: dict[str, Any], arch: str) -> Iterator[RunLaunches]:
+    """Share the launches of a program with the processes that it starts, which are simulated with ``options``.
+
+    The ``nvcc`` that they find compiles for ``arch``.
+    """
     with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
-        ours = _variables(options, folder)
+        ours = _variables(options, folder, arch)
         kept = {name: os.environ.get(name) for name in ours}
         os.environ.update(ours)
         try:
@@ -47,10 +50,11 @@ def shared(options: dict[str, Any]) -> Iterator[RunLaunches]:
                     os.environ[name] = value
 
 
-def _variables(options: dict[str, Any], folder: str) -> dict[str, str]:
+def _variables(options: dict[str, Any], folder: str, arch: str) -> dict[str, str]:
     """Return the environment by which a process joins: Python by its start, another by the libraries it loads."""
     variables = {
         VARIABLE: json.dumps({"options": options, "folder": folder}),
+        "WORKBENCH_NVCC_ARCH": arch.replace("sm_", "compute_"),
         "PYTHONPATH": _in_front(_FOLDER, "PYTHONPATH"),
         "LD_LIBRARY_PATH": _in_front(library_path().parent, "LD_LIBRARY_PATH"),
     }

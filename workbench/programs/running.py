@@ -89,7 +89,7 @@ def run_program(
     }  # fmt: skip
     library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
-        launches = stack.enter_context(children.shared(options))
+        launches = stack.enter_context(children.shared(options, _arch(arch, model)))
         if command:
             provide_nvcc()
         else:
