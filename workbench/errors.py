@@ -57,6 +57,10 @@ class CompileError(WorkbenchError):
         super().__init__("\n".join(part for part in (message, _folded(log), advice) if part))
 
 
+class HostCodeError(CompileError):
+    """NVRTC refused a source because of its host code, which nvcc compiles."""
+
+
 _DIAGNOSTIC = re.compile(r"^\S[^\n]*?\b(error|warning|remark)\b[ :#]", re.MULTILINE)
 _MOST_LINES = 8
 

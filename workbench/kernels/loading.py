@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from workbench import devices
 from workbench.argument_kinds import checked_kinds
 from workbench.demangle import normalised, parameter_types
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError, HostCodeError, MissingToolError, UnknownNameError
 from workbench.home import cuda_sources
 from workbench.kernels.declared_types import check_layout, converted
 from workbench.kernels.variables import Variable, Variables
 from workbench.reports.check_report import CheckReport, notes_on, show_report
 from workbench.reports.trace import Trace, trace_of
 from workbench.reports.watching import watched
+from workbench.terminal import say
 from workbench.time_limit import Limit, seconds_of
-from workbench.toolchain import CompiledKernel, compile_cuda, compile_cuda_module
+from workbench.toolchain import CompiledKernel, CompiledModule, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import CType, c_type
 from workbench.toolchain.source import Source, kernels_within, read_source, type_names
 from workbench.toolchain.type_names import RECORD
@@ -126,7 +127,7 @@ class Module:
         self._settings = settings
         self.globals = Variables(device, source.text, self._macros)
         self._kernels: dict[str, Kernel] = {}
-        for name, compiled in compile_cuda_module(source, **settings).items():
+        for name, compiled in _compiled(source, settings).items():
             self._add(name, compiled)
 
     def _add(self, name: str, compiled: CompiledKernel) -> None:
@@ -144,6 +145,11 @@ class Module:
             return (None,) * count
         known = {**self._type_names, **declared.instance(compiled.label)}
         return tuple(c_type(one, known) for one in declared.types)
+
+    @property
+    def compiler(self) -> str:
+        """The compiler that took the source, ``"nvrtc"`` or ``"nvcc"``."""
+        return self._settings["compiler"]
 
     @property
     def _records(self) -> dict[str, str]:
@@ -211,7 +217,7 @@ def load_cuda(
     macros: Mapping[str, str | int | float] | None = None,
     options: Sequence[str] = (),
     include_dirs: Sequence[str | Path] = (),
-    compiler: str = "nvrtc",
+    compiler: str = "auto",
     device: str = "auto",
     checks: bool = False,
     trace: bool = False,
@@ -226,6 +232,9 @@ def load_cuda(
     stderr), and goes on: results are written, the report is returned. With ``trace`` every launch returns a Trace. Both
     run in the PTX machine, also where there is a GPU. With ``machine_code``, the default on a GPU only, the cubin
     is made at once, and what only the assembler refuses is a CompileError here; else when a kernel is asked for it.
+
+    ``compiler`` is ``"nvrtc"``, ``"nvcc"``, or ``"auto"``: NVRTC, and nvcc for a source with host code (``<iostream>``,
+    ``<<<>>>``, ``main``) where it is installed; ``module.compiler`` is the one that took it.
 
     In the PTX machine a launch ends with a KernelTimeout after ``seconds_limit``: by default after 60 s in a notebook,
     never elsewhere; None is no limit, and a launch may have its own, ``module.twice(1, 32, x, seconds_limit=5)``::
@@ -251,6 +260,28 @@ def load_cuda(
     }
     limits = limits_on(target, seconds_limit)
     return Module(read_source(source_or_path), target, settings, checks, trace, limits, strided)
+
+
+_told: set[str] = set()
+
+
+def _compiled(source: Source, settings: dict[str, Any]) -> CompiledModule:
+    """Compile with the compiler of the settings; ``"auto"`` becomes the one that took the source."""
+    if settings["compiler"] != "auto":
+        return compile_cuda_module(source, **settings)
+    try:
+        settings["compiler"] = "nvrtc"
+        return compile_cuda_module(source, **settings)
+    except HostCodeError as error:
+        try:
+            settings["compiler"] = "nvcc"
+            module = compile_cuda_module(source, **settings)
+        except MissingToolError as missing:
+            raise HostCodeError(f"{source.label} has host code. {missing}", error.log, error.advice) from None
+    if source.name not in _told:
+        _told.add(source.name)
+        say(f"workbench: {source.label} has host code: its kernels are compiled by nvcc", err=True)
+    return module
 
 
 def device_for(device: str, checks: bool, trace: bool) -> devices.Device:

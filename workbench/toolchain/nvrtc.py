@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.errors import ArgumentError, CompileError, HostCodeError, MissingToolError
 from workbench.toolchain import nvcc_names, nvrtc_client, tools
 from workbench.toolchain.nvrtc_server import SUCCESS, Library
 from workbench.toolchain.source import Source
@@ -119,9 +119,9 @@ def compile(
         raise ArgumentError("options", " ".join(options), "options of NVRTC", log.strip())
     if code != SUCCESS:
         log = _own_errors(log).replace(source.name, source.label)
-        raise CompileError(
-            f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", log, _advice(log)
-        )
+        advice = _advice(log)
+        kind = HostCodeError if any(one in advice for one in (_DEVICE_ONLY, _ONE_BY_ONE)) else CompileError
+        raise kind(f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", log, advice)
     return Output(answer["ptx"], answer["cubin"] if machine_code else b"", log, answer["entries"])
 
 
@@ -155,10 +155,14 @@ def _own_errors(log: str) -> str:
 
 
 _DEVICE_ONLY = (
-    'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc". A program with a '
-    "main() is run by: workbench run program.cu"
+    'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc" (workbench setup nvcc '
+    "gets it). A program with a main() is run by: workbench run program.cu"
 )
-_HOST_HEADERS = "iostream|vector|string|chrono|thread|random|fstream|algorithm"
+_ONE_BY_ONE = (
+    "NVRTC takes the headers of CUB for blocks and warps, one by one: #include <cub/block/block_reduce.cuh>, not "
+    "<cub/cub.cuh>."
+)
+_HOST_HEADERS = r"[a-z_]+|sys/\w+\.h|(unistd|omp|getopt|pthread|fcntl|errno|signal|dirent)\.h"  # of C++, of the system
 _LIBRARIES = {"cublas": "cublas", "curand": "curand", "cufft": "cufft", "cusparse": "cusparse", "cusolver": "cusolver"}
 _ADVICE = {
     **{
@@ -169,8 +173,7 @@ _ADVICE = {
     },
     'cannot open source file "(nv|cuda|cub|thrust)/': "These headers are an extra package: "
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
-    r"/cccl/\S*\(\d+\): error: A function explicitly marked as a __host__ function": "NVRTC takes the headers of CUB "
-    "for blocks and warps, one by one: #include <cub/block/block_reduce.cuh>, not <cub/cub.cuh>.",
+    r"/cccl/\S*\(\d+\): error: A function explicitly marked as a __host__ function": _ONE_BY_ONE,
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
     r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in a header of CUDA's "
     "own: does a macro, or a tunable, have a name that the header uses (T, N, ...)? Give it another.",
