@@ -44,10 +44,15 @@ def program(tmp_path_factory) -> Path:
     return link(tmp_path_factory.mktemp("linked") / "launches")
 
 
-def test_a_pie_runs_and_its_finding_joins_the_report(program):
-    done = workbench_run("--check", program, "past", status=1)
+def test_a_pie_runs_and_its_finding_joins_the_report_and_the_page(program, tmp_path):
+    page = tmp_path / "page.html"
+    done = workbench_run("--check", "--trace", page, program, "past", status=1)
     assert done.stdout == "mine 7\ncudaSuccess\n"
     assert re.search(r"in process \d+: fill, 1x1x1 x 64x1x1 threads: 1 finding\n.*out-of-bounds: 4 bytes", done.stderr)
+    assert f"1 launch written to {page}" in done.stderr
+    text = page.read_text()
+    assert re.search(r'data-view="1"><td>1</td><td>\d+</td><td>fill</td><td>1x1x1</td>.*<td>✗ 1</td><td></td>', text)
+    assert '"facts"' in text  # of the lines of its source view
 
 
 ENDS = {
@@ -110,7 +115,9 @@ def test_signals_reach_the_program_and_a_script_starts_it(program, tmp_path):
     script = tmp_path / "twice.sh"
     script.write_text(f"#!/bin/sh\n{program} && {program}\n")
     script.chmod(0o755)
-    assert "2 launches of fill checked" in workbench_run("--check", script).stderr
+    page = tmp_path / "page.html"
+    assert "2 launches of fill checked" in workbench_run("--check", "--trace", page, script).stderr
+    assert re.search(r'data-view="1"><td>2</td><td>\d+</td><td>fill</td>.*<td>as 1</td>', page.read_text())
     script = tmp_path / "once.py"
     script.write_text(f"import subprocess\nsubprocess.run([{str(program)!r}])\n")
     assert CLEAN in workbench_run("--check", script).stderr

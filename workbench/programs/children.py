@@ -13,12 +13,13 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.reports.host_calls import HostCall
 from workbench.driver.simulated import library_path
+from workbench.programs.launch_page import PageRow, page_row
 from workbench.reports.launches import Launches
 from workbench.terminal import say
 
@@ -81,6 +82,22 @@ def given() -> tuple[RunLaunches, dict[str, Any]]:
     return RunLaunches(Path(run["folder"]), 0), run["options"]
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """One launch of another process, or what came of one: the number of its findings, and their reports.
+
+    ``kernel`` is "" where it is of a launch that has been told; ``row`` is that of the page, where a trace was asked
+    for.
+    """
+
+    process: int
+    kernel: str
+    count: int
+    texts: tuple[str, ...]
+    row: PageRow | None = None
+    fault: bool = False
+
+
 class RunLaunches(Launches):
     """Launches of the process ``owner``; those of any other, a fork of it too, go to files in ``folder``."""
 
@@ -90,11 +107,13 @@ class RunLaunches(Launches):
         self._told: set[tuple[object, ...]] = set()
 
     def add(self, *launch: Any, **options: Any) -> Launch:
-        """Likewise; in another process what is new goes to its file."""
+        """Keep a launch as `Launches.add` does; in another process what is new goes to its file."""
         row = super().add(*launch, **options)
         if os.getpid() != self._owner:
             reports = self.unseen(row)
-            self._write(row.kernel.label, sum(map(len, reports)), [str(report) for report in reports])
+            texts = tuple(str(report) for report in reports)
+            page = page_row(row) if row.report.has_statistics else None
+            self._write(Elsewhere(os.getpid(), row.kernel.label, sum(map(len, reports)), texts, page))
         return row
 
     def note(self, label: str, notes: Sequence[str]) -> Launch | None:
@@ -102,14 +121,15 @@ class RunLaunches(Launches):
         row = super().note(label, notes)
         if row is not None and os.getpid() != self._owner:
             reports = self.unseen(row)
-            self._write("", sum(map(len, reports)), [str(report) for report in reports])
+            texts = tuple(str(report) for report in reports)
+            self._write(Elsewhere(os.getpid(), "", sum(map(len, reports)), texts))
         return row
 
     def failed(self, fault: KernelFault) -> None:
-        """Likewise; in another process it goes to its file."""
+        """Keep a fault as `Launches.failed` does; in another process it goes to its file."""
         super().failed(fault)
         if os.getpid() != self._owner:
-            self._write("", 1, [f"a launch ended early: {fault}"])
+            self._write(Elsewhere(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
 
     def called(self, call: HostCall) -> None:
         """Likewise; in another process it goes to a file of such calls."""
@@ -135,20 +155,22 @@ class RunLaunches(Launches):
         report = CheckReport(row.kernel.label, new, replace(row.report, notes=doubts), notes)
         return [report] if new or notes or doubts else []
 
-    def elsewhere(self) -> list[tuple[int, str, int, list[str]]]:
-        """(process, kernel, number of findings, their reports) of every launch in another process."""
+    def elsewhere(self) -> list[Elsewhere]:
+        """Return what other processes launched, process by process."""
         rows = []
-        for path in sorted(self._folder.glob("*.jsonl")):
+        for path in sorted(self._folder.glob("*.jsonl"), key=lambda path: int(path.stem)):
             for line in path.read_text().splitlines():
-                rows.append((int(path.stem), *json.loads(line)))
+                given = json.loads(line)
+                row = given["row"] and PageRow(**given["row"] | {"process": given["process"]})
+                rows.append(Elsewhere(**given | {"texts": tuple(given["texts"]), "row": row}))
         return rows
 
-    def _write(self, kernel: str, count: int, texts: list[str]) -> None:
-        if not self._append(f"{os.getpid()}.jsonl", [kernel, count, texts]):
-            for text in texts:
+    def _write(self, one: Elsewhere) -> None:
+        if not self._append(f"{os.getpid()}.jsonl", asdict(one)):
+            for text in one.texts:
                 say(f"workbench: {text}", err=True)
 
-    def _append(self, name: str, row: list[Any]) -> bool:
+    def _append(self, name: str, row: Any) -> bool:
         """Add a line to a file; False where the program has ended before this process."""
         try:
             with open(self._folder / name, "a") as file:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +20,62 @@ _STATIC = Path(__file__).resolve().parent / "static"
 _MOST_ROWS = 5000
 
 
-def write_page(launches: Launches, path: Path, *, title: str) -> None:
-    """Write the page to ``path``. It needs no network, and is dark where the reader's system is."""
-    rows = list(launches)
-    shown = rows[:_MOST_ROWS]
-    views = {launch.number: _view(launch) for launch in rows if launch.like is None and launch.report.has_statistics}
-    replace_file(path, _page(title, launches, shown, views))
+@dataclass(frozen=True)
+class PageRow:
+    """One launch of a page, of values that a file can hold; ``process`` is 0 for the program's own.
+
+    Of launches that are alike the first has the ``view``, and ``like`` is its number.
+    """
+
+    number: int
+    kernel: str
+    key: str
+    grid: str
+    block: str
+    instructions: int
+    seconds: float | None
+    bound_by: str
+    findings: int
+    model: str
+    view: dict[str, Any] | None
+    like: int | None = None
+    process: int = 0
+
+
+def page_row(launch: Launch) -> PageRow:
+    """Return the row of a launch, with its source view where it has counts line by line."""
+    report = launch.report
+    grid, block = ("x".join(map(str, size)) for size in (report.grid, report.block))
+    return PageRow(
+        launch.number, launch.kernel.label, launch.kernel.key, grid, block, report.instructions, launch.seconds,
+        launch.bound_by, len(launch.findings), str(launch.model),
+        _view(launch) if launch.like is None and report.has_statistics else None,
+    )  # fmt: skip
+
+
+def write_page(
+    launches: Launches, path: Path, *, title: str, elsewhere: Sequence[PageRow] = (), faults: Sequence[str] = ()
+) -> None:
+    """Write the page of launches, and of those in other processes, to ``path``.
+
+    It needs no network, and is dark where the reader's system is. ``faults`` are those of other processes.
+    """
+    rows = _numbered([*map(page_row, launches), *elsewhere])
+    views = {row.number: row.view for row in rows if row.view is not None}
+    own = [str(fault) for fault in launches.faults]
+    replace_file(path, _page(title, rows, launches.host_calls, views, [*own, *faults]))
+
+
+def _numbered(rows: Sequence[PageRow]) -> list[PageRow]:
+    """Number the rows of all processes, in which the first launch of a kind keeps its view."""
+    first: dict[tuple[str, str, str], int] = {}
+    numbered = []
+    for number, row in enumerate(rows, 1):
+        kind = row.key, row.grid, row.block
+        like = first.setdefault(kind, number) if row.view is not None else first.get(kind, number)
+        same = like == number
+        numbered.append(replace(row, number=number, like=None if same else like, view=row.view if same else None))
+    return numbered
 
 
 def _view(launch: Launch) -> dict[str, Any]:
@@ -40,12 +92,15 @@ def _view(launch: Launch) -> dict[str, Any]:
     return {"state": view.state, "details": details}
 
 
-def _page(title: str, launches: Launches, shown: list[Launch], views: dict[int, Any]) -> str:
+def _page(
+    title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dict[int, Any], faults: list[str]
+) -> str:
     from workbench.ui.source_widget import STATIC as of_view
 
-    rows, faults = list(launches), [str(fault) for fault in launches.faults]
-    models = ", ".join(dict.fromkeys(str(launch.model) for launch in rows))
-    total = sum(launch.seconds or 0.0 for launch in rows)
+    shown = rows[:_MOST_ROWS]
+    several = any(row.process for row in rows)
+    models = ", ".join(dict.fromkeys(row.model for row in rows))
+    total = sum(row.seconds or 0.0 for row in rows)
     head = (
         f"{len(rows)} launch{'es' if len(rows) != 1 else ''}, {total * 1e6:,.2f} µs in all, predicted for {models}"
         if rows
@@ -53,13 +108,14 @@ def _page(title: str, launches: Launches, shown: list[Launch], views: dict[int, 
     )
     if len(rows) > len(shown):
         head += f"; the first {len(shown)} are listed"
-    if launches.host_calls:
-        head += f"; {counted(launches.host_calls)} on the host, not simulated"
+    if calls:
+        head += f"; {counted(calls)} on the host, not simulated"
     texts = {
         "title": escape(title),
         "head": escape(head),
         "faults": "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults),
-        "rows": "\n".join(_rows(launches, shown)),
+        "process": "<th>process</th>" if several else "",
+        "rows": "\n".join(_rows(shown, calls[:_MOST_ROWS], several)),
         "css": _text(of_view / "source_view.css"),
         "own_css": _text(_STATIC / "launch_page.css"),
         "data": json.dumps(views).replace("</", "<\\/"),
@@ -72,30 +128,28 @@ def _page(title: str, launches: Launches, shown: list[Launch], views: dict[int, 
     return page
 
 
-def _rows(launches: Launches, shown: list[Launch]) -> list[str]:
-    """The rows of launches, and between them those of calls on the host, in the program's order."""
-    rows = [(launch.number, 0, _row(launch)) for launch in shown]
-    calls = launches.host_calls[:_MOST_ROWS]
-    rows += [(call.after, 1 + at, _call_row(call)) for at, call in enumerate(calls)]
+def _rows(shown: Sequence[PageRow], calls: Sequence[HostCall], several: bool) -> list[str]:
+    """Return the rows of launches, and between them those of calls on the host, in the program's order."""
+    rows = [(row.number, 0, _row(row, several)) for row in shown]
+    rows += [(call.after, 1 + at, _call_row(call, several)) for at, call in enumerate(calls)]
     return [row for _, _, row in sorted(rows)]
 
 
-def _call_row(call: HostCall) -> str:
+def _call_row(call: HostCall, several: bool) -> str:
     cells = "".join(f"<td>{escape(text)}</td>" for text in ("", call.name, call.shape))
-    return f'<tr class="host">{cells}<td colspan="6">on the host, not simulated</td></tr>'
+    return f'<tr class="host">{cells}<td colspan="{6 + several}">on the host, not simulated</td></tr>'
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _row(launch: Launch) -> str:
-    report = launch.report
-    sizes = ["x".join(map(str, size)) for size in (report.grid, report.block)]
-    time = "" if launch.seconds is None else f"{launch.seconds * 1e6:,.2f}"
-    found = f"✗ {len(launch.findings)}" if launch.findings else ""
-    like = f"as {launch.like}" if launch.like else ""
-    cells = [launch.number, launch.kernel.label, *sizes, f"{report.instructions:,}", time, launch.bound_by, found, like]
-    number = launch.like or launch.number
+def _row(row: PageRow, several: bool) -> str:
+    time = "" if row.seconds is None else f"{row.seconds * 1e6:,.2f}"
+    found = f"✗ {row.findings}" if row.findings else ""
+    like = f"as {row.like}" if row.like else ""
+    cells = [row.number, row.kernel, row.grid, row.block, f"{row.instructions:,}", time, row.bound_by, found, like]
+    if several:
+        cells.insert(1, row.process or "")
     inner = "".join(f"<td>{escape(str(cell))}</td>" for cell in cells)
-    return f'<tr tabindex="0" data-view="{number}">{inner}</tr>'
+    return f'<tr tabindex="0" data-view="{row.like or row.number}">{inner}</tr>'

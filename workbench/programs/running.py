@@ -143,10 +143,11 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str
     if trace is not None:
         from workbench.programs.launch_page import write_page
 
-        write_page(launches, Path(trace), title=title)
-        say(f"workbench: {_count(len(launches))} written to {trace}", err=True)
-        if elsewhere := len(launches.elsewhere()):
-            say(f"workbench: {_count(elsewhere)} of other processes are not in it", err=True)
+        others = launches.elsewhere()
+        rows = [one.row for one in others if one.row is not None]
+        faults = [f"in process {one.process}: {text}" for one in others if one.fault for text in one.texts]
+        write_page(launches, Path(trace), title=title, elsewhere=rows, faults=faults)
+        say(f"workbench: {_count(len(launches) + len(rows))} written to {trace}", err=True)
     return status
 
 
@@ -241,7 +242,8 @@ def _report(launches: children.RunLaunches) -> int:
     sys.stdout.flush()
     elsewhere = launches.elsewhere()
     calls = launches.all_host_calls()
-    total = len(launches) + len(elsewhere) + sum(not isinstance(fault, HostCallFault) for fault in launches.faults)
+    own = len(launches) + sum(not isinstance(fault, HostCallFault) for fault in launches.faults)
+    total = own + sum(bool(one.kernel) or one.fault for one in elsewhere)
     if not total and not calls:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
@@ -259,17 +261,19 @@ def _report(launches: children.RunLaunches) -> int:
     driver = current()
     for leak in driver.heap_leaks if driver is not None else ():
         say(f"workbench: note: {leak}", err=True)
-    for process, _, count, texts in elsewhere:
-        found += count
-        for text in texts:
-            say(f"workbench: in process {process}: {text}", err=True)
+    for one in elsewhere:
+        found += one.count
+        for text in one.texts:
+            say(f"workbench: in process {one.process}: {text}", err=True)
     if calls:
         say(f"workbench: {counted(calls)} on the host, not simulated: bounds checked", err=True)
     launched = _count(total)
     if found:
         say(f"workbench: {launched} checked, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
-    kernels = dict.fromkeys([launch.kernel.label for launch in launches] + [kernel for _, kernel, *_ in elsewhere])
+    kernels = dict.fromkeys(
+        [launch.kernel.label for launch in launches] + [one.kernel for one in elsewhere if one.kernel]
+    )
     checked = f"{launched} of {', '.join(kernels)} checked: " if kernels else ""
     say(f"workbench: {checked}nothing found", err=True)
     return 0
