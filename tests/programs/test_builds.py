@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from workbench.driver import host_programs
+from workbench.driver import nvcc as wrapper
 from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import MissingToolError
 from workbench.programs.children import shared_python
+from workbench.programs.compiling import compiled_program
 from workbench.toolchain import nvcc
 
 PROJECT = Path(__file__).parent / "cmake"
@@ -70,6 +73,40 @@ def test_cmake_is_told_our_toolkit_and_programs_are_for_the_device_of_the_run(mo
             monkeypatch.setenv("WORKBENCH_NVCC_ARCH", arch)
         assert host_programs.call_nvcc(["-c", "-arch=sm_120", "-gencode", "arch=compute_75,code=sm_75", "a.cu"]) == 0
         assert [word for word in called[-1] if "arch" in word] == [f"-arch={expected}"]
+
+
+def test_no_nvcc_is_told_with_how_to_get_it(monkeypatch, capsys, tmp_path):
+    def absent() -> None:
+        raise MissingToolError("nvcc was not found.")
+
+    monkeypatch.setattr(nvcc, "program", absent)
+    program = tmp_path / "program.cu"
+    program.write_text("int main() {}\n")
+    with pytest.raises(MissingToolError, match="workbench setup nvcc"):
+        compiled_program([program], "sm_90", [])
+    assert wrapper.main([str(program), "-o", str(tmp_path / "program")]) == 1
+    assert "nvcc was not found" in capsys.readouterr().err
+    with pytest.raises(MissingToolError, match=r"apt-get install g\+\+"):
+        host_programs.entry_object("no-such-compiler")
+
+
+MACHINES = {"x86_64": ("gcc", []), "aarch64": ("aarch64-linux-gnu-gcc", ["qemu-aarch64"])}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", pytest.param("aarch64", marks=pytest.mark.long)])
+def test_a_program_without_interpreter_becomes_python_with_its_own_arguments(machine, tmp_path, monkeypatch):
+    compiler, emulator = MACHINES[machine]
+    for program in (compiler, *emulator):
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program}: apt-get install gcc-aarch64-linux-gnu qemu-user")
+    if not emulator and platform.machine() != machine:
+        pytest.skip(f"this machine is no {machine}")
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(host_programs.sys, "executable", "/bin/echo")
+    made, entry = tmp_path / "made", host_programs.entry_object(compiler)
+    subprocess.run([compiler, "-shared", "-Wl,-e,workbench_start", entry, "-o", made], check=True)
+    done = subprocess.run([*emulator, made, "one", "two words"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"-m workbench.run {made} one two words\n"
 
 
 @pytest.mark.long

@@ -203,6 +203,7 @@ WRONG = {
         "--nvcc '-lcublas'|workbench setup nvcc",
     ),
     "a library": ("#include <cudnn.h>\nint main() {}\n", (), "cuDNN does not run on the simulated device"),
+    "an absent library": ("int main() {}\n", ("--nvcc", "-labsent"), "cannot find -labsent"),
     "an old call": ("int main() { cudaThreadSynchronize(); }\n", (), "-DcudaThreadSynchronize=cudaDeviceSynchronize"),
     "an old member": ("int main() { cudaDeviceProp p; return p.clockRate; }\n", (), "ask cudaDeviceGetAttribute"),
     "another file": ("void other();\nint main() { other(); }\n", (), "--nvcc 'other.cu'"),

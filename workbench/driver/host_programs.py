@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from workbench.driver.simulated import library_path
 from workbench.driver.toolkit import toolkit_folder
-from workbench.errors import CompileError
+from workbench.errors import CompileError, MissingToolError
 from workbench.files import replace_file
 from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
@@ -115,7 +116,7 @@ def call_nvcc(words: Sequence[str]) -> int:
     own = _without_targets(words)
     command = [str(nvcc.program()), f"-arch={os.environ.get('WORKBENCH_NVCC_ARCH', _ARCH)}", *FLAGS]
     if not any(word in _NO_LINK for word in own):
-        command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(_entry_object())]
+        command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(entry_object())]
     return subprocess.run([*command, *include_options(), *own, *link_options()], check=False).returncode
 
 
@@ -128,16 +129,22 @@ def _without_targets(words: Sequence[str]) -> list[str]:
     return own
 
 
-def _entry_object() -> Path:
+def entry_object(compiler: str = "gcc") -> Path:
+    """Return the object with ``workbench_start``, the entry point that becomes this Python; compiled once, and kept.
+
+    Raises CompileError with the compiler's lines, MissingToolError without a compiler.
+    """
+    if shutil.which(compiler) is None:
+        raise MissingToolError(f"Programs need {compiler}, and there is none. Install it: apt-get install g++")
     text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
-    path = cache_folder() / "programs" / f"entry-{hashlib.sha256(text.encode()).hexdigest()[:12]}.o"
+    path = cache_folder() / "programs" / f"entry-{hashlib.sha256((compiler + text).encode()).hexdigest()[:12]}.o"
     if not path.is_file():
         source = path.with_suffix(".c")
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(source, text)
-        command = ["gcc", "-O1", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-c", str(source), "-o"]
+        command = [compiler, "-O1", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-c", str(source), "-o"]
         done = subprocess.run([*command, f"{path}.new"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise CompileError("gcc refused the entry point of programs:", re.sub(r"\s+\n", "\n", done.stderr))
+            raise CompileError(f"{compiler} refused the entry point of programs:", re.sub(r"\s+\n", "\n", done.stderr))
         Path(f"{path}.new").replace(path)
     return path
