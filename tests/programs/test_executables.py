@@ -121,6 +121,8 @@ def test_signals_reach_the_program_and_a_script_starts_it(program, tmp_path):
     script = tmp_path / "once.py"
     script.write_text(f"import subprocess\nsubprocess.run([{str(program)!r}])\n")
     assert CLEAN in workbench_run("--check", script).stderr
+    script.write_text('import ctypes\nassert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0\n')  # Python joins by its call
+    assert "nothing was checked" in workbench_run("--check", "env", sys.executable, script, status=2).stderr
 
 
 def elf(path: Path, *options: str, text: str = "int main(void) { return 3; }") -> Path:

@@ -136,8 +136,8 @@ def _rows(shown: Sequence[PageRow], calls: Sequence[HostCall], several: bool) ->
 
 
 def _call_row(call: HostCall, several: bool) -> str:
-    cells = "".join(f"<td>{escape(text)}</td>" for text in ("", call.name, call.shape))
-    return f'<tr class="host">{cells}<td colspan="{6 + several}">on the host, not simulated</td></tr>'
+    cells = "".join(f"<td>{escape(text)}</td>" for text in ["", *[""] * several, call.name, call.shape])
+    return f'<tr class="host">{cells}<td colspan="6">on the host, not simulated</td></tr>'
 
 
 def _text(path: Path) -> str:
