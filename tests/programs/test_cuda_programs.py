@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,9 +18,8 @@ from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 
 PROGRAMS = Path(__file__).parent / "cuda"
-OFTEN = ("errors", "symbols")
-LIBRARIES = {"cublas_layer": "-lcublas -lcublasLt", "curand_sequences": "-lcurand"}
-"""Programs of the default run; each costs what nvcc takes, some two seconds."""
+OFTEN = ("errors", "pipeline", "symbols")
+"""Programs of the default run; each costs nvcc's two seconds or more."""
 
 
 def needs_nvcc() -> str | None:
@@ -40,25 +40,28 @@ def workbench_run(*arguments: object, status: int = 0) -> subprocess.CompletedPr
     return done
 
 
-def with_libraries(name: str) -> tuple[str, ...]:
-    return ("--nvcc", LIBRARIES[name]) if name in LIBRARIES else ()
-
-
-def header_folders() -> list[Path]:
-    return [tools.cuda_include(), *tools.library_includes()]
+def options(program: Path) -> list[str]:
+    """Return the options of a program's line ``// nvcc: ...``, with its further files beside it."""
+    line = re.search(r"^// nvcc: (.+)$", program.read_text(), re.MULTILINE)
+    words = shlex.split(line[1]) if line else []
+    words = [str(program.parent / word) if (program.parent / word).is_file() else word for word in words]
+    return ["--nvcc", shlex.join(words)] if words else []
 
 
 def programs() -> list:
-    names = sorted(path.stem for path in PROGRAMS.glob("*.cu") if path.stem != "printing")
-    return [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.long) for name in names]
+    """Return every program: a file, or a folder with a main.cu."""
+    found = {path.stem: path for path in PROGRAMS.glob("*.cu") if path.stem != "printing"}
+    found |= {path.parent.name: path for path in PROGRAMS.glob("*/main.cu")}
+    return [
+        pytest.param(name, found[name], marks=[] if name in OFTEN else pytest.mark.long, id=name)
+        for name in sorted(found)
+    ]
 
 
-@pytest.mark.parametrize("name", programs())
-def test_program_is_right_and_clean(name):
-    if name in LIBRARIES and not any((place / "curand_kernel.h").is_file() for place in header_folders()):
-        pytest.skip("the headers of cuBLAS and cuRAND are not there: workbench setup nvcc")
+@pytest.mark.parametrize(("name", "program"), programs())
+def test_program_is_right_and_clean(name, program):
     check = [] if name == "errors" else ["--check"]  # it has a fault, which checks would let pass
-    done = workbench_run(*check, *with_libraries(name), PROGRAMS / f"{name}.cu")
+    done = workbench_run(*check, *options(program), program)
     assert done.stdout.splitlines()[-1] == f"{name}: right"
     told = "checked: nothing found" if check else "workbench: a kernel failed: touch: out-of-bounds: 4 bytes at 0x0"
     assert told in done.stderr
@@ -66,20 +69,19 @@ def test_program_is_right_and_clean(name):
 
 @pytest.mark.long
 def test_a_product_past_the_end_is_found_and_listed(tmp_path):
-    if not any((place / "cublas_v2.h").is_file() for place in header_folders()):
-        pytest.skip("the headers of cuBLAS are not there: workbench setup nvcc")
     shutil.copy(PROGRAMS / "check.h", tmp_path)
     program, page = tmp_path / "wrong.cu", tmp_path / "page.html"
     text = (PROGRAMS / "cublas_layer.cu").read_text()
     assert text.count("kOut, kBatch, kIn, &one") == 1
     program.write_text(text.replace("kOut, kBatch, kIn, &one", "kOut, kBatch + 1, kIn, &one"))
-    done = workbench_run("--check", "--trace", page, *with_libraries("cublas_layer"), program, status=1)
+    done = workbench_run("--check", "--trace", page, *options(PROGRAMS / "cublas_layer.cu"), program, status=1)
     told = "cublasSgemm(m=37, n=22, k=50): out-of-bounds: reads 4400 bytes of B in an allocation of 4200 bytes"
     assert f"workbench: a call ended early: {told}: 200 bytes past its end" in done.stderr
     assert "<td>cublasSgemm</td><td>m=37, n=22, k=50</td>" in page.read_text()
     assert "on the host, not simulated" in page.read_text()
 
 
+VISIT = "levels[target] == -1 && (levels[target] = level)"
 MUTANTS = {
     "guard": ("vector_add", "if (i < n) c[i]", "c[i]", "out-of-bounds: 4 bytes"),
     "barrier": ("reduction", "__syncthreads();", "", "race"),
@@ -95,8 +97,29 @@ MUTANTS = {
         "out-of-bounds: 8 bytes",
     ),
     "managed": ("managed", "list->value *= 2", "(&list->value)[4] *= 2", "out-of-bounds: 4 bytes"),
+    "second barrier": ("matmul", "    __syncthreads();  // and may be replaced\n", "", "shared race"),
+    "shared counter": ("histogram", "atomicAdd(&own[bin], 1u)", "++own[bin]", "shared race"),
+    "uninitialised": ("histogram", "own[bin] = 0;", "own[0] = 0;", "uninitialised shared read"),
+    "unread halo": ("transpose", "y + j < rows) tile", "y + j < rows - 1) tile", "uninitialised shared read"),
+    "shuffle mask": ("sparse", "__shfl_down_sync(0xffffffff", "__shfl_down_sync(0xffff", "absent lane"),
+    "divergent shuffle": ("scan", "below = __shfl_up", "below = lane < distance ? 0 : __shfl_up", "absent lane"),
+    "halo": ("stencil", "y + 1 < height) tile", "y < height) tile", "out-of-bounds: 4 bytes"),
+    "apron": ("convolution", "line[threadIdx.x + i]", "line[threadIdx.x + i + 1]", "out-of-bounds: 4 bytes at offset"),
+    "warp without barrier": ("reduction", "__syncthreads();", "if (stride >= 32) __syncthreads();", "warp race"),
+    "freed": ("matmul", "  const dim3 grid(", "  cudaFree(b_device);\n  const dim3 grid(", "out-of-bounds: 4 bytes"),
+    "misaligned": ("row_norms", "reinterpret_cast<float4*>(in)", "reinterpret_cast<float4*>(in + 1)", "misaligned: 16"),
+    "copy not awaited": ("pipeline", "    pipe.consumer_wait();\n", "", "cp.async data read before wait"),
+    "stage overwritten": ("pipeline", "    block.sync();\n", "", "shared race"),
+    "visited twice": ("breadth_first", "atomicCAS(&levels[target], -1, level) == -1", VISIT, "global race"),
+    "early return": ("nbody", "const float4 own", "if (i >= n) return;\n  const float4 own", "uninitialised"),
 }
-LINES = {"size": "values[i] *= by", "barrier": "shared[threadIdx.x]", "grid barrier": "from["}
+LINES = {
+    "size": "values[i] *= by", "barrier": "shared[threadIdx.x]", "grid barrier": "from[",
+    "second barrier": "b_tile[threadIdx.y][threadIdx.x] = ", "uninitialised": "if (own[bin] != 0)",
+    "unread halo": "= tile[threadIdx.x]", "warp without barrier": "shared[threadIdx.x + stride]",
+    "freed": "? b[b_row * n + column]", "misaligned": "= row[i]", "copy not awaited": "= stages[",
+    "stage overwritten": "memcpy_async(block", "early return": "attract(force, own, tile[j])",
+}  # fmt: skip
 """Where the fault shows, if not where it was planted."""
 
 
@@ -111,7 +134,8 @@ def test_mutant_is_found_at_its_line(name, tmp_path):
     mutant = tmp_path / f"{program}.cu"
     mutant.write_text(text.replace(written, instead))
     page = tmp_path / "page.html"
-    done = workbench_run("--check", "--trace", page, "--model", "a100-sxm-80gb", mutant, status=1)
+    model = ("--model", "a100-sxm-80gb")
+    done = workbench_run("--check", "--trace", page, *model, *options(mutant), mutant, status=1)
     assert f"{program}.cu" in page.read_text()
     assert "A100" in page.read_text()
     found = re.search(rf"^  {program}\.cu:(\d+): \w+\S*: .*{words}", done.stderr, re.MULTILINE)

@@ -1,5 +1,7 @@
 // A layer of a network, y = relu(W x + b), by cuBLAS and by cuBLASLt, checked against loops; the
 // kernel between the two reads what one of them wrote.
+// nvcc: -lcublas -lcublasLt
+// needs: cublas_v2.h
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cmath>

@@ -1,5 +1,7 @@
 // What cuRAND's host API leaves is what its device API makes lane by lane: the headers are
 // NVIDIA's, and run as kernels.
+// nvcc: -lcurand
+// needs: curand_kernel.h
 #include <curand.h>
 #include <curand_kernel.h>
 #include <vector>
