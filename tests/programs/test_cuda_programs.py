@@ -33,9 +33,9 @@ def needs_nvcc() -> str | None:
 pytestmark = pytest.mark.skipif(needs_nvcc() is not None, reason=needs_nvcc() or "")
 
 
-def workbench_run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess:
+def workbench_run(*arguments: object, status: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "workbench.run", "--simulated", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd)
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
@@ -281,6 +281,7 @@ def test_machine_code_is_run_or_told_how_to_be_linked(tmp_path):
         subprocess.run([str(nvcc.program()), *target, *options, "-o", made[name], program], check=True)
     workbench_run(made["shared"], status=5)
     workbench_run(made["library"], status=5)
+    workbench_run("./shared", status=5, cwd=tmp_path)
     told = workbench_run(made["static"], status=2).stderr
     assert "NVIDIA's CUDA runtime inside" in told
     assert "-cudart shared" in told

@@ -109,7 +109,7 @@ def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
     _watch_keyboard(end)
     libc.on_exit(kept[0], None)
     try:
-        program = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+        program = ctypes.CDLL(str(path.resolve()), mode=os.RTLD_NOW)  # a bare name would be looked for elsewhere
     except OSError as error:
         advice = advice_on_loading(str(error))
         say(f"workbench: the program cannot be loaded: {error}{'. ' if advice else ''}{advice}", err=True)
