@@ -35,7 +35,8 @@ REFUSED = re.compile(
     r"|(?P<library>\w+) does not run on the simulated device"
     r"|(?P<header>cu(?:blas|sparse|solver|fft|rand|dnn|tensor|file|pti)|nccl|nvml|npp|mpi|GL/)\w*\.h.*No such file"
     r"|(?P<texture>cudaBindTexture\w*|texture<|tex[123]D\w*)\W.*(?:undefined|not a template)"
-    r"|(?P<nested>kernel launch from __device__)|undefined symbol: (?P<drawing>gl[A-Zu]\w+)|cannot find -l(?P<linked>\w+)"
+    r"|(?P<nested>kernel launch from __device__)|undefined symbol: (?P<drawing>gl[A-Zu]\w+)"
+    r"|cannot find -l(?P<linked>\w+)"
     r"|(?P<instruction>[\w.:]+) is not (?:implemented|executed|supported)"
 )
 NO_DATA = re.compile(r"(?:open|read|load|find|access)\w*\b.{0,60}\bfile|No such file or directory", re.IGNORECASE)
