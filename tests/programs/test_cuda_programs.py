@@ -115,7 +115,7 @@ MUTANTS = {
     "halo": ("stencil", "y + 1 < height) tile", "y < height) tile", "out-of-bounds: 4 bytes"),
     "apron": ("convolution", "line[threadIdx.x + i]", "line[threadIdx.x + i + 1]", "out-of-bounds: 4 bytes at offset"),
     "warp without barrier": ("reduction", "__syncthreads();", "if (stride >= 32) __syncthreads();", "warp race"),
-    "freed": ("matmul", "  const dim3 grid(", "  cudaFree(b_device);\n  const dim3 grid(", "out-of-bounds: 4 bytes"),
+    "freed": ("matmul", "  const dim3 grid(", "  cudaFree(b_device);\n  const dim3 grid(", "4096 bytes that was freed"),
     "misaligned": ("row_norms", "reinterpret_cast<float4*>(in)", "reinterpret_cast<float4*>(in + 1)", "misaligned: 16"),
     "copy not awaited": ("pipeline", "    pipe.consumer_wait();\n", "", "cp.async data read before wait"),
     "stage overwritten": ("pipeline", "    block.sync();\n", "", "shared race"),

@@ -280,7 +280,8 @@ class Machine:
         self.last_report, self._footprint = report, report.footprint
         if watch is not None:
             compiled = self._modules[launch.module].compiled[kernel.name]
-            watch.keep(compiled, report, model=device_model(self._facts.key))
+            found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
+            watch.keep(compiled, report, model=device_model(self._facts.key), findings=found)
         if timed:
             launch.seconds = self._predicted(launch, kernel, facts, report)
 
@@ -368,12 +369,15 @@ class Machine:
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:
         """The finding, and its message with what the driver knows about the address: it may have been freed."""
         assert fault.finding is not None  # the machine's faults have one
-        finding, message = fault.finding, str(fault)
+        freed = self._freed(fault.finding)
+        return replace(fault.finding, message=fault.finding.message + freed), str(fault) + freed
+
+    def _freed(self, finding: Finding) -> str:
+        """Return what the driver adds to a finding: that its address was freed; nothing for another one."""
         text = ctypes.create_string_buffer(512)
         if finding.address and self._library.workbench_driver_describe(finding.address, text, len(text)):
-            message += f"; {text.value.decode()}"
-            finding = replace(finding, message=message)
-        return finding, message
+            return f"; {text.value.decode()}"
+        return ""
 
     def _variable(self, number: int, name: bytes, out: Any) -> None:
         loaded = self._modules.get(number)

@@ -12,7 +12,7 @@ from workbench.reports.launches import Launches
 
 if TYPE_CHECKING:
     from workbench.device_models import DeviceModel
-    from workbench.ptx import LaunchReport
+    from workbench.ptx import Finding, LaunchReport
     from workbench.ptx.options import LaunchOptions
     from workbench.reports.host_calls import HostCall
     from workbench.reports.launches import Launch
@@ -54,16 +54,21 @@ class Watch:
         )
 
     def keep(
-        self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None
-    ) -> Launch | None:
-        """Keep a launch that has come to its end; None where nobody asked for checks or a trace."""
+        self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
+        findings: Sequence[Finding] | None = None,
+    ) -> Launch | None:  # fmt: skip
+        """Keep a launch that has come to its end; None where nobody asked for checks or a trace.
+
+        ``findings`` stand in the place of the report's own, with what the caller knows beyond.
+        """
         if not self.checks and not self.trace:
             return None
         if model is None:
             model = self.model
             if model.arch != kernel.arch.rstrip("af"):
                 model = model_of_arch(kernel.arch) or model
-        return self.launches.add(kernel, report, model, report.findings if self.checks else (), notes)
+        found = report.findings if findings is None else findings
+        return self.launches.add(kernel, report, model, found if self.checks else (), notes)
 
     def note(self, label: str, notes: Sequence[str]) -> None:
         """Add notes to the latest launch of a kernel, where checks were asked for."""
