@@ -114,7 +114,7 @@ def run(name: str, path: Path, rules: dict, root: Path, seconds: float, check: b
     if built is None or built[0] != 0:
         return judged_build(name, built)
     started = time.monotonic()
-    program = "./" + own.get("binary", rules["binary"]).format(name=name)
+    program = str(folder.resolve() / own.get("binary", rules["binary"]).format(name=name))
     arguments = own.get("arguments", rules.get("arguments", ""))
     done = subprocess_of([*RUN, *(["--check"] if check else []), program, *arguments.split()], folder, seconds)
     outcome = judged(name, done, rules)
@@ -134,6 +134,9 @@ def subprocess_of(command: list[str], folder: Path, seconds: float) -> tuple[int
             os.killpg(process.pid, 9)
             process.communicate()
             return None
+        except BaseException:
+            os.killpg(process.pid, 9)
+            raise
     return process.returncode, output
 
 
@@ -154,7 +157,7 @@ def judged(name: str, done: tuple[int, str] | None, rules: dict) -> Outcome:
     if reason:
         return Outcome(name, "refused", reason, output=output)
     if (failed := re.search(rules.get("wrong", FAILED), said)) is not None:
-        return Outcome(name, "other", f"says {failed[0]!r}", output=output)
+        return Outcome(name, "other", f"says {failed[0].partition(':')[0]!r}", output=output)
     if status != 0:
         return Outcome(name, "other", "needs a file" if NO_DATA.search(said) else f"ends with {status}", output=output)
     return Outcome(name, "right", compares=re.search(rules.get("compares", PASSED), said) is not None, output=output)
