@@ -31,7 +31,8 @@ BUILD_SECONDS = 300
 FAILED = re.compile(r"\bFAIL(?:ED|URE)?\b|mismatch|incorrect|\bwrong\b|not ok\b|\bNaN\b|does not match", re.IGNORECASE)
 PASSED = re.compile(r"\bPASS(?:ED)?\b|success|\bcorrect|all results match|\bOK\b|TEST PASSED", re.IGNORECASE)
 REFUSED = re.compile(
-    r"not supported: (?P<function>\w+)"
+    r"not supported: kernel [^:]*: the machine has no (?P<part>[\w ]+);"
+    r"|not supported: (?P<function>\w+)"
     r"|(?P<library>\w+) does not run on the simulated device"
     r"|(?P<header>cu(?:blas|sparse|solver|fft|rand|dnn|tensor|file|pti)|nccl|nvml|npp|mpi|GL/)\w*\.h.*No such file"
     r"|(?P<texture>cudaBindTexture\w*|texture<|tex[123]D\w*)\W.*(?:undefined|not a template)"
@@ -102,7 +103,7 @@ def run(name: str, path: Path, rules: dict, root: Path, seconds: float, check: b
     own = rules.get("program", {}).get(name, {})
     folder = path if path.is_dir() else path.parent
     if (reason := own.get("needs")) is not None:
-        return Outcome(name, "other", f"needs {reason}")
+        return Outcome(name, "no input", reason)
     for place in (path, *(folder / other for other in own.get("also", []))):
         reduce_sizes(place, rules.get("replace", []) + own.get("replace", []))
     for file, what in own.get("data", {}).items():
@@ -159,7 +160,9 @@ def judged(name: str, done: tuple[int, str] | None, rules: dict) -> Outcome:
     if (failed := re.search(rules.get("wrong", FAILED), said)) is not None:
         return Outcome(name, "other", f"says {failed[0].partition(':')[0]!r}", output=output)
     if status != 0:
-        return Outcome(name, "other", "needs a file" if NO_DATA.search(said) else f"ends with {status}", output=output)
+        if NO_DATA.search(said):
+            return Outcome(name, "no input", output=output)
+        return Outcome(name, "other", f"ends with {status}", output=output)
     return Outcome(name, "right", compares=re.search(rules.get("compares", PASSED), said) is not None, output=output)
 
 
@@ -219,14 +222,14 @@ def write_data(file: Path, what: str) -> None:
 
 
 def row(suite: str, outcomes: list[Outcome]) -> str:
-    """Return the line of the table in docs/PROGRAMS.md, and the share that is right."""
+    """Return the suite's line of the table in docs/PROGRAMS.md."""
     counts = Counter(outcome.verdict for outcome in outcomes)
-    cells = [suite, str(len(outcomes)), str(counts["right"]), str(sum(o.compares for o in outcomes))]
-    for verdict in ("refused", "too slow", "other"):
-        reasons = Counter(o.reason for o in outcomes if o.verdict == verdict and o.reason)
+    cells = [suite, len(outcomes), counts["right"], sum(outcome.compares for outcome in outcomes)]
+    for verdict in ("refused", "too slow", "no input", "other"):
+        reasons = Counter(one.reason for one in outcomes if one.verdict == verdict and one.reason not in ("", "data"))
         told = ", ".join(f"{reason} ({count})" if count > 1 else reason for reason, count in reasons.most_common())
-        cells.append(f"{counts[verdict]}: {told}" if told else str(counts[verdict]))
-    return "| " + " | ".join(cells) + " |"
+        cells.append(f"{counts[verdict]}: {told}" if told else counts[verdict])
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":
