@@ -40,7 +40,10 @@ REFUSED = re.compile(
     r"|cannot find -l(?P<linked>\w+)"
     r"|(?P<instruction>[\w.:]+) is not (?:implemented|executed|supported)"
 )
-NO_DATA = re.compile(r"(?:open|read|load|find|access)\w*\b.{0,60}\bfile|No such file or directory", re.IGNORECASE)
+NO_DATA = re.compile(
+    r"(?:open|read|load|find|access)\w*\b.{0,60}\bfile|file <.*> not found|No such file or directory",
+    re.IGNORECASE,
+)
 
 
 @dataclasses.dataclass
@@ -118,7 +121,7 @@ def run(name: str, path: Path, rules: dict, root: Path, seconds: float, check: b
     program = str(folder.resolve() / own.get("binary", rules["binary"]).format(name=name))
     arguments = own.get("arguments", rules.get("arguments", ""))
     done = subprocess_of([*RUN, *(["--check"] if check else []), program, *arguments.split()], folder, seconds)
-    outcome = judged(name, done, rules)
+    outcome = judged(name, done, rules | own)
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -157,11 +160,11 @@ def judged(name: str, done: tuple[int, str] | None, rules: dict) -> Outcome:
     reason = refusal(output)
     if reason:
         return Outcome(name, "refused", reason, output=output)
+    if status != 0 and NO_DATA.search(said):
+        return Outcome(name, "no input", output=output)
     if (failed := re.search(rules.get("wrong", FAILED), said)) is not None:
         return Outcome(name, "other", f"says {failed[0].partition(':')[0]!r}", output=output)
     if status != 0:
-        if NO_DATA.search(said):
-            return Outcome(name, "no input", output=output)
         return Outcome(name, "other", f"ends with {status}", output=output)
     return Outcome(name, "right", compares=re.search(rules.get("compares", PASSED), said) is not None, output=output)
 
