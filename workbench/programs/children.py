@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.reports.host_calls import HostCall
 from workbench.driver.simulated import library_path
 from workbench.programs.launch_page import PageRow, page_row
+from workbench.reports.host_calls import HostCall
 from workbench.reports.launches import Launches
 from workbench.terminal import say
 

@@ -92,9 +92,7 @@ def _view(launch: Launch) -> dict[str, Any]:
     return {"state": view.state, "details": details}
 
 
-def _page(
-    title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dict[int, Any], faults: list[str]
-) -> str:
+def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dict[int, Any], faults: list[str]) -> str:
     from workbench.ui.source_widget import STATIC as of_view
 
     shown = rows[:_MOST_ROWS]
