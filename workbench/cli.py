@@ -318,10 +318,18 @@ def setup_pycuda() -> None:
     install(say)
 
 
+@setup.command("cupy")
+def setup_cupy() -> None:
+    """Install a CuPy for CUDA 13 that also runs on the simulated driver into this environment."""
+    from workbench.driver.cupy_setup import install
+
+    say(f"CuPy {install(say)}")
+
+
 @setup.command("nvcc")
 def setup_nvcc() -> None:
     """Install nvcc, the compiler of CUDA programs: 99 MB by pip; fetch the headers of cuBLAS and cuRAND."""
-    from workbench.programs.nvcc_setup import install
+    from workbench.driver.nvcc_setup import install
 
     say(f"nvcc {install(say)}")
 

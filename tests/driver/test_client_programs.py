@@ -29,12 +29,16 @@ def python(pycuda, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     own = [path for path in sys.path if path and Path(path).is_dir() and Path(path).name != "driver"]
     # With what their own .pth files bring, as an editable installation of the workbench does.
     (Path(packages) / "outer.pth").write_text(f"import site; list(map(site.addsitedir, {own!r}))\n")
-    wanted = [client.replace(" ", "==") for client in CLIENTS.values() if not client.startswith("kernel_tuner")]
+    others = [client for client in CLIENTS.values() if not client.startswith(("kernel_tuner", "cupy"))]
+    wanted = [client.replace(" ", "==") for client in others]
     wanted = [one.replace("numba-cuda", "numba-cuda[cu13]") for one in wanted]
     # NVIDIA's packages are looked for in the environment itself: they come again.
     install = [str(inner), "-m", "pip", "install", "--quiet", "--ignore-installed", *wanted]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    setup = [str(inner), "-m", "workbench.cli", "setup", "cupy"]
+    done = subprocess.run(setup, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     yield inner
     shutil.rmtree(folder)
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.driver.simulated import library_path
+from workbench.driver.simulated import library_path, runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import CompileError, MissingToolError
 from workbench.files import replace_file
@@ -75,11 +75,6 @@ __asm__(".globl workbench_start\n.type workbench_start, %function\nworkbench_sta
         "  mov x0, sp\n  bl workbench_exec\n");
 #endif
 """
-
-
-def runtime_path() -> Path:
-    """Return where ``libcudart.so.13`` lies: beside the simulated driver."""
-    return library_path().with_name("libcudart.so.13")
 
 
 def load_libraries() -> None:

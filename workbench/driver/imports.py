@@ -1,4 +1,4 @@
-"""Doing something as soon as a program imports a package, without importing it for the program."""
+"""Doing something before or after a program imports a package, without importing it for the program."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from importlib.abc import Loader, MetaPathFinder
 from typing import Any
 
 
-def when_imported(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` after the first import of ``name``; at once where it is imported already."""
+def _nothing() -> None:
+    pass
+
+
+def when_imported(name: str, then: Callable[[], None] = _nothing, *, before: Callable[[], None] = _nothing) -> None:
+    """Call ``before`` and ``then`` around the first import of ``name``; at once where it is imported already."""
     if name in sys.modules:
+        before()
         then()
     else:
-        sys.meta_path.insert(0, _WhenImported(name, then))
+        sys.meta_path.insert(0, _WhenImported(name, before, then))
 
 
 class _WhenImported(MetaPathFinder):
-    def __init__(self, name: str, then: Callable[[], None]):
-        self._name, self._then = name, then
+    def __init__(self, name: str, before: Callable[[], None], then: Callable[[], None]):
+        self._name, self._before, self._then = name, before, then
         self._looking = False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
@@ -31,7 +36,7 @@ class _WhenImported(MetaPathFinder):
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Followed(spec.loader, self._imported)
+            spec.loader = _Followed(spec.loader, self._before, self._imported)
         return spec
 
     def _imported(self) -> None:
@@ -40,13 +45,14 @@ class _WhenImported(MetaPathFinder):
 
 
 class _Followed(Loader):
-    def __init__(self, loader: Any, then: Callable[[], None]):
-        self._loader, self._then = loader, then
+    def __init__(self, loader: Any, before: Callable[[], None], then: Callable[[], None]):
+        self._loader, self._before, self._then = loader, before, then
 
     def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self._loader
+        self._before()
         self._loader.exec_module(module)
         self._then()

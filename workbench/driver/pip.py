@@ -1,20 +1,66 @@
-"""pip of this environment, for what ``workbench setup`` gets."""
+"""pip of this environment, for what ``workbench setup`` gets, and the wheels that are kept of what it builds."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import importlib.util
+import os
 import subprocess
 import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from workbench.errors import MissingToolError
+from workbench.home import home
 
 
-def pip(*arguments: str, needs: str) -> None:
+def pip(*arguments: str, needs: str, environment: Mapping[str, str] | None = None) -> None:
     """Run pip. Raises MissingToolError with what it ``needs`` and the last lines that it prints."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", check=False,
+        errors="replace", check=False, env={**os.environ, **(environment or {})},
     )  # fmt: skip
     if done.returncode != 0:
         lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
         raise MissingToolError("\n".join([f"pip {arguments[0]} failed. {needs}:", *lines[-12:]]))
+
+
+@contextlib.contextmanager
+def kept_wheels() -> Iterator[Path]:
+    """Give the folder of the wheels that were built here, to one process at a time: the second finds the work done.
+
+    It is ``$WORKBENCH_WHEELS``, else a folder in the workbench's home.
+    """
+    folder = Path(os.environ.get("WORKBENCH_WHEELS") or home() / "wheels")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def kept_wheel(folder: Path, stem: str) -> Path | None:
+    """Return the kept wheel for this Python whose name starts with ``stem``, package and version; None without one."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    return next(iter(sorted(folder.glob(f"{stem}-{tag}-*.whl"))), None)
+
+
+def unpack_source(folder: Path, package: str, version: str) -> Path:
+    """Unpack the source archive that pip downloaded into ``folder``; returns the folder of the package."""
+    with tarfile.open(next(folder.glob(f"{package}-*.tar.gz"))) as archive:
+        # Python 3.11.0 to 3.11.3 have no filters.
+        filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(folder, **filters)
+    return folder / f"{package}-{version}"
+
+
+def isolation() -> tuple[str, ...]:
+    """Return pip's option to build with this environment's setuptools and NumPy, where they are there.
+
+    pip would install them into an environment of its own for each step.
+    """
+    present = all(importlib.util.find_spec(name) for name in ("setuptools", "numpy"))
+    return ("--no-build-isolation",) if present else ()

@@ -8,23 +8,17 @@ kept in the workbench's home, or in ``$WORKBENCH_WHEELS``: another environment o
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import importlib.metadata
 import importlib.util
-import os
-import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from workbench.driver.pip import pip
+from workbench.driver.pip import isolation, kept_wheel, kept_wheels, pip, unpack_source
 from workbench.driver.simulated import library_path
 from workbench.files import replace_file
-from workbench.home import home
 from workbench.toolchain import tools
 
 VERSION = "2026.1"
@@ -60,14 +54,11 @@ def install(say: Callable[[str], object] = print) -> str:
     Building takes about a minute of one core and needs a package index. Raises MissingToolError, with the end of the
     log, where that fails.
     """
-    wheels = Path(os.environ.get("WORKBENCH_WHEELS") or home() / "wheels")
-    wheels.mkdir(parents=True, exist_ok=True)
-    with open(wheels / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second waits, and finds it done
+    with kept_wheels() as wheels:
         if (present := installed()) is not None:
             say(f"PyCUDA {present} is installed")
             return present
-        wheel = _kept(wheels)
+        wheel = kept_wheel(wheels, f"pycuda-{VERSION}")
         if wheel is None:
             say(f"building PyCUDA {VERSION} from its source, once: about a minute")
             began = time.monotonic()
@@ -78,22 +69,13 @@ def install(say: Callable[[str], object] = print) -> str:
     return installed() or VERSION
 
 
-def _kept(wheels: Path) -> Path | None:
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    return next(iter(sorted(wheels.glob(f"pycuda-{VERSION}-{tag}-*.whl"))), None)
-
-
 def _build(wheels: Path, say: Callable[[str], object]) -> Path:
     include = tools.cuda_include()
     with tempfile.TemporaryDirectory(prefix="workbench-pycuda-") as name:
         folder = Path(name)
         say("downloading its source")
-        _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", *_isolation(), "--dest", name)
-        with tarfile.open(next(folder.glob("pycuda-*.tar.gz"))) as archive:
-            # Python 3.11.0 to 3.11.3 have no filters.
-            filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(folder, **filters)
-        source = folder / f"pycuda-{VERSION}"
+        _pip("download", f"pycuda=={VERSION}", "--no-deps", "--no-binary", "pycuda", *isolation(), "--dest", name)
+        source = unpack_source(folder, "pycuda", VERSION)
         (folder / "include").mkdir()
         (folder / "include" / "cudaProfiler.h").write_text(_PROFILER_HEADER)
         (folder / "lib").mkdir()
@@ -109,7 +91,7 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
         (source / "siteconf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
         _join(source)
         say("compiling it, for most of a minute")
-        _pip("wheel", str(source), "--no-deps", *_isolation(), "--wheel-dir", name)
+        _pip("wheel", str(source), "--no-deps", *isolation(), "--wheel-dir", name)
         built = next(folder.glob("pycuda-*.whl"))
         replace_file(wheels / built.name, built.read_bytes())
         return wheels / built.name
@@ -117,12 +99,6 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
 
 def _pip(*arguments: str) -> None:
     pip(*arguments, needs="PyCUDA needs a package index and a C++ compiler")
-
-
-def _isolation() -> tuple[str, ...]:
-    """pip would install what builds it, NumPy among it, into an environment for each step; here it mostly is."""
-    present = all(importlib.util.find_spec(name) for name in ("setuptools", "numpy"))
-    return ("--no-build-isolation",) if present else ()
 
 
 def _join(source: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx
+from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 from workbench.home import home
 from workbench.time_limit import Limit, seconds_of
@@ -121,6 +122,7 @@ def simulated_driver(
     machine = _start(facts, memory, seconds_limit, devices)
     provide_nvcc()
     give_ptx()
+    run_on_simulated_driver(runtime_path())
     # torch's builds for GPUs take the driver for one that is broken, as the CUDA runtime does, and find no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")
     _current = Driver(facts.name, facts, machine, memory)
@@ -162,6 +164,11 @@ def host_blas() -> Path | None:
     spec = importlib.util.find_spec("scipy_openblas64")
     folders = (spec.submodule_search_locations or []) if spec else []
     return next((path for folder in folders for path in Path(folder, "lib").glob("libscipy_openblas64_.so*")), None)
+
+
+def runtime_path() -> Path:
+    """Return where ``libcudart.so.13`` lies: beside the simulated driver."""
+    return library_path().with_name("libcudart.so.13")
 
 
 def _memory(given: int | None) -> int:

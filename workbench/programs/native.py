@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.driver.host_programs import load_libraries, runtime_path
-from workbench.driver.simulated import current
+from workbench.driver.host_programs import load_libraries
+from workbench.driver.simulated import current, runtime_path
 from workbench.programs.compiling import advice_on_loading
 from workbench.terminal import say
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from workbench.driver import nvcc_setup
 from workbench.errors import MissingToolError
-from workbench.programs import nvcc_setup
 from workbench.toolchain import tools
 
 

@@ -1,0 +1,78 @@
+"""CuPy in a process with the simulated driver: its kernels compiled to PTX, with lines, over the runtime that is ours.
+
+`workbench.driver.cupy_setup` makes a CuPy that takes that runtime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from workbench.driver.imports import when_imported
+from workbench.home import home
+from workbench.reports.watching import watched
+from workbench.toolchain.source import kept
+
+PACKAGE = "cupy-cuda13x"
+LABEL = "+workbench"
+"""Ends the version of a wheel that `workbench.driver.cupy_setup` made."""
+
+_KERNEL = re.compile(r"__global__\s[^;{(]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(")
+
+
+def installed() -> str | None:
+    """The version of CuPy for CUDA 13 in this environment; None without one."""
+    importlib.invalidate_caches()
+    return next((one.version for one in importlib.metadata.distributions(name=PACKAGE)), None)
+
+
+def run_on_simulated_driver(runtime: Path) -> None:
+    """Have CuPy use this process's driver, by the runtime of this path, whenever it is imported."""
+    when_imported("cupy", _bound_exactly, before=lambda: _prepare(runtime))
+    when_imported("cupy.cuda.compiler", _keep_sources)
+
+
+def _prepare(runtime: Path) -> None:
+    version = installed()
+    if version is not None and not version.endswith(LABEL):
+        warnings.warn(
+            f"{PACKAGE} {version} has NVIDIA's CUDA runtime inside, which runs on NVIDIA's driver alone: its calls "
+            "will end with cudaErrorNotSupported. Run once: workbench setup cupy",
+            RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
+    ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)  # what is loaded later finds it by its name
+    os.environ["CUPY_COMPILE_WITH_PTX"] = "1"
+    # Of CUB's blocks, which CuPy would take by default, NVRTC would compile the headers for every new reduction.
+    os.environ.setdefault("CUPY_ACCELERATORS", "")
+    os.environ.setdefault("CUPY_CACHE_DIR", str(home() / "cupy"))
+
+
+def _bound_exactly() -> None:
+    """Give each array memory of its own under checks: the pool's blocks are larger than what was asked for."""
+    watch = watched()
+    if watch is not None and watch.checks:
+        sys.modules["cupy"].cuda.set_allocator(None)
+
+
+def _keep_sources() -> None:
+    """Have kernels compiled with line numbers of a source that is kept, as CuPy removes its own at once."""
+    compiler: Any = sys.modules["cupy.cuda.compiler"]
+
+    class Program(compiler._NVRTCProgram):
+        def __init__(self, src: Any, name: Any = "default_program", *arguments: Any, **options: Any):
+            text = src.decode() if isinstance(src, bytes) else src
+            if (kernel := _KERNEL.search(text)) is not None:
+                name = str(kept(text, f"{kernel[1]}.cu"))
+            super().__init__(src, name, *arguments, **options)
+
+        def compile(self, options: tuple[str, ...] = (), *arguments: Any, **named: Any) -> Any:
+            return super().compile((*options, "-lineinfo"), *arguments, **named)
+
+    compiler._NVRTCProgram = Program
