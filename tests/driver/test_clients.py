@@ -64,6 +64,13 @@ def packed(*arguments) -> tuple[ctypes.Array, list]:
     return (VOID * len(arguments))(*[ctypes.addressof(one) for one in arguments]), list(arguments)
 
 
+def test_a_function_knows_what_it_was_compiled_for(cuda):
+    kernel, number = function_of(cuda, PTX, b"add"), INT()
+    for attribute, wanted in ((5, 80), (6, 90)):  # the architecture of the PTX, that of the device
+        assert cuda.cuFuncGetAttribute(ctypes.byref(number), attribute, kernel) == 0
+        assert number.value == wanted
+
+
 def test_occupancy_is_that_of_the_calculator(cuda):
     kernel, number, bytes_left = function_of(cuda, TILE, b"tiled"), INT(), SIZE()
     count = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor

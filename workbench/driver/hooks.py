@@ -243,7 +243,7 @@ class Machine:
         out[0] = HookFunction(
             count, bytes_of_parameters, offsets, sizes, kernel.shared_bytes, kernel.decoded.local_bytes,
             sum(variable.size for variable in variables if variable.space == "const"), bound, bound if header else 0,
-            used.registers if used else 0, _ten_times(loaded.program.module.version), int(self._facts.arch[3:]),
+            used.registers if used else 0, _virtual_arch(loaded.program.module.target), int(self._facts.arch[3:]),
         )  # fmt: skip
         facts = SimpleNamespace(
             registers=used.registers if used else 0,
@@ -466,6 +466,7 @@ def _named(table: list[list[int]]) -> list[Buffer]:
     return [Buffer(f"the allocation at {hex(address)}", address, size, host, True) for address, size, host, _ in table]
 
 
-def _ten_times(version: str) -> int:
-    major, _, minor = version.partition(".")
-    return 10 * int(major) + int(minor or 0)
+def _virtual_arch(target: str) -> int:
+    """Return the number of the architecture that PTX was compiled for, such as 80."""
+    found = re.search(r"sm_(\d+)", target)
+    return int(found[1]) if found else 0
