@@ -1,13 +1,16 @@
-"""NVIDIA's cuda.core, and Numba over it, in a process with the simulated driver: both make PTX.
+"""NVIDIA's cuda.core, Numba over it, and cuda.bindings.runtime, in a process with the simulated driver.
 
-They would compile, or link with nvJitLink, to machine code, which the PTX machine does not run. PTX is what
+The first two would compile, or link with nvJitLink, to machine code, which the PTX machine does not run. PTX is what
 ``Program.compile`` gives here for "cubin", and what the driver's own linker gives, which they take where nvJitLink is
-not of use.
+not of use. The last has NVIDIA's static runtime inside, which runs on NVIDIA's driver alone.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import sys
+from pathlib import Path
 from typing import Any
 
 from workbench.driver.imports import when_imported
@@ -17,6 +20,32 @@ def give_ptx() -> None:
     """Have cuda.core make PTX, whenever it is imported."""
     when_imported("cuda.bindings._internal.nvjitlink", _without_nvjitlink)
     when_imported("cuda.core", _compile_to_ptx)
+
+
+def serve_runtime(runtime: Path) -> None:
+    """Have cuda.bindings.runtime call the runtime of this path, whenever it is imported."""
+    for name in ("cuda.bindings._internal.runtime", "cuda.bindings._internal.runtime_ptds"):
+        when_imported(name, functools.partial(_exchange_functions, name, runtime))
+
+
+def _exchange_functions(name: str, runtime: Path) -> None:
+    """Put the runtime's functions in the place of a Cython module's, where its clients take their addresses from.
+
+    Each ``_cudaMalloc`` there has the parameters of ``cudaMalloc``. What the runtime does not export stays.
+    """
+    library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+    capsules: dict[str, Any] = sys.modules[name].__pyx_capi__
+    for function, capsule in capsules.items():
+        ours = getattr(library, function.removeprefix("_"), None) if function.startswith("_cuda") else None
+        if ours is not None:
+            address = ctypes.cast(ours, ctypes.c_void_p)
+            capsules[function] = _new_capsule(address, _name_of_capsule(capsule), None)
+
+
+_name_of_capsule = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 
 
 def _without_nvjitlink() -> None:

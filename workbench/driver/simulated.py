@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
-from workbench.driver.cuda_python import give_ptx
+from workbench.driver.cuda_python import give_ptx, serve_runtime
 from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 from workbench.home import home
@@ -122,6 +122,7 @@ def simulated_driver(
     machine = _start(facts, memory, seconds_limit, devices)
     provide_nvcc()
     give_ptx()
+    serve_runtime(runtime_path())
     run_on_simulated_driver(runtime_path())
     # torch's builds for GPUs take the driver for one that is broken, as the CUDA runtime does, and find no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")

@@ -1,4 +1,4 @@
-"""Driver calls and NVRTC."""
+"""Driver calls, NVRTC, and the runtime."""
 
 import workbench as wb
 
@@ -7,7 +7,7 @@ wb.simulated_driver(force=True, memory_bytes=64 << 20)
 import ctypes  # noqa: E402
 
 import numpy as np  # noqa: E402
-from cuda.bindings import driver, nvrtc  # noqa: E402
+from cuda.bindings import driver, nvrtc, runtime  # noqa: E402
 from features import refused, run  # noqa: E402
 
 SOURCE = b'extern "C" __global__ void add(float *x, float y) { x[threadIdx.x] += y; }'
@@ -68,11 +68,34 @@ def graphs():
     assert out[0] == 9
 
 
-def no_runtime():
-    """`cuda.bindings.runtime`: the CUDA runtime needs tables that only NVIDIA's driver has"""
-    from cuda.bindings import runtime
+def runtime_calls():
+    """`cuda.bindings.runtime`: properties, memory, copies, streams, events, graphs, errors with their reason"""
+    assert _checked(runtime.cudaRuntimeGetVersion()) == 13000
+    assert _checked(runtime.cudaGetDeviceProperties(0)).multiProcessorCount == 132
+    host, back = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    stream, memory = _checked(runtime.cudaStreamCreate()), _checked(runtime.cudaMalloc(host.nbytes))
+    start, end = (_checked(runtime.cudaEventCreate()) for _ in range(2))
+    kind = runtime.cudaMemcpyKind
+    _checked(runtime.cudaEventRecord(start, stream))
+    _checked(runtime.cudaMemcpyAsync(memory, host.ctypes.data, host.nbytes, kind.cudaMemcpyHostToDevice, stream))
+    mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal
+    _checked(runtime.cudaStreamBeginCapture(stream, mode))
+    _checked(runtime.cudaMemsetAsync(memory, 0, host.nbytes // 2, stream))
+    graph = _checked(runtime.cudaGraphInstantiate(_checked(runtime.cudaStreamEndCapture(stream)), 0))
+    _checked(runtime.cudaGraphLaunch(graph, stream))
+    _checked(runtime.cudaEventRecord(end, stream))
+    _checked(runtime.cudaMemcpy(back.ctypes.data, memory, host.nbytes, kind.cudaMemcpyDeviceToHost))
+    np.testing.assert_array_equal(back, np.where(np.arange(32) < 16, 0, host))
+    assert _checked(runtime.cudaEventElapsedTime(start, end)) > 0
+    (code,) = runtime.cudaFree(12345)
+    assert code == runtime.cudaError_t.cudaErrorInvalidValue
+    assert b"in no allocation" in _checked(runtime.cudaGetErrorString(code))
 
-    refused(lambda: _checked(runtime.cudaMalloc(16)), "cuGetExportTable", "uses the driver API")
+
+def no_newer_runtime():
+    """functions of the runtime that came after CUDA 13.0, such as `cudaGraphGetId`"""
+    graph = _checked(runtime.cudaGraphCreate(0))
+    refused(lambda: _checked(runtime.cudaGraphGetId(graph)), "cuGetExportTable")
 
 
 def no_virtual_memory():

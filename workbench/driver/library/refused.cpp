@@ -235,10 +235,9 @@ REFUSED(cuLibraryGetUnifiedFunction, kByName)
 
 // NVRTC asks any driver in the process for a table of its private cache, and does without where it
 // is refused; the CUDA runtime does not.
-REFUSED(
-    cuGetExportTable,
-    ": tables that NVIDIA's driver and its runtime share; a program or module with that runtime "
-    "inside, nvcc's default, does not run here: link it with -cudart shared")
+REFUSED(cuGetExportTable,
+        ": tables that NVIDIA's driver shares with its static runtime, which runs on that driver "
+        "alone; CuPy: run workbench setup cupy; a program: link it with -cudart shared")
 
 // A GPU without a profiler attached takes these too, and does nothing.
 CU_API cuProfilerStart() {

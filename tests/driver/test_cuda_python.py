@@ -1,0 +1,39 @@
+"""What the simulated driver exchanges in cuda.bindings as soon as a program imports it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+_MODULE = """
+import ctypes
+from ctypes import pythonapi, c_void_p, c_char_p, py_object
+new = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+signature = b"cudaError_t (void)"
+names = ("_cudaGetLastError", "_cudaOfAnotherVersion", "_getLocalRuntimeVersion")
+__pyx_capi__ = {name: new(16, signature, None) for name in names}
+"""
+_PROGRAM = """
+import ctypes
+import workbench as wb
+from workbench.driver.simulated import runtime_path
+wb.simulated_driver(force=True)
+from cuda.bindings._internal import runtime
+pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+at = {name: pointer(capsule, runtime.signature) for name, capsule in runtime.__pyx_capi__.items()}
+ours = ctypes.cast(ctypes.CDLL(str(runtime_path())).cudaGetLastError, ctypes.c_void_p).value
+assert at == {"_cudaGetLastError": ours, "_cudaOfAnotherVersion": 16, "_getLocalRuntimeVersion": 16}, (at, ours)
+"""
+
+
+def test_the_runtime_of_cuda_bindings_is_ours(tmp_path: Path):
+    package = tmp_path / "cuda" / "bindings" / "_internal"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").touch()
+    (package / "runtime.py").write_text(_MODULE)
+    (tmp_path / "program.py").write_text(_PROGRAM)
+    done = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
