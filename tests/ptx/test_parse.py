@@ -114,6 +114,29 @@ def test_the_cut_of_a_body_agrees_with_its_items() -> None:
     assert shapes["mov.u32 %r#, %tid.x#"] == ("%r4", "%tid.x")
 
 
+def test_the_source_of_one_kernel_keeps_its_lines() -> None:
+    text = f"""{HEADER}
+.visible .global .align 4 .u32 total = 7; // {{
+.visible .entry first(.param .u64 out)
+{{
+    ret; // }}
+}}
+.func (.reg .b32 %r1) helper() {{ ret; }}
+.weak
+  .entry second(.param .u64 out)
+.maxntid 32
+{{ ret; }}
+.entry third() {{ ret; }}
+"""
+    whole = parse.parse(text)
+    for name, entry in whole.entries.items():
+        alone = parse.parse(whole.source_of(name))
+        assert list(alone.entries) == [name]
+        assert alone.entries[name].line == entry.line
+        assert alone.entries[name].max_threads == entry.max_threads
+        assert (list(alone.functions), list(alone.variables)) == (["helper"], ["total"])
+
+
 def test_characters_beyond_ascii() -> None:
     body = "mov.u32 %r1,\u00a05; // größer\nadd.u32 %r2, %r1, %r1;"
     assert ptx.Program(module("k", "", body))["k"].launch(1, 32, []).instructions == 3

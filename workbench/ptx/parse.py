@@ -195,6 +195,18 @@ class Module:
         """The line, from 1, at an offset of the text."""
         return bisect.bisect_right(self._line_starts, offset)
 
+    def source_of(self, name: str) -> str:
+        """Return the source without the module's other kernels; what stays keeps its lines."""
+        pieces, position = [], 0
+        for entry in self.entries.values():
+            if entry.name == name:
+                continue
+            begin = self.text.rindex(".entry", position, entry.body_start)
+            begin -= len(_LINKAGE.search(self.text[position:begin][-_LONGEST_LINKAGE:])[0])  # type: ignore[index]
+            pieces += [self.source[position:begin], "\n" * self.source.count("\n", begin, entry.body_end + 1)]
+            position = entry.body_end + 1
+        return "".join([*pieces, self.source[position:]])
+
     @cached_property
     def addressed(self) -> tuple[Function, ...]:
         """The functions with a body whose addresses are in a register or in a variable: a call may lead to each."""
@@ -220,6 +232,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"", re.S)  # or what is qu
 _FILE = re.compile(r"\.file[ \t]+(\d+)[ \t]+\"([^\"]*)\"")
 _SECTION = re.compile(r"\.section\s+[\w.$]+\s*\{[^}]*\}")
 _HEADER = re.compile(r"\.(entry|func)\b")
+_LINKAGE, _LONGEST_LINKAGE = re.compile(r"(?:\.(?:visible|weak)\s+)?$"), 64
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*(?:\(([^)]*)\))?([^{;]*)")
 _FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\))?\s*([\w$.]+)\s*(?:\(([^)]*)\))?[^{;]*")
 _PARAMETER = re.compile(
