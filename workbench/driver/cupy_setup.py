@@ -18,15 +18,17 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.driver import nvcc_setup
 from workbench.driver.cupy_client import LABEL, PACKAGE, installed
 from workbench.driver.pip import kept_wheel, kept_wheels, pip, unpack_source
-from workbench.driver.simulated import runtime_path
+from workbench.driver.simulated import library_path, runtime_path
 from workbench.errors import CompileError, MissingToolError
 from workbench.files import replace_file
-from workbench.toolchain import tools
+from workbench.toolchain import nvcc, tools
 
 VERSION = "14.2.0"
 _OTHERS = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-rocm-7-0")
@@ -35,14 +37,21 @@ _DIRECTIVES = (
     "warn.deprecated.IF=False",
 )  # fmt: skip
 _CONSTANTS = ("CUPY_USE_CUDA_PYTHON=False", "CUPY_CUDA_VERSION=13000", "CUPY_HIP_VERSION=0", "CUPY_CUFFT_STATIC=False")
+_HEADERS = ("nvidia-cuda-profiler-api==13.*", "nvidia-curand==10.4.*")
+# The oldest architecture of CUDA 13: a GPU's driver compiles it for its own.
+_NVCC = (
+    "-arch=compute_75", "-no-compress", "-O2", "-w", "-Xcompiler=-fPIC,-w", "--expt-relaxed-constexpr", "-std=c++17",
+    "-cudart=none", "-c",
+)  # fmt: skip
 _MACROS = ('-DCYTHON_EXTERN_C=extern "C"', "-D_FORCE_INLINES=1", "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION")
 
 
 @dataclass(frozen=True)
 class ExtensionModule:
-    """One module to rebuild, by its name in Python."""
+    """One module to rebuild, by its name in Python, with the file of its kernels."""
 
     name: str
+    device_code: str = ""
 
     @property
     def stem(self) -> str:
@@ -50,15 +59,22 @@ class ExtensionModule:
         return self.name.replace(".", "/")
 
 
-MODULES = (ExtensionModule("cupy_backends.cuda.api.runtime"),)
+MODULES = (
+    ExtensionModule("cupy_backends.cuda.api.runtime"),
+    ExtensionModule("cupy.cuda.jitify"),
+    ExtensionModule("cupy.random._generator_api", "cupy/random/cupy_distributions.cu"),
+    ExtensionModule("cupy.cuda.cub", "cupy/cuda/cupy_cub.cu"),
+    ExtensionModule("cupy.cuda.thrust", "cupy/cuda/cupy_thrust.cu"),
+)
 
 
 def install(say: Callable[[str], object] = print) -> str:
     """Build CuPy's wheel anew, unless one is kept, and install it into this environment; returns its version.
 
-    A version of cupy-cuda13x that is installed already stays the one. The first build takes about a minute and needs a
-    package index and g++. ``pip install --force-reinstall cupy-cuda13x`` undoes it. Raises MissingToolError, with the
-    end of pip's log, where that fails or another CuPy is installed, CompileError where a module cannot be compiled.
+    A version of cupy-cuda13x that is installed already stays the one. The first build takes three minutes of two cores
+    and needs a package index, g++, and nvcc, which is installed where it is missing. ``pip install --force-reinstall
+    cupy-cuda13x`` undoes it. Raises MissingToolError, with the end of pip's log, where that fails or another CuPy is
+    installed, CompileError where a module cannot be compiled.
     """
     with kept_wheels() as wheels:
         present = installed()
@@ -69,7 +85,8 @@ def install(say: Callable[[str], object] = print) -> str:
         version = present or VERSION
         wheel = kept_wheel(wheels, f"{PACKAGE.replace('-', '_')}-{version}{LABEL}")
         if wheel is None:
-            say(f"building CuPy {version} on its wheel, once: about a minute")
+            nvcc_setup.install(say)
+            say(f"building CuPy {version} on its wheel, once: about three minutes of two cores")
             began = time.monotonic()
             wheel = _build(version, wheels, say)
             say(f"built in {time.monotonic() - began:.0f} s, kept as {wheel}")
@@ -97,13 +114,13 @@ def _build(version: str, wheels: Path, say: Callable[[str], object]) -> Path:
         source = unpack_source(folder, "cupy", version)
         packages = folder / "packages"
         _pip("install", *_build_requirements(source), "wheel", "--target", str(packages))
-        _pip("install", "nvidia-cuda-profiler-api==13.*", "--no-deps", "--target", str(packages))
+        _pip("install", *_HEADERS, "--no-deps", "--target", str(packages))
         original = next(folder.glob(f"{PACKAGE.replace('-', '_')}-*.whl"))
         _run([sys.executable, "-m", "wheel", "unpack", original.name], folder, packages)
         content = folder / f"{PACKAGE.replace('-', '_')}-{version}"
-        for module in MODULES:
-            say(f"compiling {module.name}")
-            _compile(module, source, packages, content)
+        say(f"compiling {len(MODULES)} of its modules, for most of the time")
+        with ThreadPoolExecutor(os.cpu_count()) as executor:  # the largest first
+            list(executor.map(lambda one: _compile(one, source, packages, content, version), reversed(MODULES)))
         _relabel(content, version)
         _run([sys.executable, "-m", "wheel", "pack", content.name], folder, packages)
         built = next(folder.glob(f"*{LABEL}-*.whl"))
@@ -118,21 +135,30 @@ def _build_requirements(source: Path) -> list[str]:
     return [one for one in requires if one.lower().startswith("cython")]
 
 
-def _compile(module: ExtensionModule, source: Path, packages: Path, content: Path) -> None:
+def _compile(module: ExtensionModule, source: Path, packages: Path, content: Path, version: str) -> None:
     """Compile a module in the place of the wheel's own."""
+    cccl = source / "cupy/_core/include/cupy/_cccl"  # CUDA 13.0 has an older one than the source asks for
     code = source / f"{module.stem}.cpp"
+    folders = (
+        cccl / "cub", cccl / "thrust", cccl / "libcudacxx", *packages.glob("nvidia/*/include"), tools.cuda_include(),
+        source, source / "cupy/_core/include", code.parent, sysconfig.get_path("include"),
+    )  # fmt: skip
+    includes = [f"-I{folder}" for folder in folders]
+    objects = []
+    if module.device_code:
+        objects = [str(code.with_suffix(".o"))]
+        _run([str(nvcc.program()), *_NVCC, *includes, module.device_code, "-o", *objects], source, packages)
     cython = [sys.executable, "-m", "cython", "-3", "--cplus", "-X", ",".join(_DIRECTIVES), "-E", ",".join(_CONSTANTS)]
     _run([*cython, f"{module.stem}.pyx", "-o", str(code)], source, packages)
-    folders = (
-        tools.cuda_include(), *packages.glob("nvidia/*/include"), source, source / "cupy/_core/include",
-        code.parent, sysconfig.get_path("include"),
-    )  # fmt: skip
     target = content / f"{module.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    # By a relative path: where the package of NVIDIA's runtime lies beside CuPy's.
+    # By a relative path: where the packages of NVIDIA's runtime and NVRTC lie beside CuPy's.
     rpath = "$ORIGIN" + "/.." * module.name.count(".") + "/nvidia/cu13/lib"
-    options = ["-O1", "-g0", "-w", "-fPIC", "-shared", *_MACROS, *(f"-I{folder}" for folder in folders)]
-    libraries = [str(runtime_path()), f"-Wl,-rpath,{rpath}"]
-    _run(["g++", *options, str(code), "-o", str(target), *libraries], source, packages)
+    macros = [*_MACROS, f"-DCUPY_CACHE_KEY={version}", "-DCUPY_JITIFY_VERSION_CODE=-1", "-DJITIFY_PRINT_LOG=0"]
+    macros += ["-include", "cub/version.cuh", "-DCUPY_CUB_VERSION_CODE=CUB_VERSION"]
+    options = ["-O1", "-g0", "-w", "-fPIC", "-shared", "-std=c++17", *macros, *includes]
+    libraries = [runtime_path(), library_path(), tools.find_library(r"libnvrtc\.so\.13")]
+    link = ["-Wl,--as-needed", *(str(library) for library in libraries), f"-Wl,-rpath,{rpath}"]
+    _run(["g++", *options, str(code), *objects, "-o", str(target), *link], source, packages)
 
 
 def _relabel(content: Path, version: str) -> None:
