@@ -65,6 +65,22 @@ def test_missing_parts_are_rows_with_remedies(monkeypatch: pytest.MonkeyPatch, f
     assert report.summary.startswith("Missing: ")
 
 
+@pytest.mark.parametrize(
+    ("version", "ok", "detail"),
+    [
+        (None, False, "not installed"),
+        ("14.2.0", False, "14.2.0, which runs on NVIDIA's driver alone"),
+        ("14.2.0+workbench", True, "14.2.0+workbench, for the simulated driver too"),
+    ],
+)
+def test_which_cupy_is_there(version: str | None, ok: bool, detail: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("workbench.driver.cupy_client.installed", lambda: version)
+    monkeypatch.setattr("workbench.driver.simulated.real_device", lambda: None)
+    check = wb.doctor()["CuPy"]
+    assert (check.ok, check.detail) == (ok, detail)
+    assert check.remedy == ("" if ok else "workbench setup cupy")
+
+
 def test_a_part_that_breaks_is_a_row_too(monkeypatch: pytest.MonkeyPatch):
     def broken() -> str:
         raise RuntimeError("half installed")

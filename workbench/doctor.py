@@ -124,6 +124,7 @@ def doctor() -> DoctorReport:
         ("GPU and driver", _driver, False),
         ("CUDA driver", _answering_driver, False),
         ("PyCUDA", _pycuda, False),
+        ("CuPy", _cupy, False),
         ("cuda device", _cuda_device, False),
         ("JupyterLab", lambda: _package("jupyterlab", "", "-e '.[lab]'"), False),
         ("ipywidgets", lambda: _package("ipywidgets", "", "-e '.[lab]'"), False),
@@ -272,6 +273,19 @@ def _pycuda() -> str:
     except ImportError as error:
         raise _Missing(f"cannot be imported: {error}", f"Check NVIDIA's driver, or reinstall it: {remedy}") from error
     return version
+
+
+def _cupy() -> str:
+    from workbench.driver import cupy_client, simulated
+
+    version = cupy_client.installed()
+    if version is None:
+        raise _Missing("not installed", "workbench setup cupy")
+    if version.endswith(cupy_client.LABEL):
+        return f"{version}, for the simulated driver too"
+    if simulated.current() is None and simulated.real_device() is not None:
+        return version
+    raise _Missing(f"{version}, which runs on NVIDIA's driver alone", "workbench setup cupy")
 
 
 def _cuda_device() -> str:

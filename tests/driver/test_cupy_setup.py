@@ -11,6 +11,7 @@ import pytest
 
 from workbench.driver import cupy_client, cupy_setup
 from workbench.errors import MissingToolError
+from workbench.toolchain import tools
 
 
 @pytest.fixture
@@ -96,3 +97,18 @@ def test_cupy_finds_the_driver_prepared(tmp_path, label):
     assert kept.endswith("/add.cu (b'h',) ('-DN=1', '-lineinfo') True")
     assert empty == "default_program"
     assert ("Run once: workbench setup cupy" in done.stderr) == (not label)
+
+
+def test_a_runtime_that_cupy_would_take_instead_is_named(tmp_path):
+    package = tmp_path / "cupy"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    real = tools.find_library(r"libcudart\.so\.13")
+    program = (
+        f"import ctypes, warnings; ctypes.CDLL({str(real)!r}); import cupy; import workbench as wb; "
+        "warnings.simplefilter('error', RuntimeWarning); wb.simulated_driver(force=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert f"RuntimeWarning: {real} is loaded in this process already, and CuPy takes it" in done.stderr

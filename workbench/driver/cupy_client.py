@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from workbench.driver.imports import when_imported
+from workbench.driver.imports import loaded_instead, when_imported
 from workbench.home import home
 from workbench.reports.watching import watched
 from workbench.toolchain.source import kept
@@ -45,6 +45,12 @@ def _prepare(runtime: Path) -> None:
         warnings.warn(
             f"{PACKAGE} {version} has NVIDIA's CUDA runtime inside, which runs on NVIDIA's driver alone: its calls "
             "will end with cudaErrorNotSupported. Run once: workbench setup cupy",
+            RuntimeWarning, stacklevel=2,
+        )  # fmt: skip
+    elif (other := loaded_instead(runtime)) is not None:
+        warnings.warn(
+            f"{other} is loaded in this process already, and CuPy takes it: its calls will end with "
+            "cudaErrorNotSupported. Call simulated_driver() before importing CuPy",
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
     ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)  # what is loaded later finds it by its name

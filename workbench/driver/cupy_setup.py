@@ -25,7 +25,7 @@ from pathlib import Path
 from workbench.driver import nvcc_setup
 from workbench.driver.cupy_client import LABEL, PACKAGE, installed
 from workbench.driver.pip import kept_wheel, kept_wheels, pip, unpack_source
-from workbench.driver.simulated import library_path, runtime_path
+from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, MissingToolError
 from workbench.files import replace_file
 from workbench.toolchain import nvcc, tools
@@ -156,7 +156,8 @@ def _compile(module: ExtensionModule, source: Path, packages: Path, content: Pat
     macros = [*_MACROS, f"-DCUPY_CACHE_KEY={version}", "-DCUPY_JITIFY_VERSION_CODE=-1", "-DJITIFY_PRINT_LOG=0"]
     macros += ["-include", "cub/version.cuh", "-DCUPY_CUB_VERSION_CODE=CUB_VERSION"]
     options = ["-O1", "-g0", "-w", "-fPIC", "-shared", "-std=c++17", *macros, *includes]
-    libraries = [runtime_path(), library_path(), tools.find_library(r"libnvrtc\.so\.13")]
+    # What jitify calls of the driver is left open, as in the original: it is bound when it is first called.
+    libraries = [runtime_path(), tools.find_library(r"libnvrtc\.so\.13")]
     link = ["-Wl,--as-needed", *(str(library) for library in libraries), f"-Wl,-rpath,{rpath}"]
     _run(["g++", *options, str(code), *objects, "-o", str(target), *link], source, packages)
 

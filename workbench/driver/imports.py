@@ -1,4 +1,4 @@
-"""Doing something before or after a program imports a package, without importing it for the program."""
+"""What a program has imported and loaded, and doing something before or after it imports a package."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
+from pathlib import Path
 from typing import Any
 
 
@@ -20,6 +21,14 @@ def when_imported(name: str, then: Callable[[], None] = _nothing, *, before: Cal
         then()
     else:
         sys.meta_path.insert(0, _WhenImported(name, before, then))
+
+
+def loaded_instead(library: Path) -> str | None:
+    """Return the path of another library of this name, or of a later build, that this process has loaded already."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    stem = library.name.partition(".so")[0] + ".so"
+    paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in maps if stem in line)
+    return next((path for path in paths if path != str(library)), None)
 
 
 class _WhenImported(MetaPathFinder):

@@ -16,6 +16,7 @@ from workbench.argument_kinds import names_wrong_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, serve_runtime
 from workbench.driver.cupy_client import run_on_simulated_driver
+from workbench.driver.imports import loaded_instead
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 from workbench.home import home
 from workbench.time_limit import Limit, seconds_of
@@ -183,11 +184,10 @@ def _memory(given: int | None) -> int:
 def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices: int) -> Machine:
     from workbench.driver.hooks import HookDevice, Machine
 
-    loaded = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line]
     path = library_path()
-    if loaded and loaded[0] != str(path):
+    if (other := loaded_instead(path)) is not None:
         raise DeviceUnavailableError(
-            f"{loaded[0]} is loaded in this process already. Call simulated_driver() before importing PyCUDA or torch."
+            f"{other} is loaded in this process already. Call simulated_driver() before importing PyCUDA or torch."
         )
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     machine = Machine(library, facts, seconds_limit)

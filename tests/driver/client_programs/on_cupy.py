@@ -231,6 +231,21 @@ def checks():
     assert "x[i] = x[i + 1];" in done.stderr
 
 
+WITHOUT = """
+import cupy
+assert cupy.cuda.runtime.runtimeGetVersion() >= 13000
+import cupy.cuda.cub, cupy.cuda.thrust, cupy.cuda.jitify, cupy.random._generator_api
+maps = open("/proc/self/maps").read()
+assert "/nvidia/cu13/lib/libcudart.so.13" in maps and "/workbench/driver/" not in maps
+"""
+
+
+def other_driver():
+    """without the simulated driver: NVIDIA's runtime, found beside CuPy, serves the rebuilt modules"""
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def no_textures():
     """textures and CUDA arrays"""
     form = cp.cuda.texture.ChannelFormatDescriptor(32, 0, 0, 0, cp.cuda.runtime.cudaChannelFormatKindFloat)
