@@ -26,6 +26,31 @@ at = {name: pointer(capsule, runtime.signature) for name, capsule in runtime.__p
 ours = ctypes.cast(ctypes.CDLL(str(runtime_path())).cudaGetLastError, ctypes.c_void_p).value
 assert at == {"_cudaGetLastError": ours, "_cudaOfAnotherVersion": 16, "_getLocalRuntimeVersion": 16}, (at, ours)
 """
+_PATHFINDER = """
+class DynamicLibNotFoundError(RuntimeError): pass
+def load_nvidia_dynamic_lib(libname): return libname.upper()
+"""
+_FINDS = """
+import workbench as wb
+wb.simulated_driver(force=True)
+from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+assert load_nvidia_dynamic_lib("nvrtc") == "NVRTC"
+try:
+    load_nvidia_dynamic_lib("cufft")
+except DynamicLibNotFoundError as error:
+    assert "libcufft: NVIDIA's library runs on NVIDIA's driver alone" in str(error), error
+else:
+    raise AssertionError("it was loaded")
+"""
+
+
+def test_libraries_of_kernels_are_refused_by_name(tmp_path: Path):
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "__init__.py").touch()
+    (tmp_path / "cuda" / "pathfinder.py").write_text(_PATHFINDER)
+    (tmp_path / "program.py").write_text(_FINDS)
+    done = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_runtime_of_cuda_bindings_is_ours(tmp_path: Path):

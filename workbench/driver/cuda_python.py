@@ -1,8 +1,8 @@
-"""NVIDIA's cuda.core, Numba over it, and cuda.bindings.runtime, in a process with the simulated driver.
+"""NVIDIA's Python packages in a process with the simulated driver: cuda.core, Numba over it, cuda.bindings.runtime.
 
 The first two would compile, or link with nvJitLink, to machine code, which the PTX machine does not run. PTX is what
 ``Program.compile`` gives here for "cubin", and what the driver's own linker gives, which they take where nvJitLink is
-not of use. The last has NVIDIA's static runtime inside, which runs on NVIDIA's driver alone.
+not of use. The last has NVIDIA's static runtime inside, which runs on NVIDIA's driver alone, as its libraries do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from typing import Any
 
 from workbench.driver.imports import when_imported
 
+_DEVICE_LIBRARIES = (
+    "cublas", "cublasLt", "cudnn", "cufft", "curand", "cusolver", "cusolverMg", "cusparse", "cusparseLt", "cutensor",
+    "cutensorMg", "nccl",
+)  # fmt: skip
+
 
 def give_ptx() -> None:
     """Have cuda.core make PTX, whenever it is imported."""
@@ -26,6 +31,27 @@ def serve_runtime(runtime: Path) -> None:
     """Have cuda.bindings.runtime call the runtime of this path, whenever it is imported."""
     for name in ("cuda.bindings._internal.runtime", "cuda.bindings._internal.runtime_ptds"):
         when_imported(name, functools.partial(_exchange_functions, name, runtime))
+
+
+def refuse_libraries(runtime: Path) -> None:
+    """Have cuda.pathfinder refuse NVIDIA's libraries of kernels, but for those that lie beside this runtime."""
+    when_imported("cuda.pathfinder", functools.partial(_refuse_libraries, runtime))
+
+
+def _refuse_libraries(runtime: Path) -> None:
+    pathfinder: Any = sys.modules["cuda.pathfinder"]
+    load = pathfinder.load_nvidia_dynamic_lib
+
+    @functools.wraps(load)
+    def load_or_refuse(libname: str) -> Any:
+        if libname in _DEVICE_LIBRARIES and not any(runtime.parent.glob(f"lib{libname}.so.*")):
+            raise pathfinder.DynamicLibNotFoundError(
+                f"lib{libname}: NVIDIA's library runs on NVIDIA's driver alone, not on the simulated one. Do this step "
+                "on the host: with NumPy or SciPy on cupy.asnumpy(...)"
+            )
+        return load(libname)
+
+    pathfinder.load_nvidia_dynamic_lib = load_or_refuse
 
 
 def _exchange_functions(name: str, runtime: Path) -> None:

@@ -53,7 +53,9 @@ def _prepare(runtime: Path) -> None:
             "cudaErrorNotSupported. Call simulated_driver() before importing CuPy",
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
-    ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)  # what is loaded later finds it by its name
+    # Found by their names by what is loaded later: the runtime, and libraries over it such as cuBLAS.
+    for library in (runtime, *sorted(runtime.parent.glob("lib*.so.*"))):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     os.environ["CUPY_COMPILE_WITH_PTX"] = "1"
     # Of CUB's blocks, which CuPy would take by default, NVRTC would compile the headers for every new reduction.
     os.environ.setdefault("CUPY_ACCELERATORS", "")

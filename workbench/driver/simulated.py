@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
-from workbench.driver.cuda_python import give_ptx, serve_runtime
+from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
 from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.driver.imports import loaded_instead
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
@@ -124,6 +124,7 @@ def simulated_driver(
     provide_nvcc()
     give_ptx()
     serve_runtime(runtime_path())
+    refuse_libraries(runtime_path())
     run_on_simulated_driver(runtime_path())
     # torch's builds for GPUs take the driver for one that is broken, as the CUDA runtime does, and find no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")

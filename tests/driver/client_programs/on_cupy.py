@@ -18,6 +18,7 @@ from pathlib import Path  # noqa: E402
 import cupy as cp  # noqa: E402
 import cupyx  # noqa: E402
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
 from cupyx import jit  # noqa: E402
 from features import refused, run  # noqa: E402
 
@@ -183,9 +184,12 @@ def memory():
 
 
 def exchange():
-    """`__cuda_array_interface__` and DLPack, between CuPy and what reads device memory"""
+    """`__cuda_array_interface__` and DLPack; torch's build for CPUs and NumPy take a copy on the host"""
     x = cp.arange(6, dtype=cp.float32)
     _same(cp.from_dlpack(x), np.arange(6))
+    _same(np.from_dlpack(x, device="cpu", copy=True), np.arange(6))
+    on_host = torch.from_dlpack(x.__dlpack__(dl_device=(1, 0)))
+    _same(cp.asarray(on_host), np.arange(6))
 
     class Other:
         __cuda_array_interface__ = x.__cuda_array_interface__
@@ -250,6 +254,14 @@ def no_textures():
     """textures and CUDA arrays"""
     form = cp.cuda.texture.ChannelFormatDescriptor(32, 0, 0, 0, cp.cuda.runtime.cudaChannelFormatKindFloat)
     refused(lambda: cp.cuda.texture.CUDAarray(form, 8, 8), "cudaErrorNotSupported", "cudaMalloc3DArray")
+
+
+def no_libraries():
+    """what is cuBLAS's, cuRAND's, cuFFT's, cuSOLVER's, cuSPARSE's: products, `random.rand`, `fft`, `linalg`"""
+    refused(lambda: cp.eye(3) @ cp.ones(3), "libcublas: NVIDIA's library runs on NVIDIA's driver alone")
+    refused(lambda: cp.random.rand(3), "libcurand: NVIDIA's library")
+    refused(lambda: cp.fft.fft(cp.ones(8)), "libcufft: NVIDIA's library")
+    refused(lambda: cp.linalg.solve(cp.eye(3), cp.ones(3)), "NVIDIA's library")
 
 
 if __name__ == "__main__":
