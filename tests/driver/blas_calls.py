@@ -12,8 +12,8 @@ import workbench as wb
 
 driver = wb.simulated_driver()
 from workbench.device_models import device_model  # noqa: E402
-from workbench.driver.host_programs import load_libraries, runtime_path  # noqa: E402
-from workbench.driver.simulated import library_path  # noqa: E402
+from workbench.driver.host_programs import load_libraries  # noqa: E402
+from workbench.driver.simulated import library_path, runtime_path  # noqa: E402
 from workbench.reports.launches import Launches  # noqa: E402
 from workbench.reports.watching import Watch, watch  # noqa: E402
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.driver.host_programs import runtime_path
-from workbench.driver.simulated import library_path
+from workbench.driver.simulated import library_path, runtime_path
 from workbench.programs.elf import read_elf
 from workbench.toolchain import tools
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.driver.host_programs import runtime_path
-from workbench.driver.simulated import library_path
+from workbench.driver.simulated import library_path, runtime_path
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.programs import targets
 from workbench.programs.children import shared_python

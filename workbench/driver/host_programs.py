@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.driver.simulated import library_path, runtime_path
+from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import CompileError, MissingToolError
 from workbench.files import replace_file

@@ -6,9 +6,9 @@ import importlib
 import importlib.metadata
 from collections.abc import Callable
 
+from workbench.driver import library_headers
 from workbench.driver.pip import pip
 from workbench.errors import MissingToolError
-from workbench.programs import library_headers
 from workbench.toolchain import tools
 
 

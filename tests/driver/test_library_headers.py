@@ -10,8 +10,8 @@ import zipfile
 
 import pytest
 
+from workbench.driver import library_headers
 from workbench.errors import MissingToolError
-from workbench.programs import library_headers
 from workbench.toolchain import tools
 
 HEADERS = {"nvidia-cublas": "cublas_v2.h", "nvidia-curand": "curand_kernel.h"}
