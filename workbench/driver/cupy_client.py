@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.metadata
 import os
@@ -15,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from workbench.driver.imports import loaded_instead, when_imported
+from workbench.driver.imports import load_beside, loaded_instead, when_imported
 from workbench.home import home
 from workbench.reports.watching import watched
 from workbench.toolchain.source import kept
@@ -53,9 +52,7 @@ def _prepare(runtime: Path) -> None:
             "cudaErrorNotSupported. Call simulated_driver() before importing CuPy",
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
-    # Found by their names by what is loaded later: the runtime, and libraries over it such as cuBLAS.
-    for library in (runtime, *sorted(runtime.parent.glob("lib*.so.*"))):
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    load_beside(runtime)
     os.environ["CUPY_COMPILE_WITH_PTX"] = "1"
     # Of CUB's blocks, which CuPy would take by default, NVRTC would compile the headers for every new reduction.
     os.environ.setdefault("CUPY_ACCELERATORS", "")

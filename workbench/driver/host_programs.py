@@ -7,7 +7,6 @@ entry point, which becomes ``python -m workbench.run`` with the program's own na
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import re
@@ -17,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.driver.imports import load_beside
 from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import CompileError, MissingToolError
@@ -34,7 +34,6 @@ _NO_LINK = (
 _WITH_VALUE = (
     "-arch", "--gpu-architecture", "-code", "--gpu-code", "-gencode", "--generate-code", "-cudart", "--cudart",
 )  # fmt: skip
-_HOST_LIBRARIES = ("libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10")
 _LIBRARIES = ("-lcudart", "-lcudart_static", "-lcuda", "-lcudadevrt")
 _ENTRY = r"""
 #include <elf.h>
@@ -79,13 +78,7 @@ __asm__(".globl workbench_start\n.type workbench_start, %function\nworkbench_sta
 
 def load_libraries() -> None:
     """Load the runtime, cuBLAS and cuRAND, by which programs and modules that need them find ours, not NVIDIA's."""
-    for path in (runtime_path(), *_host_libraries()):
-        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-
-
-def _host_libraries() -> list[Path]:
-    """Where the libraries are that compute on the host what NVIDIA's compute on the device."""
-    return [path for name in _HOST_LIBRARIES if (path := runtime_path().with_name(name)).is_file()]
+    load_beside(runtime_path())
 
 
 def link_options() -> list[str]:

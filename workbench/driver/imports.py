@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -29,6 +30,12 @@ def loaded_instead(library: Path) -> str | None:
     stem = library.name.partition(".so")[0] + ".so"
     paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in maps if stem in line)
     return next((path for path in paths if path != str(library)), None)
+
+
+def load_beside(runtime: Path) -> None:
+    """Load our CUDA runtime and the libraries beside it, by which what is loaded later finds them, not NVIDIA's."""
+    for library in (runtime, *sorted(runtime.parent.glob("lib*.so.*"))):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
 class _WhenImported(MetaPathFinder):
