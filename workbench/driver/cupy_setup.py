@@ -37,7 +37,6 @@ _DIRECTIVES = (
     "warn.deprecated.IF=False",
 )  # fmt: skip
 _CONSTANTS = ("CUPY_USE_CUDA_PYTHON=False", "CUPY_CUDA_VERSION=13000", "CUPY_HIP_VERSION=0", "CUPY_CUFFT_STATIC=False")
-_HEADERS = ("nvidia-cuda-profiler-api==13.*", "nvidia-curand==10.4.*")
 # The oldest architecture of CUDA 13: a GPU's driver compiles it for its own.
 _NVCC = (
     "-arch=compute_75", "-no-compress", "-O2", "-w", "-Xcompiler=-fPIC,-w", "--expt-relaxed-constexpr", "-std=c++17",
@@ -114,7 +113,7 @@ def _build(version: str, wheels: Path, say: Callable[[str], object]) -> Path:
         source = unpack_source(folder, "cupy", version)
         packages = folder / "packages"
         _pip("install", *_build_requirements(source), "wheel", "--target", str(packages))
-        _pip("install", *_HEADERS, "--no-deps", "--target", str(packages))
+        _pip("install", "nvidia-cuda-profiler-api==13.*", "--no-deps", "--target", str(packages))
         original = next(folder.glob(f"{PACKAGE.replace('-', '_')}-*.whl"))
         _run([sys.executable, "-m", "wheel", "unpack", original.name], folder, packages)
         content = folder / f"{PACKAGE.replace('-', '_')}-{version}"
@@ -141,7 +140,7 @@ def _compile(module: ExtensionModule, source: Path, packages: Path, content: Pat
     code = source / f"{module.stem}.cpp"
     folders = (
         cccl / "cub", cccl / "thrust", cccl / "libcudacxx", *packages.glob("nvidia/*/include"), tools.cuda_include(),
-        source, source / "cupy/_core/include", code.parent, sysconfig.get_path("include"),
+        *tools.library_includes(), source, source / "cupy/_core/include", code.parent, sysconfig.get_path("include"),
     )  # fmt: skip
     includes = [f"-I{folder}" for folder in folders]
     objects = []
