@@ -69,6 +69,9 @@ class _NVRTCProgram:
 
     def compile(self, options=(), log_stream=None):
         return options
+
+def compile_using_nvcc(source, options=(), arch=None, filename="kern.cu", code_type="cubin", log_stream=None):
+    return options, code_type
 """,
     "cupy_cuda13x-14.2.0{label}.dist-info/METADATA": "Name: cupy-cuda13x\nVersion: 14.2.0{label}\n",
     "program.py": """
@@ -79,6 +82,7 @@ source = 'template<class T> __global__ void __launch_bounds__(128) add(T *x) {}'
 program = cupy.cuda.compiler._NVRTCProgram(source, "/tmp/gone/0123.cubin.cu", headers=(b"h",))
 print(program.name, program.headers, program.compile(("-DN=1",)), open(program.name).read() == source)
 print(cupy.cuda.compiler._NVRTCProgram("").name)
+print(cupy.cuda.compiler.compile_using_nvcc("", ("-O1",), "90", "add.cu", code_type="cubin"))
 """,
 }
 
@@ -93,9 +97,10 @@ def test_cupy_finds_the_driver_prepared(tmp_path, label):
         [sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    kept, empty = done.stdout.splitlines()
+    kept, empty, by_nvcc = done.stdout.splitlines()
     assert kept.endswith("/add.cu (b'h',) ('-DN=1', '-lineinfo') True")
     assert empty == "default_program"
+    assert by_nvcc == "(('-O1', '-lineinfo'), 'ptx')"
     assert ("Run once: workbench setup cupy" in done.stderr) == (not label)
 
 

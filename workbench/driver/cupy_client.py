@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -35,7 +36,7 @@ def installed() -> str | None:
 def run_on_simulated_driver(runtime: Path) -> None:
     """Have CuPy use this process's driver, by the runtime of this path, whenever it is imported."""
     when_imported("cupy", _bound_exactly, before=lambda: _prepare(runtime))
-    when_imported("cupy.cuda.compiler", _keep_sources)
+    when_imported("cupy.cuda.compiler", _compile_to_ptx)
 
 
 def _prepare(runtime: Path) -> None:
@@ -66,8 +67,11 @@ def _bound_exactly() -> None:
         sys.modules["cupy"].cuda.set_allocator(None)
 
 
-def _keep_sources() -> None:
-    """Have kernels compiled with line numbers of a source that is kept, as CuPy removes its own at once."""
+def _compile_to_ptx() -> None:
+    """Have kernels compiled with line numbers of a source that is kept, as CuPy removes its own at once.
+
+    NVCC, `backend="nvcc"`, makes PTX where CuPy asks it for machine code; NVRTC does so by CuPy's own option.
+    """
     compiler: Any = sys.modules["cupy.cuda.compiler"]
 
     class Program(compiler._NVRTCProgram):
@@ -80,4 +84,12 @@ def _keep_sources() -> None:
         def compile(self, options: tuple[str, ...] = (), *arguments: Any, **named: Any) -> Any:
             return super().compile((*options, "-lineinfo"), *arguments, **named)
 
-    compiler._NVRTCProgram = Program
+    by_nvcc = compiler.compile_using_nvcc
+
+    @functools.wraps(by_nvcc)
+    def compile_using_nvcc(source: str, options: tuple[str, ...] = (), *arguments: Any, **named: Any) -> bytes:
+        if not named.get("separate_compilation"):
+            named["code_type"] = "ptx"
+        return by_nvcc(source, (*options, "-lineinfo"), *arguments, **named)
+
+    compiler._NVRTCProgram, compiler.compile_using_nvcc = Program, compile_using_nvcc
