@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
 
 _SONAME = "libcuda.so.1"
-_MOST_MEMORY = 4 << 30
+_MOST_MEMORY = 80 << 30
 _MOST_DEVICES = 8
 _current: Driver | None = None
 
@@ -96,8 +96,8 @@ def simulated_driver(
     """Make a CUDA driver available to PyCUDA in this process: call it before the first ``import pycuda.driver``.
 
     A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with ``devices``
-    that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: a quarter of this machine's, at
-    most 4 GiB), and do not see each other's. It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs
+    that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: half of this machine's, at
+    most 80 GiB), and do not see each other's. It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs
     for more than ``seconds_limit`` (default: 60 s in a notebook, else no limit; None for none) ends with the driver's
     error for a timeout. The second call returns the same driver::
 
@@ -176,7 +176,7 @@ def runtime_path() -> Path:
 
 def _memory(given: int | None) -> int:
     if given is None:
-        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4, _MOST_MEMORY)
+        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, _MOST_MEMORY)
     if isinstance(given, bool) or not isinstance(given, int) or given < 1 << 20:
         raise ArgumentError("memory_bytes", given, "at least 1048576 bytes", "Pass a whole number.")
     return given

@@ -90,15 +90,17 @@ CU_API cuDriverGetVersion(int* version) {
 }
 
 CU_API cuDeviceGetCount(int* count) {
-  return entry([&](Call&) { needed(count, "count") = static_cast<int>(state().primaries.size()); });
+  return entry(Needs::facts,
+               [&](Call&) { needed(count, "count") = static_cast<int>(state().primaries.size()); });
 }
 
 CU_API cuDeviceGet(CUdevice* device, int ordinal) {
-  return entry([&](Call&) { check_device(ordinal), needed(device, "device") = ordinal; });
+  return entry(Needs::facts,
+               [&](Call&) { check_device(ordinal), needed(device, "device") = ordinal; });
 }
 
 CU_API cuDeviceGetName(char* name, int length, CUdevice device) {
-  return entry([&](Call&) {
+  return entry(Needs::facts, [&](Call&) {
     check_device(device);
     if (length < 1) throw Refused{CUDA_ERROR_INVALID_VALUE, "no room for the name"};
     std::snprintf(&needed(name, "name"), static_cast<std::size_t>(length), "%s",
@@ -107,7 +109,7 @@ CU_API cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 CU_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
-  return entry([&](Call&) {
+  return entry(Needs::facts, [&](Call&) {
     check_device(device);
     std::memcpy(&needed(uuid, "uuid"), "workbench sim  ", 16);
     uuid[14] = static_cast<unsigned char>('0' + device);
@@ -115,16 +117,18 @@ CU_API cuDeviceGetUuid_v2(unsigned char* uuid, CUdevice device) {
 }
 
 CU_API cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
-  return entry(
-      [&](Call&) { check_device(device), needed(bytes, "bytes") = state().device.memory_bytes; });
+  return entry(Needs::facts, [&](Call&) {
+    check_device(device), needed(bytes, "bytes") = state().device.memory_bytes;
+  });
 }
 
 CU_API cuDeviceGetAttribute(int* value, int which, CUdevice device) {
-  return entry([&](Call&) { check_device(device), needed(value, "value") = attribute(which); });
+  return entry(Needs::facts,
+               [&](Call&) { check_device(device), needed(value, "value") = attribute(which); });
 }
 
 CU_API cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-  return entry([&](Call&) {
+  return entry(Needs::facts, [&](Call&) {
     check_device(device);
     needed(major, "major") = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     needed(minor, "minor") = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);

@@ -59,6 +59,7 @@ struct Stream {
       nullptr;  // what is enqueued becomes a node of it instead of running
   Seen seen = {};
   std::vector<u64> last = {};  // the nodes that the next one comes after
+  int priority = 0;
 };
 
 struct Event {
@@ -188,6 +189,12 @@ struct Capture {
 
 enum class Where : u8 { device, variable, managed, pinned, registered };
 
+// The parts of an allocation that a caching allocator has given out: sizes by address, and those
+// of the latest that it took back.
+struct Blocks {
+  std::map<u64, u64> live, freed;
+};
+
 struct Allocation {
   u64 address, size;
   u8* host;
@@ -202,6 +209,7 @@ struct Allocation {
   // By 32 bytes, a bit for each that was written; empty where all of it counts as written.
   std::vector<u32> written = {};
   bool all_written = false;  // what began unwritten has been written where nobody saw it
+  std::shared_ptr<Blocks> blocks = nullptr;  // where an allocator of the client divides it
   bool on_host() const {
     return where == Where::pinned || where == Where::registered || where == Where::managed;
   }
@@ -336,6 +344,8 @@ std::string describe_address(u64 address, u64 bytes);
 // Whether this process has something at the first and the last byte: a wrong address is refused
 // instead of ending it.
 bool mapped(u64 address, u64 bytes);
+// What lies at an address of a divided allocation that is in none of its blocks.
+std::string describe_block(const Allocation& allocation, u64 address);
 u64 reserve_addresses(u64 bytes);
 void add_allocation(const std::shared_ptr<Allocation>& allocation);
 void drop_allocation(u64 address);
@@ -351,6 +361,7 @@ std::shared_ptr<Snapshot> snapshot(const Context* context);
 
 void begin_unwritten(Allocation& made);
 void mark_written(Allocation& target, u64 offset, u64 bytes);
+void mark_unwritten(Allocation& target, u64 offset, u64 bytes);
 constexpr u64 kNone = ~u64{0};
 // The offset of the first byte of a range that nobody wrote; kNone where there is none.
 u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes);
@@ -436,18 +447,19 @@ void watch_forks();
 // Calls what ends user objects, without the lock: it may wait for the interpreter.
 void call_ends();
 
-enum class Needs : u8 { nothing, initialised };
+// `facts`: a call that only asks what the devices are, which a forked process may do.
+enum class Needs : u8 { nothing, initialised, facts };
 
 // The frame of every entry point: never throws, never blocks for ever, says what went wrong.
 template <class Body>
 CUresult entry(Needs needs, Body&& body) noexcept {
-  if (in_forked_child()) {
+  if (in_forked_child() && needs != Needs::facts) {
     return remember(CUDA_ERROR_NOT_INITIALIZED,
                     "this process was forked after cuInit; start it with spawn instead");
   }
   try {
     std::unique_lock lock(state().mutex);
-    if (needs == Needs::initialised && !state().initialised) {
+    if (needs != Needs::nothing && !state().initialised) {
       throw Refused{CUDA_ERROR_NOT_INITIALIZED, "cuInit comes first"};
     }
     Call call(lock);

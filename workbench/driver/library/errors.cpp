@@ -137,7 +137,13 @@ namespace workbench::driver {
 // A forked child has the parent's memory but not its threads, one of which may have held the lock.
 void watch_forks() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
+  std::call_once(once, [] {
+    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
+                   [] {
+                     state().mutex.unlock();
+                     forked = true;
+                   });
+  });
 }
 
 Logs::Logs(unsigned count, const int* options, void** values) {

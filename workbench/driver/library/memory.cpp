@@ -181,6 +181,8 @@ std::string describe_address(u64 address, u64 bytes) {
   const State& all = state();
   if (address < kPage) return "a null pointer";
   const auto around = last_at_or_before(address);
+  if (around && around->blocks && address < around->address + around->size)
+    return hex(address) + " is " + describe_block(*around, address);
   if (around && address < around->address + around->size) {
     return std::to_string(bytes) + " bytes from byte " + std::to_string(address - around->address) +
            " of an allocation of " + std::to_string(around->size) + " bytes";
@@ -214,9 +216,18 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
   made->generation = all.generation;
   for (const auto& [address, allocation] : all.allocations) {
     if (allocation->context != context && !allocation->on_host()) continue;
-    const bool known = allocation->written.empty() || allocation->all_written;
-    made->rows.push_back({address, allocation->size, allocation->host,
-                          known ? nullptr : allocation->written.data()});
+    u32* written = allocation->written.empty() || allocation->all_written
+                       ? nullptr
+                       : allocation->written.data();
+    const auto add = [&](u64 begin, u64 size) {
+      const u64 offset = begin - address;
+      made->rows.push_back(
+          {begin, size, allocation->host + offset, written ? written + offset / 32 : nullptr});
+    };
+    if (!allocation->blocks) add(address, allocation->size);
+    if (allocation->blocks) {
+      for (const auto& [begin, size] : allocation->blocks->live) add(begin, size);
+    }
     made->held.push_back(allocation);
   }
   return kept = made;
@@ -238,7 +249,15 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(
   });
 }
 
-// Where this process holds the bytes of a device address; 0 where there are none. From here on the
+// Where this process holds the bytes of a device address; 0 where there are none.
+extern "C" __attribute__((visibility("default"))) u64 workbench_driver_view(u64 address) {
+  return answer_or(u64{0}, [&] {
+    const auto found = find_allocation(address, 1);
+    return found ? reinterpret_cast<u64>(found->host) + (address - found->address) : 0;
+  });
+}
+
+// The same for who says nothing of what is done with them: from here on the
 // allocation counts as written, as nobody sees what is done with it.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_storage(u64 address) {
   return answer_or(u64{0}, [&] {

@@ -8,6 +8,8 @@
 namespace workbench::driver {
 namespace {
 
+constexpr int kGreatestPriority = -5;
+
 // Handles of default streams beside null.
 enum : u64 { kLegacy = 1, kPerThread = 2 };
 
@@ -146,22 +148,29 @@ CU_API cuStreamCreate(CUstream* out, unsigned flags) {
   return entry([&](Call& call) { create_stream(call, out, flags); });
 }
 
-CU_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int) {
-  return entry([&](Call& call) { create_stream(call, out, flags); });
+CU_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) {
+  return entry([&](Call& call) {
+    create_stream(call, out, flags);
+    state().streams.at(reinterpret_cast<u64>(*out))->priority =
+        std::clamp(priority, kGreatestPriority, 0);
+  });
 }
 
-// All streams have the same priority.
+// As GPUs have them; a stream's priority changes nothing where work is done when it is enqueued.
 CU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return entry([&](Call& call) {
     call.context();
     if (least) *least = 0;
-    if (greatest) *greatest = 0;
+    if (greatest) *greatest = kGreatestPriority;
   });
 }
 
 CU_API cuStreamGetPriority(CUstream handle, int* priority) {
-  return entry(
-      [&](Call& call) { check_stream(*call.context(), handle), needed(priority, "priority") = 0; });
+  return entry([&](Call& call) {
+    const Context& context = *call.context();
+    needed(priority, "priority") =
+        is_default(context, handle) ? 0 : own_stream(context, handle).priority;
+  });
 }
 
 CU_API cuStreamGetFlags(CUstream handle, unsigned* flags) {
@@ -368,4 +377,18 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_null_stre
   const int before = thread->null_is_per_thread;
   thread->null_is_per_thread = per_thread != 0;
   return before;
+}
+
+// For torch's operators, which run on the host: the time that a GPU would take to move their bytes,
+// and some more.
+extern "C" __attribute__((visibility("default"))) void workbench_driver_spend(CUstream stream,
+                                                                              u64 bytes,
+                                                                              double seconds) {
+  entry([&](Call& call) {
+    Context& context = *call.context();
+    if (!context.timed) return;
+    const HookDevice& device = state().device;
+    const double moving = static_cast<double>(bytes) / device.device_bytes_per_second;
+    advance(context, stream, device.operation_seconds + moving + seconds);
+  });
 }

@@ -53,6 +53,12 @@ void mark_written(Allocation& target, u64 offset, u64 bytes) {
                 [](u32& word, u32 mask, u64) { change(word, mask, ~0u); });
 }
 
+void mark_unwritten(Allocation& target, u64 offset, u64 bytes) {
+  if (!followed(target)) return;
+  for_each_word(target.written, offset, bytes,
+                [](u32& word, u32 mask, u64) { change(word, mask, 0); });
+}
+
 u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes) {
   u64 found = kNone;
   if (!followed(source)) return found;
@@ -87,4 +93,14 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_follow_w
   if (follow) return;
   for (const auto& [address, allocation] : state().allocations) allocation->all_written = true;
   ++state().generation;
+}
+
+// For torch's operators, which write on the host.
+extern "C" __attribute__((visibility("default"))) void workbench_driver_written(u64 address,
+                                                                                u64 bytes) {
+  answer_or(0, [&] {
+    const auto found = state().follows_writes ? find_allocation(address, bytes) : nullptr;
+    if (found) mark_written(*found, address - found->address, bytes);
+    return 0;
+  });
 }

@@ -1,0 +1,67 @@
+// Blocks of a client's caching allocator, such as torch's: the parts of an allocation that are in
+// use, with the bytes that were asked for. Kernels are held to them instead of to the whole.
+#include <algorithm>
+
+#include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+constexpr std::size_t kRemembered = 1024;  // freed blocks of an allocation
+
+// Where in `blocks` the last one begins at or before an address; the end where there is none.
+std::map<u64, u64>::const_iterator before(const std::map<u64, u64>& blocks, u64 address) {
+  const auto after = blocks.upper_bound(address);
+  return after == blocks.begin() ? blocks.end() : std::prev(after);
+}
+
+void take_back(Blocks& blocks, u64 address) {
+  const auto found = blocks.live.find(address);
+  if (found == blocks.live.end()) return;
+  if (blocks.freed.size() >= kRemembered) blocks.freed.erase(blocks.freed.begin());
+  blocks.freed.insert_or_assign(address, found->second);
+  blocks.live.erase(found);
+}
+
+}  // namespace
+
+std::string describe_block(const Allocation& allocation, u64 address) {
+  const Blocks& blocks = *allocation.blocks;
+  const auto freed = before(blocks.freed, address);
+  if (freed != blocks.freed.end() && address - freed->first < freed->second) {
+    return "byte " + std::to_string(address - freed->first) + " of a block of " +
+           std::to_string(freed->second) + " bytes that was freed";
+  }
+  const auto live = before(blocks.live, address);
+  if (live == blocks.live.end()) return "memory that its allocator has not given out";
+  return std::to_string(address - live->first - live->second) +
+         " bytes past the end of a block of " + std::to_string(live->second) + " bytes";
+}
+
+}  // namespace workbench::driver
+
+using namespace workbench::driver;
+
+// For the client's allocator: a block of `bytes` was given out at an address, or taken back.
+extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u64 address,
+                                                                              u64 bytes, int live) {
+  answer_or(0, [&] {
+    const auto allocation = find_allocation(address, 1);
+    if (!allocation) return 0;
+    if (!allocation->blocks) allocation->blocks = std::make_shared<Blocks>();
+    Blocks& blocks = *allocation->blocks;
+    if (live) {
+      mark_unwritten(*allocation, address - allocation->address,
+                     std::min(bytes, allocation->address + allocation->size - address));
+      blocks.live.insert_or_assign(address, bytes);
+      const auto overlapping = before(blocks.freed, address + bytes);
+      if (overlapping != blocks.freed.end() && overlapping->first >= address) {
+        blocks.freed.erase(overlapping);
+      }
+    } else {
+      take_back(blocks, address);
+    }
+    ++state().generation;
+    return 0;
+  });
+}
