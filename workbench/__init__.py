@@ -27,6 +27,7 @@ _LAZY = {
     "check_kernel": "workbench.kernels",
     "check": "workbench.judge",
     "simulated_driver": "workbench.driver",
+    "simulated_gpu": "workbench.torch_device",
     "simulated_triton": "workbench.driver.triton_driver",
     "op": "workbench.ops.own",
     "step": "workbench.ops.own",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from workbench.ops.own import step as step
     from workbench.ops.own.op import op as op
     from workbench.tensor_map import TensorMap as TensorMap
+    from workbench.torch_device.starting import simulated_gpu as simulated_gpu
     from workbench.tracing import trace as trace
     from workbench.tuning.tune import tune as tune
 

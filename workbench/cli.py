@@ -288,6 +288,7 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
+@click.option("--first-config", is_flag=True, help="Autotuners of Triton take their first configuration that runs.")
 @click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", "force", is_flag=True, help="Even where there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
@@ -332,6 +333,14 @@ def setup_nvcc() -> None:
     from workbench.driver.nvcc_setup import install
 
     say(f"nvcc {install(say)}")
+
+
+@setup.command("gpu")
+def setup_gpu() -> None:
+    """Compile what gives the installed torch a simulated cuda device; else it is compiled when first used."""
+    from workbench.torch_device.library import prepare
+
+    say(f"ready: {prepare(say)}")
 
 
 @main.command("train-gpt")

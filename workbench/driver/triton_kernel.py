@@ -40,7 +40,6 @@ class Kernel(triton_compiler.CompiledKernel):
     """
 
     kernel: bytes
-    asm: Any
 
     def __init__(self, src: Any, metadata_group: Mapping[str, str], hash: str):
         super().__init__(src, metadata_group, hash)
@@ -54,7 +53,18 @@ class Kernel(triton_compiler.CompiledKernel):
         if not machine_code:
             rest = {name: text for name, text in self.asm.items() if name not in ("cubin", "ptx")}
             self.asm = _Stages(rest | {"ptx": self.kernel.decode()})
-            self.asm.owner = self
+
+    @property
+    def asm(self) -> Any:
+        """The text of every stage by its name, and the machine code."""
+        stages = self.__dict__["asm"]
+        if isinstance(stages, _Stages):
+            stages.owner = self  # which a copy from another process has not
+        return stages
+
+    @asm.setter
+    def asm(self, stages: Any) -> None:
+        self.__dict__["asm"] = stages
 
     @functools.cached_property
     def compiled(self) -> CompiledKernel:
@@ -110,6 +120,9 @@ class _Stages(triton_compiler.AsmDict):
     """The text of every stage; the machine code comes when it is asked for."""
 
     owner: Kernel
+
+    def __getstate__(self) -> None:
+        """Leave the kernel out of a copy for another process: torch.compile makes a new one there."""
 
     def __missing__(self, key: str) -> Any:
         if key == "sass":

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from workbench.errors import KernelFault
     from workbench.reports.launches import Launch
 
-VARIABLE, _FOLDER = "WORKBENCH_RUN", Path(__file__).resolve().parent / "child"
+VARIABLE, _GPU = "WORKBENCH_RUN", "WORKBENCH_GPU"
+_FOLDER = Path(__file__).resolve().parent / "child"
 _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
 
 
@@ -65,7 +66,8 @@ def _variables(options: dict[str, Any], folder: str, arch: str) -> dict[str, str
 
 
 def _in_front(folder: Path, variable: str) -> str:
-    return os.pathsep.join([str(folder), *filter(None, [os.environ.get(variable)])])
+    given = os.environ.get(variable, "").split(os.pathsep)
+    return os.pathsep.join([str(folder), *(one for one in given if one not in ("", str(folder)))])
 
 
 def shared_python() -> Path | None:
@@ -74,6 +76,22 @@ def shared_python() -> Path | None:
     folders = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL"), Path(sys.base_prefix) / "lib"]
     folders += [Path(folder) / (sysconfig.get_config_var("MULTIARCH") or "") for folder in folders[:1] if folder]
     return next((path for folder in folders if folder and (path := Path(folder) / name).is_file()), None)
+
+
+def inherit_gpu(options: dict[str, Any]) -> None:
+    """Give the processes that this one starts from here on a GPU as `workbench.simulated_gpu` has it with options."""
+    os.environ[_GPU] = json.dumps(options)
+    os.environ["PYTHONPATH"] = _in_front(_FOLDER, "PYTHONPATH")
+
+
+def inherited_gpu() -> dict[str, Any]:
+    """In a process that another one with a simulated GPU started: the options of that."""
+    return json.loads(os.environ[_GPU])
+
+
+def reach_compile_workers() -> None:
+    """Reach the processes in which torch.compile compiles: they get this one's ``sys.path`` as PYTHONPATH."""
+    os.environ["TORCH_CUSTOM_PYTHONPATH"] = os.pathsep.join([str(_FOLDER), *sys.path])
 
 
 def given() -> tuple[RunLaunches, dict[str, Any]]:
@@ -96,6 +114,12 @@ class Elsewhere:
     texts: tuple[str, ...]
     row: PageRow | None = None
     fault: bool = False
+
+
+def leave() -> None:
+    """In a process that a run started: have a run of its own instead, as a worker of pytest-xdist has."""
+    os.environ.pop(VARIABLE, None)
+    sys.meta_path[:] = [one for one in sys.meta_path if getattr(one, "__module__", "") != "sitecustomize"]
 
 
 class RunLaunches(Launches):

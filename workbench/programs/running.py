@@ -26,6 +26,8 @@ from workbench.reports.host_calls import counted
 from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
+from workbench.torch_device.library import installed_torch
+from workbench.torch_device.starting import attach
 
 _OBJECTS = (".c", ".o", ".a")
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
@@ -45,6 +47,7 @@ def run_program(
     inductor: bool = False,
     force: bool = False,
     nvcc: str = "",
+    first_config: bool = False,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
@@ -58,7 +61,7 @@ def run_program(
     ``trace`` is the HTML file to which the launches are written. Without any of them a real GPU, where there is one and
     not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an H200 for PyCUDA,
     an A100 for Triton), ``seconds_limit`` how long a launch may take; with ``inductor`` ``torch.compile`` writes Triton
-    for tensors on the CPU.
+    for tensors on the CPU. With ``first_config`` an autotuner of Triton takes its first configuration that runs.
 
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -85,7 +88,7 @@ def run_program(
         return run_command([target, *arguments]) if command else _run(target, arguments, module, check)
     options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
-        "seconds_limit": seconds_limit, "inductor": inductor,
+        "seconds_limit": seconds_limit, "inductor": inductor, "first_config": first_config,
     }  # fmt: skip
     library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
@@ -93,7 +96,7 @@ def run_program(
         if command:
             provide_nvcc()
         else:
-            _start(launches, **options)
+            start_devices(launches, **options)
 
         def finish(status: int) -> int:
             with stack:
@@ -114,7 +117,7 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
 
     launches, options = children.given()
     library = _program(path, options["arch"], options["model"], [])
-    _start(launches, **(options | {"inductor": False}))
+    start_devices(launches, **(options | {"inductor": False}))
     run_main(library, [str(path), *arguments], lambda status: told(status, options["check"]))
 
 
@@ -154,7 +157,7 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str
 def join_run() -> None:
     """In a process that a program under ``workbench run`` starts: the same devices."""
     launches, options = children.given()
-    _start(launches, **(options | {"inductor": False}))
+    start_devices(launches, **(options | {"inductor": False}))
 
 
 def _check(target: str, module: bool, trace: str | None) -> None:
@@ -173,24 +176,30 @@ def _check(target: str, module: bool, trace: str | None) -> None:
             raise ArgumentError("trace", repr(trace), "a file in a folder that exists", "Make the folder first.")
 
 
-def _start(
-    launches: Launches, arch: str | None, model: str | None, check: bool, strict: bool, trace: bool,
-    seconds_limit: float | None, inductor: bool,
+def start_devices(
+    launches: Launches, *, arch: str | None, model: str | None, check: bool, strict: bool, trace: bool,
+    seconds_limit: float | None, inductor: bool, first_config: bool, counts: bool = False,
 ) -> None:  # fmt: skip
-    """Watch every launch; start the simulated driver at once, Triton's when the program imports Triton."""
+    """Watch every launch; start the simulated driver, and what torch and Triton need when the program imports them.
+
+    torch's CUDA build gets a ``cuda`` device; with the CPU build, Triton's kernels take tensors on the CPU.
+    """
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
     key = DEFAULT_MODEL if arch is None and model is None else wanted.key
-    watch(Watch(launches, wanted, check, trace, seconds_limit, strict))
+    watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts))
     simulated_driver(key, force=True, seconds_limit=seconds_limit)
 
-    def start_triton() -> None:
+    def start_triton() -> SimulatedTriton:
         options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit)
-        SimulatedTriton(wanted, options, inductor=inductor, launches=launches, show=lambda report: None)
+        return SimulatedTriton(wanted, options, inductor=inductor, launches=launches, show=lambda report: None)
 
+    torch = installed_torch()
     if inductor:
         start_triton()
+    elif torch is not None and torch.problem is None:
+        attach(torch, start_triton, first_config=first_config)
     else:
         when_imported("triton", start_triton)
 
@@ -227,7 +236,8 @@ def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> in
 def _advice(error: BaseException, check: bool) -> str | None:
     """What helps where a program that is right on a GPU ends here."""
     if any(said in str(error) for said in ("Torch not compiled with CUDA enabled", "from cudaGetDeviceCount()")):
-        return "there is no GPU for torch: the simulated devices take tensors on the CPU (device='cpu')"
+        torch = installed_torch()
+        return torch.problem if torch is not None else None
     if isinstance(error, KernelFault) and not check:
         return "with --check the report has what else is wrong"
     driver = current()

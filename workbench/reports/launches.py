@@ -115,6 +115,16 @@ class Launches:
         with self._lock:
             self.host_calls.append(replace(call, after=len(self._rows)))
 
+    def take(self) -> Launches:
+        """Return what was kept up to here as launches of their own; this one begins anew."""
+        taken = Launches(self._keep_all)
+        with self._lock:
+            taken._rows, self._rows = self._rows, []
+            taken.faults, self.faults = self.faults, []
+            taken.host_calls, self.host_calls = self.host_calls, []
+            self._first = {}
+        return taken
+
     def failed(self, fault: KernelFault) -> None:
         """Keep why a launch did not come to its end."""
         with self._lock:

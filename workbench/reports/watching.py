@@ -24,7 +24,7 @@ _watch: Watch | None = None
 @dataclass(frozen=True, eq=False)
 class Watch:
     """Keeps launches in ``launches``, and runs them with ``checks``, perhaps ``strict`` ones, with a trace, for at most
-    ``seconds_limit``.
+    ``seconds_limit``. With ``counts`` launches are kept without either, too.
 
     ``model`` is the GPU for which times are predicted, where a kernel is compiled for its architecture.
     """
@@ -35,6 +35,7 @@ class Watch:
     trace: bool = False
     seconds_limit: float | None = None
     strict: bool = False
+    counts: bool = False
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -57,11 +58,11 @@ class Watch:
         self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
         findings: Sequence[Finding] | None = None,
     ) -> Launch | None:  # fmt: skip
-        """Keep a launch that has come to its end; None where nobody asked for checks or a trace.
+        """Keep a launch that has come to its end; None where nobody asked for checks, a trace or counts.
 
         ``findings`` stand in the place of the report's own, with what the caller knows beyond.
         """
-        if not self.checks and not self.trace:
+        if not self.checks and not self.trace and not self.counts:
             return None
         if model is None:
             model = self.model

@@ -1,23 +1,35 @@
-"""What Python runs first in the processes that a program under ``workbench run`` starts: their devices are simulated
-too, from their first import of Triton, PyCUDA, cuda-python or the workbench's own device on. The judge's processes
-stay apart: what they run is judged there."""
+"""Python runs this first in the processes that a program under ``workbench run`` starts, or one that has called
+`workbench.simulated_gpu`. Their devices are simulated too, from their first import of torch's CUDA build, Triton,
+PyCUDA, cuda-python or the workbench's own device on. The judge's processes stay apart: they judge what they run."""
 
 import contextlib
+import importlib.machinery
 import os
 import sys
+
+
+def _is_for_gpus(torch: str) -> bool:
+    spec = importlib.machinery.PathFinder.find_spec(torch)
+    return spec is not None and os.path.exists(os.path.join(os.path.dirname(spec.origin or ""), "lib/libc10_cuda.so"))
 
 
 class _BeforeImport:
     @classmethod
     def find_spec(cls, fullname: str, path: object = None, target: object = None) -> None:
-        if fullname in ("triton", "pycuda", "cuda", "workbench.devices.sim"):
+        clients = ("triton", "pycuda", "cuda", "workbench.devices.sim")
+        if fullname in clients or (fullname == "torch" and _is_for_gpus(fullname)):
             sys.meta_path.remove(cls)
-            from workbench.programs.running import join_run
+            if "WORKBENCH_RUN" in os.environ:
+                from workbench.programs.running import join_run
 
-            join_run()
+                join_run()
+            else:
+                from workbench.torch_device.starting import join_gpu
+
+                join_gpu()
 
 
-if "WORKBENCH_RUN" in os.environ and "WORKBENCH_NURSERY" not in os.environ:
+if {"WORKBENCH_RUN", "WORKBENCH_GPU"} & os.environ.keys() and "WORKBENCH_NURSERY" not in os.environ:
     sys.meta_path.insert(0, _BeforeImport)
 
 # The environment's own file of this name, which this one stands before.
