@@ -1,0 +1,150 @@
+"""``pytest --simulated-gpu``: a test suite's GPU, simulated; with ``--gpu-check`` a finding fails the test behind it.
+
+Idle unless asked. Options and results reach pytest-xdist's workers and come back from them with the reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from workbench.programs.children import RunLaunches
+
+_MARK = "gpu_findings_ok"
+_SECTION = "simulated GPU"
+_LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNELS = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernels"
+_MOST_LISTED = 5
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("simulated GPU")
+    group.addoption(
+        "--simulated-gpu", nargs="?", const="h200", metavar="MODEL",
+        help="give torch, Triton and CUDA programs a simulated GPU (default model: h200)",
+    )  # fmt: skip
+    group.addoption("--gpu-check", action="store_true", help="watch every launch; a finding fails its test")
+    group.addoption("--gpu-trace", metavar="DIR", help="write a page for each test with its launches, line by line")
+    group.addoption(
+        "--gpu-first-config",
+        action="store_true",
+        help="take the first configuration of each Triton autotuner that runs",
+    )
+    group.addoption("--gpu-seconds-limit", type=float, metavar="S", help="how long a launch may take")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Start the device before a conftest imports torch."""
+    _start(early_config, early_config.known_args_namespace)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", f"{_MARK}(reason): findings of --gpu-check do not fail this test")
+
+
+def _start(config: pytest.Config, options: Any) -> None:
+    if options.simulated_gpu is None:
+        for name in ("gpu_check", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"):
+            if getattr(options, name):
+                raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
+        return
+    from workbench.errors import WorkbenchError
+    from workbench.programs import children
+    from workbench.programs.running import start_devices
+
+    given = {
+        "arch": None, "model": options.simulated_gpu, "check": options.gpu_check, "strict": False,
+        "trace": options.gpu_trace is not None, "seconds_limit": options.gpu_seconds_limit, "inductor": False,
+        "first_config": options.gpu_first_config, "counts": True,
+    }  # fmt: skip
+    if options.gpu_trace is not None and importlib.util.find_spec("anywidget") is None:
+        raise pytest.UsageError("--gpu-trace needs anywidget: python -m pip install anywidget")
+    children.leave()
+    stack = contextlib.ExitStack()
+    try:
+        launches = stack.enter_context(children.shared(given))
+        start_devices(launches, **given)
+    except WorkbenchError as error:
+        stack.close()
+        raise pytest.UsageError(str(error)) from error
+    config.add_cleanup(stack.close)
+    folder = Path(options.gpu_trace).absolute() if options.gpu_trace is not None else None
+    config.pluginmanager.register(SimulatedGpu(launches, folder), "workbench-simulated-gpu")
+
+
+class SimulatedGpu:
+    """Attributes launches to the tests that made them."""
+
+    def __init__(self, launches: RunLaunches, folder: Path | None):
+        self._launches, self._folder = launches, folder
+        self._elsewhere = 0
+        self._totals, self._kernels = Counter[str](), Counter[str]()  # of the running test
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        """Add what the phase launched to its report, and let findings fail it."""
+        report: Any = yield
+        self._keep(item, report)
+        if report.when == "teardown" and self._totals:
+            listed = ", ".join(f"{name} {count}" for name, count in self._kernels.most_common(_MOST_LISTED))
+            totals = dict(self._totals) | {_INSTRUCTIONS: sum(self._kernels.values()), _KERNELS: listed}
+            report.user_properties += totals.items()
+            self._totals, self._kernels = Counter(), Counter()
+        return report
+
+    def _keep(self, item: pytest.Item, report: Any) -> None:
+        own = self._launches.take()
+        elsewhere = self._launches.elsewhere()[self._elsewhere :]
+        self._elsewhere += len(elsewhere)
+        launches = len(own) + len(own.faults) + len(elsewhere)
+        if not launches:
+            return
+        texts = [str(row.check) for row in own if row.findings]
+        texts += [f"a launch ended early: {fault}" for fault in own.faults]
+        texts += [f"in process {one.process}: {text}" for one in elsewhere if one.count for text in one.texts]
+        findings = len(own.findings) + sum(one.count for one in elsewhere)
+        self._totals.update({_LAUNCHES: launches, _FINDINGS: findings})
+        for row in own:
+            self._kernels[row.kernel.label] += row.report.instructions
+        if texts:
+            report.sections.append((_SECTION, "\n".join(texts)))
+            if report.outcome == "passed" and item.get_closest_marker(_MARK) is None:
+                report.outcome = "failed"
+                report.longrepr = f"{findings} finding{'s' if findings != 1 else ''} on the simulated GPU"
+        if self._folder is not None and len(own):
+            from workbench.programs.launch_page import write_page
+
+            name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in item.nodeid)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_page(own, self._folder / f"{name}.{report.when}.html", title=item.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Sum up what the simulated GPU ran, of all workers."""
+    if config.getoption("simulated_gpu", None) is None:
+        return
+    totals: Counter[str] = Counter()
+    kernels: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == _KERNELS:
+                    for one in filter(None, value.split(", ")):
+                        kernel, _, count = one.rpartition(" ")
+                        kernels[kernel] += int(count)
+                elif name in (_LAUNCHES, _FINDINGS, _INSTRUCTIONS):
+                    totals[name] += value
+    terminalreporter.section(_SECTION)
+    found = f", {totals[_FINDINGS]} findings" if config.getoption("gpu_check") else ""
+    terminalreporter.line(f"{totals[_LAUNCHES]} launches, {totals[_INSTRUCTIONS]:,} instructions{found}")
+    for kernel, count in kernels.most_common(_MOST_LISTED):
+        terminalreporter.line(f"  {count:>16,} {kernel}")
