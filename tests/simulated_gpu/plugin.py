@@ -1,4 +1,4 @@
-"""Runs the tests that need a GPU where there is none: in a process of their own, which `simulated_gpu.start` gave one.
+"""Runs the tests that need a GPU where there is none: in a process of their own, with `workbench.simulated_gpu`.
 
 Everything else of the run stays in a process in which torch has no GPU. The reports come back one by one, as if the
 tests had run here; a process that dies costs the test that it was running, and the next one starts a new process.
@@ -16,7 +16,7 @@ from pathlib import Path
 import pycuda_setup
 import pytest
 
-from simulated_gpu import build
+from workbench.torch_device.library import installed_torch
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -31,9 +31,8 @@ def environment() -> dict[str, str]:
 
 def missing() -> str | None:
     """Why there can be no simulated GPU here; None where there can be one. Waits for PyCUDA."""
-    if build.torch_for_gpus():
-        return "the simulated GPU takes the place that torch's build for GPUs fills itself; it needs that for CPUs"
-    return pycuda_setup.problem()
+    torch = installed_torch()
+    return (torch.problem if torch is not None else "there is no torch") or pycuda_setup.problem()
 
 
 class Child:

@@ -2,6 +2,7 @@
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 
@@ -14,7 +15,7 @@ SIZES = {
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads torch between the two halves of the simulated GPU, and a module of SIZES with these."""
+    """Loads a module of SIZES with these."""
 
     def __init__(self, loader):
         self._loader = loader
@@ -23,17 +24,10 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        if module.__name__ != "torch":
-            self._loader.exec_module(module)
-            vars(module).update(SIZES.get(module.__name__, {}))
-            if module.__name__ == "workbench.worker":
-                _count_what_is_killed(module)
-            return
-        import simulated_gpu
-
-        backend = simulated_gpu.before_torch()
         self._loader.exec_module(module)
-        simulated_gpu.after_torch(backend)
+        vars(module).update(SIZES.get(module.__name__, {}))
+        if module.__name__ == "workbench.worker":
+            _count_what_is_killed(module)
 
     def __getattr__(self, name):
         return getattr(self._loader, name)
@@ -43,6 +37,12 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name not in WATCHED:
             return None
+        if name == "torch":
+            WATCHED.remove(name)
+            import workbench
+
+            workbench.simulated_gpu("h200", devices=2, memory_bytes=4 << 30, force=True)
+            return importlib.util.find_spec(name)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None:
             spec.loader = _Loader(spec.loader)
