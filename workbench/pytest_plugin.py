@@ -57,6 +57,7 @@ def _start(config: pytest.Config, options: Any) -> None:
             if getattr(options, name):
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
+    from workbench.driver.attributes import device_facts
     from workbench.errors import WorkbenchError
     from workbench.programs import children
     from workbench.programs.running import start_devices
@@ -71,7 +72,7 @@ def _start(config: pytest.Config, options: Any) -> None:
     children.leave()
     stack = contextlib.ExitStack()
     try:
-        launches = stack.enter_context(children.shared(given))
+        launches = stack.enter_context(children.shared(given, device_facts(options.simulated_gpu).arch))
         start_devices(launches, **given)
     except WorkbenchError as error:
         stack.close()
