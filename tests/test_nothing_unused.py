@@ -30,6 +30,7 @@ CALLED_BY_OTHERS = {
     "Inductor": ("get_compute_capability", "raise_if_triton_unavailable", "supports_target"),
     "transformers": ("get_mask_sizes", "get_max_length", "lazy_initialization", "reorder_cache"),
     "Kernel Tuner": ("get_device_info", "get_environment"),
+    "pytest": ("pytest_",),
 }  # fmt: skip
 """Beginnings of names."""
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench.driver.elf import read_elf
 from workbench.driver.simulated import library_path, runtime_path
-from workbench.programs.elf import read_elf
 from workbench.toolchain import tools
 
 CALLS = Path(__file__).with_name("blas_calls.py")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.driver.elf import read_elf
 from workbench.driver.simulated import library_path
-from workbench.programs.elf import read_elf
 from workbench.toolchain import tools
 
 SOURCES = Path(__file__).parents[2] / "workbench" / "driver" / "runtime"

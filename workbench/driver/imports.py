@@ -15,7 +15,7 @@ def _nothing() -> None:
     pass
 
 
-def when_imported(name: str, then: Callable[[], None] = _nothing, *, before: Callable[[], None] = _nothing) -> None:
+def when_imported(name: str, then: Callable[[], object] = _nothing, *, before: Callable[[], object] = _nothing) -> None:
     """Call ``before`` and ``then`` around the first import of ``name``; at once where it is imported already."""
     if name in sys.modules:
         before()
@@ -39,7 +39,7 @@ def load_beside(runtime: Path) -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    def __init__(self, name: str, before: Callable[[], None], then: Callable[[], None]):
+    def __init__(self, name: str, before: Callable[[], object], then: Callable[[], object]):
         self._name, self._before, self._then = name, before, then
         self._looking = False
 
@@ -61,7 +61,7 @@ class _WhenImported(MetaPathFinder):
 
 
 class _Followed(Loader):
-    def __init__(self, loader: Any, before: Callable[[], None], then: Callable[[], None]):
+    def __init__(self, loader: Any, before: Callable[[], object], then: Callable[[], object]):
         self._loader, self._before, self._then = loader, before, then
 
     def create_module(self, spec: Any) -> Any:

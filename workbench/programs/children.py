@@ -22,13 +22,13 @@ from workbench.programs.launch_page import PageRow, page_row
 from workbench.reports.host_calls import HostCall
 from workbench.reports.launches import Launches
 from workbench.terminal import say
+from workbench.torch_device.child_processes import CHILD_FOLDER, in_front_of
 
 if TYPE_CHECKING:
     from workbench.errors import KernelFault
     from workbench.reports.launches import Launch
 
-VARIABLE, _GPU = "WORKBENCH_RUN", "WORKBENCH_GPU"
-_FOLDER = Path(__file__).resolve().parent / "child"
+VARIABLE = "WORKBENCH_RUN"
 _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
 
 
@@ -57,17 +57,12 @@ def _variables(options: dict[str, Any], folder: str, arch: str) -> dict[str, str
     variables = {
         VARIABLE: json.dumps({"options": options, "folder": folder}),
         "WORKBENCH_NVCC_ARCH": arch.replace("sm_", "compute_"),
-        "PYTHONPATH": _in_front(_FOLDER, "PYTHONPATH"),
-        "LD_LIBRARY_PATH": _in_front(library_path().parent, "LD_LIBRARY_PATH"),
+        "PYTHONPATH": in_front_of(CHILD_FOLDER, "PYTHONPATH"),
+        "LD_LIBRARY_PATH": in_front_of(library_path().parent, "LD_LIBRARY_PATH"),
     }
     if (library := shared_python()) is not None:
         variables |= {_PYTHON: sys.executable, _LIBRARY: str(library)}
     return variables
-
-
-def _in_front(folder: Path, variable: str) -> str:
-    given = os.environ.get(variable, "").split(os.pathsep)
-    return os.pathsep.join([str(folder), *(one for one in given if one not in ("", str(folder)))])
 
 
 def shared_python() -> Path | None:
@@ -76,22 +71,6 @@ def shared_python() -> Path | None:
     folders = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL"), Path(sys.base_prefix) / "lib"]
     folders += [Path(folder) / (sysconfig.get_config_var("MULTIARCH") or "") for folder in folders[:1] if folder]
     return next((path for folder in folders if folder and (path := Path(folder) / name).is_file()), None)
-
-
-def inherit_gpu(options: dict[str, Any]) -> None:
-    """Give the processes that this one starts from here on a GPU as `workbench.simulated_gpu` has it with options."""
-    os.environ[_GPU] = json.dumps(options)
-    os.environ["PYTHONPATH"] = _in_front(_FOLDER, "PYTHONPATH")
-
-
-def inherited_gpu() -> dict[str, Any]:
-    """In a process that another one with a simulated GPU started: the options of that."""
-    return json.loads(os.environ[_GPU])
-
-
-def reach_compile_workers() -> None:
-    """Reach the processes in which torch.compile compiles: they get this one's ``sys.path`` as PYTHONPATH."""
-    os.environ["TORCH_CUSTOM_PYTHONPATH"] = os.pathsep.join([str(_FOLDER), *sys.path])
 
 
 def given() -> tuple[RunLaunches, dict[str, Any]]:

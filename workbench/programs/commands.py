@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from workbench.driver.elf import is_elf, read_elf
 from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.programs.children import VARIABLE
-from workbench.programs.elf import is_elf, read_elf
 
 
 def run_command(words: Sequence[str]) -> int:

@@ -8,9 +8,9 @@ import re
 import shutil
 from pathlib import Path
 
+from workbench.driver.elf import Elf, is_elf, read_elf
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.programs.children import shared_python
-from workbench.programs.elf import Elf, is_elf, read_elf
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx")
 _MAJOR = 13  # of the runtime library

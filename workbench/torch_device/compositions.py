@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
-Tensor = torch.Tensor
+_library: torch.library.Library | None = None
 
 
 def register(names: Sequence[str]) -> None:

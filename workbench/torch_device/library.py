@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
 from workbench.home import cache_folder
-from workbench.programs.elf import read_elf
 from workbench.toolchain import tools
 
 SOURCES = Path(__file__).with_name("operators")

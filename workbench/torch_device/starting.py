@@ -17,9 +17,9 @@ from workbench.driver.host_programs import load_libraries
 from workbench.driver.imports import when_imported
 from workbench.driver.simulated import Driver, current, library_path, simulated_driver
 from workbench.errors import DeviceUnavailableError
-from workbench.programs import children
 from workbench.time_limit import Limit
 from workbench.torch_device import library
+from workbench.torch_device.child_processes import inherit_gpu, inherited_gpu, reach_compile_workers
 
 if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton
@@ -67,13 +67,13 @@ def simulated_gpu(
         if torch is None:
             raise DeviceUnavailableError("There is no torch here: python -m pip install torch")
         attach(torch)
-        children.inherit_gpu({"model": model, "devices": devices, "memory_bytes": memory_bytes})
+        inherit_gpu({"model": model, "devices": devices, "memory_bytes": memory_bytes})
     return driver
 
 
 def join_gpu() -> None:
     """In a process that one with a simulated GPU started: the same device."""
-    simulated_gpu(**children.inherited_gpu(), force=True)
+    simulated_gpu(**inherited_gpu(), force=True)
 
 
 def attach(
@@ -92,7 +92,7 @@ def attach(
     os.environ.update(_INDUCTOR)
     when_imported("torch", lambda: _exchange(str(path)))
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
-    when_imported("torch._inductor.compile_worker.subproc_pool", children.reach_compile_workers)
+    when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
     when_imported("triton", lambda: _start_triton(triton_on_cpu, first_config))
     _attached = True
 
@@ -150,5 +150,5 @@ class _LazyGenerators(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name != "default_generators":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        self.init()  # which sets the attribute
+        vars(self)["init"]()  # which sets the attribute
         return vars(self)[name]

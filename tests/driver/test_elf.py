@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from workbench.driver.elf import is_elf, read_elf
 from workbench.driver.simulated import library_path
 from workbench.errors import ArgumentError
-from workbench.programs.elf import is_elf, read_elf
 
 
 def test_elf_tells_symbols_and_kind(tmp_path):
