@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from workbench.driver.elf import read_elf
-from workbench.driver.host_programs import runtime_path
+from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
 from workbench.home import cache_folder
 from workbench.toolchain import tools
