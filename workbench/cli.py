@@ -288,6 +288,15 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
+@click.option("--devices", default=1, help="How many simulated devices there are.")
+@click.option(
+    "--memory",
+    "memory_gib",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GIB",
+    help="Of each (default: half of this machine's).",
+)
+@click.option("--exact-name", is_flag=True, help="Leave '(simulated)' out of the devices' name.")
 @click.option("--first-config", is_flag=True, help="Autotuners of Triton take their first configuration that runs.")
 @click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", "force", is_flag=True, help="Even where there is a GPU.")

@@ -93,7 +93,7 @@ NOTES = """
   nothing here.
 - The device runs PTX: `SourceModule` compiles through the `nvcc` that `simulated_driver` puts on PATH (NVRTC behind it;
   `WORKBENCH_NVCC=nvcc` takes an installed one). Code that needs tensor memory (sm_100a) is refused.
-- Memory is this machine's: a quarter of it, at most 4 GiB, unless `memory_bytes` says otherwise. An address is not
+- Memory is this machine's: half of it, at most 80 GiB, unless `memory_bytes` says otherwise. An address is not
   given out again soon, so that a stale pointer is found.
 - A process forked after `pycuda.driver.init()` gets CUDA_ERROR_NOT_INITIALIZED, as on a GPU: start workers with spawn.
 - `register_host_memory` fails in PyCUDA 2026.1 itself (its own test is marked so); the driver call works.

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,14 +93,16 @@ def simulated_driver(
     memory_bytes: int | None = None,
     seconds_limit: Limit = "auto",
     devices: int = 1,
+    exact_name: bool = False,
 ) -> Driver:
     """Make a CUDA driver available to PyCUDA in this process: call it before the first ``import pycuda.driver``.
 
     A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with ``devices``
-    that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: half of this machine's, at
-    most 80 GiB), and do not see each other's. It also puts an ``nvcc`` on PATH that compiles for it. A kernel that runs
-    for more than ``seconds_limit`` (default: 60 s in a notebook, else no limit; None for none) ends with the driver's
-    error for a timeout. The second call returns the same driver::
+    that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: half of this machine's, at most
+    80 GiB), and do not see each other's. Their name ends in "(simulated)", unless ``exact_name``. It also puts an
+    ``nvcc`` on PATH that compiles for it. A kernel that runs for more than ``seconds_limit`` (default: 60 s in a
+    notebook, else no limit; None for none) ends with the driver's error for a timeout. The second call returns the same
+    driver::
 
         driver = wb.simulated_driver()
         import pycuda.autoprimaryctx
@@ -113,6 +116,8 @@ def simulated_driver(
         _check_same(_current, model, force, memory_bytes)
         return _current
     facts = device_facts(model)
+    if exact_name:
+        facts = replace(facts, name=facts.name.removesuffix(" (simulated)"))
     if not force and (name := real_device()) is not None:
         _current = Driver(name)
         return _current

@@ -48,6 +48,9 @@ def run_program(
     force: bool = False,
     nvcc: str = "",
     first_config: bool = False,
+    devices: int = 1,
+    memory_gib: float | None = None,
+    exact_name: bool = False,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
@@ -62,6 +65,7 @@ def run_program(
     not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an H200 for PyCUDA,
     an A100 for Triton), ``seconds_limit`` how long a launch may take; with ``inductor`` ``torch.compile`` writes Triton
     for tensors on the CPU. With ``first_config`` an autotuner of Triton takes its first configuration that runs.
+    There are ``devices`` of ``memory_gib`` GiB each, with "(simulated)" in their name unless ``exact_name``.
 
     Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -89,6 +93,7 @@ def run_program(
     options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
         "seconds_limit": seconds_limit, "inductor": inductor, "first_config": first_config,
+        "devices": devices, "memory_gib": memory_gib, "exact_name": exact_name,
     }  # fmt: skip
     library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
@@ -178,7 +183,8 @@ def _check(target: str, module: bool, trace: str | None) -> None:
 
 def start_devices(
     launches: Launches, *, arch: str | None, model: str | None, check: bool, strict: bool, trace: bool,
-    seconds_limit: float | None, inductor: bool, first_config: bool, counts: bool = False,
+    seconds_limit: float | None, inductor: bool, first_config: bool, devices: int = 1, memory_gib: float | None = None,
+    exact_name: bool = False, counts: bool = False,
 ) -> None:  # fmt: skip
     """Watch every launch; start the simulated driver, and what torch and Triton need when the program imports them.
 
@@ -189,7 +195,10 @@ def start_devices(
     wanted = checked_model(arch, model)
     key = DEFAULT_MODEL if arch is None and model is None else wanted.key
     watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts))
-    simulated_driver(key, force=True, seconds_limit=seconds_limit)
+    memory = None if memory_gib is None else int(memory_gib * 2**30)
+    simulated_driver(
+        key, force=True, seconds_limit=seconds_limit, devices=devices, memory_bytes=memory, exact_name=exact_name
+    )
 
     def start_triton() -> SimulatedTriton:
         options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit)

@@ -37,13 +37,15 @@ def simulated_gpu(
     devices: int = 1,
     memory_bytes: int | None = None,
     seconds_limit: Limit = "auto",
+    exact_name: bool = False,
     force: bool = False,
 ) -> Driver:
     """Give torch a ``cuda`` device in this process: call it before the first ``import torch``.
 
     A real GPU is preferred, unless ``force``. Otherwise ``devices`` GPUs of ``model`` are simulated, with
-    ``memory_bytes`` of memory each. torch must be a CUDA build; its operators run on the host, and Triton's and CUDA
-    kernels on the PTX machine, launch by launch in the order of torch's streams::
+    ``memory_bytes`` of memory each and "(simulated)" in their name, unless ``exact_name``. torch must be a CUDA build;
+    its operators run on the host, and Triton's and CUDA kernels on the PTX machine, launch by launch in the order of
+    torch's streams::
 
         wb.simulated_gpu("h100-sxm")
         import torch
@@ -60,14 +62,16 @@ def simulated_gpu(
             "torch is imported in this process already, and found no GPU. Call simulated_gpu() before import torch."
         )
     driver = simulated_driver(
-        model, devices=devices, memory_bytes=memory_bytes, seconds_limit=seconds_limit, force=force
-    )
+        model, devices=devices, memory_bytes=memory_bytes, seconds_limit=seconds_limit, exact_name=exact_name,
+        force=force,
+    )  # fmt: skip
     if driver.simulated:
         torch = library.installed_torch()
         if torch is None:
             raise DeviceUnavailableError("There is no torch here: python -m pip install torch")
         attach(torch)
-        inherit_gpu({"model": model, "devices": devices, "memory_bytes": memory_bytes})
+        given = {"model": model, "devices": devices, "memory_bytes": memory_bytes, "exact_name": exact_name}
+        inherit_gpu(given)
     return driver
 
 

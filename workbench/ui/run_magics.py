@@ -10,8 +10,14 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
+from workbench.device_models import device_model
+from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
-from workbench.time_limit import NOTEBOOK_SECONDS
+from workbench.reports.check_report import show_report
+from workbench.reports.launches import Launch, Launches
+from workbench.reports.watching import Watch, watch
+from workbench.time_limit import NOTEBOOK_SECONDS, seconds_of
+from workbench.torch_device.starting import simulated_gpu
 from workbench.ui.magics import limit_of
 
 
@@ -20,6 +26,17 @@ class CellFailed(Exception):
 
     def _render_traceback_(self, *_: Any) -> list[str]:
         return []
+
+
+class _ShownLaunches(Launches):
+    """Launches whose findings are shown below the cell that makes them."""
+
+    def add(self, *launch: Any, **options: Any) -> Launch:
+        """Keep a launch as `Launches.add` does, and show what the checks found."""
+        row = super().add(*launch, **options)
+        if row.findings or row.notes:
+            show_report(row.check)
+        return row
 
 
 @magics_class
@@ -39,12 +56,13 @@ class RunMagics(Magics):
         "--seconds-limit", type=float, default=NOTEBOOK_SECONDS, metavar="S",
         help="how long a launch may take; 0 for no limit (default: %(default)g)",
     )  # fmt: skip
+    @argument("--gpu", action="store_true", help="give torch's CUDA build a cuda device; before import torch, for good")
     @argument("--force", action="store_true", help="even where there is a GPU")
     @argument("--off", action="store_true", help="give Triton its driver back")
     @line_cell_magic
     def workbench(self, line: str, cell: str | None = None) -> None:
         """Run Triton's kernels on the PTX machine, on CPU tensors: ``%workbench`` from here on, ``%%workbench`` in the
-        cell.
+        cell. With ``--gpu`` torch gets a ``cuda`` device instead, to the end of the notebook.
 
         The variable ``launches`` has what ran. With ``--check`` findings are shown below the launch, which goes on;
         with ``--trace`` a cell ends with what each launch did, line by line.
@@ -56,6 +74,9 @@ class RunMagics(Magics):
             self._device.close()
             self._device = None
         if given.off:
+            return
+        if given.gpu:
+            self._start_gpu(given, cell)
             return
         device = simulated_triton(
             given.arch, given.model, given.check, given.trace, inductor=given.inductor, force=given.force,
@@ -69,6 +90,17 @@ class RunMagics(Magics):
             if not self.shell.run_cell(cell).success:
                 raise CellFailed("the cell failed")
         self._show(given, device)
+
+    def _start_gpu(self, given: Any, cell: str | None) -> None:
+        """Start torch's device for the rest of the notebook, each of its launches watched."""
+        if cell is not None or given.arch or given.inductor:
+            raise UsageError("%workbench --gpu: a line of its own, without --arch and --inductor")
+        model = given.model or DEFAULT_MODEL
+        launches = _ShownLaunches()
+        self.shell.user_ns[given.name] = launches
+        if given.check or given.trace:
+            watch(Watch(launches, device_model(model), given.check, given.trace, seconds_of(limit_of(given))))
+        simulated_gpu(model, seconds_limit=limit_of(given), force=given.force)
 
     @staticmethod
     def _show(given: Any, device: SimulatedTriton) -> None:

@@ -41,11 +41,12 @@ void claim(const Context& context, u64 bytes) {
   State& all = state();
   const u64 free_bytes = all.device.memory_bytes - used_bytes(context);
   if (bytes > free_bytes) {
-    throw Refused{CUDA_ERROR_OUT_OF_MEMORY,
-                  std::to_string(bytes) + " bytes were asked for and " +
-                      std::to_string(free_bytes) + " of " +
-                      std::to_string(all.device.memory_bytes) +
-                      " are free; simulated_driver(memory_bytes=...) sets how many there are"};
+    throw Refused{
+        CUDA_ERROR_OUT_OF_MEMORY,
+        std::to_string(bytes) + " bytes were asked for and " + std::to_string(free_bytes) + " of " +
+            std::to_string(all.device.memory_bytes) +
+            " are free; simulated_driver(memory_bytes=...) or workbench run --memory sets how many "
+            "there are"};
   }
 }
 
