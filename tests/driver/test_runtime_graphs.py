@@ -241,6 +241,11 @@ def test_memory_of_graphs(runtime: Runtime, built: Built):
     runtime.did("cudaFree", inside)
     Built(runtime, built.graph).run(times=2, flags=1)
     runtime.did("cudaFree", inside)
+    elsewhere = Built(runtime)
+    elsewhere.add(FREE, handle=inside)
+    runtime.did("cudaGraphLaunch", open_graph, None)
+    elsewhere.run()
+    assert graph_bytes(runtime) == [0, 4], "another graph frees what this one allocates"
     freed.add(FREE, handle=inside)
     freed.run(times=2)
     assert graph_bytes(runtime) == [0, 4]
@@ -308,6 +313,8 @@ def test_a_capture_goes_on_in_a_graph_that_is_there(runtime: Runtime, built: Bui
     assert runtime.launch(add, [place, UINT(1)], stream=stream) == 0
     runtime.did("cudaStreamEndCapture", stream, ctypes.byref(graph))
     assert graph.value == built.graph.value
+    runtime.did("cudaStreamBeginCaptureToGraph", stream, built.graph, None, None, SIZE(0), 0)
+    runtime.did("cudaStreamEndCapture", stream, None)
     built.run()
     assert runtime.values(place) == [6]
     runtime.did("cudaStreamBeginCaptureToGraph", stream, built.graph, None, None, SIZE(0), 0)

@@ -106,9 +106,10 @@ CU_API cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgraph
 CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
   return entry([&](Call& call) {
     Stream& stream = stream_of(call, handle);
-    CUgraph& graph = needed(out, "graph");
-    graph = nullptr;
     const std::shared_ptr<Capture> capture = stream.capture;
+    CUgraph known = nullptr;  // who captures into a graph of theirs has it already
+    CUgraph& graph = capture && !capture->owned && !out ? known : needed(out, "graph");
+    graph = nullptr;
     if (!capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
     if (capture->origin != stream_number(*call.context(), handle))
       throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream"};

@@ -395,7 +395,7 @@ NodeWork host_work(CUhostFn function, void* data);
 NodeWork record_work(CUevent event);
 NodeWork wait_work(CUevent event);
 NodeWork allocation_work(CUDA_MEM_ALLOC_NODE_PARAMS& given);
-NodeWork free_work(const Graph& graph, CUdeviceptr address);
+NodeWork free_work(CUdeviceptr address);
 
 // ---- modules (modules.cpp) ----
 

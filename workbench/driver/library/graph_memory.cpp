@@ -41,12 +41,30 @@ NodeWork allocation_work(CUDA_MEM_ALLOC_NODE_PARAMS& given) {
   return {run, given};
 }
 
-NodeWork free_work(const Graph& graph, CUdeviceptr address) {
-  const bool own = std::ranges::any_of(graph.nodes, [&](const auto& item) {
-    const auto* made = std::get_if<CUDA_MEM_ALLOC_NODE_PARAMS>(&item.second.work.params);
-    return made && made->dptr == address;
+namespace {
+
+bool allocates(const GraphNode& node, CUdeviceptr address) {
+  const auto* made = std::get_if<CUDA_MEM_ALLOC_NODE_PARAMS>(&node.work.params);
+  return made && made->dptr == address;
+}
+
+// Whether some graph, or one that was instantiated, allocates at an address.
+bool of_any_graph(CUdeviceptr address) {
+  for (const auto& [_, graph] : state().graphs) {
+    for (const auto& [number, node] : graph->nodes)
+      if (allocates(node, address)) return true;
+  }
+  return std::ranges::any_of(state().executables, [&](const auto& item) {
+    return std::ranges::any_of(item.second->steps,
+                               [&](const GraphNode& step) { return allocates(step, address); });
   });
-  if (!own && !state().allocations.contains(address))
+}
+
+}  // namespace
+
+// Another graph may free what one allocates: it has to be there when the other one runs.
+NodeWork free_work(CUdeviceptr address) {
+  if (!of_any_graph(address) && !state().allocations.contains(address))
     throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
   const Operation run = [address](Call& call, CUstream stream) {
     advance(*call.context(), stream, state().device.operation_seconds);

@@ -71,8 +71,8 @@ MakeWork allocation_of(CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   return [params](Call&) { return allocation_work(needed(params, "params")); };
 }
 
-MakeWork free_of(const Graph& graph, CUdeviceptr address) {
-  return [&graph, address](Call&) { return free_work(graph, address); };
+MakeWork free_of(CUdeviceptr address) {
+  return [address](Call&) { return free_work(address); };
 }
 
 MakeWork condition_of(CUDA_CONDITIONAL_NODE_PARAMS& params) {
@@ -102,7 +102,7 @@ MakeWork condition_of(CUDA_CONDITIONAL_NODE_PARAMS& params) {
 }
 
 // The work of a node whose parameters say of which kind it is.
-MakeWork work_of(const Graph& graph, CUgraphNodeParams& params) {
+MakeWork work_of(CUgraphNodeParams& params) {
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: return kernel(&params.kernel);
     case CU_GRAPH_NODE_TYPE_MEMCPY: return copy_of(&params.memcpy.copyParams);
@@ -113,7 +113,7 @@ MakeWork work_of(const Graph& graph, CUgraphNodeParams& params) {
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return wait_of(params.event);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return record_of(params.event);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return allocation_of(&params.alloc);
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: return free_of(graph, params.free);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return free_of(params.free);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL: return condition_of(params.conditional);
     default:
       throw Refused{CUDA_ERROR_NOT_SUPPORTED,
@@ -202,7 +202,7 @@ CU_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* aft
     check_edges(edges, count);
     CUgraphNodeParams& given = needed(params, "params");
     add_node(call, out, graph, after, count, static_cast<CUgraphNodeType>(given.type),
-             work_of(graph_of(graph), given));
+             work_of(given));
   });
 }
 
@@ -264,8 +264,7 @@ CU_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
 CU_API cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after,
                              std::size_t count, CUdeviceptr address) {
   return entry([&](Call& call) {
-    add_node(call, out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE,
-             free_of(graph_of(graph), address));
+    add_node(call, out, graph, after, count, CU_GRAPH_NODE_TYPE_MEM_FREE, free_of(address));
   });
 }
 
@@ -319,7 +318,7 @@ CU_API cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
     CUgraphNodeParams& given = needed(params, "params");
     GraphNode& found = node_of(node);
     check_type(found, given.type);
-    found.work = work_of(home_of(node), given)(call);
+    found.work = work_of(given)(call);
   });
 }
 
@@ -327,7 +326,7 @@ CU_API cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                 CUgraphNodeParams* params) {
   return entry([&](Call& call) {
     CUgraphNodeParams& given = needed(params, "params");
-    replace_step(call, executable, node, given.type, work_of(home_of(node), given));
+    replace_step(call, executable, node, given.type, work_of(given));
   });
 }
 

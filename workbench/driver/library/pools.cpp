@@ -83,7 +83,7 @@ CU_API cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     check_stream(*call.even_failed_context(), stream);
     if (!address) return;
     if (const auto capture = capture_of(*call.even_failed_context(), stream)) {
-      captured(call, stream, CU_GRAPH_NODE_TYPE_MEM_FREE, free_work(*capture->graph, address));
+      captured(call, stream, CU_GRAPH_NODE_TYPE_MEM_FREE, free_work(address));
       return;
     }
     const auto found = find_allocation(address, 0);
