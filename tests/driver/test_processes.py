@@ -36,7 +36,9 @@ def test_a_forked_child_gets_the_drivers_error():
     child = os.fork()
     if child == 0:
         count = ctypes.c_int()
-        os._exit(0 if cuda.cuDeviceGetCount(ctypes.byref(count)) == 3 and cuda.cuInit(0) == 3 else 1)
+        counted = cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value == 1
+        memory = ctypes.c_uint64()
+        os._exit(0 if counted and cuda.cuMemAlloc_v2(ctypes.byref(memory), 4) == 3 and cuda.cuInit(0) == 3 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     check(cuda.cuCtxSynchronize(), 201)  # the parent goes on: initialised, without a context
     """)

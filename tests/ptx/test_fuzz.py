@@ -49,8 +49,7 @@ def test_the_changes_reach_the_machine(texts: list[str]) -> None:
     """Without changes every kernel decodes and runs: the fuzzer does not stop at the door."""
     for whole in texts:
         entries = parse(whole).entries
-        refused = sum(name == "heap" for name in entries)  # of cuda_calls.cu
-        assert read_and_run(whole) == len(entries) - refused > 0
+        assert read_and_run(whole) == len(entries) > 0
 
 
 def test_every_cut(texts: list[str]) -> None:

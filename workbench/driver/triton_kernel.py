@@ -158,6 +158,27 @@ class Deferred:
         return ptx.encode()
 
 
+class WithoutAssembler:
+    """Triton's hook for its stages, behind ``outer``: without arguments it names itself for the cache's keys, with them
+    it puts the assembler off."""
+
+    def __init__(self, outer: Callable[..., Any] | None):
+        self._outer: Callable[..., Any] | None = outer._outer if isinstance(outer, WithoutAssembler) else outer
+
+    def __call__(self, *stage: Any) -> Any:
+        from triton import knobs
+
+        if not stage:
+            key, digest = self._outer() if self._outer is not None else ("", "")
+            return f"{key}workbench without assembler", f"{digest}0"
+        if self._outer is not None:
+            self._outer(*stage)
+        stages = stage[1]
+        if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
+            stages["cubin"] = Deferred(stages["cubin"])
+        return None
+
+
 def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
     """The workbench's own value of a kernel that Triton compiled, by Triton's source and metadata of it."""
     promises = {}

@@ -57,7 +57,7 @@ def _replace() -> None:
     from workbench.driver import triton_kernel, triton_timing
 
     _kept["hook"] = knobs.runtime.add_stages_inspection_hook
-    knobs.runtime.add_stages_inspection_hook = _without_assembler
+    knobs.runtime.add_stages_inspection_hook = triton_kernel.WithoutAssembler(_kept["hook"])
     _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.Kernel
     _kept["run"], Autotuner.run = Autotuner.run, _run_autotuned
     for name in ("do_bench", "do_bench_cudagraph"):
@@ -76,7 +76,9 @@ def _restore() -> None:
     from triton.compiler import compiler
     from triton.runtime.autotuner import Autotuner
 
-    if knobs.runtime.add_stages_inspection_hook is _without_assembler:
+    from workbench.driver import triton_kernel
+
+    if isinstance(knobs.runtime.add_stages_inspection_hook, triton_kernel.WithoutAssembler):
         knobs.runtime.add_stages_inspection_hook = _kept["hook"]
     compiler.CompiledKernel = _kept["kernel"]
     Autotuner.run = _kept["run"]
@@ -97,21 +99,3 @@ def _run_autotuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
     if not session.checked:
         return original(tuner, *args, **kwargs)
     return triton_tuning.run(session, tuner, original, args, kwargs)
-
-
-def _without_assembler(*stage: Any) -> Any:
-    """Triton's hook for stages: without arguments it names itself for the cache's keys, with them it changes stages."""
-    from triton import knobs
-
-    from workbench.driver.triton_kernel import Deferred
-
-    outer = _kept.get("hook")
-    if not stage:
-        key, digest = outer() if outer is not None else ("", "")
-        return f"{key}workbench without assembler", f"{digest}0"
-    if outer is not None:
-        outer(*stage)
-    stages = stage[1]
-    if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
-        stages["cubin"] = Deferred(stages["cubin"])
-    return None

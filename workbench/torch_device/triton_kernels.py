@@ -19,7 +19,6 @@ from workbench.home import cache_folder
 if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton
 
-_outer_hook: Any = None
 _on_cpu: Callable[[], SimulatedTriton] | None = None
 """Starts the session for launches on tensors of the CPU."""
 
@@ -30,7 +29,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     ``on_cpu`` starts a session of `simulated_triton` for launches on tensors of the CPU; without one they are refused,
     as Triton refuses them on a GPU. With ``first_config`` an autotuner takes its first configuration that runs.
     """
-    global _outer_hook, _on_cpu
+    global _on_cpu
     import triton.testing
     from triton import knobs
     from triton.compiler import compiler
@@ -43,8 +42,9 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     given = os.environ.get("TRITON_CACHE_DIR")  # kernels without machine code stay apart from those of a GPU
     folder = cache_folder() / "triton_device" if given is None else Path(given) / "simulated"
     os.environ["TRITON_CACHE_DIR"] = str(folder)
-    _outer_hook, _on_cpu = knobs.runtime.add_stages_inspection_hook, on_cpu
-    knobs.runtime.add_stages_inspection_hook = _without_assembler
+    _on_cpu = on_cpu
+    hook = triton_kernel.WithoutAssembler(knobs.runtime.add_stages_inspection_hook)
+    knobs.runtime.add_stages_inspection_hook = hook
     compiler.CompiledKernel = triton_kernel.Kernel
     triton.testing.do_bench = benchmark
     triton.testing.do_bench_cudagraph = benchmark_graph
@@ -53,23 +53,6 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     if on_cpu is not None:
         JITFunction.run = _by_device(JITFunction.run)
         Autotuner.run = _by_device(Autotuner.run)
-
-
-def _without_assembler(*stage: Any) -> Any:
-    """Triton's hook for stages: without arguments it names itself for the cache's keys, with them it changes stages."""
-    from triton import knobs
-
-    if not stage:
-        key, digest = _outer_hook() if _outer_hook is not None else ("", "")
-        return f"{key}workbench without assembler", f"{digest}0"
-    if _outer_hook is not None:
-        _outer_hook(*stage)
-    from workbench.driver import triton_kernel
-
-    stages = stage[1]
-    if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
-        stages["cubin"] = triton_kernel.Deferred(stages["cubin"])
-    return None
 
 
 def _by_device(run: Callable[..., Any]) -> Callable[..., Any]:
