@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from workbench.torch_device import attention
+
 _library: torch.library.Library | None = None
 
 
@@ -146,6 +148,10 @@ _COMPOSITIONS: dict[str, Callable[..., object]] = {
     "_fused_dropout": _fused_dropout,
     "_masked_scale": _masked_scale,
     "_fused_rms_norm_backward": _rms_norm_backward,
+    "_scaled_dot_product_flash_attention": attention.flash,
+    "_scaled_dot_product_flash_attention_backward": attention.flash_backward,
+    "_scaled_dot_product_efficient_attention": attention.efficient,
+    "_scaled_dot_product_efficient_attention_backward": attention.efficient_backward,
     "_use_cudnn_ctc_loss": _never,
     "_use_cudnn_ctc_loss.Tensor": _never,
     "_use_miopen_ctc_loss": _never,

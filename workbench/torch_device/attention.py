@@ -1,0 +1,121 @@
+"""Attention that a program chooses by name (FlashAttention, memory-efficient), composed of products and a softmax.
+
+`torch.nn.attention.sdpa_kernel` leads to these operators, for which torch has kernels on GPUs alone. Like those they
+compute in float32 and round once; is_causal aligns the mask to the top left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
+
+
+class _Attention:
+    """The arguments of one attention in float32, heads of keys and values repeated for each head of the query."""
+
+    def __init__(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_p: float, causal: bool,
+        scale: float | None, seed: Tensor,
+    ) -> None:  # fmt: skip
+        wide = torch.promote_types(query.dtype, torch.float32)
+        self.groups = query.size(1) // key.size(1)
+        self.query = query.to(wide)
+        self.key, self.value = (one.to(wide).repeat_interleave(self.groups, 1) for one in (key, value))
+        self.scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+        scores = self.query @ self.key.transpose(-2, -1) * self.scale
+        if bias is not None:
+            scores = scores + bias
+        if causal:
+            rows, columns = scores.shape[-2:]
+            mask = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).tril()
+            scores = scores.masked_fill(~mask, -math.inf)
+        self.lse = scores.logsumexp(-1)
+        self.weights = (scores - self.lse.unsqueeze(-1)).exp().nan_to_num(0.0)  # a row that is masked out: 0
+        self.kept: Tensor | float = 1.0
+        if dropout_p > 0:
+            generator = torch.Generator(query.device).manual_seed(int(seed[0].long()))
+            self.kept = torch.empty_like(self.weights).bernoulli_(1 - dropout_p, generator=generator) / (1 - dropout_p)
+
+    def output(self) -> Tensor:
+        """Return the weighted values."""
+        return (self.weights * self.kept) @ self.value
+
+    def gradients(self, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the gradients of query, key and value, and of the scores."""
+        grad = grad.to(self.query.dtype)
+        grad_weights = grad @ self.value.transpose(-2, -1) * self.kept
+        grad_scores = self.weights * (grad_weights - (grad_weights * self.weights).sum(-1, keepdim=True))
+        grad_query = grad_scores @ self.key * self.scale
+        grad_key = grad_scores.transpose(-2, -1) @ self.query * self.scale
+        grad_value = (self.weights * self.kept).transpose(-2, -1) @ grad
+        return grad_query, self._by_group(grad_key), self._by_group(grad_value), grad_scores
+
+    def _by_group(self, grad: Tensor) -> Tensor:
+        return grad.unflatten(1, (-1, self.groups)).sum(2)
+
+
+def _seed(query: Tensor, dropout_p: float) -> Tensor:
+    """Draw the seed of one attention's dropout, which its backward takes; zeros without dropout."""
+    if dropout_p == 0:
+        return torch.zeros(2, dtype=torch.uint64, device=query.device)
+    return torch.randint(2**62, (2,), device=query.device).view(torch.uint64)
+
+
+def _like(grad: Tensor, one: Tensor) -> Tensor:
+    return torch.empty_like(one).copy_(grad)
+
+
+def flash(
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
+    return_debug_mask: bool = False, *, scale: float | None = None,
+) -> tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute ``_scaled_dot_product_flash_attention`` of [batch, heads, length, head size]."""
+    seed = _seed(query, dropout_p)
+    made = _Attention(query, key, value, None, dropout_p, is_causal, scale, seed)
+    unused = torch.zeros((), dtype=torch.uint64, device=query.device)
+    mask = (made.weights * made.kept).to(query.dtype) if return_debug_mask else query.new_empty(0)
+    return _like(made.output(), query), made.lse, None, None, query.size(2), key.size(2), seed, unused, mask
+
+
+def flash_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    cum_seq_q: Tensor | None, cum_seq_k: Tensor | None, max_q: int, max_k: int, dropout_p: float, is_causal: bool,
+    philox_seed: Tensor, philox_offset: Tensor, *, scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute ``_scaled_dot_product_flash_attention_backward``."""
+    made = _Attention(query, key, value, None, dropout_p, is_causal, scale, philox_seed)
+    grads = made.gradients(grad_out)
+    return _like(grads[0], query), _like(grads[1], key), _like(grads[2], value)
+
+
+def efficient(
+    query: Tensor, key: Tensor, value: Tensor, attn_bias: Tensor | None, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute ``_scaled_dot_product_efficient_attention`` of [batch, heads, length, head size]."""
+    seed = _seed(query, dropout_p)
+    made = _Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, seed)
+    length = query.size(2)
+    rows = math.ceil(length / _LSE_ALIGNMENT) * _LSE_ALIGNMENT if compute_log_sumexp else 0
+    lse = torch.nn.functional.pad(made.lse, (0, rows - length), value=math.inf).float()
+    out = made.output().to(query.dtype).transpose(1, 2).contiguous().transpose(1, 2)
+    return out, lse, seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=query.device)
+
+
+def efficient_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_bias: Tensor | None, out: Tensor,
+    logsumexp: Tensor, philox_seed: Tensor, philox_offset: Tensor, dropout_p: float, grad_input_mask: Sequence[bool],
+    is_causal: bool = False, *, scale: float | None = None,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """Compute ``_scaled_dot_product_efficient_attention_backward``; a gradient that nobody asks for is None."""
+    made = _Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, philox_seed.reshape(1))
+    grad_query, grad_key, grad_value, grad_scores = made.gradients(grad_out)
+    grad_bias = None
+    if attn_bias is not None and grad_input_mask[3]:
+        grad_bias = grad_scores.sum_to_size(attn_bias.shape).to(attn_bias.dtype)
+    return _like(grad_query, query), _like(grad_key, key), _like(grad_value, value), grad_bias
