@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--commit", default="")
     parser.add_argument("--details", type=Path, help="write the failures here")
+    parser.add_argument("--first-config", action="store_true", help="take an autotuner's first configuration that runs")
     given = parser.parse_args()
     suite, folder = SUITES[given.name], given.folder.absolute()
     with tempfile.TemporaryDirectory() as name:
@@ -107,7 +108,8 @@ def main() -> None:
         began = time.monotonic()
         done = pytest_of(
             suite, folder, plugins, "-p", "suite_limiter", "--gpu-check", f"--gpu-seconds-limit={LIMIT}", "-n",
-            str(given.workers), "--dist", "loadfile", f"--junitxml={log}", f"@{plugins / 'nodes'}",
+            str(given.workers), "--dist", "loadfile", f"--junitxml={log}",
+            *(["--gpu-first-config"] if given.first_config else []), f"@{plugins / 'nodes'}",
         )  # fmt: skip
         minutes = (time.monotonic() - began) / 60
         if not log.is_file():
@@ -124,6 +126,7 @@ def main() -> None:
     if given.details is not None:
         given.details.write_text("\n\n".join(failed))
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "triton"))
+    versions += ", first configurations" if given.first_config else ""
     told = "; ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
     passed = len(cases) - len(failed) - skipped
     print(
