@@ -9,7 +9,21 @@
 namespace workbench::torch_device {
 namespace {
 
-bool narrow(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+bool narrow(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 || type == at::kComplexHalf;
+}
+
+at::ScalarType widened_type(at::ScalarType type) {
+  if (type == at::kBool) return at::kByte;
+  return type == at::kComplexHalf ? at::kComplexFloat : at::kFloat;
+}
+
+// The type of a result that was computed in a wide one; `wanted` is that of the arguments.
+at::ScalarType narrowed_type(at::ScalarType made, at::ScalarType wanted) {
+  if (made == at::kFloat) return c10::toRealValueType(wanted);
+  const bool half = c10::toRealValueType(wanted) == at::kHalf;
+  return made == at::kComplexFloat && half ? at::kComplexHalf : made;
+}
 
 at::Generator& host_generator() {
   thread_local at::Generator generator = at::detail::createCPUGenerator();
@@ -60,6 +74,9 @@ const std::set<std::string> kWide = {
     "binary_cross_entropy_backward",
     "_cdist_forward",
     "renorm",
+    "_fft_r2c",
+    "_fft_c2c",
+    "_fft_c2r",
 };
 
 const std::set<std::string> kAnyDevice = {
@@ -245,7 +262,7 @@ void HostCall::run_wide(Stack arguments) {
     if (!narrow(type) && type != at::kBool) return tensor;
     if (narrow(type) && !wanted) wanted = type;
     any_bool |= type == at::kBool;
-    Tensor made = tensor.to(type == at::kBool ? at::kByte : at::kFloat);
+    Tensor made = tensor.to(widened_type(type));
     if (written) widened.emplace_back(tensor, made);
     return made;
   };
@@ -263,7 +280,7 @@ void HostCall::run_wide(Stack arguments) {
     } else if (value.isInt() &&
                (schema[i].name() == "dtype" || schema[i].name() == "input_dtype")) {
       wanted = static_cast<at::ScalarType>(value.toInt());
-      if (narrow(*wanted)) value = static_cast<std::int64_t>(at::kFloat);
+      if (narrow(*wanted)) value = static_cast<std::int64_t>(widened_type(*wanted));
     } else if (value.isBool() && schema[i].name() == "half_to_float") {
       keep |= value.toBool();
       value = false;
@@ -283,8 +300,9 @@ void HostCall::run_wide(Stack arguments) {
     });
     if (written != widened.end()) {
       stack_[i] = written->first;
-    } else if (made.scalar_type() == at::kFloat && wanted && !keep && !(statistics && i > first)) {
-      stack_[i] = made.to(*wanted);
+    } else if (wanted && !keep && !(statistics && i > first) &&
+               narrowed_type(made.scalar_type(), *wanted) != made.scalar_type()) {
+      stack_[i] = made.to(narrowed_type(made.scalar_type(), *wanted));
     } else if (made.scalar_type() == at::kByte && any_bool) {
       stack_[i] = made.to(at::kBool);
     }
