@@ -38,6 +38,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "README.md",
     "docs/PROGRAMS.md",
+    "docs/SUITES.md",
     "docs/cli.rst",
     "docs/api/*.rst",
     "notebooks/*.ipynb",

@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,15 +67,23 @@ def pytest_runtest_protocol(item):
 """
 
 
-def pytest_of(suite: Suite, folder: Path, plugins: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in the suite's folder, on the simulated GPU."""
+def pytest_of(suite: Suite, folder: Path, plugins: Path, *words: str, minutes: float | None = None) -> str:
+    """Run pytest in the suite's folder, on the simulated GPU, and return its output; interrupt it after ``minutes``."""
     path = [str(plugins), *(str(folder / one) for one in suite.path), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-o", "addopts=",
         f"--simulated-gpu={suite.model}", *words,
     ]  # fmt: skip
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by children too
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            return process.communicate(timeout=None if minutes is None else 60 * minutes)[0]
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # which lets it write what has run
+            return process.communicate()[0]
 
 
 def cause_of(text: str) -> str:
@@ -90,6 +99,7 @@ def main() -> None:
     parser.add_argument("--tests", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--minutes", type=float, help="interrupt the run after these; the row counts what has run")
     parser.add_argument("--commit", default="")
     parser.add_argument("--details", type=Path, help="write the failures here")
     parser.add_argument("--first-config", action="store_true", help="take an autotuner's first configuration that runs")
@@ -99,8 +109,8 @@ def main() -> None:
         plugins = Path(name)
         (plugins / "suite_limiter.py").write_text(LIMITER)
         collected = pytest_of(suite, folder, plugins, "--collect-only", *suite.tests)
-        nodes = [line for line in collected.stdout.splitlines() if "::" in line and not line.startswith("ERROR")]
-        errors = collected.stdout.count("ERROR collecting")
+        nodes = [line for line in collected.splitlines() if "::" in line and not line.startswith("ERROR")]
+        errors = collected.count("ERROR collecting")
         chosen = random.Random(given.seed).sample(nodes, min(given.tests, len(nodes)))
         chosen.sort(key=nodes.index)
         (plugins / "nodes").write_text("\n".join(chosen))
@@ -110,10 +120,11 @@ def main() -> None:
             suite, folder, plugins, "-p", "suite_limiter", "--gpu-check", f"--gpu-seconds-limit={LIMIT}", "-n",
             str(given.workers), "--dist", "loadfile", f"--junitxml={log}",
             *(["--gpu-first-config"] if given.first_config else []), f"@{plugins / 'nodes'}",
+            minutes=given.minutes,
         )  # fmt: skip
         minutes = (time.monotonic() - began) / 60
         if not log.is_file():
-            sys.exit(done.stdout[-4000:] + done.stderr[-4000:])
+            sys.exit(done[-4000:])
         cases = list(xml.etree.ElementTree.parse(log).iter("testcase"))
     failed, causes, skipped = [], Counter[str](), 0
     for case in cases:
@@ -131,7 +142,7 @@ def main() -> None:
     passed = len(cases) - len(failed) - skipped
     print(
         f"| {suite.title} {given.commit} ({versions}) | {len(nodes)}{f' ({errors} files not)' if errors else ''} | "
-        f"{len(cases)} | {passed} | {told} | {skipped} | {minutes:.1f} |"
+        f"{len(cases)} of {len(chosen)} | {passed} | {told} | {skipped} | {minutes:.1f} |"
     )
 
 
