@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
 _LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNELS = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernels"
 _MOST_LISTED = 5
+_MOST_CACHED = 2**28
+"""Bytes that torch's allocator may keep from one test to the next: the device's memory is the host's."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,6 +98,8 @@ class SimulatedGpu:
         """Add what the phase launched to its report, and let findings fail it."""
         report: Any = yield
         self._keep(item, report)
+        if report.when == "teardown":
+            _free_cached()
         if report.when == "teardown" and self._totals:
             listed = ", ".join(f"{name} {count}" for name, count in self._kernels.most_common(_MOST_LISTED))
             totals = dict(self._totals) | {_INSTRUCTIONS: sum(self._kernels.values()), _KERNELS: listed}
@@ -127,6 +132,16 @@ class SimulatedGpu:
             name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in item.nodeid)
             self._folder.mkdir(parents=True, exist_ok=True)
             write_page(own, self._folder / f"{name}.{report.when}.html", title=item.nodeid)
+
+
+def _free_cached() -> None:
+    """Free the blocks that torch's allocator keeps for later, where they are many."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return
+    devices = range(torch.cuda.device_count())
+    if sum(torch.cuda.memory_reserved(one) - torch.cuda.memory_allocated(one) for one in devices) > _MOST_CACHED:
+        torch.cuda.empty_cache()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
