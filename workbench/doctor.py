@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from workbench import tables
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
@@ -232,9 +233,11 @@ def _nvcc() -> str:
 
 
 def _driver() -> str:
+    from workbench.toolchain import tools
+
     program = shutil.which("nvidia-smi")
     remedy = 'Needs an NVIDIA GPU and its driver; without, device="sim" runs kernels on the CPU.'
-    if program is None:
+    if program is None or tools.is_drivers(Path(program).parent.parent):  # one of a simulated driver is no driver
         raise _Missing("nvidia-smi not found: no NVIDIA driver", remedy)
     query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)

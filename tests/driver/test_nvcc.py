@@ -13,7 +13,7 @@ import pytest
 
 from workbench.driver import nvcc, pycuda_setup
 from workbench.driver.images import image, resources_of
-from workbench.driver.simulated import provide_nvcc
+from workbench.driver.simulated import provide_programs
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
 from workbench.toolchain.sass import Resources
@@ -102,7 +102,8 @@ def test_our_nvcc_is_never_taken_for_an_installed_one(fresh_home: Path, monkeypa
     before = tools.installed_nvcc()
     monkeypatch.setenv("PATH", os.environ["PATH"])
     monkeypatch.setenv("PYCUDA_CACHE_DIR", "")
-    provide_nvcc()
+    monkeypatch.setenv("WORKBENCH_DEVICES", "")
+    provide_programs("h200")
     ours = shutil.which("nvcc")
     assert Path(ours).parent == tools.driver_nvcc_folder()
     assert tools.installed_nvcc() == before

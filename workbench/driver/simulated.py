@@ -126,7 +126,7 @@ def simulated_driver(
         raise ArgumentError("devices", devices, f"1 to {_MOST_DEVICES}", "Pass a whole number.")
     seconds_limit = seconds_of(seconds_limit)
     machine = _start(facts, memory, seconds_limit, devices)
-    provide_nvcc()
+    provide_programs(model, devices, memory)
     give_ptx()
     serve_runtime(runtime_path())
     refuse_libraries(runtime_path())
@@ -209,9 +209,15 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
     return machine
 
 
-def provide_nvcc() -> None:
-    """Put our toolkit's ``nvcc`` at the front of PATH, beside which PyCUDA finds libraries; give PyCUDA a cache."""
+def provide_programs(model: str, devices: int = 1, memory_bytes: int | None = None) -> None:
+    """Put our ``nvcc``, beside which PyCUDA finds libraries, and ``nvidia-smi`` on PATH; give PyCUDA a cache.
+
+    The other arguments are those of `simulated_driver`: the devices that ``nvidia-smi`` lists.
+    """
+    from workbench.driver import nvidia_smi
     from workbench.driver.toolkit import toolkit_folder
+
+    nvidia_smi.describe(model, devices, _memory(memory_bytes))
 
     folder = toolkit_folder() / "bin"
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])

@@ -1,4 +1,4 @@
-"""The folder that builds take for a CUDA toolkit: our ``nvcc``, the headers, and libraries that run here.
+"""The folder that builds take for a CUDA toolkit: our ``nvcc`` and ``nvidia-smi``, headers, our libraries.
 
 Makefiles ask for it as ``CUDA_HOME``, CMake asks its compiler. Beside the compiler it has links alone: to NVIDIA's
 headers and programs, and to the simulated driver's libraries.
@@ -20,18 +20,19 @@ from workbench.errors import MissingToolError
 from workbench.files import replace_file
 from workbench.toolchain import nvcc, tools
 
-_NVCC = '#!/bin/sh\nexec "{python}" -m workbench.driver.nvcc "$@"\n'
+_SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.{module} "$@"\n'
+_PROGRAMS = {"nvcc": "nvcc", "nvidia-smi": "nvidia_smi"}
 _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 def toolkit_folder() -> Path:
     """Return the folder, made or brought up to date: ``bin``, ``include``, ``lib64``, ``nvvm``."""
     folder = tools.driver_nvcc_folder().parent
-    script = folder / "bin" / "nvcc"
-    text = _NVCC.format(python=sys.executable)
-    script.parent.mkdir(parents=True, exist_ok=True)
-    if not script.is_file() or script.read_text() != text:
-        replace_file(script, text, mode=0o755)  # another process may be running it
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    for name, module in _PROGRAMS.items():
+        script, text = folder / "bin" / name, _SCRIPT.format(python=sys.executable, module=module)
+        if not script.is_file() or script.read_text() != text:
+            replace_file(script, text, mode=0o755)  # another process may be running it
     for name, target in _links():
         _link(folder / name, target)
     runtime = folder / "lib64" / "libcudadevrt.a"
@@ -45,7 +46,7 @@ def _links() -> Iterator[tuple[str, Path]]:
         yield "include", tools.cuda_include()
     with contextlib.suppress(MissingToolError):
         real = nvcc.program().resolve().parent
-        yield from ((f"bin/{path.name}", path) for path in real.iterdir() if path.name != "nvcc")
+        yield from ((f"bin/{path.name}", path) for path in real.iterdir() if path.name not in _PROGRAMS)
         yield "nvvm", real.parent / "nvvm"
     for path in library_path().parent.glob("lib*.so*"):
         yield f"lib64/{path.name}", path

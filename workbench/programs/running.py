@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 from workbench.driver.imports import when_imported
-from workbench.driver.simulated import current, provide_nvcc, real_device, simulated_driver
+from workbench.driver.simulated import current, provide_programs, real_device, simulated_driver
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
 from workbench.programs.commands import run_command
@@ -99,7 +99,7 @@ def run_program(
     with contextlib.ExitStack() as stack:
         launches = stack.enter_context(children.shared(options, _arch(arch, model)))
         if command:
-            provide_nvcc()
+            provide_programs(_model_key(arch, model))
         else:
             start_devices(launches, **options)
 
@@ -138,9 +138,13 @@ def _program(path: Path, arch: str | None, model: str | None, words: list[str]) 
 
 
 def _arch(arch: str | None, model: str | None) -> str:
+    return device_facts(_model_key(arch, model)).arch
+
+
+def _model_key(arch: str | None, model: str | None) -> str:
     from workbench.driver.triton_driver import checked_model
 
-    return device_facts(DEFAULT_MODEL).arch if arch is None and model is None else checked_model(arch, model).arch
+    return DEFAULT_MODEL if arch is None and model is None else checked_model(arch, model).key
 
 
 def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str | None, title: str) -> int:
@@ -193,11 +197,11 @@ def start_devices(
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
-    key = DEFAULT_MODEL if arch is None and model is None else wanted.key
     watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts))
     memory = None if memory_gib is None else int(memory_gib * 2**30)
     simulated_driver(
-        key, force=True, seconds_limit=seconds_limit, devices=devices, memory_bytes=memory, exact_name=exact_name
+        _model_key(arch, model), force=True, seconds_limit=seconds_limit, devices=devices, memory_bytes=memory,
+        exact_name=exact_name,
     )
 
     def start_triton() -> SimulatedTriton:

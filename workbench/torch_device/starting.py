@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Inductor's own launchers take machine code; Triton's takes PTX. Its names in torch 2.11 and 2.13.
 _INDUCTOR = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0", "TORCHINDUCTOR_USE_STATIC_TRITON_LAUNCHER": "0"}
+# torch's profiler asks CUPTI for the GPU's activities, and would print that CUPTI has none. 6 is above its last level.
+_QUIET = "6"
 
 _attached = False
 
@@ -94,6 +96,7 @@ def attach(
     path = library.compiled(torch)
     load_libraries()
     os.environ.update(_INDUCTOR)
+    os.environ.setdefault("KINETO_LOG_LEVEL", _QUIET)
     when_imported("torch", lambda: _exchange(str(path)))
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
     when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
