@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,10 +18,13 @@ import pytest
 
 if TYPE_CHECKING:
     from workbench.programs.children import RunLaunches
+    from workbench.ptx import Finding
+    from workbench.reports.launches import Launches
 
 _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
 _LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNELS = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernels"
+_FINDING = "gpu_finding"
 _MOST_LISTED = 5
 _MOST_CACHED = 2**28
 """Bytes that torch's allocator may keep from one test to the next: the device's memory is the host's."""
@@ -92,6 +96,7 @@ class SimulatedGpu:
         self._launches, self._folder = launches, folder
         self._elsewhere = 0
         self._totals, self._kernels = Counter[str](), Counter[str]()  # of the running test
+        self._places: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -104,7 +109,8 @@ class SimulatedGpu:
             listed = ", ".join(f"{name} {count}" for name, count in self._kernels.most_common(_MOST_LISTED))
             totals = dict(self._totals) | {_INSTRUCTIONS: sum(self._kernels.values()), _KERNELS: listed}
             report.user_properties += totals.items()
-            self._totals, self._kernels = Counter(), Counter()
+            report.user_properties += [(_FINDING, place) for place in self._places]
+            self._totals, self._kernels, self._places = Counter(), Counter(), []
         return report
 
     def _keep(self, item: pytest.Item, report: Any) -> None:
@@ -121,11 +127,19 @@ class SimulatedGpu:
         self._totals.update({_LAUNCHES: launches, _FINDINGS: findings})
         for row in own:
             self._kernels[row.kernel.label] += row.report.instructions
+        self._write_page(item, report, own)
         if texts:
             report.sections.append((_SECTION, "\n".join(texts)))
-            if report.outcome == "passed" and item.get_closest_marker(_MARK) is None:
+            if item.get_closest_marker(_MARK) is not None:
+                return
+            self._places += [_placed(finding, item) for finding in own.findings]
+            if not own.findings:
+                self._places.append(_placed(None, item))
+            if report.outcome == "passed":
                 report.outcome = "failed"
                 report.longrepr = f"{findings} finding{'s' if findings != 1 else ''} on the simulated GPU"
+
+    def _write_page(self, item: pytest.Item, report: Any, own: Launches) -> None:
         if self._folder is not None and len(own):
             from workbench.programs.launch_page import write_page
 
@@ -144,12 +158,36 @@ def _free_cached() -> None:
         torch.cuda.empty_cache()
 
 
+def _placed(finding: Finding | None, item: pytest.Item) -> str:
+    """Return a finding as ``path:line: message``; the test's own line where the kernel's file is not of the tests'."""
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or item.config.rootpath).resolve()
+    line = finding.kernel_line or finding.line if finding is not None else None
+    if finding is not None and line:
+        source = Path(finding.kernel_source if finding.kernel_line else finding.source).resolve()
+        if source.is_relative_to(root):
+            return f"{source.relative_to(root)}:{line}: {finding.message.replace(f'{root}{os.sep}', '')}"
+    path, at, _ = item.reportinfo()
+    name = Path(path).resolve()
+    what = finding.message if finding is not None else "a finding in a process that the test started"
+    return f"{name.relative_to(root) if name.is_relative_to(root) else name}:{(at or 0) + 1}: {what}"
+
+
+def _annotation(place: str) -> str:
+    """Return the line by which a workflow of GitHub puts a finding on a line of the pull request."""
+    path, line, message = place.split(":", 2)
+    escapes = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+    text = "".join(escapes.get(letter, letter) for letter in message.strip())
+    name = "".join((escapes | {":": "%3A", ",": "%2C"}).get(letter, letter) for letter in path)
+    return f"::error file={name},line={line},title={_SECTION}::{text}"
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Sum up what the simulated GPU ran, of all workers."""
     if config.getoption("simulated_gpu", None) is None:
         return
     totals: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
+    places: dict[str, None] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", ()):
@@ -157,6 +195,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                     for one in filter(None, value.split(", ")):
                         kernel, _, count = one.rpartition(" ")
                         kernels[kernel] += int(count)
+                elif name == _FINDING:
+                    places[value] = None
                 elif name in (_LAUNCHES, _FINDINGS, _INSTRUCTIONS):
                     totals[name] += value
     terminalreporter.section(_SECTION)
@@ -164,3 +204,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.line(f"{totals[_LAUNCHES]} launches, {totals[_INSTRUCTIONS]:,} instructions{found}")
     for kernel, count in kernels.most_common(_MOST_LISTED):
         terminalreporter.line(f"  {count:>16,} {kernel}")
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for place in places:
+            terminalreporter.line(_annotation(place))

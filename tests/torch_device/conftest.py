@@ -1,0 +1,1 @@
+collect_ignore = ["repository"]  # which test_plugin.py runs, in a copy

@@ -1,0 +1,128 @@
+"""The plugin for pytest, on a copy of a small repository of kernels (repository/) with two planted faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from workbench import pytest_plugin
+from workbench.torch_device.library import installed_torch
+
+REPOSITORY = Path(__file__).with_name("repository")
+KERNELS = "kernels/triton_kernels.py"
+MARKED = """
+import pytest
+import torch
+from kernels import triton_kernels
+
+@pytest.mark.gpu_findings_ok("its total may be off")
+def test_marked(device):
+    triton_kernels.total(torch.ones(256, device=device), atomic=False)
+"""
+TORCH = installed_torch()
+needs_torch = pytest.mark.skipif(TORCH is None or TORCH.problem is not None, reason="needs torch's build for CUDA 13")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests" / "test_marked.py").write_text(MARKED)
+    return folder
+
+
+def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run pytest in a repository, in an environment without that of this run."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "GITHUB"))}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    return subprocess.run(command, cwd=folder, env=kept | variables, capture_output=True, text=True)
+
+
+def line_of(comment: str) -> int:
+    """Return the line of a planted fault, by its comment."""
+    lines = (REPOSITORY / KERNELS).read_text().splitlines()
+    return next(at for at, line in enumerate(lines, 1) if line.endswith(f"# {comment}"))
+
+
+def properties(junit: Path) -> dict[str, dict[str, list[str]]]:
+    """Return the properties of each test in a JUnit file."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for case in ElementTree.parse(junit).iter("testcase"):
+        row = found.setdefault(case.attrib["name"], {})
+        for one in case.iter("property"):
+            row.setdefault(one.attrib["name"], []).append(one.attrib["value"])
+    return found
+
+
+@needs_torch
+def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tmp_path: Path):
+    tests = ["test_triton.py::test_scale_without_a_mask", "test_triton.py::test_scale[100]", "test_marked.py"]
+    options = ["--simulated-gpu=h100-sxm", "--gpu-check", f"--gpu-trace={tmp_path / 'pages'}", "--junitxml=junit.xml"]
+    done = run(repository, *[f"tests/{one}" for one in tests], *options, GITHUB_ACTIONS="true")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout
+    at = line_of("OUT OF BOUNDS")
+    assert f"triton_kernels.py:{at}: _scale: out-of-bounds" in done.stdout
+    annotations = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    assert [line.split(",title=")[0] for line in annotations] == [f"::error file={KERNELS},line={at}"]
+    assert "3 launches" in done.stdout
+    assert "2 findings" in done.stdout
+    by_test = properties(repository / "junit.xml")
+    failed = by_test["test_scale_without_a_mask"]
+    assert failed["gpu_finding"][0].startswith(f"{KERNELS}:{at}: _scale: out-of-bounds")
+    assert (failed["gpu_launches"], failed["gpu_findings"]) == (["1"], ["1"])
+    assert by_test["test_scale[100]"]["gpu_findings"] == ["0"]
+    assert int(by_test["test_scale[100]"]["gpu_instructions"][0]) > 0
+    assert "gpu_finding" not in by_test["test_marked"]
+    pages = sorted(page.name for page in (tmp_path / "pages").iterdir())
+    assert len(pages) == 3
+    assert "# OUT OF BOUNDS" in next((tmp_path / "pages").glob("*without_a_mask*")).read_text()
+
+
+@needs_torch
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "xdist"])
+def test_all_but_the_planted_faults_pass(repository: Path, workers: list[str]):
+    options = ["--simulated-gpu", "--gpu-check", "--deselect=tests/test_marked.py", "--junitxml=junit.xml", *workers]
+    done = run(repository, *options, TORCH_EXTENSIONS_DIR=str(repository / "built"))
+    assert "2 failed, 28 passed" in done.stdout, done.stdout + done.stderr
+    found = {
+        name: row["gpu_finding"] for name, row in properties(repository / "junit.xml").items() if "gpu_finding" in row
+    }
+    lines = {name: [one.split(": ")[0] for one in places] for name, places in found.items()}
+    assert lines == {
+        "test_total_without_atomics": [f"{KERNELS}:{line_of('RACE')}"],
+        "test_scale_without_a_mask": [f"{KERNELS}:{line_of('OUT OF BOUNDS')}"],
+    }
+
+
+@needs_torch
+def test_without_the_option_nothing_is_simulated(repository: Path):
+    done = run(repository, "tests/test_triton.py::test_scale[1]", "-rs")
+    assert "1 skipped" in done.stdout
+    assert "needs a GPU" in done.stdout
+    assert "launches" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("gpu_check", True), ("gpu_trace", "pages"), ("gpu_first_config", True), ("gpu_seconds_limit", 3.0)],
+)
+def test_options_that_need_another(option: str, value: object):
+    options = dict.fromkeys(("simulated_gpu", "gpu_check", "gpu_trace", "gpu_first_config", "gpu_seconds_limit"))
+    config = SimpleNamespace(known_args_namespace=SimpleNamespace(**options | {option: value}))
+    with pytest.raises(pytest.UsageError, match=f"--{option.replace('_', '-')} needs --simulated-gpu"):
+        pytest_plugin.pytest_load_initial_conftests(config)
+
+
+def test_a_model_that_is_not_known(tmp_path: Path):
+    done = run(tmp_path, "--simulated-gpu=rtx-9090")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "model: got 'rtx-9090'; allowed: a100-sxm-80gb" in done.stderr
