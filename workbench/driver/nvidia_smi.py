@@ -139,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     elif given.query_gpu is not None:
         if unknown := [name for name in given.query_gpu if name not in _FIELDS]:
             parser.error(f"--query-gpu: no field {unknown[0]}; there are {', '.join(sorted(_FIELDS))}")
-        if unknown := [word for word in given.format if word not in _FORMATS] or "csv" not in given.format:
+        if "csv" not in given.format or set(given.format) - set(_FORMATS):
             parser.error(f"--format: got {','.join(given.format)}; allowed: csv, with noheader and nounits")
         lines = _query(given.query_gpu, given.format, devices)
     else:
