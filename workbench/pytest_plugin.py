@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
-_LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNELS = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernels"
+_LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNEL = "gpu_launches", "gpu_findings", "gpu_instructions", "gpu_kernel"
 _FINDING = "gpu_finding"
 _MOST_LISTED = 5
 _MOST_CACHED = 2**28
@@ -68,6 +68,7 @@ def _start(config: pytest.Config, options: Any) -> None:
     from workbench.errors import WorkbenchError
     from workbench.programs import children
     from workbench.programs.running import start_devices
+    from workbench.torch_device.starting import refuse_interpreter
 
     given = {
         "arch": None, "model": options.simulated_gpu, "check": options.gpu_check, "strict": False,
@@ -79,6 +80,7 @@ def _start(config: pytest.Config, options: Any) -> None:
     children.leave()
     stack = contextlib.ExitStack()
     try:
+        refuse_interpreter()
         launches = stack.enter_context(children.shared(given, device_facts(options.simulated_gpu).arch))
         start_devices(launches, **given)
     except WorkbenchError as error:
@@ -106,9 +108,10 @@ class SimulatedGpu:
         if report.when == "teardown":
             _free_cached()
         if report.when == "teardown" and self._totals:
-            listed = ", ".join(f"{name} {count}" for name, count in self._kernels.most_common(_MOST_LISTED))
-            totals = dict(self._totals) | {_INSTRUCTIONS: sum(self._kernels.values()), _KERNELS: listed}
+            totals = dict(self._totals) | {_INSTRUCTIONS: sum(self._kernels.values())}
             report.user_properties += totals.items()
+            heaviest = self._kernels.most_common(_MOST_LISTED)
+            report.user_properties += [(_KERNEL, f"{name} {count}") for name, count in heaviest]
             report.user_properties += [(_FINDING, place) for place in self._places]
             self._totals, self._kernels, self._places = Counter(), Counter(), []
         return report
@@ -191,10 +194,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", ()):
-                if name == _KERNELS:
-                    for one in filter(None, value.split(", ")):
-                        kernel, _, count = one.rpartition(" ")
-                        kernels[kernel] += int(count)
+                if name == _KERNEL:
+                    kernel, _, count = value.rpartition(" ")
+                    kernels[kernel] += int(count)
                 elif name == _FINDING:
                     places[value] = None
                 elif name in (_LAUNCHES, _FINDINGS, _INSTRUCTIONS):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from workbench.driver import nvcc, pycuda_setup
+from workbench.driver.attributes import device_facts
 from workbench.driver.images import image, resources_of
 from workbench.driver.simulated import provide_programs
 from workbench.errors import MissingToolError
@@ -103,7 +104,7 @@ def test_our_nvcc_is_never_taken_for_an_installed_one(fresh_home: Path, monkeypa
     monkeypatch.setenv("PATH", os.environ["PATH"])
     monkeypatch.setenv("PYCUDA_CACHE_DIR", "")
     monkeypatch.setenv("WORKBENCH_DEVICES", "")
-    provide_programs("h200")
+    provide_programs(device_facts("h200"))
     ours = shutil.which("nvcc")
     assert Path(ours).parent == tools.driver_nvcc_folder()
     assert tools.installed_nvcc() == before

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from workbench.driver import nvidia_smi
+from workbench.driver.attributes import device_facts
 from workbench.driver.simulated import provide_programs
 
 NAME = "H100-SXM5-80GB (simulated)"
@@ -17,7 +18,7 @@ IDS = ["GPU-776f726b-6265-6e63-6820-73696d203000", "GPU-776f726b-6265-6e63-6820-
 @pytest.fixture
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nvidia_smi.VARIABLE, "")
-    nvidia_smi.describe("h100-sxm", 2, 8 << 30)
+    nvidia_smi.describe(device_facts("h100-sxm"), 2, 8 << 30)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +69,9 @@ def test_other_options_are_refused_by_name(words: str, named: str, capsys: pytes
 def test_programs_find_it(fresh_home, monkeypatch: pytest.MonkeyPatch):
     for name in ("PATH", "PYCUDA_CACHE_DIR", nvidia_smi.VARIABLE):
         monkeypatch.setenv(name, "")
-    provide_programs("l4", devices=3)
+    provide_programs(device_facts("l4", exact_name=True), devices=3)
     done = subprocess.run([shutil.which("nvidia-smi"), "-L"], capture_output=True, text=True, check=True)
-    assert done.stdout.count("L4 (simulated)") == 3
+    assert done.stdout.count(": L4 (UUID") == 3
     monkeypatch.delenv(nvidia_smi.VARIABLE)
     done = subprocess.run([shutil.which("nvidia-smi")], capture_output=True, text=True)
     assert (done.returncode, "no simulated device" in done.stderr) == (9, True)

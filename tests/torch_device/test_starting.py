@@ -113,10 +113,11 @@ def test_processes_that_cannot_have_one(program: str, words: list[str]):
 
 
 @needs_torch
-def test_tritons_interpreter_is_no_compiler(tmp_path: Path):
-    script = tmp_path / "program.py"
-    script.write_text("import torch\n")
-    command = [sys.executable, "-m", "workbench.cli", "run", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"})
+@pytest.mark.parametrize(
+    "words", [["-c", "import workbench as wb; wb.simulated_gpu()"], ["-m", "pytest", "--simulated-gpu"]], ids=str
+)
+def test_tritons_interpreter_is_no_compiler(words: list[str], tmp_path: Path):
+    variables = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=variables, cwd=tmp_path)
     assert done.returncode != 0
     assert "TRITON_INTERPRET: got set; allowed: unset" in done.stderr

@@ -47,8 +47,10 @@ class DeviceFacts:
     operation_seconds: float
 
 
-def device_facts(key: str) -> DeviceFacts:
-    """The facts of a shipped device model. Raises UnknownNameError listing the models for any other name."""
+def device_facts(key: str, exact_name: bool = False) -> DeviceFacts:
+    """Return the facts of a shipped device model; the name ends in "(simulated)", unless ``exact_name``.
+
+    Raises UnknownNameError listing the models for any other name."""
     # Read here and not through workbench.tuning, which imports torch.
     record = json.loads((Path(workbench.__file__).parent / "recorded" / "devices.json").read_text())
     models = record["devices"]
@@ -58,7 +60,7 @@ def device_facts(key: str) -> DeviceFacts:
     model = record["architectures"][arch] | models[key]
     return DeviceFacts(
         key,
-        f"{model['name']} (simulated)",
+        model["name"] if exact_name else f"{model['name']} (simulated)",
         arch,
         _attributes(key, arch, model),
         model["dram_bytes_per_second"]["value"],

@@ -48,14 +48,16 @@ class Device:
         return self.memory_bytes >> 20
 
 
-def describe(model: str, devices: int, memory_bytes: int) -> None:
+def describe(facts: DeviceFacts, devices: int, memory_bytes: int) -> None:
     """Describe the simulated devices to programs that this process starts."""
-    os.environ[VARIABLE] = json.dumps({"model": model, "devices": devices, "memory_bytes": memory_bytes})
+    exact = not facts.name.endswith("(simulated)")
+    described = {"model": facts.key, "exact_name": exact, "devices": devices, "memory_bytes": memory_bytes}
+    os.environ[VARIABLE] = json.dumps(described)
 
 
 def _devices() -> list[Device]:
     given = json.loads(os.environ[VARIABLE])
-    facts, count = device_facts(given["model"]), given["devices"]
+    facts, count = device_facts(given["model"], given["exact_name"]), given["devices"]
     return [Device(index, count, facts, given["memory_bytes"]) for index in range(count)]
 
 

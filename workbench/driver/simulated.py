@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,9 +114,7 @@ def simulated_driver(
     if _current is not None:
         _check_same(_current, model, force, memory_bytes)
         return _current
-    facts = device_facts(model)
-    if exact_name:
-        facts = replace(facts, name=facts.name.removesuffix(" (simulated)"))
+    facts = device_facts(model, exact_name)
     if not force and (name := real_device()) is not None:
         _current = Driver(name)
         return _current
@@ -126,7 +123,7 @@ def simulated_driver(
         raise ArgumentError("devices", devices, f"1 to {_MOST_DEVICES}", "Pass a whole number.")
     seconds_limit = seconds_of(seconds_limit)
     machine = _start(facts, memory, seconds_limit, devices)
-    provide_programs(model, devices, memory)
+    provide_programs(facts, devices, memory)
     give_ptx()
     serve_runtime(runtime_path())
     refuse_libraries(runtime_path())
@@ -209,7 +206,7 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
     return machine
 
 
-def provide_programs(model: str, devices: int = 1, memory_bytes: int | None = None) -> None:
+def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | None = None) -> None:
     """Put our ``nvcc``, beside which PyCUDA finds libraries, and ``nvidia-smi`` on PATH; give PyCUDA a cache.
 
     The other arguments are those of `simulated_driver`: the devices that ``nvidia-smi`` lists.
@@ -217,7 +214,7 @@ def provide_programs(model: str, devices: int = 1, memory_bytes: int | None = No
     from workbench.driver import nvidia_smi
     from workbench.driver.toolkit import toolkit_folder
 
-    nvidia_smi.describe(model, devices, _memory(memory_bytes))
+    nvidia_smi.describe(facts, devices, _memory(memory_bytes))
 
     folder = toolkit_folder() / "bin"
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])

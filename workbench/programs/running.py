@@ -27,7 +27,7 @@ from workbench.reports.launches import Launches
 from workbench.reports.watching import Watch, watch
 from workbench.terminal import say
 from workbench.torch_device.library import installed_torch
-from workbench.torch_device.starting import attach
+from workbench.torch_device.starting import attach, refuse_interpreter
 
 _OBJECTS = (".c", ".o", ".a")
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
@@ -79,10 +79,7 @@ def run_program(
     sys.path[0] = os.getcwd() if module else str(Path(target).resolve().parent)
     check |= strict
     _check("" if command else target, module, trace)
-    if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
-        raise ArgumentError(
-            "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
-        )
+    refuse_interpreter()
     real = None if force else real_device()
     if real is not None and (native or check or trace or arch or model or seconds_limit or inductor):
         raise DeviceUnavailableError(
@@ -99,7 +96,7 @@ def run_program(
     with contextlib.ExitStack() as stack:
         launches = stack.enter_context(children.shared(options, _arch(arch, model)))
         if command:
-            provide_programs(_model_key(arch, model))
+            provide_programs(device_facts(_model_key(arch, model), exact_name), devices, _bytes(memory_gib))
         else:
             start_devices(launches, **options)
 
@@ -139,6 +136,10 @@ def _program(path: Path, arch: str | None, model: str | None, words: list[str]) 
 
 def _arch(arch: str | None, model: str | None) -> str:
     return device_facts(_model_key(arch, model)).arch
+
+
+def _bytes(gib: float | None) -> int | None:
+    return None if gib is None else int(gib * 2**30)
 
 
 def _model_key(arch: str | None, model: str | None) -> str:
@@ -198,11 +199,10 @@ def start_devices(
 
     wanted = checked_model(arch, model)
     watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts))
-    memory = None if memory_gib is None else int(memory_gib * 2**30)
     simulated_driver(
-        _model_key(arch, model), force=True, seconds_limit=seconds_limit, devices=devices, memory_bytes=memory,
-        exact_name=exact_name,
-    )
+        _model_key(arch, model), force=True, seconds_limit=seconds_limit, devices=devices,
+        memory_bytes=_bytes(memory_gib), exact_name=exact_name,
+    )  # fmt: skip
 
     def start_triton() -> SimulatedTriton:
         options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit)

@@ -15,8 +15,8 @@ from workbench.device_models import device_model
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.host_programs import load_libraries
 from workbench.driver.imports import when_imported
-from workbench.driver.simulated import Driver, current, library_path, simulated_driver
-from workbench.errors import DeviceUnavailableError
+from workbench.driver.simulated import Driver, current, library_path, real_device, simulated_driver
+from workbench.errors import ArgumentError, DeviceUnavailableError
 from workbench.time_limit import Limit
 from workbench.torch_device import library
 from workbench.torch_device.child_processes import inherit_gpu, inherited_gpu, reach_compile_workers
@@ -56,9 +56,25 @@ def simulated_gpu(
     The operators' library is compiled for the installed torch the first time, which takes some ten seconds;
     ``workbench setup gpu`` does it ahead. The second call returns the same driver.
 
-    Raises DeviceUnavailableError where torch is imported already, is not a build for CUDA 13, or is not installed, and
-    what `simulated_driver` raises.
+    Raises DeviceUnavailableError where torch is imported already, is not a build for CUDA 13, or is not installed,
+    ArgumentError where TRITON_INTERPRET is set, and what `simulated_driver` raises.
     """
+    if force or real_device() is None:
+        refuse_interpreter()
+    return _started(model, devices, memory_bytes, seconds_limit, exact_name, force)
+
+
+def refuse_interpreter() -> None:
+    """Raise ArgumentError where the environment asks for Triton's interpreter."""
+    if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
+        raise ArgumentError(
+            "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
+        )
+
+
+def _started(
+    model: str, devices: int, memory_bytes: int | None, seconds_limit: Limit, exact_name: bool, force: bool
+) -> Driver:
     if not _attached and "torch" in sys.modules and sys.modules["torch"].version.cuda is not None:
         raise DeviceUnavailableError(
             "torch is imported in this process already, and found no GPU. Call simulated_gpu() before import torch."
@@ -79,7 +95,7 @@ def simulated_gpu(
 
 def join_gpu() -> None:
     """In a process that one with a simulated GPU started: the same device."""
-    simulated_gpu(**inherited_gpu(), force=True)
+    _started(**inherited_gpu(), seconds_limit="auto", force=True)
 
 
 def attach(
