@@ -65,6 +65,7 @@ def _start(config: pytest.Config, options: Any) -> None:
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
     from workbench.driver.attributes import device_facts
+    from workbench.driver.simulated import default_memory
     from workbench.errors import WorkbenchError
     from workbench.programs import children
     from workbench.programs.running import start_devices
@@ -74,6 +75,7 @@ def _start(config: pytest.Config, options: Any) -> None:
         "arch": None, "model": options.simulated_gpu, "check": options.gpu_check, "strict": False,
         "trace": options.gpu_trace is not None, "seconds_limit": options.gpu_seconds_limit, "inductor": False,
         "first_config": options.gpu_first_config, "counts": True,
+        "memory_gib": default_memory() / 2**30 / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
     }  # fmt: skip
     if options.gpu_trace is not None and importlib.util.find_spec("anywidget") is None:
         raise pytest.UsageError("--gpu-trace needs anywidget: python -m pip install anywidget")

@@ -176,9 +176,14 @@ def runtime_path() -> Path:
     return library_path().with_name("libcudart.so.13")
 
 
+def default_memory() -> int:
+    """Return the bytes of a simulated device where nobody says how many: half of this machine's, at most 80 GiB."""
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, _MOST_MEMORY)
+
+
 def _memory(given: int | None) -> int:
     if given is None:
-        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, _MOST_MEMORY)
+        return default_memory()
     if isinstance(given, bool) or not isinstance(given, int) or given < 1 << 20:
         raise ArgumentError("memory_bytes", given, "at least 1048576 bytes", "Pass a whole number.")
     return given
