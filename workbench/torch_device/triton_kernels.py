@@ -106,6 +106,8 @@ def benchmark(
     """
     import torch
 
+    from workbench.driver.triton_timing import answered
+
     _say_predicted()
     for tensor in grad_to_none or ():
         tensor.grad = None
@@ -115,9 +117,7 @@ def benchmark(
     end.record()
     torch.cuda.synchronize()
     milliseconds = start.elapsed_time(end) or math.nan
-    if quantiles is not None:
-        return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
-    return [milliseconds] if return_mode == "all" else milliseconds
+    return answered(milliseconds, quantiles, return_mode)
 
 
 def benchmark_graph(
