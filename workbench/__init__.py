@@ -26,6 +26,7 @@ _LAZY = {
     "TensorMap": "workbench.tensor_map",
     "check_kernel": "workbench.kernels",
     "check": "workbench.judge",
+    "check_kernelbench": "workbench.judge",
     "simulated_driver": "workbench.driver",
     "simulated_gpu": "workbench.torch_device",
     "simulated_triton": "workbench.driver.triton_driver",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from workbench.driver import simulated_driver as simulated_driver
     from workbench.driver.triton_driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
+    from workbench.judge import check_kernelbench as check_kernelbench
     from workbench.kernels import check_kernel as check_kernel
     from workbench.kernels import load_cuda as load_cuda
     from workbench.kernels import load_ptx as load_ptx

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -141,7 +141,14 @@ class _WithOutcomes(click.Command):
 
 
 @main.command(cls=_WithOutcomes)
-@click.argument("op")
+@click.argument("op", required=False)
+@click.option(
+    "--kernelbench",
+    nargs=2,
+    metavar="PROBLEM.py SOLUTION.py",
+    help="Judge ModelNew of SOLUTION.py by Model of PROBLEM.py, on torch's simulated device.",
+)
+@click.option("--full", is_flag=True, help="With --kernelbench: at the problem's own sizes.")
 @click.option(
     "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
 )
@@ -157,16 +164,26 @@ class _WithOutcomes(click.Command):
 @_without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
-def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool, **options: Any) -> None:
+def check(
+    op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool,
+    kernelbench: tuple[str, str] | None, full: bool, **options: Any,
+) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
+
+    With --kernelbench instead of OP a solution in KernelBench's format.
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
 
     Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
     """
+    if kernelbench is not None:
+        _check_kernelbench(op, kernelbench, as_json, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
 
+    if full or op is None:
+        got = "--full" if full else "nothing"
+        raise ArgumentError("op", got, "OP, or --kernelbench PROBLEM.py SOLUTION.py", "Name one of the two.")
     try:
         found = load_op(op)
     except WorkbenchError:
@@ -177,6 +194,18 @@ def check(op: str, all_configs: bool, seeds: int, given: tuple[int, ...], as_jso
         what = f"{op!r}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
+    _tell(judgement, as_json)
+    sys.exit(judgement.exit_status)
+
+
+def _check_kernelbench(op: str | None, files: tuple[str, str], as_json: bool, **options: Any) -> NoReturn:
+    from workbench.judge import check_kernelbench
+
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "elsewhere")}
+    unfit = [name for name, value in used.items() if value and name != "elsewhere"] + ["op"] * (op is not None)
+    if unfit:
+        raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
+    judgement = check_kernelbench(*files, **options)
     _tell(judgement, as_json)
     sys.exit(judgement.exit_status)
 

@@ -266,9 +266,11 @@ class Machine:
         launch: HookLaunch = pointer.contents
         kernel, facts = self._modules[launch.module].kernels[launch.name]
         grid, block, shared = tuple(launch.grid), tuple(launch.block), launch.dynamic_shared
+        if (watch := watched()) is not None and watch.idle is not None:
+            watch.idle.append(kernel.name)
+            return
         rows, table = self._rows(launch)
         timed = bool(launch.timed)
-        watch = watched()
         self._follow_writes(watch is not None and watch.checks)
         cluster = tuple(launch.cluster) if any(launch.cluster) else None
         repeats = watch is not None and watch.checks and self._modules[launch.module].repeats

@@ -13,8 +13,20 @@ account can that it runs under.
 """
 
 from workbench.judge.judge import Judge, check
+from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.outcomes import OUTCOMES
 from workbench.judge.sandbox import NoSandbox
 from workbench.judge.verdict import SCHEMA, SCHEMA_FILE, Found, Judgement, Verdict
 
-__all__ = ["OUTCOMES", "SCHEMA", "SCHEMA_FILE", "Found", "Judge", "Judgement", "NoSandbox", "Verdict", "check"]
+__all__ = [
+    "OUTCOMES",
+    "SCHEMA",
+    "SCHEMA_FILE",
+    "Found",
+    "Judge",
+    "Judgement",
+    "NoSandbox",
+    "Verdict",
+    "check",
+    "check_kernelbench",
+]

@@ -75,4 +75,7 @@ def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seco
         tuple(found.get("elsewhere", ())),
         findings,
         seconds,
+        found.get("launches", 0),
+        {plain(name): count for name, count in found.get("operators", {}).items()},
+        found.get("predicted_seconds"),
     )

@@ -22,8 +22,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 _SET_DUMPABLE, _SET_SECCOMP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 4, 22, 36, 38
 _MODE_FILTER = 2
-_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
-_LANDLOCK_VERSION_FLAG, _MAKE_CHAR_DEVICE, _SCOPE_SIGNAL, _SIGNALS_SINCE = 1, 1 << 6, 1 << 1, 6
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
+_LANDLOCK_VERSION_FLAG, _BENEATH_PATH, _MAKE_CHAR_DEVICE, _SCOPE_SIGNAL, _SIGNALS_SINCE = 1, 1, 1 << 6, 1 << 1, 6
+_REFER, _REFER_SINCE = 1 << 13, 2
 
 # Classic BPF over struct seccomp_data: the call's number at 0, the architecture at 4, arguments from 16.
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -155,12 +156,24 @@ def _close_memory() -> None:
         version = _landlock(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION_FLAG)
         scoped = _SCOPE_SIGNAL if version >= _SIGNALS_SINCE else 0
         # The filter needs one right of files at least: to make a character device, which takes privileges anyway.
-        attributes = struct.pack("=QQQ", _MAKE_CHAR_DEVICE, 0, scoped)[: 24 if scoped else 8]
+        # A domain refuses to move files between folders unless a rule allows it; compilers' caches do so.
+        moves = _REFER if version >= _REFER_SINCE else 0
+        attributes = struct.pack("=QQQ", _MAKE_CHAR_DEVICE | moves, 0, scoped)[: 24 if scoped else 8]
         rules = _landlock(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)
         try:
+            if moves:
+                _allow_everywhere(rules, moves)
             _landlock(_LANDLOCK_RESTRICT, rules, 0)
         finally:
             os.close(rules)
+
+
+def _allow_everywhere(rules: int, rights: int) -> None:
+    root = os.open("/", os.O_PATH)
+    try:
+        _landlock(_LANDLOCK_ADD_RULE, rules, _BENEATH_PATH, struct.pack("=Qi", rights, root), 0)
+    finally:
+        os.close(root)
 
 
 def _landlock(number: int, *arguments: object) -> int:

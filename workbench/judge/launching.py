@@ -106,13 +106,13 @@ def launch(
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
         )
     except KernelFault as error:
-        found = _found(error.finding, names)
+        found = finding_record(error.finding, names)
         message = f"{found['message']} (with {ORDERS[last_warp_first]})"
         raise Failed(of_finding(found["kind"]), message, line=found["line"], findings=[found]) from error
     except (UnsupportedInstructionError, ArgumentError) as error:
         raise Failed("unsupported", str(error)) from error
     if report.findings:
-        findings = [_found(finding, names) for finding in report.findings]
+        findings = [finding_record(finding, names) for finding in report.findings]
         first = findings[0]
         more = f" ({len(findings) - 1} further findings)" if len(findings) > 1 else ""
         raise Failed(
@@ -120,8 +120,8 @@ def launch(
         )
 
 
-def _found(finding: Any, names: Sequence[str | None]) -> dict:
-    """A finding as plain values, with tensors by their names and files without their folders."""
+def finding_record(finding: Any, names: Sequence[str | None]) -> dict:
+    """Return a finding as plain values, with tensors by their names and files without their folders."""
     message = finding.message
     for path in filter(
         None, (finding.source, finding.kernel_source, finding.other_source, finding.other_kernel_source)

@@ -32,6 +32,9 @@ OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
         "unstable": (20, "asked twice for the same launch, the declaration gives two answers"),
         "op_changed": (21, "a file of the op was changed while the candidate was judged"),
         "wrong_elsewhere": (22, "right on the case's inputs, wrong on the same made much larger, or negative"),
+        "cached": (23, "the results of an earlier call, or no launch for inputs that were there before"),
+        "unfinished": (24, "work was left on a stream or a thread that the caller does not wait for"),
+        "tampered": (25, "functions of torch or of the judge were replaced"),
     }
 )
 """Outcome -> (exit status of ``workbench check``, meaning). With several verdicts the first failure's status counts."""

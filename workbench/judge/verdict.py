@@ -48,6 +48,8 @@ class Verdict:
             not, a verdict of its own follows, ``"wrong_elsewhere"``.
         findings: what the machine's checks found, each once.
         seconds: for describing and running it.
+        launches, operators, predicted_seconds: of a solution in KernelBench's format, in its first call: how many
+            kernels it launched, torch's operators that computed with their counts, and the time predicted for it.
     """
 
     op: str
@@ -64,6 +66,9 @@ class Verdict:
     elsewhere: tuple[str, ...] = ()
     findings: tuple[Found, ...] = ()
     seconds: float = 0.0
+    launches: int = 0
+    operators: Mapping[str, int] = field(default_factory=dict)
+    predicted_seconds: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -89,7 +94,9 @@ class Verdict:
         head, error = f"{self.op}/{self._who()} on {self.case}: {self.outcome}", self._error()
         if self.ok:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
-            return f"{head}, error {error}{also}" if error else head
+            time = "" if self.predicted_seconds is None else f"; predicted {self.predicted_seconds * 1e6:.2f} µs"
+            torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
+            return f"{head}, error {error}{also}{time}{torch}" if error else head
         return f"{head}: {self.message}"
 
 

@@ -26,6 +26,7 @@ class Watch:
     """Keeps launches in ``launches``, and runs them with ``checks``, perhaps ``strict`` ones, with a trace, for at most
     ``seconds_limit``. With ``counts`` launches are kept without either, too.
 
+    With a list as ``idle`` launches of the driver's clients do nothing; their kernels' names are added to it.
     ``model`` is the GPU for which times are predicted, where a kernel is compiled for its architecture.
     """
 
@@ -36,6 +37,7 @@ class Watch:
     seconds_limit: float | None = None
     strict: bool = False
     counts: bool = False
+    idle: list[str] | None = None
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:

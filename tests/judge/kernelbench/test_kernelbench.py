@@ -1,0 +1,106 @@
+"""Solutions in KernelBench's format: honest ones pass, cheats fail by name, and sizes shrink by the stated rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from solutions import CHEATS, HONEST, PROBLEMS
+
+import workbench as wb
+from workbench.cli import main
+from workbench.errors import ArgumentError
+from workbench.judge.kernelbench.problem import BUDGET, Problem
+from workbench.torch_device.library import installed_torch
+
+_TORCH = installed_torch()
+_TAKES_GPU_BUILD = pytest.mark.skipif(
+    _TORCH is None or _TORCH.problem is not None, reason="takes torch's build for CUDA 13"
+)
+_QUICK = {"triton scale", "a decoy"}
+
+
+def _marked(names: dict) -> list:
+    return [name if name in _QUICK else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+def written(folder: Path, problem: str, solution: str) -> tuple[Path, Path]:
+    """Write the two files, the problem at awkward sizes that take moments."""
+    files = folder / "problem.py", folder / "solution.py"
+    files[0].write_text(PROBLEMS[problem].replace("4096", "61").replace("16384", "250").replace("2048", "64"))
+    files[1].write_text(solution)
+    return files
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.parametrize("name", _marked(HONEST))
+def test_an_honest_solution_passes(tmp_path, name):
+    found = wb.check_kernelbench(*written(tmp_path, *HONEST[name]), full=True)
+    assert found.ok, str(found)
+    verdict = found.verdicts[0]
+    assert verdict.launches == 1
+    assert (verdict.predicted_seconds or 0.0) > 0
+    assert ("clone" in verdict.operators) == ("clone" in HONEST[name][1])
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.parametrize("name", _marked(CHEATS))
+def test_a_cheat_fails_by_name(tmp_path, name):
+    outcome, solution = CHEATS[name]
+    found = wb.check_kernelbench(*written(tmp_path, "scale", solution), full=True)
+    assert found.outcome == outcome, str(found)
+    if outcome == "out_of_bounds":
+        assert found.verdicts[0].line.startswith("solution.py:")
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [
+        ("scale", {"batch_size": 2048, "dim": 2048}),
+        ("matmul", {"M": 256, "K": 256, "N": 512}),
+        ("softmax", {"batch_size": 2048, "input_shape[0]": 4096}),
+    ],
+)
+def test_sizes_are_halved_until_the_budget_is_kept(tmp_path, name, used):
+    path = tmp_path / "problem.py"
+    path.write_text(PROBLEMS[name])
+    problem = Problem.read(path)
+    fitted = problem.fitted()
+    assert fitted.used == used
+    assert fitted.cost().bytes <= BUDGET.bytes
+    assert fitted.cost().instructions <= BUDGET.instructions
+    assert problem.cost().bytes > BUDGET.bytes or problem.cost().instructions > BUDGET.instructions
+
+
+def test_a_size_that_the_model_needs_is_kept(tmp_path):
+    path = tmp_path / "problem.py"
+    model = 'assert x.shape[1] == 16384, "meant for 16384"\n        return'
+    path.write_text(PROBLEMS["scale"].replace("        return torch", f"        {model} torch"))
+    used = Problem.read(path).fitted().used
+    assert "dim" not in used
+    assert used["batch_size"] < 4096
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"), [("x = 1", "without Model, get_inputs"), ("1 +", "problem: got"), ("1 / 0", "ZeroDivision")]
+)
+def test_a_file_that_is_no_problem_is_refused(tmp_path, problem, message):
+    path = tmp_path / "problem.py"
+    path.write_text(problem)
+    with pytest.raises(ArgumentError, match=message):
+        Problem.read(path)
+
+
+@_TAKES_GPU_BUILD
+def test_the_command_prints_the_judges_json(tmp_path):
+    jsonschema = pytest.importorskip("jsonschema", reason='python -m pip install -e ".[test]"')
+    from workbench.judge.verdict import SCHEMA_FILE
+
+    files = written(tmp_path, "scale", CHEATS["torch alone"][1])
+    found = CliRunner().invoke(main, ["check", "--kernelbench", *map(str, files), "--json"])
+    printed = json.loads(found.stdout)
+    jsonschema.validate(printed, json.loads(SCHEMA_FILE.read_text()))
+    assert (found.exit_code, printed["outcome"]) == (14, "no_kernel")
+    assert "torch ran mul, relu" in printed["verdicts"][0]["message"]

@@ -1,0 +1,249 @@
+"""``check_kernelbench``: is a solution in KernelBench's format right, and is the work its own kernels'?"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.argument_kinds import checked_kinds
+from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.errors import ArgumentError
+from workbench.home import cache_folder
+from workbench.judge.answers import failed, verdict_of
+from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
+from workbench.judge.kernelbench.problem import Problem
+from workbench.judge.kernelbench.process import SolutionProcess
+from workbench.judge.kernelbench.reference import Answer, Reference
+from workbench.judge.launching import Failed
+from workbench.judge.nursery import BadAnswer, NoAnswer, ProcessEnded
+from workbench.judge.outcomes import OK, of_finding
+from workbench.judge.verdict import Judgement
+from workbench.toolchain.tensor_float import rounded_products
+
+_BUILD_SECONDS = 600.0
+"""The limit of loading a solution, which may build an extension with torch's headers."""
+_GRACE_SECONDS = 20.0
+
+
+@checked_kinds
+def check_kernelbench(
+    problem: str | Path,
+    solution: str | Path,
+    *,
+    full: bool = False,
+    model: str = DEFAULT_MODEL,
+    seeds: int | Sequence[int] = SEEDS,
+    seconds: float = SECONDS,
+    memory_mib: int = MEMORY_MIB,
+) -> Judgement:
+    """Judge a solution in KernelBench's format without trusting it; no GPU is needed, and none is used.
+
+    The solution runs in a process of its own on torch's simulated device, its kernels in CUDA C++ (``load_inline``) or
+    Triton with all checks. ``ModelNew`` is made as ``Model`` is, with the weights of the same names and shapes. Each
+    seed's inputs replace the last one's in the same storage. The reference runs in float64 in the judge's process.
+
+    A solution passes that has the right results for every seed, leaves its inputs as they were, and whose results are
+    the work of its own kernels: each call launches one at least, and a call in which launches do nothing gives other
+    results. torch's operators may do the rest; the verdict lists them.
+
+    Args:
+        problem: a file with ``Model``, ``get_inputs`` and ``get_init_inputs``; it is trusted.
+        solution: a file with ``ModelNew``.
+        full: judge at the problem's own sizes. Otherwise whole numbers at the top of its file are halved, the largest
+            first, until inputs, weights and results take 64 MiB and a plain kernel 2^28 thread instructions; the
+            verdict's config has the sizes used. A solution that fixes the sizes in its source needs ``full``.
+        model: the GPU to simulate, which predicted times are for.
+        seeds: how many to draw, or the very ones of a verdict.
+        seconds: limit of one call; loading the solution may take ten minutes.
+        memory_mib: memory of the device, and limit of the process beyond what torch takes.
+
+    Raises:
+        ArgumentError: a file that is no problem, or arguments that cannot be used.
+        WorkbenchError: a reference that fails.
+    """
+    check_limits(seconds, memory_mib)
+    wanted = checked_seeds(seeds)
+    path = Path(solution).expanduser().absolute()
+    if not path.is_file():
+        raise ArgumentError("solution", repr(str(solution)), "a .py file with ModelNew", f"There is no {path}.")
+    found = Problem.read(Path(problem).expanduser().absolute())
+    chosen = found if full else found.fitted()
+    digest = hashlib.sha256(found.text.encode()).hexdigest()
+    given = drawn(wanted) if isinstance(wanted, int) else wanted
+    reference = Reference(chosen, drawn(1)[0])
+    answers = [reference.answer(seed) for seed in given]
+    _require_drawn(chosen, reference, answers)
+    started = time.monotonic()
+    folder = cache_folder() / "kernelbench" / hashlib.sha256(path.read_bytes()).hexdigest()[:24]
+    options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
+    trial = _Trial(reference, SolutionProcess(options), seconds)
+    try:
+        fields = trial.run(path, answers)
+    except Failed as failure:
+        fields = failure.fields
+    except (ProcessEnded, NoAnswer, BadAnswer) as error:
+        outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+        fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
+    finally:
+        trial.process.end()
+    about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
+    verdict = verdict_of(found.path.stem, about, {"seeds": given} | fields, time.monotonic() - started)
+    return Judgement(found.path.stem, str(solution), (verdict,), str(found.path), digest)
+
+
+def _require_drawn(problem: Problem, reference: Reference, answers: Sequence[Answer]) -> None:
+    """Raise ArgumentError where constants would pass."""
+    other = answers[1] if len(answers) > 1 else reference.answer(drawn(1)[0])
+    if all(torch.equal(answers[0].results[name], other.results[name]) for name in other.results):
+        what = f"{problem.path.name}, whose answer is the same for every seed"
+        raise ArgumentError("problem", what, "one whose results follow from drawn inputs", "Constants would pass.")
+
+
+class _Trial:
+    """The calls of one solution; ``doing`` says which for a failure's message."""
+
+    def __init__(self, reference: Reference, process: SolutionProcess, seconds: float):
+        self._reference, self.process, self._seconds = reference, process, seconds
+        self.doing = "while it was loaded"
+        self._missing: list[str] = []
+
+    def run(self, path: Path, answers: Sequence[Answer]) -> dict[str, Any]:
+        """Return the fields of a verdict that passes. Raises Failed for the first failure."""
+        request = {"solution": str(path), "init": self._reference.init, "seed": self._reference.seed}
+        loaded = self.process.ask(request | {"state": self._reference.state}, _BUILD_SECONDS)
+        self._refuse(loaded)
+        self._missing = [one for one in loaded.get("missing", ()) if isinstance(one, str)]
+        worst, first = None, None
+        results: list[list[torch.Tensor]] = []
+        for number, answer in enumerate(answers):
+            self.doing = f"in call {number + 1}, seed {answer.seed}"
+            head, outputs = self._call(answer, idle=False)
+            if number == 0:
+                first = head
+            self._require_launches(head, first)
+            check = self._compared(answer, outputs, results, head)
+            results.append(outputs)
+            if worst is None or check.max_error * (worst.bound or 1.0) > worst.max_error * (check.bound or 1.0):
+                worst = check
+        self.doing = "in a call whose launches do nothing"
+        self._require_use(answers[0])
+        assert worst is not None
+        assert first is not None
+        return {
+            "outcome": OK, "max_error": worst.max_error, "bound": worst.bound, "launches": first["launches"],
+            "operators": _counts(first), "predicted_seconds": _number(first.get("seconds")),
+        }  # fmt: skip
+
+    def _call(self, answer: Answer, *, idle: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        limit = self._seconds + _GRACE_SECONDS
+        head = self.process.ask({"inputs": answer.inputs, "idle": idle}, limit)
+        self._refuse(head, idle)
+        if strange := head.get("strange"):
+            raise Failed("invalid", f"ModelNew returns {strange!s:.200}: torch.Tensor itself is wanted, no subclass")
+        names = [str(dtype).removeprefix("torch.") for dtype in answer.dtypes.values()]
+        wanted = [[name, list(one.shape)] for name, one in zip(names, answer.results.values(), strict=True)]
+        if head.get("outputs") != wanted:
+            raise Failed("wrong_result", f"ModelNew returns {head.get('outputs')!s:.200}, Model {wanted!s:.200}")
+        outputs = [self.process.tensor(answer.dtypes[name], one.shape, limit) for name, one in answer.results.items()]
+        tensors = [one for one in answer.inputs if isinstance(one, torch.Tensor)]
+        left = [self.process.tensor(one.dtype, one.shape, limit) for one in tensors]
+        meant = [one for one in answer.after if isinstance(one, torch.Tensor)]
+        for index, (one, before, after) in enumerate(zip(left, tensors, meant, strict=True)):
+            changed = one.reshape(-1).view(torch.uint8) != before.contiguous().reshape(-1).view(torch.uint8)
+            if not idle and bool(changed.any()) and _same(before, after):
+                raise Failed("changed_input", f"input {index} was written, {self.doing}")
+        return head, outputs
+
+    def _refuse(self, head: Mapping[str, Any], idle: bool = False) -> None:
+        """Raise Failed for what the process reports: tampering, findings, work left running, an error."""
+        if tampered := head.get("tampered"):
+            raise Failed("tampered", f"the solution replaced {tampered!s:.200}")
+        findings = head.get("findings") or []
+        if findings and not idle:
+            raise _of_findings(findings, self.doing)
+        if "failed" in head:
+            fields = failed(head)
+            message = f"{self.doing}: {fields.get('message', '')}"
+            raise Failed(fields["outcome"], message)
+        if idle:
+            return
+        if (_number(head.get("late")) or 0.0) > 0:
+            raise Failed(
+                "unfinished", f"a stream was left running that the current one does not wait for, {self.doing}"
+            )
+        if head.get("threads"):
+            raise Failed("unfinished", f"a thread was left running, {self.doing}")
+
+    def _require_launches(self, head: Mapping[str, Any], first: Mapping[str, Any] | None) -> None:
+        if head.get("launches"):
+            return
+        if first is not None and first.get("launches"):
+            raise Failed("cached", f"no kernel was launched {self.doing}, while the first call launched some")
+        names = ", ".join(_counts(head)) or "nothing"
+        raise Failed("no_kernel", f"no kernel of the solution's own was launched; torch ran {names}")
+
+    def _compared(self, answer: Answer, outputs: list[torch.Tensor], earlier: list, head: Mapping[str, Any]) -> Any:
+        check = self._reference.check(answer, outputs)
+        if check.ok:
+            return check
+        fields = {"place": check.place, "max_error": check.max_error, "bound": check.bound}
+        for before in earlier:
+            if all(_same(one, other) for one, other in zip(outputs, before, strict=True)):
+                raise Failed(
+                    "cached", f"the results are those of an earlier call with other inputs, {self.doing}", **fields
+                )
+        for index, one in enumerate(outputs):
+            kept = int((one.reshape(-1, 1).view(torch.uint8) == 0xFF).all(-1).sum()) if one.numel() else 0
+            if kept and one.is_floating_point():
+                message = f"{kept:,} of {one.numel():,} elements of output {index} were not written, {self.doing}"
+                raise Failed("unwritten", message, **fields)
+        ptx = [text for text in head.get("ptx", ()) if isinstance(text, str)]
+        cause = rounded_products(ptx, check.max_error, check.bound)
+        weights = f"no weights of Model for {', '.join(self._missing)[:200]}" if self._missing else ""
+        found = f"error {check.max_error:.3g}, bound {check.bound:.3g} ({self.doing})"
+        raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, cause, weights))), **fields)
+
+    def _require_use(self, answer: Answer) -> None:
+        """Raise Failed where the results are right although no launch did anything."""
+        try:
+            head, outputs = self._call(answer, idle=True)
+        except Failed as failure:
+            if failure.fields["outcome"] == "tampered":
+                raise
+            return  # it needs what its kernels write
+        if self._reference.check(answer, outputs).ok:
+            if not head.get("launches"):
+                raise Failed("cached", "no kernel was launched for inputs that had been there before")
+            names = ", ".join(_counts(head)) or "what it kept"
+            raise Failed(
+                "no_kernel", f"the results are right without its {head['launches']} launches: they are of {names}"
+            )
+
+
+def _of_findings(findings: Any, doing: str) -> Failed:
+    fields = ("kind", "message", "line", "block", "thread", "count")
+    good = [one for one in findings if isinstance(one, dict) and set(one) == set(fields)]
+    if not good or not all(isinstance(one["kind"], str) and isinstance(one["message"], str) for one in good):
+        raise BadAnswer("its findings are none of the machine's")
+    more = f" ({len(good) - 1} further findings)" if len(good) > 1 else ""
+    message = f"{good[0]['message']}{more}, {doing}"
+    return Failed(of_finding(good[0]["kind"]), message, line=str(good[0]["line"]), findings=good)
+
+
+def _counts(head: Mapping[str, Any]) -> dict[str, int]:
+    given = head.get("operators")
+    pairs = given.items() if isinstance(given, dict) else ()
+    return {str(name)[:80]: count for name, count in list(pairs)[:200] if isinstance(count, int)}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e6 else None
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one.contiguous().reshape(-1).view(torch.uint8), other.contiguous().reshape(-1).view(torch.uint8))
