@@ -150,7 +150,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     from workbench import devices
 
     if devices.cuda_problem() is not None:  # pytest-xdist's workers have the plugin, this process need not
-        terminalreporter.write_line(f"{len(ran)} gpu tests ran on a simulated GPU (tests/simulated_gpu), a test double")
+        terminalreporter.write_line(f"{len(ran)} gpu tests ran on a simulated GPU (workbench.simulated_gpu)")
 
 
 @pytest.fixture
