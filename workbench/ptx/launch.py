@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MAX_THREADS = 1024
 MAX_CLUSTER = 16  # blocks; more than 8 are not portable
 MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
+_PROCESSORS = os.cpu_count() or 1  # asked for once: it takes as long as a tenth of a small launch
 _WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
 _LIMITS = ((1 << 31) - 1, 65535, 65535)
 _COUNTS = np.dtype(core.COUNTS)
@@ -211,7 +212,7 @@ class Kernel:
             name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = _sampled(options, grid, cluster)
-        workers = options.threads or (1 if checks else os.cpu_count() or 1)
+        workers = options.threads or (1 if checks else _PROCESSORS)
 
         def run(recorded: int | None) -> dict[str, Any]:
             try:
