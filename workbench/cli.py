@@ -177,6 +177,7 @@ def check(
     Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
     """
     if kernelbench is not None:
+        options["all_configs"] = all_configs
         _check_kernelbench(op, kernelbench, as_json, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
@@ -201,8 +202,9 @@ def check(
 def _check_kernelbench(op: str | None, files: tuple[str, str], as_json: bool, **options: Any) -> NoReturn:
     from workbench.judge import check_kernelbench
 
-    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "elsewhere")}
-    unfit = [name for name, value in used.items() if value and name != "elsewhere"] + ["op"] * (op is not None)
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
+    used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
+    unfit = [name for name, value in used.items() if value]
     if unfit:
         raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
     judgement = check_kernelbench(*files, **options)

@@ -104,3 +104,10 @@ def test_the_command_prints_the_judges_json(tmp_path):
     jsonschema.validate(printed, json.loads(SCHEMA_FILE.read_text()))
     assert (found.exit_code, printed["outcome"]) == (14, "no_kernel")
     assert "torch ran mul, relu" in printed["verdicts"][0]["message"]
+
+
+@pytest.mark.parametrize("option", ["--skip-elsewhere", "--all-configs", "--sandbox"])
+def test_options_of_other_ways_are_refused(option):
+    found = CliRunner().invoke(main, ["check", "--kernelbench", "problem.py", "solution.py", option])
+    name = option.removeprefix("--").replace("-", "_")
+    assert f"{name}: got given; allowed: nothing beside --kernelbench" in found.output + str(found.exception)
