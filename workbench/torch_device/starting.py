@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ def _started(
         torch = library.installed_torch()
         if torch is None:
             raise DeviceUnavailableError("There is no torch here: python -m pip install torch")
+        library.compiled(torch)  # what is missing for it is told here, not by the import of torch
         attach(torch)
         given = {"model": model, "devices": devices, "memory_bytes": memory_bytes, "exact_name": exact_name}
         inherit_gpu(given)
@@ -104,28 +106,32 @@ def attach(
     """Let ``torch``, once it is imported, find the running simulated driver. A second call does nothing.
 
     ``triton_on_cpu`` starts a session for launches of Triton's kernels on tensors of the CPU (default: none, they are
-    refused). With ``first_config`` an autotuner takes its first configuration that runs.
+    refused). With ``first_config`` an autotuner takes its first configuration that runs. The operators are compiled, if
+    need be, when torch is imported: most programs do without.
     """
     global _attached
     if _attached:
         return
-    path = library.compiled(torch)
-    load_libraries()
     os.environ.update(_INDUCTOR)
     os.environ.setdefault("KINETO_LOG_LEVEL", _QUIET)
-    when_imported("torch", lambda: _exchange(str(path)))
+    when_imported("torch", lambda: _exchange(library.compiled(torch)), before=lambda: _prepare(torch))
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
     when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
     when_imported("triton", lambda: _start_triton(triton_on_cpu, first_config))
     _attached = True
 
 
-def _exchange(path: str) -> None:
+def _prepare(torch: library.Torch) -> None:
+    library.compiled(torch)
+    load_libraries()
+
+
+def _exchange(path: Path) -> None:
     import torch
 
     from workbench.torch_device import compositions
 
-    operators = ctypes.PyDLL(path)
+    operators = ctypes.PyDLL(str(path))
     operators.workbench_exchange_operators.restype = ctypes.c_char_p
     compositions.register(operators.workbench_exchange_operators().decode().split())
     torch.cuda._lazy_call(operators.workbench_follow_blocks)
