@@ -10,7 +10,6 @@ import contextlib
 import functools
 import math
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +26,6 @@ from workbench.errors import (
     DeviceUnavailableError,
     KernelFault,
     MissingToolError,
-    PredictedTimeWarning,
 )
 from workbench.ptx.options import LaunchOptions
 from workbench.reports.check_report import notes_on
@@ -330,11 +328,9 @@ class SimulatedTriton:
     def _say_predicted(self) -> None:
         if not self._timed and not getattr(self, "_said", False):
             self._said = True
-            warnings.warn(
-                f"Triton's benchmarks give times predicted for {self.model}, not measured ones.",
-                PredictedTimeWarning,
-                stacklevel=4,
-            )
+            from workbench.driver.triton_timing import warn_of_prediction
+
+            warn_of_prediction(self.model, stacklevel=4)
 
 
 def _show(report: Any) -> None:

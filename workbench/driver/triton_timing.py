@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from triton.runtime import driver
+
+from workbench.errors import PredictedTimeWarning
 
 if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton
@@ -57,6 +60,15 @@ def benchmark(
         tensor.grad = None
     milliseconds = 1e3 * active.session.predicted(fn)
     return answered(milliseconds, quantiles, return_mode)
+
+
+def warn_of_prediction(model: object, stacklevel: int) -> None:
+    """Warn that the times of Triton's benchmarks are predicted ones."""
+    warnings.warn(
+        f"Triton's benchmarks give times predicted for {model}, not measured ones.",
+        PredictedTimeWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 def answered(milliseconds: float, quantiles: Any, return_mode: str) -> Any:

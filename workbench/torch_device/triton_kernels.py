@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.driver.simulated import current, library_path
-from workbench.errors import PredictedTimeWarning
 from workbench.home import cache_folder
 
 if TYPE_CHECKING:
@@ -132,11 +130,9 @@ _said = False
 
 def _say_predicted() -> None:
     global _said
+    from workbench.driver.triton_timing import warn_of_prediction
+
     driver = current()
     if not _said and driver is not None:
         _said = True
-        warnings.warn(
-            f"Triton's benchmarks give times predicted for {driver.model}, not measured ones.",
-            PredictedTimeWarning,
-            stacklevel=4,
-        )
+        warn_of_prediction(driver.model, stacklevel=4)
