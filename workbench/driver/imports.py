@@ -1,4 +1,4 @@
-"""What a program has imported and loaded, and doing something before or after it imports a package."""
+"""Imports of a program: what was loaded already, and doing something before or after one."""
 
 from __future__ import annotations
 

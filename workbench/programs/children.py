@@ -135,7 +135,7 @@ class RunLaunches(Launches):
             self._write(Elsewhere(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
 
     def called(self, call: HostCall) -> None:
-        """Likewise; in another process it goes to a file of such calls."""
+        """Keep a call as `Launches.called` does; in another process it goes to a file of such calls."""
         super().called(call)
         if os.getpid() != self._owner:
             self._append(f"{os.getpid()}.calls", [call.name, call.shape])

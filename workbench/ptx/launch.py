@@ -127,7 +127,7 @@ class Kernel:
 
     @functools.cached_property
     def uses_heap(self) -> bool:
-        """Whether it calls malloc or free."""
+        """True for a kernel that calls malloc or free."""
         return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
 
     @functools.cached_property
