@@ -1,4 +1,4 @@
-"""What the simulated driver exchanges in cuda.bindings as soon as a program imports it."""
+"""Exchanges in cuda.bindings, as soon as a program imports it, under the simulated driver."""
 
 from __future__ import annotations
 
