@@ -1,33 +1,14 @@
 // Handles, their modes, what the library says of itself, and copies between the host and the
 // device.
-#include <memory>
-#include <mutex>
-#include <set>
-
+#include "../live.hpp"
 #include "cublas.hpp"
 
 using namespace workbench::host;
 
-namespace {
-
-struct Live {
-  std::mutex mutex;
-  std::set<Handle*> handles;
-};
-Live& live() {
-  static auto* all = new Live;  // handles may be destroyed after this library's own end
-  return *all;
-}
-
-}  // namespace
-
 namespace workbench::host {
 
 Handle& checked(Handle* handle) {
-  std::lock_guard lock(live().mutex);
-  if (!live().handles.contains(handle))
-    throw Failed{kNotInitialized, "no such handle: it was never created, or is destroyed"};
-  return *handle;
+  return Live<Handle>::all().checked(handle, kNotInitialized, "handle");
 }
 
 char fill(int given) {
@@ -74,19 +55,14 @@ CUBLAS_API cublasCreate_v2(Handle** out) {
       throw Failed{kNotInitialized, missing};
     }
     if (need_context()) throw Failed{kNotInitialized, workbench_driver_latest_error()};
-    auto made = std::make_unique<Handle>();
-    std::lock_guard lock(live().mutex);
-    live().handles.insert(made.get());
-    handle = made.release();
+    handle = Live<Handle>::all().add(std::make_unique<Handle>());
   });
 }
 
 CUBLAS_API cublasDestroy_v2(Handle* handle) {
   return call("cublasDestroy", [&] {
     checked(handle);
-    std::lock_guard lock(live().mutex);
-    live().handles.erase(handle);
-    delete handle;
+    Live<Handle>::all().destroy(handle);
   });
 }
 

@@ -3,9 +3,8 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
-#include <set>
 
-#include "../calls.hpp"
+#include "../live.hpp"
 #include "engines.hpp"
 
 #define CURAND_API extern "C" __attribute__((visibility("default"))) int
@@ -51,20 +50,8 @@ struct Generator {
   std::shared_ptr<Sequence> sequence = std::make_shared<Sequence>();
 };
 
-struct Live {
-  std::mutex mutex;
-  std::set<Generator*> all;
-};
-Live& live() {
-  static auto* all = new Live;  // generators may be destroyed after this library's own end
-  return *all;
-}
-
 Generator& checked(Generator* generator) {
-  std::lock_guard lock(live().mutex);
-  if (!live().all.contains(generator))
-    throw Failed{kNotInitialized, "no such generator: it was never created, or is destroyed"};
-  return *generator;
+  return Live<Generator>::all().checked(generator, kNotInitialized, "generator");
 }
 
 int failed(const char* name, int status, const std::string& why) noexcept {
@@ -127,9 +114,7 @@ int create(const char* name, Generator** out, int kind, bool on_host) {
     auto made = std::make_unique<Generator>();
     made->kind = kind;
     made->on_host = on_host;
-    std::lock_guard lock(live().mutex);
-    live().all.insert(made.get());
-    *out = made.release();
+    *out = Live<Generator>::all().add(std::move(made));
   });
 }
 
@@ -204,9 +189,7 @@ CURAND_API curandCreateGeneratorHost(Generator** out, int kind) {
 CURAND_API curandDestroyGenerator(Generator* generator) {
   return call("curandDestroyGenerator", [&] {
     checked(generator);
-    std::lock_guard lock(live().mutex);
-    live().all.erase(generator);
-    delete generator;
+    Live<Generator>::all().destroy(generator);
   });
 }
 CURAND_API curandSetStream(Generator* generator, CUstream stream) {
