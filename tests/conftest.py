@@ -97,14 +97,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from workbench import devices
 
     if devices.cuda_problem() is None:
+        _skip(gpu_items, "simulated_only", "needs the simulated GPU")
         return
     import pycuda_setup
 
     pycuda_setup.begin()
-    for item in gpu_items:
-        if (marker := item.get_closest_marker("real_gpu")) is not None:
-            item.add_marker(pytest.mark.skip(reason=f"needs a real GPU: {marker.args[0]}"))
+    _skip(gpu_items, "real_gpu", "needs a real GPU")
     config.pluginmanager.register(SimulatedGpu(), "simulated-gpu")
+
+
+def _skip(items: list[pytest.Item], name: str, why: str) -> None:
+    for item in items:
+        if (marker := item.get_closest_marker(name)) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"{why}: {marker.args[0]}"))
 
 
 @functools.cache

@@ -124,7 +124,7 @@ def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
 
 def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
     values = parameters.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
-    buffer = parameters.pack(every, values, [0xABCDE, *[None] * 8])
+    buffer = parameters.pack(every, values, [0xABCDE, *[None] * 8], "sm_90")
     # The layout of C: each value at a multiple of its own alignment.
     assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
         7
@@ -134,7 +134,7 @@ def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
 def test_a_struct_of_one_pointer_takes_an_array():
     kernel, array = compile_cuda(PLAIN, "holder"), np.zeros(4, np.float32)
     assert parameters.check_arguments(kernel, [array])[0] is array
-    assert parameters.pack(kernel, [array], [0xABCDE]) == struct.pack("<Q", 0xABCDE)
+    assert parameters.pack(kernel, [array], [0xABCDE], "sm_90") == struct.pack("<Q", 0xABCDE)
     assert parameters.packed_at_once(kernel, [torch.zeros(4)], lambda tensor: 0) is None
     with pytest.raises(ArgumentError, match="struct of 8 bytes"):
         parameters.check_arguments(kernel, [None])
@@ -142,8 +142,11 @@ def test_a_struct_of_one_pointer_takes_an_array():
 
 def test_null_and_negative_values_are_packed(every: CompiledKernel):
     values = parameters.check_arguments(every, _replaced(0, None))
-    assert parameters.pack(every, values, [None] * 9)[:8] == bytes(8)
-    assert parameters.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None]) == b"\xff\xff"
+    assert parameters.pack(every, values, [None] * 9, "sm_90")[:8] == bytes(8)
+    assert (
+        parameters.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None], "sm_90")
+        == b"\xff\xff"
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ def test_one_pass_packs_what_a_second_look_would_and_nothing_else(plain: Compile
             continue
         if packed is not None:
             places = [one.data_ptr() if isinstance(one, torch.Tensor) else None for one in values]
-            assert packed == (parameters.pack(plain, values, places), 3 if any(places) else None)
+            assert packed == (parameters.pack(plain, values, places, "sm_90"), 3 if any(places) else None)
         else:  # what is left to the second look is not what programs pass at every launch
             assert type(value) not in (int, float, torch.Tensor) or value < 0
 

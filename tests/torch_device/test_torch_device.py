@@ -182,6 +182,7 @@ def test_devices_do_not_mix(other: str):
     assert (randn(4) * torch.tensor(0.0)).device.type == "cuda"  # a scalar of the CPU goes with any
 
 
+@pytest.mark.simulated_only("two devices")
 def test_two_devices():
     x = torch.arange(4, device="cuda:1")
     assert x.to("cuda:0").device.index == 0
@@ -191,12 +192,14 @@ def test_two_devices():
     assert torch.cuda.get_device_name().endswith("(simulated)")
 
 
+@pytest.mark.simulated_only("two devices")
 def test_nvidia_smi_is_on_path():
     done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1].startswith(f"GPU 1: {torch.cuda.get_device_name(1)} (UUID: GPU-")
     assert str(torch.cuda.get_device_properties(1).uuid) in done.stdout
 
 
+@pytest.mark.simulated_only("a GPU has CUPTI")
 def test_the_profiler_says_nothing_of_cupti(capfd: pytest.CaptureFixture):
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
@@ -206,6 +209,7 @@ def test_the_profiler_says_nothing_of_cupti(capfd: pytest.CaptureFixture):
     assert os.environ["KINETO_LOG_LEVEL"]
 
 
+@pytest.mark.simulated_only("a GPU has every operator")
 def test_an_operator_without_a_kernel_is_refused_by_name():
     with pytest.raises(NotImplementedError, match="aten::_histogramdd_bin_edges"):
         torch.histogramdd(randn(4, 2), bins=2)

@@ -22,6 +22,7 @@ def double(x, out, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.gpu
+@pytest.mark.simulated_only("times on a GPU are measured")
 def test_an_autotuner_launches_each_configuration_once():
     RUNS.clear()
     x = torch.ones(256, device="cuda")

@@ -234,7 +234,8 @@ class Gpu:
             copies.get(position, value).data_ptr() if parameters.is_array(value) else None
             for position, value in enumerate(values)
         ]
-        buffer, pairs = parameters.pack(kernel, values, addresses), [(values[at], copy) for at, copy in copies.items()]
+        buffer = parameters.pack(kernel, values, addresses, self._arch(found))
+        pairs = [(values[at], copy) for at, copy in copies.items()]
         return buffer, found, pairs, scratch
 
     def _copy(self, kernel: CompiledKernel, position: int, value: np.ndarray, index: int) -> Any:

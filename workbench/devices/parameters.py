@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.errors import ArgumentError
 from workbench.tensor_map import TENSOR_MAP_BYTES, TensorMap
+from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
@@ -233,12 +234,12 @@ def _allowed(parameter: Parameter) -> str:
     return f"an integer ({parameter.type})"
 
 
-def pack(kernel: CompiledKernel, values: Sequence[object], addresses: Sequence[int | None]) -> bytes:
-    """The parameter buffer of a launch, each value at its aligned place.
+def pack(kernel: CompiledKernel, values: Sequence[object], addresses: Sequence[int | None], arch: str) -> bytes:
+    """Return the parameter buffer of a launch on ``arch``, each value at its place there.
 
     ``values`` come from ``check_arguments``; ``addresses`` holds the device address of each array, else None.
     """
-    layout = _layout(kernel)
+    layout = _layout(kernel, arch)
     fields = [
         (value if place is None else place.to_bytes(8, "little"))
         if mask is None
@@ -257,7 +258,7 @@ def packed_at_once(
     None for those that need a second look, by `check_arguments` and `pack`: NumPy's arrays and numbers, structs,
     tensors of several devices, and wrong ones. ``index_of`` gives the number of a tensor's CUDA device, None elsewhere.
     """
-    layout, device = _layout(kernel), None
+    layout, device = _layout(kernel, kernel.arch), None  # without structs it is the same on every GPU
     if len(args) != layout.passed:
         return None
     fields = list[int | float]()
@@ -299,17 +300,18 @@ class _Layout(NamedTuple):
     """(position, multiple) of those for which not every address or number will do."""
 
 
-_LAYOUTS: weakref.WeakKeyDictionary[CompiledKernel, _Layout] = weakref.WeakKeyDictionary()
+_LAYOUTS: weakref.WeakKeyDictionary[CompiledKernel, dict[str, _Layout]] = weakref.WeakKeyDictionary()
 """Found again for every launch: a kernel's hash is that of a text, its parameters' is long to compute."""
 
 
-def _layout(kernel: CompiledKernel) -> _Layout:
-    found = _LAYOUTS.get(kernel)
+def _layout(kernel: CompiledKernel, arch: str) -> _Layout:
+    known = _LAYOUTS.get(kernel)
+    found = None if known is None else known.get(arch)
     if found is None:
         parameters, scratch = kernel.parameters, kernel.scratch_parameters
         passed = parameters[: len(parameters) - scratch]
-        found = _LAYOUTS[kernel] = _Layout(
-            form=struct.Struct(_form(parameters)),
+        found = _LAYOUTS.setdefault(kernel, {})[arch] = _Layout(
+            form=struct.Struct(_form(parameters, arch)),
             masks=tuple(None if one.type in _OTHER_FORMATS else 2 ** (8 * one.size) - 1 for one in parameters),
             passed=len(passed),
             scratch=(0,) * scratch,
@@ -319,12 +321,11 @@ def _layout(kernel: CompiledKernel) -> _Layout:
     return found
 
 
-def _form(parameters: Sequence[Parameter]) -> str:
-    form, size = "<", 0
-    for parameter in parameters:
-        padding = -size % parameter.align
-        size += padding + parameter.size
-        form += f"{padding}x" if padding else ""
+def _form(parameters: Sequence[Parameter], arch: str) -> str:
+    form, end = "<", 0
+    for parameter, offset in zip(parameters, launch_buffer.offsets(parameters, arch)[0], strict=True):
+        form += f"{offset - end}x" if offset > end else ""
+        end = offset + parameter.size
         if parameter.type == "b8":
             form += f"{parameter.size}s"
         elif parameter.type in _FLOAT_FORMATS:

@@ -39,6 +39,7 @@ from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.reports.host_calls import HostCall
 from workbench.reports.watching import watched
 from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
@@ -79,7 +80,8 @@ class HookFunction(ctypes.Structure):
 
     _fields_ = (
         ("parameter_count", _u32), ("parameter_bytes", _u32), ("parameter_offsets", ctypes.POINTER(_u32)),
-        ("parameter_sizes", ctypes.POINTER(_u32)), ("static_shared", _u32), ("local_bytes", _u32),
+        ("parameter_sizes", ctypes.POINTER(_u32)), ("buffer_offsets", ctypes.POINTER(_u32)), ("buffer_bytes", _u32),
+        ("static_shared", _u32), ("local_bytes", _u32),
         ("constant_bytes", _u32), ("max_threads", _u32), ("required_threads", _u32), ("registers", _u32),
         ("ptx_version", _u32), ("binary_version", _u32),
     )  # fmt: skip
@@ -244,13 +246,16 @@ class Machine:
         count = len(kernel.parameters)
         offsets = (_u32 * count)(*[parameter.offset for parameter in kernel.parameters])
         sizes = (_u32 * count)(*[parameter.size for parameter in kernel.parameters])
-        loaded.kept += [offsets, sizes]
+        places, buffer_bytes = launch_buffer.offsets(kernel.parameters, self._facts.arch)
+        in_buffer = (_u32 * count)(*places)
+        loaded.kept += [offsets, sizes, in_buffer]
         header = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b[^{{]*?\.reqntid\s", loaded.program.module.text)
         bound = math.prod(kernel.entry.max_threads or (0,))
         variables = loaded.program.module.variables.values()
         used = resources_of(loaded.text_of(kernel.name), self._facts.arch).get(kernel.name)
         out[0] = HookFunction(
-            count, bytes_of_parameters, offsets, sizes, kernel.shared_bytes, kernel.decoded.local_bytes,
+            count, bytes_of_parameters, offsets, sizes, in_buffer, buffer_bytes,
+            kernel.shared_bytes, kernel.decoded.local_bytes,
             sum(variable.size for variable in variables if variable.space == "const"), bound, bound if header else 0,
             used.registers if used else 0, _virtual_arch(loaded.program.module.target), int(self._facts.arch[3:]),
         )  # fmt: skip

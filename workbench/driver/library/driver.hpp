@@ -81,7 +81,7 @@ struct Module {
 struct Function {
   u64 module;
   std::string name;
-  std::vector<u32> offsets, sizes;  // of the parameters
+  std::vector<u32> offsets, sizes, buffer_offsets;  // of the parameters
   HookFunction facts;
   u32 most_dynamic_shared;
 };

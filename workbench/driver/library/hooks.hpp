@@ -14,8 +14,10 @@ struct HookBuffer {
 // What the client learns about a kernel, and what a launch is checked against. Sizes in bytes.
 struct HookFunction {
   u32 parameter_count, parameter_bytes;
-  const u32* parameter_offsets;
+  const u32* parameter_offsets;  // as PTX lays them out
   const u32* parameter_sizes;
+  const u32* buffer_offsets;  // as a GPU does, and the buffer of a launch
+  u32 buffer_bytes;
   u32 static_shared, local_bytes, constant_bytes;
   u32 max_threads, required_threads;  // 0: no bound of the kernel's own
   u32 registers;                      // 0: unknown

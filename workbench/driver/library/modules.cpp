@@ -59,6 +59,17 @@ Function& own_function(Call& call, CUfunction handle) {
   return function;
 }
 
+// NVIDIA's driver takes a buffer that is too small, and the kernel reads what lies behind it.
+void check_buffer(const Function& function, std::size_t size) {
+  const std::size_t wanted = function.facts.buffer_bytes, most = (wanted + 7) / 8 * 8;
+  if (size >= wanted && size <= most) return;
+  throw Refused{
+      size < wanted ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+      function.name + " takes " + std::to_string(wanted) +
+          " bytes of parameters, at the offsets of cuFuncGetParamInfo; the launch brings " +
+          std::to_string(size)};
+}
+
 // The parameters of a launch, from a list of pointers or from a buffer that the client packed.
 std::vector<u8> packed(const Function& function, void** pointers, void** extra) {
   std::vector<u8> bytes(function.facts.parameter_bytes);
@@ -80,13 +91,12 @@ std::vector<u8> packed(const Function& function, void** pointers, void** extra) 
     else
       throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown entry in the launch's extra list"};
   }
-  if (size < bytes.size()) {
-    throw Refused{CUDA_ERROR_INVALID_VALUE,
-                  function.name + " takes " + std::to_string(bytes.size()) +
-                      " bytes of parameters, the launch brings " + std::to_string(size)};
+  check_buffer(function, size);
+  for (std::size_t i = 0; i < function.offsets.size(); ++i) {
+    std::memcpy(bytes.data() + function.offsets[i],
+                &needed(from, "the parameter buffer") + function.buffer_offsets[i],
+                function.sizes[i]);
   }
-  if (!bytes.empty())
-    std::memcpy(bytes.data(), &needed(from, "the parameter buffer"), bytes.size());
   return bytes;
 }
 
@@ -355,10 +365,12 @@ CU_API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
     }
     HookFunction facts{};
     ask(call, to.function, module.handle, wanted.c_str(), &facts);
-    auto made = std::make_shared<Function>(Function{module.handle, wanted, {}, {}, facts, 0});
+    auto made = std::make_shared<Function>(Function{module.handle, wanted, {}, {}, {}, facts, 0});
     made->offsets.assign(facts.parameter_offsets, facts.parameter_offsets + facts.parameter_count);
     made->sizes.assign(facts.parameter_sizes, facts.parameter_sizes + facts.parameter_count);
+    made->buffer_offsets.assign(facts.buffer_offsets, facts.buffer_offsets + facts.parameter_count);
     made->facts.parameter_offsets = made->facts.parameter_sizes = nullptr;
+    made->facts.buffer_offsets = nullptr;
     made->most_dynamic_shared = std::min(
         kDefaultShared, room_for_dynamic(facts, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
     const u64 number = new_handle();
@@ -474,7 +486,7 @@ CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* off
                     function.name + " has " + std::to_string(function.offsets.size()) +
                         " parameters, no number " + std::to_string(index)};
     }
-    needed(offset, "offset") = function.offsets[index];
+    needed(offset, "offset") = function.buffer_offsets[index];
     if (size) *size = function.sizes[index];
   });
 }
