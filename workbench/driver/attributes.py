@@ -114,5 +114,8 @@ def _attributes(key: str, arch: str, model: Mapping[str, Any]) -> dict[int, int]
         106: limits.max_blocks,
         111: limits.shared_reserved,
         115: 1,  # memory pools
+        126: 4 if number >= 90 else 1,  # memory domains
+        127: int(number >= 90),  # tensor maps
+        131: -1,  # its memory is no NUMA node
     }  # fmt: skip
     return {which: known.get(which, 0) for which in range(1, _LAST + 1)}
