@@ -14,8 +14,8 @@ import torch
 
 import workbench as wb
 from workbench import devices
-from workbench.bench.attention import Cell, run
-from workbench.ops.paged_attention import OP, case
+from workbench.attention.bench.paged_attention import Cell, run
+from workbench.attention.ops.paged_attention import OP, case
 
 
 def bench(size: str, out: str) -> int:

@@ -25,12 +25,12 @@ def read(root: Path) -> dict[str, str]:
     return texts
 
 
-def imported(text: str, known: Mapping[str, str]) -> Iterator[str]:
-    """The known modules that a module imports, in its functions too; not what only a type checker reads."""
+def imported(text: str, known: Mapping[str, str], types: bool = False) -> Iterator[str]:
+    """The known modules that a module imports, in its functions too; with ``types`` also what a type checker reads."""
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
             waiting += node.orelse
             continue
         waiting += ast.iter_child_nodes(node)
@@ -106,11 +106,31 @@ def test_a_room_stands_below_those_that_it_imports():
     assert late == []
 
 
+def outsiders(texts: Mapping[str, str], room: str) -> list[str]:
+    """The modules outside a room that import from it, in functions and for types too."""
+    inside = re.compile(rf"{re.escape(room)}(\.|$)")
+    return [
+        name
+        for name, text in texts.items()
+        if not inside.match(name) and any(inside.match(other) for other in imported(text, texts, types=True))
+    ]
+
+
+def test_the_bench_knows_nothing_of_the_running_example():
+    assert outsiders(read(CHECKOUT / "workbench"), "workbench.attention") == []
+
+
+def test_an_outsider_is_found():
+    late = "if TYPE_CHECKING:\n    def f():\n        from workbench.room.a import x"
+    texts = {"workbench.room": "", "workbench.room.a": "import workbench.room", "workbench.b": late}
+    assert outsiders({**texts, "workbench.roomy": ""}, "workbench.room") == ["workbench.b"]
+
+
 def test_no_more_than_two_modules_import_each_other(graph):
     assert [circle for circle in circles(graph) if len(circle) > 2] == []
 
 
-@pytest.mark.parametrize("above", ["ops", "judge", "ui", "bench", "kvcache", "models", "comparison", "tracing"])
+@pytest.mark.parametrize("above", ["ops", "judge", "ui", "bench", "attention", "comparison", "tracing"])
 def test_a_kernel_knows_nothing_of_what_uses_it(graph, above):
     found = reached(graph, "workbench.kernels")
     names = [name for name in found if f"{name}.".startswith(f"workbench.{above}.")]

@@ -16,16 +16,16 @@ import torch
 from sampling import long_if
 
 import workbench as wb
+from workbench.attention.kvcache import ContiguousKVCache, PagedKVCache
+from workbench.attention.ops.causal_attention import causal_attention
+from workbench.attention.ops.causal_attention_backward import causal_attention_backward
+from workbench.attention.ops.contiguous_attention import contiguous_attention
+from workbench.attention.ops.copy_blocks import copy_blocks
+from workbench.attention.ops.gather_cache import gather_cache
+from workbench.attention.ops.paged_attention import paged_attention
+from workbench.attention.ops.reshape_and_cache import reshape_and_cache
+from workbench.attention.ops.swap_blocks import swap_blocks
 from workbench.errors import WorkbenchError
-from workbench.kvcache import ContiguousKVCache, PagedKVCache
-from workbench.ops.causal_attention import causal_attention
-from workbench.ops.causal_attention_backward import causal_attention_backward
-from workbench.ops.contiguous_attention import contiguous_attention
-from workbench.ops.copy_blocks import copy_blocks
-from workbench.ops.gather_cache import gather_cache
-from workbench.ops.paged_attention import paged_attention
-from workbench.ops.reshape_and_cache import reshape_and_cache
-from workbench.ops.swap_blocks import swap_blocks
 
 SOURCE = 'extern "C" __global__ void ones(float *x, int n) { if (threadIdx.x < n) x[threadIdx.x] = 1; }'
 SIZE, HEADS, KV_HEADS, HEAD_SIZE, BLOCK_SIZE, BLOCKS = 2, 4, 2, 64, 16, 8

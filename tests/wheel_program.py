@@ -5,9 +5,9 @@ import pathlib
 import sys
 
 import workbench
+from workbench.attention import paged_attention
+from workbench.attention.ops.paged_attention.cases import CASES
 from workbench.driver.simulated import library_path
-from workbench.ops import paged_attention
-from workbench.ops.paged_attention.cases import CASES
 from workbench.ptx import machine
 
 package = pathlib.Path(workbench.__file__).parent

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
-from click.core import ParameterSource
 
 from workbench import __version__
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
 from workbench.files import out_of_space, raise_if_full
+from workbench.options import device_option, json_option, names, tell, tell_on_the_way, without
 from workbench.terminal import plain, say
 
 
 class _Group(click.Group):
-    """Prints a WorkbenchError as one message and exits with 2; a traceback is for faults of our own."""
+    """Prints a WorkbenchError as one message and exits with 2; a traceback is for faults of our own.
+
+    Installed packages add commands by the entry points of a group that has some.
+    """
+
+    entry_points = ""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._offered()})
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        own = super().get_command(ctx, name)
+        return self._offered()[name].load() if own is None and name in self._offered() else own
+
+    def _offered(self) -> dict[str, importlib.metadata.EntryPoint]:
+        return {point.name: point for point in importlib.metadata.entry_points(group=self.entry_points)}
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -36,7 +51,13 @@ class _Group(click.Group):
 # A command takes what it looks at itself; its other options have the names of the arguments that they become.
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+class _Main(_Group):
+    """The commands, with those of installed packages."""
+
+    entry_points = "workbench.commands"
+
+
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="kernel-workbench")
 def main() -> None:
     """Develop GPU kernels, with or without a GPU.
@@ -47,8 +68,6 @@ def main() -> None:
 
 
 _case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
-_json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-_device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
 )
@@ -64,52 +83,30 @@ _judged_option = click.option(
 )
 
 
-def _names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[Any], Any]:
-    """An option that may be repeated; a list, None where it is not given."""
-
-    def listed(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
-        return list(given) or None
-
-    return click.option(f"--{name}", f"{name}s", multiple=True, metavar=metavar, callback=listed, help=help)
-
-
-def _without(what: str, help: str) -> Callable[[Any], Any]:
-    """An option ``--skip-WHAT``: what is there unless it is given."""
-    return click.option(f"--skip-{what}", what, is_flag=True, callback=lambda ctx, option, given: not given, help=help)
-
-
-def _tell(result: Any, as_json: bool) -> None:
-    say(result.to_json() if as_json else str(result))
-
-
-def _tell_on_the_way(line: object) -> None:
-    say(line, err=True)
-
-
 @main.command()
-@_json_option
+@json_option
 def doctor(as_json: bool) -> None:
     """What this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
 
-    _tell(examine(), as_json)
+    tell(examine(), as_json)
 
 
 @main.command()
 @click.argument("op")
 @_case_option
-@_device_option
-@_names("variant", "Only these variants (repeatable).", metavar=None)
+@device_option
+@names("variant", "Only these variants (repeatable).", metavar=None)
 @_sample_option
 @_judged_option
-@_json_option
+@json_option
 def compare(op: str, as_json: bool, **options: Any) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
     from workbench.comparison import compare as run
     from workbench.ops.own.files import load_op
 
     comparison = run(load_op(op), **options)
-    _tell(comparison, as_json)
+    tell(comparison, as_json)
     if not comparison.all_correct:
         sys.exit(1)
 
@@ -152,8 +149,8 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
 )
-@_names("variant", "Only these variants (repeatable).")
-@_names("case", "Only these cases (repeatable).")
+@names("variant", "Only these variants (repeatable).")
+@names("case", "Only these cases (repeatable).")
 @click.option("--all-configs", is_flag=True, help="Every legal configuration, not the default one only.")
 @click.option("--seeds", default=2, show_default=True, help="How many seeds to draw.")
 @click.option("--seed", "given", multiple=True, type=int, help="This seed instead (repeatable), as a verdict has it.")
@@ -161,7 +158,7 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
 )
-@_without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
+@without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
 def check(
@@ -195,7 +192,7 @@ def check(
         what = f"{op!r}: {type(error).__name__}: {error}"
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
-    _tell(judgement, as_json)
+    tell(judgement, as_json)
     sys.exit(judgement.exit_status)
 
 
@@ -208,7 +205,7 @@ def _check_kernelbench(op: str | None, files: tuple[str, str], as_json: bool, **
     if unfit:
         raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
     judgement = check_kernelbench(*files, **options)
-    _tell(judgement, as_json)
+    tell(judgement, as_json)
     sys.exit(judgement.exit_status)
 
 
@@ -217,19 +214,19 @@ def _check_kernelbench(op: str | None, files: tuple[str, str], as_json: bool, **
 @_case_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_sample_option
-@_json_option
+@json_option
 def trace(op: str, as_json: bool, **options: Any) -> None:
     """What one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
     from workbench.tracing import trace as run
 
-    _tell(run(load_op(op), **options), as_json)
+    tell(run(load_op(op), **options), as_json)
 
 
 @main.command()
 @click.argument("op")
-@_names("case", "Tune for these cases (repeatable).")
-@_names("variant", "Only these variants (repeatable).", metavar=None)
+@names("case", "Tune for these cases (repeatable).")
+@names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option
 @click.option(
     "--strategy",
@@ -251,7 +248,7 @@ def trace(op: str, as_json: bool, **options: Any) -> None:
 @_sample_option
 @_judged_option
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
-@_json_option
+@json_option
 def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
@@ -383,78 +380,40 @@ def setup_gpu() -> None:
     say(f"ready: {prepare(say)}")
 
 
-@main.command("train-gpt")
-@click.option("--out", default="gpt", show_default=True, type=click.Path(file_okay=False), help="Folder to write to.")
-@click.option(
-    "--steps", default=None, type=click.IntRange(min=1), help="Optimizer steps (default: the shipped model's)."
-)
-@click.option("--seed", default=0, show_default=True, help="Of the first weights and the order of the text.")
-def train_gpt(out: str, steps: int | None, seed: int) -> None:
-    """Train the small model of workbench.models on the text that this Python ships: 15 to 20 minutes of CPU time.
-
-    Writes gpt.safetensors, training.json (the record) and held_out.json.gz (what it was not trained on).
-    """
-    from pathlib import Path
-
-    from workbench.models.train import Training, train
-
-    plan = Training(seed=seed) if steps is None else Training(seed=seed, steps=steps)
-    say(f"wrote {train(Path(out), plan, say)}")
-
-
 class _BenchGroup(_Group):
     """The named benchmarks; what is none of them is an op."""
+
+    entry_points = "workbench.benchmarks"
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return super().get_command(ctx, name) or _bench_op(name)
 
 
-@main.group(cls=_BenchGroup, invoke_without_command=True)
-@_device_option
-@click.option("--peers", is_flag=True, help="Also torch's SDPA, FlexAttention, FlashInfer, xformers, where installed.")
-@click.option("--minutes", default=8.0, show_default=True, help="Stop after so long; the most telling cells go first.")
-@click.option("--out", type=click.Path(dir_okay=False), help="The JSON file; one that is there is gone on with.")
-@click.option("--model", help="Without a GPU: the one to predict for (default: h200).")
-@click.option("--block-size", type=int, help="Tokens per page (default: 16, then 1, 32 and 64 too).")
-@_json_option
-@click.pass_context
-def bench(ctx: click.Context, block_size: int | None, as_json: bool, **options: Any) -> None:
-    """Paged attention against the speed at which this GPU reads memory; with a name, another benchmark.
+@main.group(cls=_BenchGroup)
+def bench() -> None:
+    """Benchmarks, as ratios measured in one run.
 
     With an op, workbench bench my_ops.py:row_softmax, that op's kernels beside torch. Without a GPU the times are
-    predicted, and labelled so. Interrupt it whenever you like: what was found is kept.
+    predicted, and labelled so.
     """
-    if ctx.invoked_subcommand is not None:
-        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-        if given:
-            raise click.UsageError(f"{given[0]!r} belongs to 'workbench bench' alone, not to {ctx.invoked_subcommand}.")
-        return
-    from workbench.bench.attention import grid, run
-
-    result = run(cells=grid(block_size), progress=_tell_on_the_way, **options)
-    say(result.ledger.to_document() if as_json else str(result))
-    if result.ended == "stopped":
-        sys.exit(130)
-    if not result.all_correct:
-        sys.exit(1)
 
 
 def _bench_op(name: str) -> click.Command:
     """The benchmark of an op."""
 
     @click.command(name)
-    @_names("case", "Only these cases (repeatable).")
-    @_names("variant", "Only these variants (repeatable).", metavar=None)
-    @_device_option
+    @names("case", "Only these cases (repeatable).")
+    @names("variant", "Only these variants (repeatable).", metavar=None)
+    @device_option
     @click.option("--model", help="Without a GPU: the one to predict for (default: an A100).")
-    @_json_option
+    @json_option
     def command(as_json: bool, **options: Any) -> None:
         """The kernels of an op on its cases, beside torch and torch.compile."""
         from workbench.bench.own_op import run
         from workbench.ops.own.files import load_op
 
         result = run(load_op(name), **options)
-        _tell(result, as_json)
+        tell(result, as_json)
         if not result.all_correct:
             sys.exit(1)
 
@@ -463,34 +422,24 @@ def _bench_op(name: str) -> click.Command:
 
 @bench.command("sim")
 @click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
-@_without("peers", "Leave out Triton's interpreter and Numba's simulator.")
-@_json_option
+@without("peers", "Leave out Triton's interpreter and Numba's simulator.")
+@json_option
 def bench_sim(as_json: bool, **options: Any) -> None:
     """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
     from workbench.bench.sim import run
 
-    _tell(run(**options), as_json)
-
-
-@bench.command("kvcache")
-@click.option("--rounds", default=200, show_default=True, help="Times that each operation is timed at each size.")
-@_json_option
-def bench_kvcache(as_json: bool, **options: Any) -> None:
-    """The block manager at 1,000 to 1,000,000 blocks: allocate, append, fork and free should cost the same."""
-    from workbench.bench.kvcache import run
-
-    _tell(run(**options), as_json)
+    tell(run(**options), as_json)
 
 
 @bench.command("tune")
-@_names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
+@names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Also published search spaces: Kernel Tuner caches or T4 results.")
 @click.option("--seeds", default=50, show_default=True, help="Searches of each strategy on each sweep.")
 @click.option("--tolerance", default=0.02, show_default=True, help="Good enough: within this share of the best.")
 @click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
-@_without("peers", "Leave out Kernel Tuner's strategies.")
-@_without("speed", "Leave out what the tuner costs: 800 compilations, ten minutes.")
-@_json_option
+@without("peers", "Leave out Kernel Tuner's strategies.")
+@without("speed", "Leave out what the tuner costs: 800 compilations, ten minutes.")
+@json_option
 def bench_tune(as_json: bool, **options: Any) -> None:
     """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
 
@@ -498,11 +447,11 @@ def bench_tune(as_json: bool, **options: Any) -> None:
     """
     from workbench.bench.tune import run
 
-    _tell(run(progress=_tell_on_the_way, **options), as_json)
+    tell(run(progress=tell_on_the_way, **options), as_json)
 
 
 @bench.command("predict")
-@_names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
+@names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Published search spaces: Kernel Tuner caches or T4 results.")
 @click.option("--sources", metavar="FOLDER", help="Their kernels and launches (default: ours of the same design).")
 @click.option("--model", help="The device model, where a file names no GPU that has one.")
@@ -510,7 +459,7 @@ def bench_tune(as_json: bool, **options: Any) -> None:
 @click.option("--seed", default=0, show_default=True, help="Of the sample of configurations.")
 @click.option("--compile-seconds", default=120.0, show_default=True, help="Refuse what takes longer to compile.")
 @click.option("--record", metavar="FILE", help="Put the figures of --measured into this record.")
-@_json_option
+@json_option
 def bench_predict(
     sweeps: list[str] | None, measured: str | None, record: str | None, as_json: bool, **options: Any
 ) -> None:
@@ -521,54 +470,16 @@ def bench_predict(
     if measured is None:
         from workbench.bench.predict import run
 
-        _tell(run(sweeps), as_json)
+        tell(run(sweeps), as_json)
         return
     from workbench.bench.measured import judge_all
 
-    judgement = judge_all(measured, said=None if as_json else _tell_on_the_way, **options)
+    judgement = judge_all(measured, said=None if as_json else tell_on_the_way, **options)
     if record is not None:
         from workbench.bench.prediction_record import write
 
         write(judgement, record)
-    _tell(judgement, as_json)
-
-
-@bench.command("flash-attention")
-@click.argument("measured", metavar="MEASURED.csv")
-@click.option("--model", default="h100-sxm", show_default=True, help="The GPU to predict for, of sm_90.")
-@click.option("--clock-mhz", type=float, help="The clock of its multiprocessors (default: the model's).")
-@_json_option
-def bench_flash_attention(measured: str, as_json: bool, **options: Any) -> None:
-    """Predicted times of attention for Hopper beside FlashAttention-3's, measured elsewhere.
-
-    The file has the columns batch, seqlen, heads, head_size, causal (1 or 0) and measured_us.
-    """
-    from workbench.bench.flash_attention import run
-
-    result = run(measured, progress=lambda row: _tell_on_the_way(f"{row.shape}: {row.predicted_us:,.0f} µs"), **options)
-    _tell(result, as_json)
-
-
-@bench.command("generate")
-@click.option("--new-tokens", default=160, show_default=True, help="Tokens that each sequence generates.")
-@_without("peers", "Leave out transformers' batched generate on the same weights.")
-@_json_option
-def bench_generate(as_json: bool, **options: Any) -> None:
-    """The small model over every cache: tokens per second, bytes, waste, and growth with length; and the engine beside
-    transformers' batched generate (extra hf)."""
-    from workbench.bench.generate import run
-
-    _tell(run(**options), as_json)
-
-
-@bench.command("perplexity")
-@click.option("--windows", "num_windows", type=click.IntRange(min=2), help="Windows of text (default: all there are).")
-@_json_option
-def bench_perplexity(as_json: bool, **options: Any) -> None:
-    """What a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
-    from workbench.bench.perplexity import run
-
-    _tell(run(**options), as_json)
+    tell(judgement, as_json)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ class Comparison:
         Raises:
             ArgumentError: no variant has both a time and counts.
         """
-        from workbench.ui.figures.roofline_plot import roofline
+        from workbench.ui.roofline_plot import roofline
 
         return roofline(self, ax)
 

@@ -1,5 +1,5 @@
 // Floats as one-byte codes: rounded to the nearest, ties to even, and saturated; NaN becomes 0x7F in FP8 and 0 in INT8,
-// which stops at -127. The same bits on every architecture, and as workbench/cache_formats/quantization.py.
+// which stops at -127. The same bits on every architecture, and as workbench/attention/cache_formats/quantization.py.
 #pragma once
 
 #include <cuda_fp8.h>

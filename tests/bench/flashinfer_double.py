@@ -13,7 +13,7 @@ from types import ModuleType
 
 import torch
 
-from workbench.ops.paged_attention.reference import attend
+from workbench.attention.ops.paged_attention.reference import attend
 
 VERSIONS = ("0.6.1", "0.7.2.post1")
 extra_kernels: list[str] = []
@@ -286,5 +286,5 @@ def install(monkeypatch, version):
     modules = install_modules(monkeypatch, "flashinfer-python", version, ("flashinfer", "flashinfer.decode"))
     modules["flashinfer"].BatchDecodeWithPagedKVCacheWrapper = wrapper
     modules["flashinfer.decode"].trtllm_batch_decode_with_kv_cache = decode
-    monkeypatch.setattr("workbench.bench.attention.peers.flash_infer._WORKSPACE_BYTES", 64)
+    monkeypatch.setattr("workbench.attention.bench.paged_attention.peers.flash_infer._WORKSPACE_BYTES", 64)
     extra_kernels.clear()

@@ -14,14 +14,19 @@ import pytest
 import torch
 
 from workbench import devices
-from workbench.bench.attention import Cell, benchmark, report, run
-from workbench.bench.attention.benchmark import AttentionBenchmark, _on_gpu, _stopped_by_signals, measuring
-from workbench.bench.attention.contender import Ours
-from workbench.bench.attention.ledger import Ledger, Row
-from workbench.bench.attention.measured import Measurer
-from workbench.bench.attention.peers import FlashInfer, TorchSdpa
+from workbench.attention.bench.paged_attention import Cell, benchmark, report, run
+from workbench.attention.bench.paged_attention.benchmark import (
+    AttentionBenchmark,
+    _on_gpu,
+    _stopped_by_signals,
+    measuring,
+)
+from workbench.attention.bench.paged_attention.contender import Ours
+from workbench.attention.bench.paged_attention.ledger import Ledger, Row
+from workbench.attention.bench.paged_attention.measured import Measurer
+from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
+from workbench.attention.ops.paged_attention import OP
 from workbench.errors import ArgumentError
-from workbench.ops.paged_attention import OP
 
 CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)
 CELLS = (CELL, Cell(8, 2, 3, 128, head_size=64), Cell(8, 2, 3, 64, "int8", 64))

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from workbench.bench.attention import Cell, run
-from workbench.bench.attention.peers import TorchSdpa
+from workbench.attention.bench.paged_attention import Cell, run
+from workbench.attention.bench.paged_attention.peers import TorchSdpa
 
 pytestmark = pytest.mark.gpu
 SIMULATED = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))
@@ -17,7 +17,7 @@ CELLS = [Cell(8, 2, cache=cache, **SIZES) for cache in CACHES]
 
 
 def test_a_few_cells(tmp_path, monkeypatch):
-    monkeypatch.setattr("workbench.bench.attention.peers.PEERS", (TorchSdpa(True), TorchSdpa(False)))
+    monkeypatch.setattr("workbench.attention.bench.paged_attention.peers.PEERS", (TorchSdpa(True), TorchSdpa(False)))
     result = run(device="cuda", peers=True, minutes=2, cells=CELLS, out=tmp_path / "bench.json")
     assert (result.ended, result.cells_left) == ("complete", 0), str(result)
     assert result.all_correct, str(result)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.bench.attention import Cell, grid
-from workbench.bench.attention.cells import BATCHES, CACHES, CONTEXTS, HEADS, PAGES
-from workbench.bench.attention.inputs import Inputs
+from workbench.attention.bench.paged_attention import Cell, grid
+from workbench.attention.bench.paged_attention.cells import BATCHES, CACHES, CONTEXTS, HEADS, PAGES
+from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.ops.paged_attention import OP
 from workbench.errors import ArgumentError
-from workbench.ops.paged_attention import OP
 
 SMALL = Cell(8, 2, num_seqs=5, context=64, head_size=64)
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from workbench import devices
-from workbench.bench.attention import Cell
-from workbench.bench.attention.contender import DeviceLostError, Ours, Prepared
-from workbench.bench.attention.ledger import TIME_IS_UP
-from workbench.bench.attention.measured import Measurer
-from workbench.bench.attention.peers import FlashInfer, TorchSdpa
-from workbench.ops.paged_attention import OP
+from workbench.attention.bench.paged_attention import Cell
+from workbench.attention.bench.paged_attention.contender import DeviceLostError, Ours, Prepared
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP
+from workbench.attention.bench.paged_attention.measured import Measurer
+from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
+from workbench.attention.ops.paged_attention import OP
 from workbench.tuning.gpu_timing import LEAST_SAMPLES
 
 CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)

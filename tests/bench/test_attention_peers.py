@@ -12,9 +12,16 @@ import torch
 import xformers_double
 from flashinfer_double import attention
 
-from workbench.bench.attention import Cell
-from workbench.bench.attention.inputs import Inputs
-from workbench.bench.attention.peers import PEERS, FlashInfer, FlexAttention, TorchSdpa, Xformers, flex_attention
+from workbench.attention.bench.paged_attention import Cell
+from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.peers import (
+    PEERS,
+    FlashInfer,
+    FlexAttention,
+    TorchSdpa,
+    Xformers,
+    flex_attention,
+)
 
 SMALL = Cell(8, 2, num_seqs=3, context=128, head_size=64)
 

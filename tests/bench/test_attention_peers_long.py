@@ -13,9 +13,9 @@ import pytest
 import xformers_double
 from test_attention_peers import flex_double
 
-from workbench.bench.attention import Cell
-from workbench.bench.attention.inputs import Inputs
-from workbench.bench.attention.peers import FlexAttention
+from workbench.attention.bench.paged_attention import Cell
+from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.peers import FlexAttention
 
 pytestmark = pytest.mark.long
 

@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import devices
-from workbench.bench.attention import Cell
-from workbench.bench.attention.contender import Ours, ours
-from workbench.bench.attention.ledger import TIME_IS_UP
-from workbench.bench.attention.peers import TorchSdpa
-from workbench.bench.attention.predicted import Predictor
+from workbench.attention.bench.paged_attention import Cell
+from workbench.attention.bench.paged_attention.contender import Ours, ours
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP
+from workbench.attention.bench.paged_attention.peers import TorchSdpa
+from workbench.attention.bench.paged_attention.predicted import Predictor
+from workbench.attention.ops.paged_attention import OP
 from workbench.cli import main
 from workbench.device_models import device_model
 from workbench.errors import WrongResultError
-from workbench.ops.paged_attention import OP
 from workbench.prediction.predict import predict_counts
 
 SPLIT = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
@@ -123,7 +123,9 @@ def test_a_prediction_whose_time_is_up_is_for_the_next_run():
 def test_a_tuned_configuration_of_about_this_size_is_taken(monkeypatch, distance, tuned):
     found = SimpleNamespace(entry="an entry", distance=distance, config={"BLOCK_SIZE": 16})
     asked = []
-    monkeypatch.setattr("workbench.bench.attention.contender.lookup", lambda *args: (asked.append(args[-1]), found)[1])
+    monkeypatch.setattr(
+        "workbench.attention.bench.paged_attention.contender.lookup", lambda *args: (asked.append(args[-1]), found)[1]
+    )
     one, cell = Ours(OP.variant("cuda_partitioned")), Cell(4, 2, 1, 1024, head_size=64)
     config = one.config(cell, "sm_90", "h200")
     assert asked == ["h200"]
@@ -148,8 +150,8 @@ def test_a_wrong_kernel_has_no_prediction(predictor, monkeypatch):
 
 def test_the_command_predicts_labels_and_keeps(tmp_path, monkeypatch, fresh_home):
     cells = (Cell(4, 2, num_seqs=64, context=1024, head_size=64), Cell(4, 2, 1, 1024, "int8", 64))
-    monkeypatch.setattr("workbench.bench.attention.grid", lambda block_size: cells)
-    monkeypatch.setattr("workbench.bench.attention.benchmark.ours", lambda: ours()[:1])
+    monkeypatch.setattr("workbench.attention.bench.paged_attention.grid", lambda block_size: cells)
+    monkeypatch.setattr("workbench.attention.bench.paged_attention.benchmark.ours", lambda: ours()[:1])
     path = tmp_path / "bench.json"
     command = ["bench", "--device", "sim", "--peers", "--minutes", "5", "--out", str(path), "--model", "h100-sxm"]
     done = CliRunner().invoke(main, command)

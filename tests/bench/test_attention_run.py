@@ -8,11 +8,11 @@ import signal
 
 import pytest
 
-from workbench.bench.attention import Cell, grid, report
-from workbench.bench.attention.benchmark import _stopped_by_signals, fill
-from workbench.bench.attention.contender import DeviceLostError
-from workbench.bench.attention.ledger import TIME_IS_UP, Ledger, Row
-from workbench.bench.attention.peers import TorchSdpa
+from workbench.attention.bench.paged_attention import Cell, grid, report
+from workbench.attention.bench.paged_attention.benchmark import _stopped_by_signals, fill
+from workbench.attention.bench.paged_attention.contender import DeviceLostError
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, Row
+from workbench.attention.bench.paged_attention.peers import TorchSdpa
 from workbench.errors import ArgumentError
 
 HEAD = {

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from workbench.bench.flash_attention import problem_of, run, shapes_of
+from workbench.attention.bench.flash_attention import problem_of, run, shapes_of
 from workbench.cli import main
 from workbench.errors import ArgumentError, UnknownNameError
 

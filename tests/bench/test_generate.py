@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from workbench.bench.generate import run
+from workbench.attention.bench.generate import run
+from workbench.attention.models import ContiguousCache
 from workbench.errors import ArgumentError, WrongResultError
-from workbench.models import ContiguousCache
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import cli
-from workbench.bench import kvcache
+from workbench.attention.bench import kvcache
 from workbench.errors import ArgumentError
 
 

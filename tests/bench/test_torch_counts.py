@@ -5,8 +5,8 @@ import time
 import pytest
 import torch
 
+from workbench.attention.ops.causal_attention import causal_attention, decode_step
 from workbench.bench.torch_counts import TorchCounts, count, cpu_seconds
-from workbench.ops.causal_attention import causal_attention, decode_step
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from workbench.cache_studies.replay import RowState, replay
-from workbench.cache_studies.traces import ALPACA, Request
+from workbench.attention.cache_studies.replay import RowState, replay
+from workbench.attention.cache_studies.traces import ALPACA, Request
+from workbench.attention.kvcache import ContiguousKVCache
 from workbench.errors import ArgumentError
-from workbench.kvcache import ContiguousKVCache
 
 FREE = RowState()
 

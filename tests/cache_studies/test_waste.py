@@ -6,10 +6,10 @@ from dataclasses import astuple
 
 import pytest
 
-from workbench.cache_studies.buddy import BuddyAllocator
-from workbench.cache_studies.sharing import PAPER_SHARING, beam_search, common_prefix, parallel_sampling
-from workbench.cache_studies.traces import ALPACA, SHAREGPT, Lengths, Request
-from workbench.cache_studies.waste import (
+from workbench.attention.cache_studies.buddy import BuddyAllocator
+from workbench.attention.cache_studies.sharing import PAPER_SHARING, beam_search, common_prefix, parallel_sampling
+from workbench.attention.cache_studies.traces import ALPACA, SHAREGPT, Lengths, Request
+from workbench.attention.cache_studies.waste import (
     OPT_13B_SLOTS,
     PAPER,
     Contiguous,

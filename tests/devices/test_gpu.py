@@ -345,8 +345,8 @@ def test_a_loaded_kernel_runs_where_its_tensors_are(second: str):
     "variant", ["cuda_thread_group", "cuda_grouped_mma", "triton_online_softmax", "triton_grouped"]
 )
 def test_an_op_runs_where_its_tensors_are(second: str, variant: str):
-    from workbench.ops import paged_attention
-    from workbench.ops.paged_attention import OP, case
+    from workbench.attention import paged_attention
+    from workbench.attention.ops.paged_attention import OP, case
 
     layout = OP.variant(variant).layouts[0]
     one = case("small", layout=layout)

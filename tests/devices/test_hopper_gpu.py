@@ -11,8 +11,8 @@ import triton.language as tl
 
 import workbench as wb
 from workbench import devices
+from workbench.attention import causal_attention
 from workbench.errors import ArgumentError
-from workbench.ops import causal_attention
 from workbench.toolchain import compile_triton
 
 pytestmark = pytest.mark.gpu

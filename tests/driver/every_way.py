@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 import workbench as wb
-from workbench.ops import copy_blocks
+from workbench.attention import copy_blocks
 
 SHIFT = int(sys.argv[1])
 CUDA = "__global__ void {name}(float *y, const float *x)\n{{\n    y[threadIdx.x] = 2 * x[threadIdx.x + {shift}];\n}}\n"

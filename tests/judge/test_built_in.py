@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from sampling import long_if
 
 import workbench as wb
+from workbench.attention.ops import OPS
 from workbench.cli import main
 from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES
-from workbench.ops import OPS
 
 
 @pytest.mark.parametrize("op", [long_if(name != "copy_blocks", OPS[name], id=name) for name in OPS])

@@ -13,9 +13,9 @@ from collections import Counter
 import numpy as np
 import torch
 
-from workbench.cache_formats.layouts import canonical_keys, canonical_values
-from workbench.kvcache.errors import OutOfBlocksError
-from workbench.kvcache.sequence import FREED
+from workbench.attention.cache_formats.layouts import canonical_keys, canonical_values
+from workbench.attention.kvcache.errors import OutOfBlocksError
+from workbench.attention.kvcache.sequence import FREED
 
 VOCABULARY = (0, 1, -1, -2)
 """Few tokens, so that prefixes repeat; the hashes of -1 and -2 are equal in Python, so that they also collide."""

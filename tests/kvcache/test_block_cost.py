@@ -12,7 +12,7 @@ from array import array
 
 import pytest
 
-from workbench.kvcache import BlockManager
+from workbench.attention.kvcache import BlockManager
 
 SMALL, LARGE = 10**3, 10**6
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from workbench.attention.kvcache import BlockManager, OutOfBlocksError, SequenceStateError, UnknownSequenceError
+from workbench.attention.kvcache.sequence import FREED
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.kvcache import BlockManager, OutOfBlocksError, SequenceStateError, UnknownSequenceError
-from workbench.kvcache.sequence import FREED
 
 SIZES = (1, 2, 3, 16)
 
@@ -20,7 +20,8 @@ def prompt(*blocks):
 
 def test_importing_it_imports_no_torch():
     code = (
-        "import sys; from workbench.kvcache import BlockManager; BlockManager(4, 2); assert 'torch' not in sys.modules"
+        "import sys; from workbench.attention.kvcache import BlockManager\n"
+        "BlockManager(4, 2); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=pathlib.Path(__file__).parents[2])
 

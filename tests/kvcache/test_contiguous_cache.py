@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from workbench.attention.kvcache import ContiguousKVCache, SequenceStateError, UnknownSequenceError
 from workbench.errors import ArgumentError
-from workbench.kvcache import ContiguousKVCache, SequenceStateError, UnknownSequenceError
 
 LAYERS, HEADS, SIZE, LONGEST = 2, 3, 4, 8
 

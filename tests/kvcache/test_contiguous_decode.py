@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
-from workbench.kvcache import ContiguousKVCache
-from workbench.ops import causal_attention, contiguous_attention
-from workbench.ops.contiguous_attention import VARIANTS
+from workbench.attention import causal_attention, contiguous_attention
+from workbench.attention.kvcache import ContiguousKVCache
+from workbench.attention.ops.contiguous_attention import VARIANTS
 
 NUM_LAYERS, BEAMS, NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 2, 3, 6, 2, 32
 NAMES = [variant.name for variant in VARIANTS]

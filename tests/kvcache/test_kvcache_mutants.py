@@ -15,7 +15,7 @@ from kv_model import Model, make_cache, random_steps
 from sampling import named
 
 MODULES = ("prefixes", "block_pool", "sequence", "block_manager", "paged")
-"""Of workbench.kvcache, in the order in which they import each other."""
+"""Of workbench.attention.kvcache, in the order in which they import each other."""
 
 WALKS = (
     {"prefix_caching": True, "sliding_window": None},
@@ -148,7 +148,7 @@ MUTANTS = (
 
 def load(mutant: Mutant | None) -> type:
     """`PagedKVCache` over freshly loaded modules, one of them changed."""
-    names = {f"workbench.kvcache.{module}": module for module in MODULES}
+    names = {f"workbench.attention.kvcache.{module}": module for module in MODULES}
     with mock.patch.dict(sys.modules):
         for name in names:
             sys.modules.pop(name, None)

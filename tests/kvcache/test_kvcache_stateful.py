@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kv_model import MOST_TOKENS, VOCABULARY, Model, make_cache, random_steps
 
-from workbench.kvcache import PagedKVCache
+from workbench.attention.kvcache import PagedKVCache
 
 CONFIGURATIONS = {
     "prefixes": {"prefix_caching": True, "sliding_window": None},

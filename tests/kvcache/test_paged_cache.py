@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from workbench.cache_formats.layouts import LAYOUTS
+from workbench.attention import paged_attention
+from workbench.attention.cache_formats.layouts import LAYOUTS
+from workbench.attention.kvcache import OutOfBlocksError, PagedKVCache, SequenceStateError, UnknownSequenceError
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kvcache import OutOfBlocksError, PagedKVCache, SequenceStateError, UnknownSequenceError
-from workbench.ops import paged_attention
 
 LAYERS, HEADS, SIZE, BLOCK = 2, 2, 16, 4
 

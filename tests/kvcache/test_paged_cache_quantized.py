@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from workbench.cache_formats.layouts import LAYOUTS
-from workbench.cache_formats.quantization import CACHE_DTYPES, dequantize, quantize, token_scales
+from workbench.attention import paged_attention
+from workbench.attention.cache_formats.layouts import LAYOUTS
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize, quantize, token_scales
+from workbench.attention.kvcache import PagedKVCache
 from workbench.errors import ArgumentError
-from workbench.kvcache import PagedKVCache
-from workbench.ops import paged_attention
 
 LAYERS, HEADS, SIZE, BLOCK = 2, 2, 32, 4
 SCALES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.kvcache import BlockManager
+from workbench.attention.kvcache import BlockManager
 
 
 def prompt(*blocks):

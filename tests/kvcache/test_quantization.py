@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workbench.cache_formats.quantization import (
+from workbench.attention.cache_formats.quantization import (
     CACHE_DTYPES,
     LARGEST,
     dequantize,
@@ -12,8 +12,8 @@ from workbench.cache_formats.quantization import (
     token_scales,
     usable,
 )
+from workbench.attention.kvcache import Calibration
 from workbench.errors import ArgumentError
-from workbench.kvcache import Calibration
 
 KINDS = tuple(CACHE_DTYPES)
 

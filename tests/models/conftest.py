@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from workbench.models import GPT, GPTConfig
+from workbench.attention.models import GPT, GPTConfig
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from workbench.models import CheckpointError, load_gpt
-from workbench.models.checkpoint import FORMAT, save
-from workbench.models.tokenizer import Tokenizer
+from workbench.attention.models import CheckpointError, load_gpt
+from workbench.attention.models.checkpoint import FORMAT, save
+from workbench.attention.models.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer([(97 + i, 98) for i in range(43)])
 

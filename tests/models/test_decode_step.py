@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.attention.kvcache import PagedKVCache
+from workbench.attention.models import PagedCache, decode_case, generate, load_gpt, make_cache
+from workbench.attention.models.generation import advance
 from workbench.errors import ArgumentError
-from workbench.kvcache import PagedKVCache
-from workbench.models import PagedCache, decode_case, generate, load_gpt, make_cache
-from workbench.models.generation import advance
 
 KERNELS = ("cuda_thread_group", "triton_online_softmax")
 

@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
+from workbench.attention.kvcache import PagedKVCache
+from workbench.attention.models import Engine, Sampling, generate, make_cache
+from workbench.attention.models.caches import TOKEN_SCALES
+from workbench.attention.models.sampling import GenerationError
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kvcache import PagedKVCache
-from workbench.models import Engine, Sampling, generate, make_cache
-from workbench.models.caches import TOKEN_SCALES
-from workbench.models.sampling import GenerationError
 
 
 def pool(num_blocks=16, **options):

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from workbench.kvcache import PagedKVCache
-from workbench.models import GPT, Engine, GPTConfig, NoCache, Sampling
+from workbench.attention.kvcache import PagedKVCache
+from workbench.attention.models import GPT, Engine, GPTConfig, NoCache, Sampling
 
 BLOCKS, HOST_BLOCKS, BLOCK_SIZE = 7, 5, 4
 SLOTS = BLOCKS * BLOCK_SIZE

@@ -6,15 +6,15 @@ import random
 import pytest
 import torch
 
+from workbench.attention.kvcache import OutOfBlocksError, PagedKVCache
+from workbench.attention.models import NoCache, PagedCache, make_cache
+from workbench.attention.models.activations import record
+from workbench.attention.models.caches import TOKEN_SCALES
+from workbench.attention.models.calibration import calibrated_scales
+from workbench.attention.models.evaluate import losses, perplexities, token_stream, windows
+from workbench.attention.models.generation import advance
+from workbench.attention.models.tokenizer import END_OF_TEXT, Tokenizer
 from workbench.errors import ArgumentError
-from workbench.kvcache import OutOfBlocksError, PagedKVCache
-from workbench.models import NoCache, PagedCache, make_cache
-from workbench.models.activations import record
-from workbench.models.caches import TOKEN_SCALES
-from workbench.models.calibration import calibrated_scales
-from workbench.models.evaluate import losses, perplexities, token_stream, windows
-from workbench.models.generation import advance
-from workbench.models.tokenizer import END_OF_TEXT, Tokenizer
 
 TOKENIZER = Tokenizer([])
 
@@ -88,7 +88,7 @@ def test_rows_and_their_intervals(tiny, text_windows):
 
 def test_intervals_cover_the_mean_as_often_as_they_say():
     """Of many samples of a known mean, about 95 % of the intervals hold it."""
-    from workbench.models.evaluate import _interval
+    from workbench.attention.models.evaluate import _interval
 
     generator = torch.Generator().manual_seed(0)
     hits = 0

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from workbench.errors import ArgumentError
-from workbench.kvcache import OutOfBlocksError, PagedKVCache
-from workbench.models import (
+from workbench.attention.kvcache import OutOfBlocksError, PagedKVCache
+from workbench.attention.models import (
     PagedCache,
     Sampling,
     beam_search,
@@ -17,9 +16,10 @@ from workbench.models import (
     stream,
     stream_text,
 )
-from workbench.models.generation import advance
-from workbench.models.sampling import GenerationError, Sampler, probabilities
-from workbench.models.tokenizer import Tokenizer
+from workbench.attention.models.generation import advance
+from workbench.attention.models.sampling import GenerationError, Sampler, probabilities
+from workbench.attention.models.tokenizer import Tokenizer
+from workbench.errors import ArgumentError
 
 EXACT = ("none", "contiguous", "paged")
 DRAWN = Sampling(temperature=1.0, seed=3)

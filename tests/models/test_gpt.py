@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from workbench.attention.models import GPTConfig
+from workbench.attention.models.gpt import rotate, rotations
 from workbench.errors import ArgumentError
-from workbench.models import GPTConfig
-from workbench.models.gpt import rotate, rotations
 
 
 def by_the_book(model, tokens):
@@ -53,7 +53,7 @@ def by_the_book(model, tokens):
 
 
 def test_the_model_is_its_formulas(tiny, prompt):
-    from workbench.models.caches import causal
+    from workbench.attention.models.caches import causal
 
     tokens = torch.tensor(prompt)
     hidden = tiny(tokens, torch.arange(len(prompt)), lambda layer, *qkv: causal(*qkv))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.bench import serving
+from workbench.attention.bench import serving
+from workbench.attention.kvcache.errors import OutOfBlocksError
+from workbench.attention.models import load_gpt, make_cache
 from workbench.errors import ArgumentError, WrongResultError
-from workbench.kvcache.errors import OutOfBlocksError
-from workbench.models import load_gpt, make_cache
 
 transformers = hf = None
 
@@ -46,7 +46,7 @@ def _imported():
     """They take seconds: only the worker that runs these tests imports them, and not while it collects."""
     global transformers, hf
     transformers = pytest.importorskip("transformers", reason="needs the extra hf")
-    hf = pytest.importorskip("workbench.models.hf")
+    hf = pytest.importorskip("workbench.attention.models.hf")
 
 
 def model_of(name: str, **more):

@@ -4,17 +4,17 @@ import math
 
 import pytest
 
-from workbench.models import (
+from workbench.attention.models import (
     generate,
     held_out_documents,
     load_gpt,
     make_cache,
     training_record,
 )
-from workbench.models.caches import NoCache
-from workbench.models.evaluate import losses, windows
-from workbench.models.generation import advance
-from workbench.models.shipped import FOLDER
+from workbench.attention.models.caches import NoCache
+from workbench.attention.models.evaluate import losses, windows
+from workbench.attention.models.generation import advance
+from workbench.attention.models.shipped import FOLDER
 
 
 @pytest.fixture(scope="module")

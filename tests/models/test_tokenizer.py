@@ -7,8 +7,8 @@ pytest.importorskip("hypothesis", reason='no Hypothesis: python -m pip install -
 import hypothesis.strategies as st
 from hypothesis import given
 
+from workbench.attention.models.tokenizer import END_OF_TEXT, Tokenizer, learn
 from workbench.errors import ArgumentError
-from workbench.models.tokenizer import END_OF_TEXT, Tokenizer, learn
 
 TEXT = "the cat sat on the mat, then the hat sat on the cat. " * 3 + "naïve — ünïcode\n\n  indented\t\n"
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from workbench.attention.models.checkpoint import load
+from workbench.attention.models.corpus import standard_library_text, unwrap
 from workbench.cli import main
-from workbench.models.checkpoint import load
-from workbench.models.corpus import standard_library_text, unwrap
 
 WRAPPED = """\
 Docstrings are wrapped where their authors' editors wrapped them,

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from workbench import ops
+from workbench.attention import causal_attention, contiguous_attention, copy_blocks, reshape_and_cache
 from workbench.errors import ArgumentError
-from workbench.ops import causal_attention, constants, contiguous_attention, copy_blocks, reshape_and_cache
+from workbench.ops import constants
 
 pytestmark = pytest.mark.gpu
 NAMES = (

@@ -5,11 +5,11 @@ import re
 import pytest
 import torch
 
+from workbench.attention import copy_blocks, reshape_and_cache
+from workbench.attention.ops.copy_blocks.api import _copy_blocks
+from workbench.attention.ops.reshape_and_cache import case
+from workbench.attention.ops.reshape_and_cache.api import library_op
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError, WorkbenchError
-from workbench.ops import copy_blocks, reshape_and_cache
-from workbench.ops.copy_blocks.api import _copy_blocks
-from workbench.ops.reshape_and_cache import case
-from workbench.ops.reshape_and_cache.api import library_op
 
 
 @pytest.fixture(autouse=True, scope="module")

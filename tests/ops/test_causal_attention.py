@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import workbench
-from workbench.errors import ArgumentError, UnknownNameError
-from workbench.ops import causal_attention
-from workbench.ops.causal_attention import (
+from workbench.attention import causal_attention
+from workbench.attention.ops.causal_attention import (
     VARIANTS,
     Case,
     append,
@@ -21,8 +20,9 @@ from workbench.ops.causal_attention import (
     multi_head,
     single_head,
 )
-from workbench.ops.causal_attention.problem import DTYPES
-from workbench.ops.paged_attention.reference import attend
+from workbench.attention.ops.causal_attention.problem import DTYPES
+from workbench.attention.ops.paged_attention.reference import attend
+from workbench.errors import ArgumentError, UnknownNameError
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 HEADS = ((1, 1), (4, 4), (8, 2), (6, 1))  # MHA, GQA, MQA

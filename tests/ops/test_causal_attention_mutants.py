@@ -9,7 +9,7 @@ import pytest
 import torch
 from mutation import Mutant
 
-from workbench.ops.paged_attention.reference import attend
+from workbench.attention.ops.paged_attention.reference import attend
 
 LENGTHS = torch.tensor([1, 37, 16, 33])
 HEADS = ((4, 4), (8, 2), (6, 1))
@@ -41,7 +41,7 @@ MUTANTS = {
 
 def load(form, mutant, folder):
     """The form, from its module's text after the mutation (or before: None)."""
-    text = Path(importlib.util.find_spec(f"workbench.ops.causal_attention.{FORMS[form]}").origin).read_text()
+    text = Path(importlib.util.find_spec(f"workbench.attention.ops.causal_attention.{FORMS[form]}").origin).read_text()
     path = folder / f"{form}.py"
     path.write_text(mutant.apply(text) if mutant else text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -53,7 +53,7 @@ def load(form, mutant, folder):
 def decode(function, form, query, key, value):
     if form == "decode_step":
         return function(query, key, value, LENGTHS)
-    into_blocks = importlib.import_module("workbench.ops.causal_attention.torch_blockwise").into_blocks
+    into_blocks = importlib.import_module("workbench.attention.ops.causal_attention.torch_blockwise").into_blocks
     group = query.shape[1] // key.shape[1]
     blocks = [into_blocks(side.repeat_interleave(group, 1), 16) for side in (key, value)]
     return function(query[:, :, None], *blocks, LENGTHS[:, None])[:, :, 0]

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from workbench.attention import contiguous_attention, copy_blocks, swap_blocks
+from workbench.attention.ops.copy_blocks.problem import memory_of
 from workbench.errors import ArgumentError
-from workbench.ops import constants, contiguous_attention, copy_blocks, swap_blocks
+from workbench.ops import constants
 from workbench.ops.constants import constant
-from workbench.ops.copy_blocks.problem import memory_of
 
 CPU = torch.device("cpu")
 
@@ -107,7 +108,7 @@ def test_ops_run_under_a_capture(capturing, warm):
 
 
 def test_pairs_in_host_memory_under_a_capture_are_refused(capturing, monkeypatch):
-    from workbench.ops.swap_blocks import api
+    from workbench.attention.ops.swap_blocks import api
 
     monkeypatch.setattr(api, "under_capture", lambda device: True)
     caches = [torch.zeros(4, 16), torch.zeros(4, 16)]

@@ -13,10 +13,10 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
+from workbench.attention import contiguous_attention
+from workbench.attention.ops.contiguous_attention import VARIANTS, Case, case
+from workbench.attention.ops.contiguous_attention.api import library_op
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.ops import contiguous_attention
-from workbench.ops.contiguous_attention import VARIANTS, Case, case
-from workbench.ops.contiguous_attention.api import library_op
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)

@@ -10,9 +10,9 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
-from workbench.ops import copy_blocks
-from workbench.ops.copy_blocks import VARIANTS, Case, case
-from workbench.ops.copy_blocks.problem import tensors_of
+from workbench.attention import copy_blocks
+from workbench.attention.ops.copy_blocks import VARIANTS, Case, case
+from workbench.attention.ops.copy_blocks.problem import tensors_of
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)

@@ -11,17 +11,17 @@ import torch
 from sampling import long_if
 
 import workbench
+from workbench.attention import causal_attention, causal_attention_backward
+from workbench.attention.ops.causal_attention import Case, case
+from workbench.attention.ops.causal_attention.api import library_op
+from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA
+from workbench.attention.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
+from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRITON
+from workbench.attention.ops.causal_attention_backward import Case as Backward
+from workbench.attention.ops.causal_attention_backward.api import library_op as backward_op
+from workbench.attention.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
 from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, ConfigurationError
-from workbench.ops import causal_attention, causal_attention_backward
-from workbench.ops.causal_attention import Case, case
-from workbench.ops.causal_attention.api import library_op
-from workbench.ops.causal_attention.cuda_mma import VARIANT as CUDA
-from workbench.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
-from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON
-from workbench.ops.causal_attention_backward import Case as Backward
-from workbench.ops.causal_attention_backward.api import library_op as backward_op
-from workbench.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 KERNELS = (CUDA, TRITON, DESCRIPTORS)

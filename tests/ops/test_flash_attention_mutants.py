@@ -6,12 +6,12 @@ import pytest
 from mutation import Mutant, caught, with_text
 from sampling import named_of
 
-from workbench.ops.causal_attention import Case
-from workbench.ops.causal_attention.cuda_mma import VARIANT as CUDA
-from workbench.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
-from workbench.ops.causal_attention.triton_flash import VARIANT as TRITON
-from workbench.ops.causal_attention_backward import Case as Backward
-from workbench.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
+from workbench.attention.ops.causal_attention import Case
+from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA
+from workbench.attention.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
+from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRITON
+from workbench.attention.ops.causal_attention_backward import Case as Backward
+from workbench.attention.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
 
 CORES = "common/tensor_cores.cuh"
 CUDA_MUTANTS = (

@@ -11,10 +11,10 @@ from sampling import named
 from test_flash_attention import inputs, of_sizes
 
 import workbench
+from workbench.attention import causal_attention
+from workbench.attention.ops.causal_attention import Case, case
+from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.errors import ArgumentError, ConfigurationError
-from workbench.ops import causal_attention
-from workbench.ops.causal_attention import Case, case
-from workbench.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.ptx import Program
 from workbench.tuning import tune
 

@@ -11,12 +11,12 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
-from workbench.cache_formats.layouts import LAYOUTS, from_paged
-from workbench.cache_formats.quantization import CACHE_DTYPES
-from workbench.ops import gather_cache, reshape_and_cache
-from workbench.ops.gather_cache import VARIANTS, Case, case
-from workbench.ops.gather_cache.api import library_op
-from workbench.ops.gather_cache.cases import SCALES
+from workbench.attention import gather_cache, reshape_and_cache
+from workbench.attention.cache_formats.layouts import LAYOUTS, from_paged
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.ops.gather_cache import VARIANTS, Case, case
+from workbench.attention.ops.gather_cache.api import library_op
+from workbench.attention.ops.gather_cache.cases import SCALES
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)

@@ -8,8 +8,8 @@ import torch
 
 import workbench.ops.kept_zeros as module
 from workbench import devices, ops
+from workbench.attention.ops.paged_attention import case
 from workbench.ops.kept_zeros import forget, kept_zeros
-from workbench.ops.paged_attention import case
 from workbench.tuning.measure import evaluate
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, detect, from_paged, to_paged, x_of
+from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, detect, from_paged, to_paged, x_of
 from workbench.errors import ArgumentError, UnknownNameError
 
 KV_HEADS, HEAD_SIZE, BLOCK_SIZE, NUM_BLOCKS = 3, 32, 4, 9

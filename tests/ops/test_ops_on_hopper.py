@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sampling import long_if
 
+from workbench.attention.ops import OPS
 from workbench.devices.sim import Simulator
-from workbench.ops import OPS
 from workbench.toolchain.triton_aot import reachable
 from workbench.tuning.measure import evaluate
 

@@ -9,7 +9,7 @@ from fitting import fitted
 from mutation import Mutant, caught
 
 from workbench import ops
-from workbench.ops.paged_attention import VARIANTS, Case
+from workbench.attention.ops.paged_attention import VARIANTS, Case
 from workbench.ops.variant import Variant
 
 KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from workbench import WorkbenchError, ops
+from workbench.attention import paged_attention
+from workbench.attention.ops.paged_attention import OP, case
+from workbench.attention.ops.paged_attention.api import library_op
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
-from workbench.ops import paged_attention
 from workbench.ops.dispatch import choose
-from workbench.ops.paged_attention import OP, case
-from workbench.ops.paged_attention.api import library_op
 
 ONE = case("small", dtype="float16")
 GOOD = {"BLOCK_SIZE": 16, "THREAD_GROUP_SIZE": 2, "VEC_SIZE": 8, "V_VEC_SIZE": 8, "NUM_THREADS": 128}

@@ -7,7 +7,7 @@ import pytest
 from sampling import long_if
 
 from workbench import ops
-from workbench.ops.paged_attention import case
+from workbench.attention.ops.paged_attention import case
 
 CUDA = ops.variant("paged_attention", "cuda_thread_group")
 TRITON = ops.variant("paged_attention", "triton_online_softmax")

@@ -7,9 +7,9 @@ import pytest
 import torch
 from fitting import fitted
 
+from workbench.attention import paged_attention
+from workbench.attention.ops.paged_attention import CASES, VARIANTS, case
 from workbench.errors import ArgumentError
-from workbench.ops import paged_attention
-from workbench.ops.paged_attention import CASES, VARIANTS, case
 
 pytestmark = pytest.mark.gpu
 SIMULATED = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))

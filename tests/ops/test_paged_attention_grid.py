@@ -13,8 +13,8 @@ import random
 import pytest
 
 from workbench import ops
+from workbench.attention.ops.paged_attention import VARIANTS, Case
 from workbench.devices.sim import Simulator
-from workbench.ops.paged_attention import VARIANTS, Case
 
 FACTORS = {
     "head_size": (32, 64, 80, 96, 112, 120, 128, 192, 256),

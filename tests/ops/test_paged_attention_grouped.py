@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from workbench.ops.paged_attention import Case, case
-from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT
-from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
+from workbench.attention.ops.paged_attention import Case, case
+from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT
+from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 SMALL = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "TILE_TOKENS": 16, "NUM_STAGES": 3, "NUM_THREADS": 64}

@@ -9,9 +9,9 @@ from test_paged_attention_grouped import FEATURES
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
-from workbench.ops.paged_attention import case
-from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
-from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
+from workbench.attention.ops.paged_attention import case
+from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
+from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON
 
 TILES, CORES = "common/paged_tiles.cuh", "common/tensor_cores.cuh"
 EXPONENTIALS = "common/exponentials.cuh"

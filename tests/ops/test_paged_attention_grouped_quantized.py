@@ -12,14 +12,14 @@ from sampling import long_if
 from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
-from workbench.cache_formats.layouts import to_paged
-from workbench.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.cache_formats.layouts import to_paged
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.ops.paged_attention import VARIANTS, Case, case
+from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
+from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON
+from workbench.attention.ops.paged_attention.triton_tiles import FP8_SUPPORT
 from workbench.devices.sim import Simulator
-from workbench.ops.paged_attention import VARIANTS, Case, case
-from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
-from workbench.ops.paged_attention.problem import Problem, Tensors
-from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON
-from workbench.ops.paged_attention.triton_tiles import FP8_SUPPORT
 from workbench.toolchain.sass_counts import alu_clocks, counts_by_ptx_line, loop_counts
 
 SMALL = {CUDA: CUDA_SMALL, TRITON: TRITON_SMALL}

@@ -6,8 +6,8 @@ import re
 import pytest
 from test_paged_attention_grouped import FEATURES, LENGTHS
 
-from workbench.ops.paged_attention import Case, case
-from workbench.ops.paged_attention.triton_grouped import VARIANT
+from workbench.attention.ops.paged_attention import Case, case
+from workbench.attention.ops.paged_attention.triton_grouped import VARIANT
 
 SMALL = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 3}
 
@@ -60,7 +60,7 @@ def test_machine_code(arch, head_size):
 
 
 def test_shared_memory_is_no_more_than_the_rule_counts():
-    from workbench.ops.paged_attention.triton_grouped import shared_bytes
+    from workbench.attention.ops.paged_attention.triton_grouped import shared_bytes
 
     for stages, warps, tile, head_size in ((1, 1, 16, 64), (5, 4, 64, 128)):
         config = {**SMALL, "TILE_TOKENS": tile, "num_warps": warps, "num_stages": stages}

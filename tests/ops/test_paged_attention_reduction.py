@@ -7,12 +7,12 @@ import torch
 from mutation import Mutant, mutated
 from sampling import long_if, named_of
 
+from workbench.attention.ops.paged_attention import VARIANTS, case
+from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED
+from workbench.attention.ops.paged_attention.cuda_partitioned import VARIANT as CUDA
+from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
+from workbench.attention.ops.paged_attention.triton_partitioned import VARIANT as TRITON
 from workbench.errors import KernelFault
-from workbench.ops.paged_attention import VARIANTS, case
-from workbench.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED
-from workbench.ops.paged_attention.cuda_partitioned import VARIANT as CUDA
-from workbench.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
-from workbench.ops.paged_attention.triton_partitioned import VARIANT as TRITON
 from workbench.prediction.chain import dependent_chain
 
 SMALL = {

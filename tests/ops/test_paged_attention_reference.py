@@ -6,9 +6,9 @@ import random
 import pytest
 import torch
 
+from workbench.attention.ops.paged_attention import CASES, Case, case
+from workbench.attention.ops.paged_attention.reference import reference
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.ops.paged_attention import CASES, Case, case
-from workbench.ops.paged_attention.reference import reference
 
 
 def by_hand(query, keys, values, scale, slopes=None, window=None, cap=None, sinks=None):
@@ -52,7 +52,7 @@ def test_reference_is_the_formula(layout, features):
         sinks=t.sinks,
     )
     assert torch.equal(got, one.reference())
-    from workbench.cache_formats.layouts import from_paged
+    from workbench.attention.cache_formats.layouts import from_paged
 
     keys, values = from_paged(t.key_cache, t.value_cache, t.block_tables, t.seq_lens, layout=layout)
     for seq in range(5):
@@ -73,7 +73,7 @@ def test_reference_is_the_formula(layout, features):
 def test_zero_query_gives_the_mean_of_the_values():
     one = case("zero-query")
     t = one.inputs(one.problem())
-    from workbench.cache_formats.layouts import from_paged
+    from workbench.attention.cache_formats.layouts import from_paged
 
     _, values = from_paged(t.key_cache, t.value_cache, t.block_tables, t.seq_lens)
     for seq, tokens in enumerate(values):
@@ -91,7 +91,7 @@ def test_one_hot_values_give_the_weights():
 
 @pytest.mark.parametrize("name", CASES)
 def test_content_depends_on_neither_page_size_nor_layout(name):
-    from workbench.cache_formats.layouts import from_paged
+    from workbench.attention.cache_formats.layouts import from_paged
 
     seen = []
     for block_size, layout in ((8, "x"), (16, "nhd"), (128, "hnd")):

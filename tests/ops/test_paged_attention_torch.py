@@ -5,9 +5,10 @@ import itertools
 import pytest
 import torch
 
-from workbench.ops import paged_attention, variant
-from workbench.ops.paged_attention import Case, case
-from workbench.ops.paged_attention.reference import reference
+from workbench.attention import paged_attention
+from workbench.attention.ops.paged_attention import Case, case
+from workbench.attention.ops.paged_attention.reference import reference
+from workbench.ops import variant
 
 TORCH = variant("paged_attention", "torch")
 LENGTHS = (0, 1, 15, 16, 17, 40, 129)

@@ -8,9 +8,9 @@ from fitting import fitted
 from sampling import long_if
 
 from workbench import ops
+from workbench.attention.ops.paged_attention import CASES, VARIANTS, case
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops import source_files
-from workbench.ops.paged_attention import CASES, VARIANTS, case
 
 KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)

@@ -11,9 +11,9 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
-from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, x_of
-from workbench.ops import reshape_and_cache
-from workbench.ops.reshape_and_cache import VARIANTS, Case, case
+from workbench.attention import reshape_and_cache
+from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, x_of
+from workbench.attention.ops.reshape_and_cache import VARIANTS, Case, case
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)

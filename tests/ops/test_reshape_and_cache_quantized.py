@@ -6,12 +6,12 @@ import pytest
 import torch
 from mutation import Mutant, with_text
 
-from workbench.cache_formats.layouts import LAYOUTS, PagedGeometry, canonical_keys, canonical_values
-from workbench.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention import reshape_and_cache
+from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, canonical_keys, canonical_values
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.ops.reshape_and_cache import VARIANTS, Case, Problem, Tensors
+from workbench.attention.ops.reshape_and_cache.cases import SCALES
 from workbench.devices.sim import Simulator
-from workbench.ops import reshape_and_cache
-from workbench.ops.reshape_and_cache import VARIANTS, Case, Problem, Tensors
-from workbench.ops.reshape_and_cache.cases import SCALES
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
@@ -143,7 +143,7 @@ def test_wrong_rounding_in_triton_is_caught(mutant, tmp_path, monkeypatch):
     codes = TRITON.source.with_name("triton_codes.py").read_text()
     (tmp_path / f"{module}.py").write_text(mutant.apply(codes))
     monkeypatch.syspath_prepend(tmp_path)
-    text = TRITON.source.read_text().replace("workbench.ops.reshape_and_cache.triton_codes", module)
+    text = TRITON.source.read_text().replace("workbench.attention.ops.reshape_and_cache.triton_codes", module)
     kind = "int8" if "integer" in mutant.name or "128" in mutant.name else "fp8_e5m2"
     found, expected = rounded(with_text(TRITON, text, tmp_path, mutant.name), around_every_code(kind), kind)
     assert not torch.equal(found, expected)

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from workbench import ops
+from workbench.attention.ops.copy_blocks import case
 from workbench.errors import ArgumentError
-from workbench.ops.copy_blocks import case
 from workbench.ops.values import Restriction
 
 CUDA, TRITON = (ops.variant("copy_blocks", name) for name in ("cuda_vectors", "triton_vectors"))

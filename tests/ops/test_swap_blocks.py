@@ -9,9 +9,9 @@ from sampling import named_of
 
 import workbench
 from workbench import ops
-from workbench.ops import swap_blocks
-from workbench.ops.swap_blocks import VARIANTS, Case, case
-from workbench.ops.swap_blocks.api import _swap_blocks
+from workbench.attention import swap_blocks
+from workbench.attention.ops.swap_blocks import VARIANTS, Case, case
+from workbench.attention.ops.swap_blocks.api import _swap_blocks
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)

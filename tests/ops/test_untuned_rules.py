@@ -12,12 +12,12 @@ import torch
 
 import workbench as wb
 from workbench import device_models, devices
+from workbench.attention.ops.copy_blocks import case as copying
+from workbench.attention.ops.paged_attention import OP, case
+from workbench.attention.ops.paged_attention.rules import balanced_partition_size, multiprocessors, partition_size
 from workbench.device_models import device_model, placed
 from workbench.errors import UnknownDeviceWarning
-from workbench.ops.copy_blocks import case as copying
 from workbench.ops.dispatch import multiprocessors_of
-from workbench.ops.paged_attention import OP, case
-from workbench.ops.paged_attention.rules import balanced_partition_size, multiprocessors, partition_size
 from workbench.ops.tuned import problem_record
 
 SIZES = (128, 256, 512, 1024)
@@ -68,8 +68,8 @@ def test_a_tensor_s_gpu_is_asked(monkeypatch):
 
 
 def test_the_op_asks_for_the_gpu_of_its_tensors(monkeypatch):
+    from workbench.attention.ops.paged_attention import api
     from workbench.ops import dispatch
-    from workbench.ops.paged_attention import api
 
     seen = []
     monkeypatch.setattr(api, "multiprocessors_of", lambda tensor: 46)

@@ -17,9 +17,9 @@ import test_hopper
 from sampling import long_if
 from test_hopper import ORDERS
 
+from workbench.attention.ops.causal_attention import Case
+from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.errors import KernelFault, UnsupportedInstructionError
-from workbench.ops.causal_attention import Case
-from workbench.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.ptx import Kernel, LaunchReport, Program, PtxSyntaxError
 
 ATTENTION = "causal_attention_wgmma"

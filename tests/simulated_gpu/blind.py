@@ -22,7 +22,7 @@ MODULES = (
     "workbench/tuning/gpu_*.py",
     "workbench/tuning/measure.py",
     "workbench/tuning/isolation.py",
-    "workbench/bench/attention",
+    "workbench/attention/bench/paged_attention",
     "workbench/bench/streaming.py",
     "workbench/bench/machine.py",
 )

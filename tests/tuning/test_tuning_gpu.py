@@ -9,7 +9,7 @@ import torch
 
 import workbench as wb
 from workbench import devices, ops
-from workbench.ops.paged_attention import case
+from workbench.attention.ops.paged_attention import case
 from workbench.ops.variant import CudaStep, CudaVariant
 from workbench.tuning.gpu_state import gpu_lost
 from workbench.tuning.isolation import InProcess

@@ -12,7 +12,12 @@ matplotlib.use("Agg")
 
 import torch
 
-from workbench.ui.figures.attention_plots import attention_flow, kv_sharing, online_softmax_trace, score_panels
+from workbench.attention.ui.figures.attention_plots import (
+    attention_flow,
+    kv_sharing,
+    online_softmax_trace,
+    score_panels,
+)
 from workbench.ui.plots import OKABE_ITO
 
 

@@ -13,11 +13,11 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+from workbench.attention.kvcache import BlockManager
+from workbench.attention.ui.cache.block_picture import block_picture
+from workbench.attention.ui.cache.block_state import describe, snapshot
+from workbench.attention.ui.cache.block_view import BlockView
 from workbench.errors import ArgumentError
-from workbench.kvcache import BlockManager
-from workbench.ui.cache.block_picture import block_picture
-from workbench.ui.cache.block_state import describe, snapshot
-from workbench.ui.cache.block_view import BlockView
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections import Counter
 
 import matplotlib.pyplot as plt
 
-from workbench.ui.cache.cache_plots import (
+from workbench.attention.ui.cache.cache_plots import (
     RowUse,
     contiguous_rows,
     generation_steps,

@@ -10,8 +10,8 @@ from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
 from view_page import show_view
 
 BLOCKS = (
-    "from workbench.kvcache import BlockManager\n"
-    "from workbench.ui.cache.block_view import BlockView\n"
+    "from workbench.attention.kvcache import BlockManager\n"
+    "from workbench.attention.ui.cache.block_view import BlockView\n"
     "manager = BlockManager(6, 4, num_host_blocks=2)\n"
     "view = BlockView(manager)\n"
     "view.allocate(6)\n"

@@ -10,8 +10,8 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from workbench.cache_studies import samples
-from workbench.ui.figures import quantization_plots
+from workbench.attention.cache_studies import samples
+from workbench.attention.ui.figures import quantization_plots
 
 
 @pytest.fixture(autouse=True)

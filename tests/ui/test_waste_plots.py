@@ -10,9 +10,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-from workbench.cache_studies.sharing import PAPER_SHARING, SharingResult
-from workbench.cache_studies.waste import PAPER, WasteResult
-from workbench.ui.cache.waste_plots import (
+from workbench.attention.cache_studies.sharing import PAPER_SHARING, SharingResult
+from workbench.attention.cache_studies.waste import PAPER, WasteResult
+from workbench.attention.ui.cache.waste_plots import (
     PARTS,
     block_size_lines,
     rows_and_blocks,

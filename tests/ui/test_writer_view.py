@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e ".[lab]"')
 
+from workbench.attention.models import generate, load_gpt
+from workbench.attention.models.caches import CACHES
+from workbench.attention.ui.writer_view import WriterView
 from workbench.errors import ArgumentError
-from workbench.models import generate, load_gpt
-from workbench.models.caches import CACHES
-from workbench.ui.writer_view import WriterView
 
 
 @pytest.fixture(scope="module")

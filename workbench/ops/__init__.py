@@ -1,73 +1,22 @@
-"""The operations that users import, each implemented several ways.
-
-``from workbench.ops import paged_attention`` gives the function; its folder is the module of the same name, reached
-with ``from workbench.ops.paged_attention import ...``.
-"""
+"""Operations: what one is, its variants and cases, and how they are compiled and called. `get` finds one by its
+name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from workbench.argument_kinds import checked_kinds, names_wrong_kinds
 from workbench.driver.triton_calls import compile_call, is_jit
 from workbench.errors import ArgumentError
-from workbench.ops.causal_attention import OP as CAUSAL_ATTENTION
-from workbench.ops.causal_attention import causal_attention
-from workbench.ops.causal_attention_backward import OP as CAUSAL_ATTENTION_BACKWARD
-from workbench.ops.causal_attention_backward import causal_attention_backward
-from workbench.ops.contiguous_attention import OP as CONTIGUOUS_ATTENTION
-from workbench.ops.contiguous_attention import contiguous_attention
-from workbench.ops.copy_blocks import OP as COPY_BLOCKS
-from workbench.ops.copy_blocks import copy_blocks
-from workbench.ops.gather_cache import OP as GATHER_CACHE
-from workbench.ops.gather_cache import gather_cache
 from workbench.ops.op import Op
-from workbench.ops.paged_attention import OP as PAGED_ATTENTION
-from workbench.ops.paged_attention import paged_attention
-from workbench.ops.registry import BUILT_IN, get, register
-from workbench.ops.reshape_and_cache import OP as RESHAPE_AND_CACHE
-from workbench.ops.reshape_and_cache import reshape_and_cache
-from workbench.ops.swap_blocks import OP as SWAP_BLOCKS
-from workbench.ops.swap_blocks import swap_blocks
+from workbench.ops.registry import get, register
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
-BUILT_IN.update(
-    (op.name, op)
-    for op in (
-        CAUSAL_ATTENTION,
-        CAUSAL_ATTENTION_BACKWARD,
-        CONTIGUOUS_ATTENTION,
-        PAGED_ATTENTION,
-        RESHAPE_AND_CACHE,
-        COPY_BLOCKS,
-        SWAP_BLOCKS,
-        GATHER_CACHE,
-    )
-)
-OPS = MappingProxyType(BUILT_IN)
-"""The built-in ops by name, in teaching order."""
-
-__all__ = [
-    "OPS",
-    "causal_attention",
-    "causal_attention_backward",
-    "compile",
-    "contiguous_attention",
-    "copy_blocks",
-    "gather_cache",
-    "get",
-    "paged_attention",
-    "register",
-    "reshape_and_cache",
-    "swap_blocks",
-    "variant",
-    "variants",
-]
+__all__ = ["compile", "get", "register", "variant", "variants"]
 
 
 @names_wrong_kinds

@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 
 import torch
 
+from workbench.ops import registry
 from workbench.ops.dispatch import config_text, run
-from workbench.ops.registry import BUILT_IN
 from workbench.ops.tensor_checks import check_apart, check_devices
 
 
@@ -102,7 +102,7 @@ class LibraryOp:
             problem = problem_of(t, **options)
             if make is not None:
                 make(t)
-            run(BUILT_IN[name], problem, t, getattr(t, like), variant, config)
+            run(registry.get(name), problem, t, getattr(t, like), variant, config)
             return tuple(getattr(t, one) for one in returned) if returned else None
 
         def fake(*values: Any) -> Any:

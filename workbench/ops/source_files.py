@@ -13,18 +13,19 @@ from typing import Any
 
 from workbench.home import cuda_sources
 
+PACKAGE = Path(__file__).parents[1]
 MECHANISM = (
-    "constants",
-    "dispatch",
-    "identity",
-    "kept_zeros",
-    "named_case",
-    "op",
-    "steps",
-    "tensor_checks",
-    "tuned",
-    "values",
-    "variant",
+    "ops.constants",
+    "ops.dispatch",
+    "ops.identity",
+    "ops.kept_zeros",
+    "ops.named_case",
+    "ops.op",
+    "ops.steps",
+    "ops.tensor_checks",
+    "ops.tuned",
+    "ops.values",
+    "ops.variant",
 )
 """Modules of this package that decide neither what a kernel is compiled with nor what it is given."""
 
@@ -69,8 +70,8 @@ def with_headers(source: Path) -> set[Path]:
                 here = [folder / name for folder in (path.parent, cuda_sources()) if (folder / name).is_file()]
                 waiting += here[:1]
         elif path.suffix == ".py":
-            names = re.findall(r"^from workbench\.ops\.([\w.]+) import", read(path), re.MULTILINE)
-            files = (Path(__file__).parent / f"{name.replace('.', '/')}.py" for name in names if name not in MECHANISM)
+            names = re.findall(r"^from workbench\.((?:\w+\.)*ops\.[\w.]+) import", read(path), re.MULTILINE)
+            files = (PACKAGE / f"{name.replace('.', '/')}.py" for name in names if name not in MECHANISM)
             waiting += [file for file in files if file.is_file()]
     return found
 

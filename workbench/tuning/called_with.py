@@ -24,11 +24,13 @@ def listed(given: Any) -> list[Any]:
 
 def op_of(op: str | Op) -> Op:
     """The op, which may be named."""
-    from workbench import ops
+    from workbench.ops import registry
 
     if not isinstance(op, str | Op):
-        raise ArgumentError("op", type(op).__name__, f"a name ({', '.join(ops.OPS)}) or an Op", "Name one of these.")
-    return ops.get(op)
+        raise ArgumentError(
+            "op", type(op).__name__, f"a name ({', '.join(registry.offered())}) or an Op", "Name one of these."
+        )
+    return registry.get(op)
 
 
 def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:

@@ -68,9 +68,10 @@ def _made(content: bytes) -> Any:
 def _recipe(value: Any) -> tuple:
     """A function and the arguments that make the value again."""
     from workbench import ops
+    from workbench.ops import registry
     from workbench.ops.variant import Variant
 
-    op = ops.OPS.get(getattr(value, "op", ""))
+    op = registry.installed(getattr(value, "op", ""))
     if op is not None and any(value is known for known in op.variants):
         return ops.variant, (value.op, value.name)
     if hasattr(value, "from_dict"):

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from workbench.ui.source_widget import source_view as source_view
 
 
-_FOLDERS = {
-    "cache": ("block_picture", "block_state", "block_view", "cache_plots", "waste_plots"),
-    "figures": ("attention_plots", "model_plots", "quantization_plots", "roofline_plot"),
-    "kernel": ("pipeline_picture", "timeline_picture", "wave_picture"),
-}
-_MOVED = {name: f"workbench.ui.{folder}.{name}" for folder, names in _FOLDERS.items() for name in names}
+_MOVED = {name: f"workbench.ui.kernel.{name}" for name in ("pipeline_picture", "timeline_picture", "wave_picture")}
 
 __getattr__, __dir__ = lazily(__name__, _LAZY, _MOVED)

@@ -243,7 +243,7 @@ def test_command_line(tmp_path: Path, own: ModuleType, files: dict[str, Path]):
 
 
 def test_command_line_refuses_an_op_that_the_package_has(tmp_path: Path):
-    (tmp_path / "with_paged.py").write_text("from workbench.ops.paged_attention import OP\n")
+    (tmp_path / "with_paged.py").write_text("from workbench.attention.ops.paged_attention import OP\n")
     done = CliRunner().invoke(main, ["export", f"{tmp_path / 'with_paged.py'}:OP", str(tmp_path / "one.py")])
     assert done.exit_code == 2
     assert "the workbench's own paged_attention; allowed: an op made by @workbench.op" in done.output

@@ -23,7 +23,7 @@ from ptx_wmma_cases import PRODUCTS
 
 from fuzz.damage import changed_bytes, changed_json, changed_text, draw_steps, one_kernel
 from workbench import ptx
-from workbench.bench.attention.ledger import FORMAT, Ledger
+from workbench.attention.bench.paged_attention.ledger import FORMAT, Ledger
 from workbench.driver import simulated_driver
 from workbench.driver.images import image, resources_of
 from workbench.errors import ArgumentError, KernelFault, StoreWarning, UnsupportedInstructionError

@@ -8,8 +8,8 @@ import sys
 
 SIZES = {
     "workbench.tuning.gpu_timing": {"FLUSHED_BYTES": 1 << 20},
-    "workbench.bench.attention.measured": {"_RESERVE_BYTES": 1 << 20, "_ROUNDS": 2},
-    "workbench.bench.attention.benchmark": {"STREAMED_BYTES": 1 << 20, "_STREAMED_STEP": 1 << 16},
+    "workbench.attention.bench.paged_attention.measured": {"_RESERVE_BYTES": 1 << 20, "_ROUNDS": 2},
+    "workbench.attention.bench.paged_attention.benchmark": {"STREAMED_BYTES": 1 << 20, "_STREAMED_STEP": 1 << 16},
 }
 """What is there to keep a GPU busy for long would keep the PTX machine busy for hours."""
 

@@ -1,0 +1,155 @@
+"""``workbench bench generate``: the shipped model over every cache: speed, memory, and how both grow with length.
+
+All caches take a step in turns, so that a busier moment of the machine meets every one of them; the ratios hold where
+the seconds do not. The tokens of the unquantized caches are compared first: one that changes the text gets no time. The
+engine, with its continuous batching, is measured beside transformers in `workbench.attention.bench.serving`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.attention.bench.serving import Serving, agreement, serve
+from workbench.attention.kvcache import MemoryUse
+from workbench.attention.kvcache.errors import check_count
+from workbench.attention.models import CACHES, held_out_documents, load_gpt, make_cache
+from workbench.attention.models.generation import advance, check_prompt
+from workbench.bench.results import Benchmark
+from workbench.errors import UnknownNameError, WrongResultError
+
+_UNQUANTIZED = ("none", "contiguous", "paged")
+_EDGE = 16
+"""Steps at each end that a growth is taken from."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cache.
+
+    Attributes:
+        cache: its name.
+        prompt_seconds: to compute all prompts, one after the other.
+        step_seconds: of each step, one token for every sequence.
+        reserved_bytes: of the cache after each step, what its sequences hold.
+        memory: after the last step.
+        same_tokens: share of all tokens that are those of the unquantized caches, up to the first that is not.
+    """
+
+    cache: str
+    prompt_seconds: float
+    step_seconds: tuple[float, ...]
+    reserved_bytes: tuple[int, ...]
+    memory: MemoryUse
+    same_tokens: float
+
+    @property
+    def growth(self) -> float:
+        """Median seconds of the last steps over those of the first."""
+        return statistics.median(self.step_seconds[-_EDGE:]) / statistics.median(self.step_seconds[:_EDGE])
+
+
+@dataclass(frozen=True)
+class GenerationBenchmark(Benchmark):
+    """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on; ``serving`` beside peers."""
+
+    kind = "bench-generate"
+
+    prompt_tokens: tuple[int, ...]
+    new_tokens: int
+    context_length: int
+    rows: tuple[Row, ...]
+    serving: tuple[Serving, ...] = ()
+
+    def row(self, cache: str) -> Row:
+        """The row of that cache."""
+        return next(row for row in self.rows if row.cache == cache)
+
+    def tokens_per_second(self, row: Row) -> float:
+        """New tokens of all sequences together, prompts not counted."""
+        return len(self.prompt_tokens) / statistics.median(row.step_seconds)
+
+    def __str__(self) -> str:
+        first = self.tokens_per_second(self.rows[0])
+        lines = [
+            f"{len(self.prompt_tokens)} sequences, prompts of {', '.join(map(str, self.prompt_tokens))} tokens, "
+            f"{self.new_tokens} new tokens each; rows of {self.context_length}; seconds of this CPU, ratios of one run",
+            f"{'cache':16}{'tokens/s':>10}{'ratio':>8}{'step grows':>12}{'held KiB':>10}{'wasted':>8}{'same text':>11}",
+        ]
+        for row in self.rows:
+            speed, use = self.tokens_per_second(row), row.memory
+            wasted = f"{use.wasted_bytes / use.reserved_bytes:.0%}" if use.reserved_bytes else "–"
+            lines.append(
+                f"{row.cache:16}{speed:>10.0f}{speed / first:>7.1f}x{row.growth:>11.2f}x"
+                f"{use.reserved_bytes / 1024:>10.0f}{wasted:>8}{row.same_tokens:>11.0%}"
+            )
+        return "\n".join([*lines, *map(str, self.serving)])
+
+
+def run(
+    *,
+    new_tokens: int = 160,
+    prompt_tokens: Sequence[int] = (64, 40, 16, 4),
+    caches: Sequence[str] = CACHES,
+    peers: bool = False,
+) -> GenerationBenchmark:
+    """Generate the same sequences over every cache, a step of each in turns.
+
+    Args:
+        new_tokens: for each sequence; at least 1.
+        prompt_tokens: lengths of the prompts, which are the beginnings of held-out documents.
+        caches: names in `CACHES`, in the order of the table; ratios are to the first.
+        peers: also let the engine and transformers serve four times as many requests: all as long, then of 1/4 to all
+            of ``new_tokens``, as requests are.
+
+    Raises:
+        ArgumentError: lengths that the model's context does not have room for, a cache that does not exist.
+        WrongResultError: an unquantized cache changed the text.
+        MissingToolError: ``peers`` without transformers.
+    """
+    check_count("new_tokens", new_tokens, 1, "160 show the growth well.")
+    for name in caches:
+        if name not in CACHES:
+            raise UnknownNameError("caches", repr(name), ", ".join(CACHES), "See workbench.attention.models.caches.")
+    model, tokenizer = load_gpt()
+    longest = model.config.context_length
+    texts = [tokenizer.encode(text) for text in held_out_documents().values()]
+    texts = [text for text in texts if len(text) >= max(prompt_tokens)]
+    prompts = [
+        check_prompt(model, texts[index % len(texts)][:length], new_tokens)
+        for index, length in enumerate(prompt_tokens)
+    ]
+    opened = {name: make_cache(name, model, num_tokens=longest, num_seqs=len(prompts)) for name in caches}
+    tokens: dict[str, list[list[int]]] = {name: [] for name in caches}
+    prompt_seconds = dict.fromkeys(caches, 0.0)
+    seconds: dict[str, list[float]] = {name: [] for name in caches}
+    reserved: dict[str, list[int]] = {name: [] for name in caches}
+    for seq, prompt in enumerate(prompts):
+        for name, cache in opened.items():
+            start = time.perf_counter()
+            tokens[name].append([int(advance(model, cache.begin(seq, prompt)).argmax())])
+            prompt_seconds[name] += time.perf_counter() - start
+    for _ in range(new_tokens - 1):
+        for name, cache in opened.items():
+            start = time.perf_counter()
+            step = cache.extend({seq: found[-1:] for seq, found in enumerate(tokens[name])})
+            chosen = advance(model, step).argmax(dim=-1).tolist()
+            seconds[name].append(time.perf_counter() - start)
+            for found, token in zip(tokens[name], chosen, strict=True):
+                found.append(token)
+            reserved[name].append(cache.memory().reserved_bytes)
+    exact = next((tokens[name] for name in caches if name in _UNQUANTIZED), None)
+    rows = []
+    for name, cache in opened.items():
+        same = 1.0 if exact is None else agreement(tokens[name], exact)
+        if name in _UNQUANTIZED and same < 1:
+            raise WrongResultError(f"cache {name!r} changed the text: {same:.0%} of the tokens agree before it differs")
+        rows.append(Row(name, prompt_seconds[name], tuple(seconds[name]), tuple(reserved[name]), cache.memory(), same))
+    serving: tuple[Serving, ...] = ()
+    if peers:
+        many = 4 * prompts
+        uneven = [max(new_tokens * (1 + (index + index // 4) % 4) // 4, 1) for index in range(len(many))]
+        serving = tuple(serve(model, many, lengths) for lengths in ([new_tokens] * len(many), uneven))
+    return GenerationBenchmark(tuple(map(len, prompts)), new_tokens, longest, tuple(rows), serving)

@@ -1,0 +1,160 @@
+"""``workbench bench kvcache``: what an operation of the block manager costs, from a thousand blocks to a million.
+
+Allocating, appending, forking and freeing should cost the same however large the cache is. All sizes are measured in
+one run, in turns, so that a busier moment of the machine meets every size; the ratios hold where the seconds do not.
+Steps are counted exactly in ``tests/kvcache/test_block_cost.py``; seconds show what such a count cannot, as a slow call
+into C over a whole list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.attention.kvcache import BlockManager
+from workbench.bench.results import Benchmark
+from workbench.errors import ArgumentError
+
+SIZES = (10**3, 10**4, 10**5, 10**6)
+BLOCK_SIZE = 16
+_LEAST_BLOCKS = 256
+_SEQS = 8
+"""Sequences that each round allocates, appends to, forks and frees; each holds `_BLOCKS` blocks."""
+_BLOCKS = 4
+_FILLER_BLOCKS = 10
+OPERATIONS = {
+    "allocate": f"a prompt of {_BLOCKS} blocks",
+    "append": "one token, into the last block",
+    "append, new block": "one token that begins a block",
+    "fork": f"a sequence of {_BLOCKS + 1} blocks",
+    "append, copy": "one token into a shared block: copy-on-write",
+    "free": f"a sequence of {_BLOCKS + 1} blocks, all but one of them shared with its fork",
+}
+"""What is timed: name -> what one operation is, in the order of a sequence's life."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation: median nanoseconds of one call at each size, and the largest size's over the smallest's."""
+
+    operation: str
+    what: str
+    nanoseconds: dict[int, float]
+
+    @property
+    def ratio(self) -> float:
+        """The time in the largest pool by that in the smallest."""
+        sizes = sorted(self.nanoseconds)
+        return self.nanoseconds[sizes[-1]] / self.nanoseconds[sizes[0]]
+
+
+@dataclass(frozen=True)
+class KVCacheBenchmark(Benchmark):
+    """What `run` measured, with ``filled`` of the blocks in use at every size."""
+
+    kind = "bench-kvcache"
+
+    block_size: int
+    filled: float
+    rounds: int
+    rows: tuple[Row, ...]
+
+    def row(self, operation: str) -> Row:
+        """The row of that operation."""
+        return next(row for row in self.rows if row.operation == operation)
+
+    def record(self) -> dict[str, Any]:
+        return super().record() | {"rows": [dataclasses.asdict(row) | {"ratio": row.ratio} for row in self.rows]}
+
+    def __str__(self) -> str:
+        sizes = sorted(self.rows[0].nanoseconds)
+        lines = [
+            f"block manager, blocks of {self.block_size} tokens, {self.filled:.0%} in use; "
+            f"microseconds per call, median of {self.rounds} rounds",
+            f"{'':20}" + "".join(f"{f'{size:,} blocks':>18}" for size in sizes) + f"{'largest/smallest':>20}",
+        ]
+        for row in self.rows:
+            cells = "".join(f"{row.nanoseconds[size] / 1000:>18.2f}" for size in sizes)
+            lines.append(f"{row.operation:20}{cells}{row.ratio:>19.2f}x   {row.what}")
+        return "\n".join(lines)
+
+
+def run(sizes: Sequence[int] = SIZES, *, filled: float = 0.8, rounds: int = 200) -> KVCacheBenchmark:
+    """Time every operation of `OPERATIONS` on managers of these sizes.
+
+    Before, each manager is filled up with sequences of `_FILLER_BLOCKS` blocks, of which some are freed in random
+    order, so that free blocks lie scattered, as after a while of serving.
+
+    Args:
+        sizes: numbers of blocks, at least two.
+        filled: share of the blocks that other sequences hold.
+        rounds: times that each operation is timed at each size, over 8 sequences each time; the median counts.
+
+    Raises:
+        ArgumentError: fewer than two sizes, one of fewer than 256 blocks, or a share that leaves no room.
+    """
+    sizes = sorted(set(sizes))
+    if len(sizes) < 2 or sizes[0] < _LEAST_BLOCKS:
+        raise ArgumentError("sizes", sizes, f"two or more, from {_LEAST_BLOCKS} blocks on", "A ratio needs two.")
+    room = 1 - 2 * _SEQS * (_BLOCKS + 1) / sizes[0]
+    if not 0 <= filled <= room:
+        raise ArgumentError("filled", filled, f"0 to {room:.2f} with {sizes[0]} blocks", "Leave room to allocate.")
+    if rounds < 1:
+        raise ArgumentError("rounds", rounds, "1 or more", "The median of 200 is steady.")
+    managers = {size: _filled_manager(size, filled) for size in sizes}
+    taken: dict[str, dict[int, list[float]]] = {name: {size: [] for size in sizes} for name in OPERATIONS}
+    collecting = gc.isenabled()
+    gc.disable()  # a collection walks every sequence there is, at a moment of its own choosing
+    try:
+        for _ in range(rounds):
+            for size, manager in managers.items():
+                for name, nanoseconds in _life(manager):
+                    taken[name][size].append(nanoseconds)
+    finally:
+        if collecting:
+            gc.enable()
+    rows = tuple(
+        Row(name, what, {size: statistics.median(taken[name][size]) for size in sizes})
+        for name, what in OPERATIONS.items()
+    )
+    return KVCacheBenchmark(BLOCK_SIZE, filled, rounds, rows)
+
+
+def _filled_manager(num_blocks: int, filled: float) -> BlockManager:
+    manager, rng = BlockManager(num_blocks, BLOCK_SIZE), random.Random(0)
+    fillers = range(num_blocks // _FILLER_BLOCKS)
+    for filler in fillers:
+        manager.allocate(("filler", filler), _FILLER_BLOCKS * BLOCK_SIZE)
+    for filler in rng.sample(fillers, len(fillers) - int(num_blocks * filled) // _FILLER_BLOCKS):
+        manager.free(("filler", filler))
+    return manager
+
+
+def _life(manager: BlockManager) -> list[tuple[str, float]]:
+    """Nanoseconds of one call of each operation, a mean over `_SEQS` sequences; leaves the manager as it was."""
+    seqs, children = range(_SEQS), range(_SEQS, 2 * _SEQS)
+    free = manager.num_free_blocks
+    found = []
+
+    def timed(name: str, call: Callable[[int], object], of: range) -> None:
+        start = time.perf_counter_ns()
+        for seq in of:
+            call(seq)
+        found.append((name, (time.perf_counter_ns() - start) / len(of)))
+
+    timed("allocate", lambda seq: manager.allocate(seq, _BLOCKS * BLOCK_SIZE - 1), seqs)
+    timed("append", lambda seq: manager.append(seq, 1), seqs)
+    timed("append, new block", lambda seq: manager.append(seq, 1), seqs)
+    timed("fork", lambda seq: manager.fork(seq, _SEQS + seq), seqs)
+    timed("append, copy", lambda seq: manager.append(seq, 1), children)
+    timed("free", manager.free, seqs)
+    for child in children:
+        manager.free(child)
+    assert manager.num_free_blocks == free
+    return found

@@ -1,0 +1,300 @@
+"""The whole run: open the ledger, go through the grid while there is time, and say what was found."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import devices
+from workbench.attention.bench.paged_attention import in_flight, report
+from workbench.attention.bench.paged_attention.cells import Cell, grid
+from workbench.attention.bench.paged_attention.contender import Contender, DeviceLostError, ours
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, Row
+from workbench.attention.bench.paged_attention.measured import Measurer
+from workbench.bench import machine, streaming
+from workbench.device_models import DeviceModel, device_model
+from workbench.devices import Device
+from workbench.errors import ArgumentError
+from workbench.home import home
+
+DEFAULT_MODEL = "h200"
+STREAMED_BYTES = 4 << 30
+"""Read for the ceiling, or half of what is free if that is less."""
+_STREAMED_STEP = 1 << 20
+"""Words: every shape of the streaming kernel reads a whole number of chunks of them."""
+
+Measure = Callable[[Cell, Sequence[Contender]], list[Row]]
+"""(cell, contenders) -> one row each: a `Measurer` or a `Predictor`."""
+
+
+@dataclass(frozen=True)
+class AttentionBenchmark:
+    """What `run` found; ``str`` is the table. ``ended`` is "complete", "time" or "stopped"."""
+
+    ledger: Ledger
+    ended: str
+    cells_left: int
+    plot_path: Path | None = None
+
+    @property
+    def all_correct(self) -> bool:
+        """Whether no contender missed its error bound or failed."""
+        return not any(row.outcome in ("wrong", "failed") for row in self.ledger.rows)
+
+    def __str__(self) -> str:
+        lines = [report.text(self.ledger)]
+        if self.cells_left:
+            why = "the time was up" if self.ended == "time" else "it was stopped"
+            lines.append(f"{self.cells_left} cells are left, since {why}.")
+        if self.ledger.path is not None:
+            again = "; the same command with this --out goes on" if self.cells_left else ""
+            lines.append(f"Kept in {self.ledger.path}{again}.")
+        if self.plot_path is not None:
+            lines.append(f"Plot: {self.plot_path}")
+        return "\n".join(lines)
+
+
+def run(
+    *,
+    device: str = "auto",
+    peers: bool = False,
+    minutes: float = 8.0,
+    out: str | Path | None = None,
+    model: str | DeviceModel | None = None,
+    cells: Sequence[Cell] | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> AttentionBenchmark:
+    """Measure paged attention on a GPU, or predict it without one.
+
+    Args:
+        device: "cuda" measures; "sim" predicts; "auto" is "cuda" where it can run.
+        peers: also what others have for it, as far as installed (see
+        `workbench.attention.bench.paged_attention.peers`). minutes: stop after so long; the cells go from the most
+        telling to the least. out: the JSON file, written after every cell; one that is there is gone on with. Default:
+        a new one in the
+            workbench's home. The plot lies beside it.
+        model: on "sim", the GPU to predict for, one of `workbench.device_models`; default "h200".
+        cells: which, in which order; default the whole `grid`.
+        progress: called with one line per cell.
+
+    Returns:
+        `AttentionBenchmark`; also after Ctrl-C or SIGTERM, with what there is.
+
+    Raises:
+        DeviceUnavailableError: "cuda" was asked for and cannot run here.
+        ArgumentError, UnknownNameError: an argument that cannot be; a file of another machine.
+        DeviceLostError: a kernel made the GPU unusable; the rows so far are in the file.
+        WrongResultError: the streaming kernel does not read what it should: there is no ceiling then.
+    """
+    if not minutes > 0:
+        raise ArgumentError("minutes", minutes, "more than 0", "A whole grid takes longer than 8.")
+    where = devices.get(device)
+    started, budget = time.monotonic(), 60.0 * minutes
+    contenders: tuple[Contender, ...] = ours()
+    if peers:
+        from workbench.attention.bench.paged_attention.peers import PEERS
+
+        contenders += PEERS
+    head = {
+        "what": "paged attention, one new token per sequence, query and output bfloat16",
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "contenders": {one.name: one.about for one in contenders},
+    }
+    with _stopped_by_signals():
+        if where.name == "cuda":
+            ledger, measure = _on_gpu(head, out, where, started + budget, budget)
+        else:
+            ledger, measure = _without(head, out, where, device_model(model or DEFAULT_MODEL), started + budget)
+        ended, left = fill(
+            ledger, cells or grid(), contenders, measure, lambda: time.monotonic() - started, budget, progress
+        )
+    return AttentionBenchmark(ledger, ended, left, _draw(ledger))
+
+
+def fill(
+    ledger: Ledger,
+    cells: Sequence[Cell],
+    contenders: Sequence[Contender],
+    measure: Measure,
+    elapsed: Callable[[], float],
+    budget: float,
+    progress: Callable[[str], None],
+) -> tuple[str, int]:
+    """Go through the cells until they, or ``budget`` seconds of ``elapsed``, are used up; keep the rows of each.
+
+    Returns:
+        How it ended ("complete", "time", "stopped") and how many cells are left.
+    """
+    try:
+        for at, cell in enumerate(cells):
+            missing = [one for one in contenders if not ledger.has(cell, one.name)]
+            if not missing:
+                continue
+            if elapsed() >= budget:
+                return "time", len(cells) - at
+            try:
+                rows = measure(cell, missing)
+            except DeviceLostError as error:
+                ledger.add(error.rows)
+                raise
+            in_time = [row for row in rows if row.note != TIME_IS_UP]
+            ledger.add(in_time)
+            progress(_line(cell, in_time, ledger, elapsed()))
+            if len(in_time) < len(rows):
+                return "time", len(cells) - at
+    except KeyboardInterrupt:
+        return "stopped", len(cells) - at
+    return "complete", 0
+
+
+def _line(cell: Cell, rows: Sequence[Row], ledger: Ledger, elapsed: float) -> str:
+    timed = [(row.seconds, row) for row in rows if row.seconds]
+    best = ""
+    if timed:
+        _, first = min(timed, key=lambda one: one[0])
+        best = f"{first.contender} {report.share(first, ledger.head):.0%}"
+    wrong = [f"{row.contender} {row.outcome.upper()}" for row in rows if row.outcome in ("wrong", "failed")]
+    basis = ledger.head["basis"]
+    return f"{elapsed:5.0f} s  {cell.label:32} {len(timed)} {basis}, best {best}  {' '.join(wrong)}".rstrip()
+
+
+def _on_gpu(
+    head: dict, out: str | Path | None, where: Device, deadline: float, budget: float
+) -> tuple[Ledger, Measure]:
+    import gc
+
+    import torch
+
+    from workbench.tuning.gpu_state import gpu_lost
+    from workbench.tuning.gpu_timing import GpuClock
+
+    def free_bytes() -> int:
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info()[0]
+
+    facts, clock = machine.gpu_facts(), GpuClock()
+    measurer = Measurer(where, "cuda", clock, time.monotonic, deadline, budget, free_bytes, gpu_lost)
+    return measuring(head, _path(out, "measured", facts["gpu"]), facts, measurer, "cuda")
+
+
+def measuring(
+    head: Mapping[str, Any], path: Path | None, facts: Mapping[str, Any], measurer: Measurer, runs_on: str
+) -> tuple[Ledger, Measure]:
+    """The ledger of a machine, and its measurer with the ceiling measured before the first cell and after each.
+
+    Args:
+        facts: what `workbench.bench.machine.gpu_facts` found.
+        runs_on: the workbench's device for the streaming kernel; "sim" only shows that it all works.
+
+    Raises:
+        WrongResultError: the streaming kernel does not read what it should.
+    """
+    import torch
+
+    from workbench.attention.bench.paged_attention.peers import PACKAGES
+
+    versions = machine.all_versions(PACKAGES)
+    ledger = Ledger.open({**head, "basis": "measured", "machine": facts, "versions": versions}, path)
+
+    def to_stream() -> torch.Tensor:
+        words = min(STREAMED_BYTES, measurer.free_bytes() // 2) // 4
+        words = max(words - words % _STREAMED_STEP, _STREAMED_STEP)
+        return torch.empty(words, dtype=torch.int32, device=measurer.where).random_()
+
+    if "ceiling" not in ledger.head:
+        ceiling = streaming.measure_ceiling(measurer.clock, to_stream(), facts["multiprocessors"], device=runs_on)
+        ledger.head |= {"ceiling": ceiling.to_dict(), "method": measurer.clock.method}
+        ledger.head["bytes_in_flight"] = in_flight.needed_of_gpu(facts["gpu"])
+    config = ledger.head["ceiling"]["config"]
+    states = ledger.head.setdefault("states", [])
+
+    def measure(cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+        rows = measurer(cell, contenders)
+        if all(row.seconds is None for row in rows):
+            return rows
+        states.append({"cell": cell.label, **machine.gpu_state()})  # just after the load
+        data = to_stream()
+        ceiling = streaming.measure_again(measurer.clock, data, facts["multiprocessors"], config, device=runs_on)
+        return [
+            in_flight.noted(replace(row, ceiling=ceiling), one, measurer.device.arch, facts["multiprocessors"])
+            for row, one in zip(rows, contenders, strict=True)
+        ]
+
+    return ledger, measure
+
+
+def _without(
+    head: dict, out: str | Path | None, where: Device, model: DeviceModel, deadline: float
+) -> tuple[Ledger, Measure]:
+    from workbench.attention.bench.paged_attention.predicted import Predictor
+
+    head |= {
+        "basis": "predicted",
+        "machine": {"model": model.name, "arch": model.arch, "counted_on": "PTX machine"},
+        "versions": machine.all_versions(),
+        "ceiling": {"bytes_per_second": model.dram_bytes_per_second, "source": "published"},
+        "method": report.UNKNOWN,
+        "bytes_in_flight": in_flight.needed(model),
+    }
+    ledger = Ledger.open(head, _path(out, "predicted", model.key))
+    predictor = Predictor(model, where, deadline=deadline)
+
+    def predict(cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+        rows = zip(predictor(cell, contenders), contenders, strict=True)
+        return [in_flight.noted(row, one, model.arch, int(model.multiprocessors)) for row, one in rows]
+
+    return ledger, predict
+
+
+def _path(out: str | Path | None, basis: str, name: str) -> Path:
+    if out is not None:
+        return Path(out)
+    from workbench.ops.tuned import slug
+
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return home() / "bench" / f"attention-{basis}-{slug(name)}-{now}.json"
+
+
+def _draw(ledger: Ledger) -> Path | None:
+    """Save the plot beside the JSON file; None where there is nothing to draw, or nothing to draw with."""
+    if ledger.path is None or not any(row.seconds for row in ledger.rows):
+        return None
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        return None
+    backend = matplotlib.get_backend()
+    matplotlib.use("agg")
+    try:
+        import matplotlib.pyplot as plt
+
+        path = ledger.path.with_suffix(".png")
+        plt.close(report.plot(ledger, path))
+    finally:
+        matplotlib.use(backend)
+    return path
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: both end the run after the cells that are kept already."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

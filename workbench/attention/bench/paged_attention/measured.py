@@ -1,0 +1,251 @@
+"""One cell on a GPU: check everyone, time everyone in turns, check everyone again.
+
+Everyone is each way of each contender; of a contender the fastest way that is right both times counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.contender import Contender, DeviceLostError, Prepared, Way
+from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Row
+from workbench.errors import ConfigurationError
+from workbench.ops.kept_zeros import forget
+from workbench.tuning.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
+
+_ROUNDS = 10
+"""Turns of all contenders between two looks at the noise and at the time."""
+_CELL_SECONDS = 6.0
+"""Sampling of one cell stops here, noisy or not: a slow contender must not use up the time of other cells."""
+_PREPARING_SHARE = 0.2
+"""Of the whole time, what one contender may take to compile and plan; then it sits out what needs new code."""
+_TUNING_SHARE = 0.1
+"""Of the whole time, after which a contender whose ways differ in sizes only compiles just the best so far."""
+_RESERVE_BYTES = 4 << 30
+"""Kept free for partial results, the float64 answer, and what drivers and compilers take."""
+
+
+@dataclass
+class _Turn:
+    """One way of one contender at the cell that is measured."""
+
+    contender: Contender
+    way: Way
+    row: Row
+    ready: tuple[Prepared, Callable[[], object]] | None = None
+    """What it prepared, and the replay of its run, once that was right."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.contender.name} ({self.way.label})" if self.way.label else self.contender.name
+
+    @property
+    def key(self) -> tuple[str, Hashable]:
+        """The code that it runs."""
+        return self.contender.name, self.way.code(self.row.cell)
+
+    def fail(self, error: Exception) -> None:
+        first = (str(error).strip() or "no message").splitlines()[0]
+        self.row = replace(self.row, outcome="failed", note=f"{type(error).__name__}: {first}")
+
+
+class _Lost(Exception):
+    """The device was lost in one of these turns."""
+
+    def __init__(self, turns: Sequence[_Turn]):
+        self.contenders = [turn.contender for turn in turns]
+        super().__init__(" or ".join(turn.name for turn in turns))
+
+
+@dataclass
+class Measurer:
+    """Measures cells on one device.
+
+    ``now`` is a clock in seconds, ``deadline`` its value when the time is up, ``budget`` the seconds of the whole run.
+    ``free_bytes`` tells how much memory can be had, ``lost`` whether the device has become unusable; they are arguments
+    so that all of this runs without a GPU, too.
+    """
+
+    device: Any
+    where: str
+    clock: Clock
+    now: Callable[[], float]
+    deadline: float
+    budget: float
+    free_bytes: Callable[[], int]
+    lost: Callable[[], bool] = lambda: False
+    preparing: dict[str, float] = field(default_factory=dict)
+    """Seconds that each contender has taken to compile and plan so far."""
+    compiled: set[tuple[str, Hashable]] = field(default_factory=set)
+    """What each of them has compiled (see `Way.code`)."""
+    leaders: dict[str, str] = field(default_factory=dict)
+    """The label of each contender's fastest way at the last cell that it was measured at."""
+
+    def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+        """One row per contender, in their order.
+
+        Raises:
+            DeviceLostError: a contender made the device unusable; its ``rows`` are the ones so far.
+        """
+        turns = [_turn(cell, one, way) for one in contenders for way in one.ways(cell)]
+        able = list(self._able(cell, turns))
+        try:
+            if able:
+                self._measure(cell, able)
+        except _Lost as lost:
+            for turn in able:
+                if turn.contender not in lost.contenders and turn.row.outcome == "blank":
+                    turn.row = replace(turn.row, note="the GPU was lost before its turn", unfinished=True)
+            raise DeviceLostError(str(lost), tuple(_rows(turns, contenders))) from lost.__cause__
+        rows = _rows(turns, contenders)
+        self.leaders |= {row.contender: row.way for row in rows if row.seconds is not None}
+        return rows
+
+    def _able(self, cell: Cell, turns: Sequence[_Turn]) -> Iterator[_Turn]:
+        """Those that can take part; the rows of the others say why not."""
+        forms: set[str] = set()
+        room = self.free_bytes() - _RESERVE_BYTES - cell.kv_bytes
+        for turn in turns:
+            form = turn.way.form
+            copied = 0 if form == "nhd" or form in forms else cell.kv_bytes
+            reason = turn.contender.missing or turn.way.refuses(cell, self.device.arch)
+            if not reason and room < copied:
+                what = "the cache does" if room < 0 else f"a second copy of the cache ({form}) does"
+                reason = f"{what} not fit: {(copied - room) / 1e9:.1f} GB too few are free"
+            spent = self.preparing.get(turn.contender.name, 0.0)
+            if not reason and turn.key not in self.compiled:
+                if spent > _PREPARING_SHARE * self.budget:
+                    turn.row = replace(turn.row, unfinished=True)
+                    reason = f"compiling it has taken {spent:.0f} s of this run already"
+                elif turn.contender.tunes and spent > _TUNING_SHARE * self.budget and not self._leads(turn):
+                    reason = f"compiling others has taken {spent:.0f} s of this run: only the best so far goes on"
+            if reason:
+                turn.row = replace(turn.row, note=reason)
+                continue
+            if copied:
+                forms.add(form)
+                room -= copied
+            yield turn
+
+    def _leads(self, turn: _Turn) -> bool:
+        """Whether it was the contender's fastest way lately; the first one where none has been measured."""
+        first = turn.contender.ways(turn.row.cell)[0].label
+        return turn.way.label == self.leaders.get(turn.contender.name, first)
+
+    def _measure(self, cell: Cell, able: Sequence[_Turn]) -> None:
+        inputs = Inputs.draw(cell, self.where)
+        for turn in able:
+            if self.now() >= self.deadline:
+                turn.row = replace(turn.row, note=TIME_IS_UP)
+                continue
+            started = self.now()
+            try:
+                self._prepare(turn, inputs)
+            except ConfigurationError as error:
+                turn.row = replace(turn.row, note=str(error))
+            except Exception as error:
+                turn.fail(error)
+                if self.lost():
+                    raise _Lost([turn]) from error
+            taken = self.now() - started
+            self.preparing[turn.contender.name] = self.preparing.get(turn.contender.name, 0.0) + taken
+            self.compiled.add(turn.key)
+            turn.row = replace(turn.row, prepare_seconds=taken)
+        ready = [(turn, *turn.ready) for turn in able if turn.ready is not None]
+        for _, prepared, _ in ready:
+            prepared.out.fill_(float("nan"))
+        try:
+            samples = self._sample([replay for *_, replay in ready])
+            for (turn, prepared, _), times in zip(ready, samples, strict=True):
+                # Checked again: a race that shows once in a while is a wrong result, not a fast one.
+                turn.row = _timed(turn.row, inputs, prepared, times)
+        except Exception as error:  # a fault of a replayed kernel shows at a later call, whoever made it
+            for turn, *_ in ready:
+                turn.fail(error)
+            if self.lost():
+                raise _Lost([turn for turn, *_ in ready]) from error
+
+    def _prepare(self, turn: _Turn, inputs: Inputs) -> None:
+        """Compile, run once and check; what is right gets its replay."""
+        prepared = turn.way.prepare(inputs, self.device)
+        prepared.run()
+        check = inputs.check(prepared.result)
+        turn.row = replace(turn.row, config=dict(prepared.config), max_error=check.max_error, error_bound=check.bound)
+        if check.ok:
+            turn.ready = prepared, self.clock.prepare(prepared.run)
+        else:
+            forget()
+            turn.row = replace(turn.row, outcome="wrong", note=str(check))
+
+    def _sample(self, replays: Sequence[Callable[[], object]]) -> list[list[float]]:
+        """Samples of everyone in turns, until all medians are known well enough or the time is up."""
+        samples: list[list[float]] = [[] for _ in replays]
+        until = min(self.now() + _CELL_SECONDS, max(self.deadline, self.now()))
+        while replays:
+            for taken, more in zip(samples, interleave(self.clock, replays, _ROUNDS), strict=True):
+                taken.extend(more)
+            steady = all(median_error(taken) <= RELATIVE_ERROR * statistics.median(taken) for taken in samples)
+            if steady or len(samples[0]) >= MOST_SAMPLES or self.now() >= until:
+                break
+        return samples
+
+
+def _turn(cell: Cell, one: Contender, way: Way) -> _Turn:
+    return _Turn(one, way, Row(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes, way=way.label))
+
+
+def _timed(row: Row, inputs: Inputs, prepared: Prepared, samples: Sequence[float]) -> Row:
+    check = inputs.check(prepared.result)
+    if not check.ok:
+        forget()
+        return replace(row, outcome="wrong", note=f"{check}, after {len(samples)} repeated runs")
+    middle = statistics.median(samples)
+    return replace(
+        row,
+        outcome="measured",
+        seconds=middle,
+        spread_seconds=statistics.median(abs(sample - middle) for sample in samples),
+        samples=len(samples),
+    )
+
+
+def _rows(turns: Sequence[_Turn], contenders: Sequence[Contender]) -> list[Row]:
+    return [best([turn.row for turn in turns if turn.contender is one]) for one in contenders]
+
+
+def best(rows: Sequence[Row]) -> Row:
+    """One contender's row of those of its ways: the fastest, with what became of the others in ``note``.
+
+    Where none has a time it is the worst that happened: wrong before failed before blank. Where the time was up for one
+    of them it is the contender's turn again.
+    """
+    late = [row for row in rows if row.note == TIME_IS_UP]
+    if late or len(rows) == 1:
+        return (late or rows)[0]
+    timed = [(row.seconds, row) for row in rows if row.seconds is not None]
+    if timed:
+        _, chosen = min(timed, key=lambda one: one[0])
+    else:
+        chosen = replace(min(rows, key=lambda row: ("wrong", "failed", "blank").index(row.outcome)), way="")
+    return replace(
+        chosen,
+        note=_note([row for row in rows if row.seconds is None], alone=not timed),
+        ways={row.way: seconds for seconds, row in timed},
+        unfinished=any(row.unfinished for row in rows),
+        prepare_seconds=sum(row.prepare_seconds or 0.0 for row in rows),
+    )
+
+
+def _note(rows: Sequence[Row], alone: bool) -> str:
+    """What became of the ways that have no time, those with the same reason together; ``alone`` if none has one."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        reasons.setdefault(row.note if row.outcome == "blank" else f"{row.outcome}, {row.note}", []).append(row.way)
+    if alone and len(reasons) == 1:
+        return rows[0].note
+    return "; ".join(f"{', '.join(ways)}: {reason}" for reason, ways in reasons.items())

@@ -1,0 +1,158 @@
+"""One cell without a GPU: a time predicted from what the PTX machine counts on a scaled-down copy of it.
+
+A kernel here does the same work for every sequence and KV head, and its work grows linearly with the tokens (with the
+partitions, where it splits the sequence). So two runs of a kernel are enough: one sequence, one KV head with its query
+heads, at two contexts, in the configuration that the full cell would have. The line through the two gives every count
+at the full context, times sequences and KV heads; `workbench.prediction.predict` turns the counts into a time for a
+device model. All runs are checked against float64, like a measurement.
+
+What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
+code for the GPU's own architecture (the machine runs that for sm_80, for sm_89 with fp8, for sm_90 where the variant
+needs it); the order in which blocks finish, and how long everybody waits for the last one, which combines the
+partitions of a sequence: a block's share of that is what counts; and nothing at all of the peers, whose kernels are not
+PTX that it runs. It ranks, and it says what binds; a share of the published bandwidth near 100 % only says that nothing
+else was found to bind.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.contender import Contender, Ours
+from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Row
+from workbench.device_models import DeviceModel
+from workbench.errors import ConfigurationError, WrongResultError
+from workbench.prediction.chain import Chain
+from workbench.prediction.predict import Prediction, launch_counts, predict_counts
+
+if TYPE_CHECKING:
+    from workbench.trials.values import Counts
+
+_SHORT = 512
+"""Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""
+
+_NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes", "stack_bytes")
+"""What `launch_counts` holds that is the same however much there is to do."""
+
+
+@dataclass
+class Predictor:
+    """Predicts cells for one device model; what was counted once serves every cell that shares it."""
+
+    model: DeviceModel
+    device: Any
+    """The simulator."""
+    counted: dict[tuple, list[list[Counts]]] = field(default_factory=dict)
+    """What scaled-down runs depend on -> the counts of the two runs, one per kernel."""
+    now: Callable[[], float] = time.monotonic
+    deadline: float = math.inf
+
+    def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+        """One row per contender, in their order."""
+        return [self._row(cell, one) for one in contenders]
+
+    def _row(self, cell: Cell, one: Contender) -> Row:
+        row = Row(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes)
+        if not isinstance(one, Ours):
+            return replace(row, note="a peer: nothing of it runs without a GPU")
+        reason = one.refuses(cell, self.model.arch)
+        if reason or self.now() >= self.deadline:
+            return replace(row, note=reason or TIME_IS_UP)
+        try:
+            config = one.config(cell, self.model.arch, self.model.key, int(self.model.multiprocessors))
+            row = replace(row, config=config)
+            prediction = self.predict(cell, one, config)
+        except ConfigurationError as error:
+            return replace(row, note=str(error))
+        except WrongResultError as error:
+            return replace(row, outcome="wrong", note=str(error))
+        except Exception as error:
+            return replace(row, outcome="failed", note=f"{type(error).__name__}: {error}".splitlines()[0])
+        if math.isinf(prediction.seconds):
+            return replace(row, note=f"not one block fits on a multiprocessor of {self.model}")
+        return replace(row, outcome="predicted", seconds=prediction.seconds, prediction=prediction.to_dict())
+
+    def predict(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Prediction:
+        """The predicted time of a variant in a configuration.
+
+        Raises:
+            WrongResultError: a scaled-down run missed its error bound.
+        """
+        return predict_counts(self.counts(cell, one, config), self.model)
+
+    def counts(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Counts:
+        """What `predict_counts` needs of the full cell."""
+        partition = config.get("PARTITION_SIZE", cell.context)
+        if partition >= cell.context:
+            shorter = min(_SHORT, cell.context // 2)  # within one partition the work grows with the tokens
+        else:  # beyond it with the partitions; one alone is not combined with others
+            shorter = partition * max(2, _SHORT // partition)
+        launches = self._line(cell, one, config, shorter, cell.context)
+        return {"parts": launches} if len(launches) > 1 else launches[0]
+
+    def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[Counts]:
+        """Of each kernel the counts at ``tokens`` of context, from runs at ``shorter`` and twice as many."""
+        key = (one.name, tuple(config.items()), shorter, cell.group, cell.head_size, cell.cache)
+        if key not in self.counted:
+            small = replace(cell, num_heads=cell.group, num_kv_heads=1, num_seqs=1)
+            self.counted[key] = [self._count(replace(small, context=n), one, config) for n in (shorter, 2 * shorter)]
+        share, copies = tokens / shorter - 1, cell.num_seqs * cell.num_kv_heads
+        return [extrapolated(short, long, share, copies) for short, long in zip(*self.counted[key], strict=True)]
+
+    def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> list[Counts]:
+        """Run a small cell in the machine, check it, and count each of its kernels."""
+        arch = one.variant.machine_arch(cell.problem(one.form, self.device.arch))
+        if cell.cache == "fp8":
+            arch = max(arch, "sm_89")  # the first that converts them by itself, as newer ones do
+        problem, inputs = cell.problem(one.form, arch), Inputs.draw(cell, "cpu")
+        tensors = inputs.tensors(one.form)
+        kernels = one.variant.kernels(config, problem, arch)
+        found = []
+        for kernel, launch in zip(kernels, one.variant.launches(config, problem, tensors, kernels), strict=True):
+            report = self.device.launch(
+                kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, statistics=True
+            )
+            found.append(launch_counts(report, kernel))
+        check = inputs.check(tensors.out)
+        if not check.ok:
+            raise WrongResultError(f"{one.name} on {cell.label}: {check}")
+        return found
+
+
+def extrapolated(short: Counts, long: Counts, share: float, copies: int) -> Counts:
+    """One kernel's counts on the line through those of two runs: at ``share`` of the way from the first to the second,
+    and beyond; for ``copies`` of what the runs computed."""
+
+    def line(low: Any, high: Any) -> Any:
+        if isinstance(low, Mapping):
+            return {name: line(low.get(name, 0), high.get(name, 0)) for name in {**low, **high}}
+        if isinstance(low, list):
+            return [line(*pair) for pair in zip_longest(low, high, fillvalue=0)]
+        return copies * max(0.0, low + (high - low) * share)
+
+    warps = [-(-counts["block_threads"] // 32) * counts["grid_blocks"] for counts in (short, long)]
+    total = line(*warps)
+
+    def mean(low: Any, high: Any) -> Any:
+        """Of what is an average over warps: what grows along the line is its sum."""
+        if isinstance(low, Mapping):
+            return {name: mean(low[name], high[name]) for name in low}
+        return line(low * warps[0], high * warps[1]) / total
+
+    others: Mapping[str, Any] = long
+    found: Any = {name: value if name in _NOT_COUNTS else line(value, others[name]) for name, value in short.items()}
+    found["chain"] = Chain(**mean(short["chain"], long["chain"])).to_dict()
+    if "machine" in found:
+        found["machine"] |= {
+            "clocks": mean(short["machine"]["clocks"], long["machine"]["clocks"]),
+            "waits": mean(short["machine"]["waits"], long["machine"]["waits"]),
+        }
+    found["grid_blocks"] = max(1, round(found["grid_blocks"]))
+    return found

@@ -1,0 +1,211 @@
+"""The layouts of a paged cache of keys and values, and the way between them and plain token sequences.
+
+A page (a "block") holds ``block_size`` consecutive tokens of one sequence; ``block_tables [num_seqs, max_blocks]``
+says which page holds which tokens. What differs between layouts is the order inside a page:
+
+* "x": keys ``[num_blocks, num_kv_heads, head_size/x, block_size, x]``,
+  values ``[num_blocks, num_kv_heads, head_size, block_size]``;
+* "nhd": both ``[num_blocks, block_size, num_kv_heads, head_size]``;
+* "hnd": both ``[num_blocks, num_kv_heads, block_size, head_size]``.
+
+``x = 16 / sizeof(cache element)`` is the number of elements in one 16-byte step, so that neighbouring threads which
+read neighbouring tokens of a key read neighbouring 16 bytes (vLLM, csrc/attention). "nhd" and "hnd" are the names
+that FlashInfer uses. The *canonical* form that everything here goes through is that of "nhd".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from workbench.errors import ArgumentError, UnknownNameError
+
+LAYOUTS = ("x", "nhd", "hnd")
+
+
+@dataclass(frozen=True)
+class PagedGeometry:
+    """The sizes of a paged cache. ``block_size`` is in tokens, the rest counts pages, heads and elements."""
+
+    layout: str
+    num_blocks: int
+    block_size: int
+    num_kv_heads: int
+    head_size: int
+
+    def key_shape(self, dtype: torch.dtype) -> tuple[int, ...]:
+        """Shape of the key cache for cache elements of this dtype; ArgumentError if ``x`` does not divide."""
+        if self.layout != "x":
+            return self.value_shape()
+        x = x_of(dtype)
+        if self.head_size % x:
+            raise ArgumentError(
+                "head_size",
+                self.head_size,
+                f"a multiple of x = {x} for layout 'x' with {dtype}",
+                "Use layout 'nhd' or 'hnd', which have no such rule.",
+            )
+        return (self.num_blocks, self.num_kv_heads, self.head_size // x, self.block_size, x)
+
+    def value_shape(self) -> tuple[int, ...]:
+        """Shape of the value cache."""
+        if self.layout == "nhd":
+            return (self.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
+        if self.layout == "hnd":
+            return (self.num_blocks, self.num_kv_heads, self.block_size, self.head_size)
+        return (self.num_blocks, self.num_kv_heads, self.head_size, self.block_size)
+
+
+def x_of(dtype: torch.dtype) -> int:
+    """The elements of one 16-byte step: 4 for float32, 8 for float16 and bfloat16, 16 for one-byte types."""
+    return 16 // dtype.itemsize
+
+
+def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | None = None) -> PagedGeometry:
+    """The geometry of a pair of caches; a 5-D key cache is "x", a 4-D one needs ``layout``.
+
+    Raises:
+        ArgumentError: the shapes do not belong to the layout or to each other, or a 4-D cache came without layout.
+    """
+    if layout is not None and layout not in LAYOUTS:
+        raise UnknownNameError(
+            "layout", repr(layout), ", ".join(LAYOUTS), "See workbench.attention.cache_formats.layouts."
+        )
+    if layout is None:
+        if key_cache.dim() != 5:
+            raise ArgumentError(
+                "layout",
+                f"None for a {key_cache.dim()}-D key cache",
+                "'nhd' or 'hnd'",
+                "A 4-D cache does not tell block_size from num_kv_heads: say which it is.",
+            )
+        layout = "x"
+    if key_cache.dim() != (5 if layout == "x" else 4) or value_cache.dim() != 4:
+        raise ArgumentError(
+            "key_cache",
+            f"shapes {tuple(key_cache.shape)} and {tuple(value_cache.shape)} (value_cache)",
+            "a 5-D key cache and a 4-D value cache for 'x', else two 4-D ones",
+            f"Check layout={layout!r}.",
+        )
+    if layout == "nhd":
+        num_blocks, block_size, num_kv_heads, head_size = value_cache.shape
+    elif layout == "hnd":
+        num_blocks, num_kv_heads, block_size, head_size = value_cache.shape
+    else:
+        num_blocks, num_kv_heads, head_size, block_size = value_cache.shape
+    found = PagedGeometry(layout, num_blocks, block_size, num_kv_heads, head_size)
+    expected = found.key_shape(key_cache.dtype)
+    if tuple(key_cache.shape) != expected:
+        raise ArgumentError(
+            "key_cache",
+            f"shape {tuple(key_cache.shape)}",
+            f"{expected} beside a value cache {tuple(value_cache.shape)} in layout {layout!r}",
+            "Both caches must have the same pages, heads and sizes.",
+        )
+    return found
+
+
+def canonical_keys(key_cache: torch.Tensor, layout: str) -> torch.Tensor:
+    """``[num_blocks, block_size, num_kv_heads, head_size]`` of a key cache; a view except for "x"."""
+    if layout == "x":
+        return key_cache.permute(0, 3, 1, 2, 4).flatten(3)
+    return key_cache if layout == "nhd" else key_cache.transpose(1, 2)
+
+
+def canonical_values(value_cache: torch.Tensor, layout: str) -> torch.Tensor:
+    """``[num_blocks, block_size, num_kv_heads, head_size]``, a view of a value cache."""
+    if layout == "x":
+        return value_cache.permute(0, 3, 1, 2)
+    return value_cache if layout == "nhd" else value_cache.transpose(1, 2)
+
+
+def from_canonical(keys: torch.Tensor, values: torch.Tensor, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Contiguous caches in a layout from two ``[num_blocks, block_size, num_kv_heads, head_size]``."""
+    num_blocks, block_size, num_kv_heads, head_size = keys.shape
+    geometry = PagedGeometry(layout, num_blocks, block_size, num_kv_heads, head_size)
+    shape = geometry.key_shape(keys.dtype)
+    if layout == "x":
+        x = shape[-1]
+        keys = keys.unflatten(3, (head_size // x, x)).permute(0, 2, 3, 1, 4)
+        return keys.contiguous(), values.permute(0, 2, 3, 1).contiguous()
+    if layout == "hnd":
+        return keys.transpose(1, 2).contiguous(), values.transpose(1, 2).contiguous()
+    return keys.contiguous(), values.contiguous()
+
+
+def unused_value(dtype: torch.dtype) -> float:
+    """What to put in slots that no token owns so that reading them shows: NaN, or the lowest value of int8."""
+    return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def slots_of(block_tables: torch.Tensor, seq_lens: Sequence[int], block_size: int) -> torch.Tensor:
+    """The slot ``page * block_size + offset`` of every token of every sequence, ``[total_tokens] int64``."""
+    slots = []
+    for table, length in zip(block_tables.long(), seq_lens, strict=True):
+        tokens = torch.arange(length, device=block_tables.device)
+        slots.append(table[tokens // block_size] * block_size + tokens % block_size)
+    return torch.cat(slots) if slots else torch.empty(0, dtype=torch.int64, device=block_tables.device)
+
+
+def to_paged(
+    keys: Sequence[torch.Tensor],
+    values: Sequence[torch.Tensor],
+    block_tables: torch.Tensor,
+    *,
+    num_blocks: int,
+    block_size: int,
+    layout: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A paged cache that holds the given sequences; every slot that no token owns holds `unused_value`.
+
+    Args:
+        keys, values: one ``[tokens, num_kv_heads, head_size]`` per sequence, all of one dtype.
+        block_tables: ``[num_seqs, max_blocks]`` integers; entries past a sequence's last page are not looked at.
+        num_blocks: pages in the cache; block_size: tokens per page.
+        layout: one of `LAYOUTS`.
+    """
+    slots = slots_of(block_tables, [len(key) for key in keys], block_size)
+    pages = []
+    for sequences in (keys, values):
+        tokens = torch.cat(list(sequences))
+        page = torch.full(
+            (num_blocks * block_size, *tokens.shape[1:]), 0.0, dtype=torch.float32, device=tokens.device
+        ).to(tokens.dtype)
+        _fill_unused(page)
+        bits_of(page)[slots] = bits_of(tokens)
+        pages.append(page.unflatten(0, (num_blocks, block_size)))
+    key_pages, value_pages = pages
+    return from_canonical(key_pages, value_pages, layout)
+
+
+def from_paged(
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: Sequence[int],
+    *,
+    layout: str | None = None,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The keys and values of every sequence, one ``[tokens, num_kv_heads, head_size]`` each: `to_paged` undone."""
+    geometry = detect(key_cache, value_cache, layout)
+    lengths = [int(length) for length in seq_lens]
+    slots = slots_of(block_tables, lengths, geometry.block_size)
+    found = []
+    for cache in (canonical_keys(key_cache, geometry.layout), canonical_values(value_cache, geometry.layout)):
+        tokens = bits_of(cache.reshape(-1, geometry.num_kv_heads, geometry.head_size))[slots].view(cache.dtype)
+        found.append(list(tokens.split(lengths)))
+    return found[0], found[1]
+
+
+def _fill_unused(cache: torch.Tensor) -> None:
+    if cache.dtype.itemsize == 1 and cache.dtype.is_floating_point:
+        cache.view(torch.uint8).fill_(0x7F)  # NaN in e4m3fn and in e5m2; torch has no fill_ for float8
+    else:
+        cache.fill_(unused_value(cache.dtype))
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """One-byte elements as uint8, because torch does not index float8 on every device; others as they are."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor

@@ -1,0 +1,37 @@
+"""The cache of keys and values of past tokens: its layouts in memory, and who owns which part of it.
+
+The names below are loaded when first used: importing `BlockManager` imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.lazy import lazily
+
+_LAZY = {
+    "BlockManager": "workbench.attention.kvcache.block_manager",
+    "Calibration": "workbench.attention.cache_formats.quantization",
+    "ContiguousKVCache": "workbench.attention.kvcache.contiguous",
+    "MemoryUse": "workbench.attention.kvcache.memory_use",
+    "OutOfBlocksError": "workbench.attention.kvcache.errors",
+    "PagedKVCache": "workbench.attention.kvcache.paged",
+    "SequenceStateError": "workbench.attention.kvcache.errors",
+    "UnknownSequenceError": "workbench.attention.kvcache.errors",
+}
+
+__all__ = list(_LAZY)
+
+if TYPE_CHECKING:
+    from workbench.attention.cache_formats.quantization import Calibration as Calibration
+    from workbench.attention.kvcache.block_manager import BlockManager as BlockManager
+    from workbench.attention.kvcache.contiguous import ContiguousKVCache as ContiguousKVCache
+    from workbench.attention.kvcache.errors import OutOfBlocksError as OutOfBlocksError
+    from workbench.attention.kvcache.errors import SequenceStateError as SequenceStateError
+    from workbench.attention.kvcache.errors import UnknownSequenceError as UnknownSequenceError
+    from workbench.attention.kvcache.memory_use import MemoryUse as MemoryUse
+    from workbench.attention.kvcache.paged import PagedKVCache as PagedKVCache
+
+_STUDIES = ("buddy", "replay", "samples", "sharing", "traces", "waste")
+
+__getattr__, __dir__ = lazily(__name__, _LAZY, {name: f"workbench.attention.cache_studies.{name}" for name in _STUDIES})

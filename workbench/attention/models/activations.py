@@ -1,0 +1,40 @@
+"""Queries, keys and values of a running model: what a quantized cache has to hold, and where its outliers are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from workbench.attention.models.caches import causal
+from workbench.attention.models.generation import check_prompt
+from workbench.attention.models.gpt import GPT
+
+
+@torch.inference_mode()
+def record(model: GPT, tokens: Sequence[int], *, num_queries: int | None = None) -> dict[str, torch.Tensor]:
+    """One pass over a text, every layer's attention inputs kept.
+
+    Args:
+        tokens: ids of the text, at most the model's context.
+        num_queries: how many of the last tokens' queries are kept; default all.
+
+    Returns:
+        ``keys``, ``values [num_layers, num_tokens, num_kv_heads, head_size]``, ``queries [num_layers, num_queries,
+        num_heads, head_size]`` in the model's dtype; keys and queries after the rotary turn.
+
+    Raises:
+        ArgumentError: no tokens, unknown ones, or too many.
+    """
+    tokens = check_prompt(model, tokens, 0)
+    first = 0 if num_queries is None else max(0, len(tokens) - num_queries)
+    found: dict[str, list[torch.Tensor]] = {"queries": [], "keys": [], "values": []}
+
+    def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        for kept, tensor in zip(found.values(), (query[first:], key, value), strict=True):
+            kept.append(tensor.clone())
+        return causal(query, key, value)
+
+    ids = torch.tensor(tokens, device=model.device)
+    model(ids, torch.arange(len(tokens), device=model.device), attend)
+    return {name: torch.stack(layers) for name, layers in found.items()}

@@ -1,0 +1,339 @@
+"""What a model's attention looks at: nothing cached, rows, or blocks; all three with the same methods.
+
+A sequence begins with its prompt and then grows, a token a step. Each call makes room for the new tokens and returns a
+`Step`: the tokens that the model has to compute, and the function that attends for them::
+
+    step = cache.begin("a", prompt)                      # or cache.extend({"a": [token], "b": [token]})
+    hidden = model(step.tokens, step.positions, step.attend)
+    logits = model.logits(hidden[step.last])             # of the newest token of each sequence
+
+Prompts attend by `workbench.attention.ops.causal_attention`, new tokens by `contiguous_attention` and
+`paged_attention`. Every method either does all that it says or raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from workbench.attention import causal_attention, contiguous_attention, paged_attention
+from workbench.attention.kvcache import ContiguousKVCache, MemoryUse, PagedKVCache
+from workbench.attention.kvcache.errors import SequenceStateError, UnknownSequenceError
+from workbench.attention.models.gpt import GPT, Attend
+from workbench.attention.models.slot_attention import SlotAttention, serves
+from workbench.errors import ArgumentError, UnknownNameError
+
+Batch = Mapping[Any, Sequence[int]]
+"""The new tokens of each sequence."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to compute.
+
+    Attributes:
+        tokens, positions: ``[num_tokens] int64``, sequence after sequence.
+        last: ``[num_seqs] int64``, where each sequence's newest token is among them.
+        attend: the attention of exactly these tokens, for `GPT.forward`.
+    """
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    last: torch.Tensor
+    attend: Attend
+
+
+class ModelCache(Protocol):
+    """What `workbench.attention.models.generation` needs of a cache."""
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt."""
+
+    def extend(self, batch: Batch) -> Step:
+        """One new token of each of some sequences."""
+
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
+        """Give every sequence the history that another one has now; a name that is new is begun."""
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence."""
+
+    def length(self, seq: Hashable) -> int:
+        """Its tokens."""
+
+    def memory(self) -> MemoryUse:
+        """Bytes of keys and values."""
+
+
+class NoCache(ModelCache):
+    """Every step computes the keys and values of all tokens again; sequences are lists of token ids."""
+
+    def __init__(self, device: torch.device | str = "cpu"):
+        self.device = torch.device(device)
+        self._tokens: dict[Hashable, list[int]] = {}
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        _check_new(seq, self._tokens)
+        self._tokens[seq] = list(tokens)
+        return self._step([seq])
+
+    def extend(self, batch: Batch) -> Step:
+        """New tokens of each of some sequences."""
+        for seq in batch:
+            self.length(seq)
+        for seq, tokens in batch.items():
+            self._tokens[seq] += tokens
+        return self._step(batch)
+
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
+        self._tokens |= {child: _held(parent, self._tokens).copy() for child, parent in parents.items()}
+
+    def free(self, seq: Hashable) -> None:
+        self.length(seq)
+        del self._tokens[seq]
+
+    def length(self, seq: Hashable) -> int:
+        return len(_held(seq, self._tokens))
+
+    def memory(self) -> MemoryUse:
+        """No bytes."""
+        return MemoryUse(0, 0, 0)
+
+    def _step(self, seqs: Collection[Hashable]) -> Step:
+        lengths = [len(self._tokens[seq]) for seq in seqs]
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
+            return torch.cat([causal(*part) for part in parts])
+
+        return _step_of([(self._tokens[seq], 0) for seq in seqs], attend, self.device)
+
+
+class ContiguousCache(ModelCache):
+    """A row of a `ContiguousKVCache` for each sequence, taken when it begins."""
+
+    def __init__(self, cache: ContiguousKVCache):
+        self.kv = cache
+        self._rows: dict[Hashable, int] = {}
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt; ArgumentError if there is no row, or it is too short."""
+        _check_new(seq, self._rows)
+        row = self._free_rows(1)[0]
+        placed = self.kv.allocate(row, len(tokens))
+        self._rows[seq] = row
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed)
+            return causal(query, key, value)
+
+        return _step_of([(tokens, 0)], attend, self.kv.device)
+
+    def extend(self, batch: Batch) -> Step:
+        """One new token of each of some sequences."""
+        _check_single(batch)
+        rows = [_held(seq, self._rows) for seq in batch]
+        starts = [self.kv.length(row) for row in rows]
+        placed = self.kv.append(rows)
+        seq_lens = self.kv.seq_lens(rows)
+        cache_rows = torch.tensor(rows, dtype=torch.int32, device=self.kv.device)
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed)
+            return contiguous_attention(query, self.kv.layers[layer], seq_lens, cache_rows=cache_rows)
+
+        return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
+
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
+        """Give every sequence the history that another one has now, by copying its row."""
+        sources = {child: _held(parent, self._rows) for child, parent in parents.items()}
+        new = [child for child in parents if child not in self._rows]
+        rows = self._rows | dict(zip(new, self._free_rows(len(new)), strict=True))
+        self.kv.reorder({rows[child]: source for child, source in sources.items()})
+        self._rows = rows
+
+    def free(self, seq: Hashable) -> None:
+        self.kv.free(_held(seq, self._rows))
+        del self._rows[seq]
+
+    def length(self, seq: Hashable) -> int:
+        return self.kv.length(_held(seq, self._rows))
+
+    def memory(self) -> MemoryUse:
+        """Bytes of the cache, of the rows in use and of the tokens in them."""
+        return self.kv.memory()
+
+    def _free_rows(self, number: int) -> list[int]:
+        taken = set(self.kv.rows)
+        free = [row for row in range(self.kv.num_rows) if row not in taken]
+        if len(free) < number:
+            raise ArgumentError(
+                "seq", f"{number} more beside {len(taken)} running ones", f"{self.kv.num_rows} in all",
+                "Free a sequence, or make the cache with a larger max_batch_size.",
+            )  # fmt: skip
+        return free[:number]
+
+
+class PagedCache(ModelCache):
+    """The blocks of a `PagedKVCache`, quantized or not.
+
+    A prompt attends to keys and values as they were computed, and to those that the prefix cache had; new tokens read
+    everything from the cache. With ``read_back`` a prompt reads everything from the cache too: what a quantized cache
+    then makes of a text is what it would make of it token by token, at the price of one pass. ``variant`` is that of
+    `workbench.attention.ops.paged_attention` for new tokens: "tuned", or a kernel by name, which on a CPU runs in the
+    simulator.
+    """
+
+    def __init__(self, cache: PagedKVCache, *, read_back: bool = False, variant: str = "auto"):
+        self.kv = cache
+        self.read_back = read_back
+        self.variant = variant
+
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt; the step computes what the prefix cache does not have."""
+        placed = self.kv.allocate(seq, list(tokens))
+        cached = placed.num_cached_tokens
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed.slot_mapping)
+            if cached or self.read_back:
+                key, value = self.kv.gather(layer, seq)
+            return causal(query, key, value)
+
+        return _step_of([(tokens[cached:], cached)], attend, self.kv.device)
+
+    def extend(self, batch: Batch) -> Step:
+        """One new token of each of some sequences; OutOfBlocksError if the pool has no room for them."""
+        _check_single(batch)
+        starts = [self.kv.manager.num_tokens(seq) for seq in batch]
+        placed = self.kv.append_batch(batch)
+        block_tables = self.kv.block_tables(batch)
+        seq_lens = torch.tensor([start + 1 for start in starts], dtype=torch.int32, device=self.kv.device)
+        parts = list(zip(batch.values(), starts, strict=True))
+        if batch and self.variant == "auto" and serves(self.kv):
+            return _step_of(parts, SlotAttention(self.kv, placed.slot_mapping, block_tables, seq_lens), self.kv.device)
+
+        def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            self.kv.write(layer, key, value, placed.slot_mapping)
+            caches, options = self.kv.layers[layer], self.kv.attention_options(layer)
+            return paged_attention(query, *caches, block_tables, seq_lens, variant=self.variant, **options)
+
+        return _step_of(parts, attend, self.kv.device)
+
+    def reorder(self, parents: Mapping[Any, Hashable]) -> None:
+        """Give every sequence the history that another one has now, over the same blocks: nothing is copied."""
+        self.kv.reorder(parents)
+
+    def free(self, seq: Hashable) -> None:
+        """End a sequence."""
+        self.kv.free(seq)
+
+    def length(self, seq: Hashable) -> int:
+        """Its tokens."""
+        return self.kv.manager.num_tokens(seq)
+
+    def memory(self) -> MemoryUse:
+        """Bytes of the cache, of the blocks in use and of the tokens in them."""
+        return self.kv.memory()
+
+
+def joined(steps: Sequence[Step]) -> Step:
+    """Several steps of one cache, of different sequences, as one; they attend in their order."""
+    if len(steps) == 1:
+        return steps[0]
+    lengths = [len(step.tokens) for step in steps]
+    starts = [sum(lengths[:index]) for index in range(len(steps))]
+
+    def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        parts = zip(steps, query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
+        return torch.cat([step.attend(layer, *part) for step, *part in parts])
+
+    last = torch.cat([step.last + start for step, start in zip(steps, starts, strict=True)])
+    return Step(torch.cat([step.tokens for step in steps]), torch.cat([step.positions for step in steps]), last, attend)
+
+
+def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Causal attention of the last tokens of one sequence; ``[num_tokens, heads, head_size]`` each."""
+    query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
+    return causal_attention(query, key, value, variant="torch_sdpa")[0].transpose(0, 1)
+
+
+CACHES = ("none", "contiguous", "paged", "paged int8", "paged fp8_e4m3", "paged fp8_e5m2")
+"""The names that `make_cache` knows."""
+
+TOKEN_SCALES = {"k_scale": "token", "v_scale": "token"}
+"""Scales that a quantized `PagedKVCache` finds by itself: one for every token and head."""
+
+
+def make_cache(
+    kind: str,
+    model: GPT,
+    *,
+    num_tokens: int,
+    num_seqs: int = 1,
+    block_size: int = 16,
+    scales: Mapping[str, Any] = TOKEN_SCALES,
+    read_back: bool = False,
+) -> ModelCache:
+    """A cache for so many sequences of at most so many tokens each.
+
+    Args:
+        kind: one of `CACHES`.
+        num_tokens: a contiguous row has so many; a paged pool has the blocks for ``num_seqs`` such sequences.
+        block_size: tokens of a block.
+        scales: the k_scale and v_scale of a quantized `PagedKVCache`, e.g. of `calibrated_scales`.
+        read_back: see `PagedCache`.
+    """
+    if kind not in CACHES:
+        raise UnknownNameError("kind", repr(kind), ", ".join(CACHES), "See workbench.attention.models.caches.")
+    c = model.config
+    sizes: dict[str, Any] = {"num_layers": c.num_layers, "num_kv_heads": c.num_kv_heads, "head_size": c.head_size}
+    sizes |= {"dtype": model.dtype, "device": model.device}
+    if kind == "none":
+        return NoCache(model.device)
+    if kind == "contiguous":
+        return ContiguousCache(ContiguousKVCache(max_batch_size=num_seqs, max_seqlen=num_tokens, **sizes))
+    num_blocks = num_seqs * -(-num_tokens // block_size)
+    _, _, quantized = kind.partition(" ")
+    options = {"kv_cache_dtype": quantized, **scales} if quantized else {}
+    return PagedCache(
+        PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes, **options), read_back=read_back
+    )
+
+
+def _check_new(seq: Hashable, held: Collection[Hashable]) -> None:
+    if seq in held:
+        raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
+
+
+def _held(seq: Hashable, held: Mapping[Hashable, _T]) -> _T:
+    """What a sequence has; UnknownSequenceError for one that was not begun."""
+    if seq not in held:
+        raise UnknownSequenceError("seq", repr(seq), f"one of {list(held)}", "Call begin first.")
+    return held[seq]
+
+
+def _check_single(batch: Batch) -> None:
+    for seq, tokens in batch.items():
+        if len(tokens) != 1:
+            raise ArgumentError(
+                "batch", f"{len(tokens)} tokens for {seq!r}", "one each", "A decode step has one query per sequence."
+            )
+
+
+def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> Step:
+    """A step over parts of (tokens, position of the first)."""
+    tokens = [token for part, _ in parts for token in part]
+    positions = [start + index for part, start in parts for index in range(len(part))]
+    last, end = [], 0
+    for part, _ in parts:
+        end += len(part)
+        last.append(end - 1)
+    whole = functools.partial(torch.tensor, dtype=torch.int64, device=device)
+    return Step(whole(tokens), whole(positions), whole(last), attend)

@@ -1,0 +1,105 @@
+"""Checks of a paged cache, its scales and what says where its tokens are, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from workbench.attention.cache_formats.layouts import PagedGeometry, detect
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST_SCALE, SMALLEST_SCALE, usable
+from workbench.errors import ArgumentError
+from workbench.ops.tensor_checks import check_dtype, check_pages, check_within, look_at_values
+
+
+def check_caches(
+    t: Any, layout: str | None, kv_cache_dtype: str, plain: Collection[torch.dtype], auto: str
+) -> PagedGeometry:
+    """Check ``key_cache`` and ``value_cache`` of a run's tensors, and find out their layout and sizes.
+
+    ``plain`` is what a cache may have that is not quantized, ``auto`` says it in words.
+    """
+    if kv_cache_dtype not in ("auto", *CACHE_DTYPES):
+        allowed = ", ".join(["auto", *CACHE_DTYPES])
+        raise ArgumentError("kv_cache_dtype", repr(kv_cache_dtype), allowed, f'"auto" is {auto}.')
+    wanted = plain if kv_cache_dtype == "auto" else [CACHE_DTYPES[kv_cache_dtype]]
+    check_dtype("key_cache", t.key_cache, wanted, f'kv_cache_dtype is {kv_cache_dtype!r}, and "auto" is {auto}.')
+    check_dtype("value_cache", t.value_cache, [t.key_cache.dtype], f"kv_cache_dtype is {kv_cache_dtype!r}.")
+    geometry = detect(t.key_cache, t.value_cache, layout)
+    check_pages("key_cache", t.key_cache)
+    check_pages("value_cache", t.value_cache)
+    return geometry
+
+
+def check_tables(t: Any, num_seqs: int) -> None:
+    """Check dtype, shape and strides of ``block_tables`` and ``seq_lens``."""
+    for name, shape, dim in (("block_tables", "[num_seqs, max_blocks]", 2), ("seq_lens", "[num_seqs]", 1)):
+        tensor = getattr(t, name)
+        check_dtype(name, tensor, [torch.int32])
+        if tensor.dim() != dim or tensor.shape[0] != num_seqs:
+            allowed = f"{shape} with num_seqs = {num_seqs}"
+            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", allowed, "One row per sequence.")
+        if tensor.numel() and tensor.stride(-1) != 1:
+            raise ArgumentError(name, f"strides {tensor.stride()}", "a last stride of 1", f"Call {name}.contiguous().")
+
+
+def check_entries(t: Any, block_size: int) -> None:
+    """Check lengths and entries in use, which a kernel would follow out of the cache, where `look_at_values` says."""
+    if not look_at_values(t.seq_lens):
+        return
+    lengths, tables, num_blocks = t.seq_lens.long(), t.block_tables.long(), len(t.key_cache)
+    capacity = tables.shape[1] * block_size
+    meaning = f": tokens in the cache, in the {tables.shape[1]} pages of {block_size} of its row"
+    check_within("seq_lens", lengths, 0, capacity, meaning, "Widen block_tables.")
+    used = torch.arange(tables.shape[1], device=tables.device) * block_size < lengths[:, None]
+    wrong = used & ((tables < 0) | (tables >= num_blocks))
+    if wrong.any():
+        seq, page = wrong.nonzero()[0].tolist()
+        raise ArgumentError(
+            f"block_tables[{seq}, {page}]",
+            int(tables[seq, page]),
+            f"0 to {num_blocks - 1}, the pages of the cache",
+            f"Sequence {seq} of {int(lengths[seq])} tokens uses its first {int(used[seq].sum())} entries.",
+        )
+
+
+def as_scale(scale: torch.Tensor | float | None, like: torch.Tensor) -> torch.Tensor | None:
+    """A number as a tensor ``[1] float32`` beside ``like``; None and tensors as they are."""
+    if scale is None or isinstance(scale, torch.Tensor):
+        return scale
+    return torch.full((1,), float(scale), dtype=torch.float32, device=like.device)
+
+
+def check_scales(t: Any, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    """`check_scale` of ``k_scale`` and ``v_scale``."""
+    for name in ("k_scale", "v_scale"):
+        check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
+
+
+def check_scale(name: str, scale: torch.Tensor | None, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    """Check shape, dtype and, where that costs nothing, values of a scale."""
+    if scale is None:
+        return
+    if kv_cache_dtype == "auto":
+        raise ArgumentError(name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well.")
+    check_dtype(name, scale, [torch.float32])
+    shapes = (
+        (1,),
+        (geometry.num_kv_heads,),
+        (geometry.num_blocks, geometry.block_size, geometry.num_kv_heads),
+    )
+    if tuple(scale.shape) not in ((), *shapes):
+        raise ArgumentError(
+            name, f"shape {tuple(scale.shape)}", ", ".join(map(str, shapes)), "Per tensor, KV head or token."
+        )
+    if not scale.is_contiguous():
+        raise ArgumentError(name, f"strides {scale.stride()}", "a contiguous tensor", f"Call {name}.contiguous().")
+    # Scales per token are not all in use: what stands in a free slot is nobody's business.
+    if scale.dim() < 3 and look_at_values(scale) and not usable(scale):
+        raise ArgumentError(
+            name,
+            "a value that is not above 0, or not finite",
+            f"{SMALLEST_SCALE:.1e} to {LARGEST_SCALE:.1e}",
+            "Elements are multiplied by its reciprocal when they are stored.",
+        )

@@ -1,0 +1,77 @@
+"""What the cases of the ops on paged caches have alike: shuffled pages, scales per token in them, quantization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from workbench.attention.cache_formats.layouts import slots_of
+from workbench.attention.cache_formats.quantization import LARGEST
+from workbench.ops.named_case import NamedCase
+
+SCALES = ("none", "tensor", "head", "token")
+"""Of a quantized cache: no scale (1), one, one per KV head, one per token and head."""
+
+UNWRITTEN = 0xFF
+"""Every byte of what nothing is written to yet: all ones is NaN in every floating-point type."""
+
+FREE_PAGES = 3
+
+
+class CacheCase(NamedCase):
+    """A case with ``kv_cache_dtype`` and ``scales``; one of `SCALES` says what a quantized cache is scaled by."""
+
+    layout: str
+    block_size: int
+    kv_cache_dtype: str
+    scales: str
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the cache holds codes, to be multiplied by scales."""
+        return self.kv_cache_dtype != "auto"
+
+    @property
+    def cache_label(self) -> str:
+        """The layout, and how the cache is quantized, e.g. ``x/16 int8 per token``."""
+        kind = f" {self.kv_cache_dtype} per {self.scales}" if self.quantized else ""
+        return f"{self.layout}/{self.block_size}{kind}"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features of the problem: the kind of a quantized cache."""
+        return (self.kv_cache_dtype,) if self.quantized else ()
+
+
+def random_scales(case: Any, per_token: Sequence[int], generator: torch.Generator) -> Sequence[torch.Tensor | None]:
+    """Scales of K and V at which a few elements in a thousand, N(0, 1), saturate: those beyond 2.5 to 3.5. Any fp32
+    number: its reciprocal is rounded. None where the case has none; ``per_token`` is the shape of scales per token."""
+    if not case.quantized or case.scales == "none":
+        return None, None
+    shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": per_token}[case.scales]
+    return torch.rand((2, *shape), generator=generator).add(2.5).div(LARGEST[case.kv_cache_dtype]).unbind(0)
+
+
+def shuffled_tables(lengths: Sequence[int], block_size: int, generator: torch.Generator) -> tuple[torch.Tensor, int]:
+    """Block tables ``[num_seqs, max_blocks] int32``, -1 where no page is in use, and how many pages the cache has.
+
+    Pages are shuffled over the cache, with free ones in between.
+    """
+    counts = [-(-length // block_size) for length in lengths]
+    num_blocks = sum(counts) + FREE_PAGES
+    tables = torch.full((len(counts), max([1, *counts])), -1, dtype=torch.int32)
+    pages = torch.randperm(num_blocks, generator=generator).int()
+    for row, table in zip(tables, pages[: sum(counts)].split(counts), strict=True):
+        row[: len(table)] = table
+    return tables, num_blocks
+
+
+def in_pages(
+    scales: torch.Tensor, tables: torch.Tensor, lengths: Sequence[int], block_size: int, num_blocks: int
+) -> torch.Tensor:
+    """Scales ``[tokens, num_kv_heads]`` as ``[num_blocks, block_size, num_kv_heads]``; NaN where no token is."""
+    placed = torch.full((num_blocks * block_size, scales.shape[1]), torch.nan)
+    placed[slots_of(tables, lengths, block_size)] = scales
+    return placed.unflatten(0, (num_blocks, block_size))

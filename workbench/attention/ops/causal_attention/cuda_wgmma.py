@@ -1,0 +1,108 @@
+"""FlashAttention-3's forward for Hopper: TMA, wgmma, a producer warp and warp groups that take turns.
+
+The kernel is ``cuda_src/causal_attention_wgmma.cu``. What ``cuda_mma`` does with every warp, copy, multiply and weigh,
+is done here by those who do nothing else: one warp asks for tiles and waits for mbarriers, warp groups of four warps
+have the tensor cores read them from shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workbench.attention.ops.cache_problem import head_macros
+from workbench.attention.ops.causal_attention.problem import GRID, ROWS, Problem, blocks
+from workbench.home import cuda_sources
+from workbench.ops.rules import rules, shared_memory
+from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
+from workbench.tensor_map import TensorMap
+
+_COLUMNS = 64
+"""Elements of a row of a tile, 128 bytes: what the swizzle spans."""
+
+_GROUP_ROWS = 64
+"""Queries of a warp group."""
+
+_STATIC_BYTES = 1024
+"""What the mbarriers take, up to where tiles may begin."""
+
+_OTHER_REGISTERS = 32
+"""What a consumer needs beside output, scores and weights."""
+
+_REGISTERS = {64: 232, 128: 240, 192: 160}
+"""Of a thread of a consumer, by BLOCK_M: what the producer leaves of a block's."""
+
+
+def _registers(config: Config, problem: Problem) -> int:
+    """Of a thread of a consumer: output and scores in fp32, weights in 16 bits."""
+    return problem.head_size // 2 + config["BLOCK_N"] // 2 + config["BLOCK_N"] // 4 + _OTHER_REGISTERS
+
+
+def _shared_bytes(config: Config, problem: Problem) -> int:
+    """Queries, and all stages of keys and values."""
+    return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
+
+
+RESTRICTIONS = rules(
+    Restriction.on("sm_90", "wgmma"),
+    ROWS,
+    ("head size", "head_size in (64, 128, 256)", "whole rows of 128 bytes, as wide as a product"),
+    ("large heads", "head_size <= 128 or BLOCK_M == 128", "of one group there are too few registers"),
+    ("warp groups", "BLOCK_M in (64, 128, 192)", "one to three, of 64 queries each"),
+    ("whole tiles", "BLOCK_N in (64, 128)", "as wide as a product"),
+    Restriction(
+        "registers",
+        f"head_size / 2 + 3 * BLOCK_N / 4 + {_OTHER_REGISTERS} <= 232, 240, 160 with BLOCK_M = 64, 128, 192",
+        lambda config, problem: _registers(config, problem) <= _REGISTERS.get(config["BLOCK_M"], 0),
+    ),
+    shared_memory(
+        lambda config, problem: _shared_bytes(config, problem) + _STATIC_BYTES,
+        f"2 * head_size * (BLOCK_M + 2 * NUM_STAGES * BLOCK_N) + {_STATIC_BYTES}",
+    ),
+    GRID,
+)
+
+
+def default_config(problem: Problem) -> dict:
+    """Two consumers, and two stages of as many tokens as their registers hold."""
+    return {"BLOCK_M": 128, "BLOCK_N": 128 if problem.head_size <= 128 else 64, "NUM_STAGES": 2}
+
+
+def _map(name: str, rows: Callable[[Config], int]) -> Callable[[Config, Problem, Any], TensorMap]:
+    """The tensor map of query, key or value with boxes of so many rows of one head."""
+
+    def made(config: Config, problem: Problem, tensors: Any) -> TensorMap:
+        return TensorMap.of(getattr(tensors, name), (1, 1, rows(config), _COLUMNS), swizzle=128)
+
+    return made
+
+
+ARGUMENTS: Arguments = {
+    "query": _map("query", lambda config: _GROUP_ROWS),
+    "key": _map("key", lambda config: config["BLOCK_N"]),
+    "value": _map("value", lambda config: config["BLOCK_N"]),
+}
+
+
+VARIANT = CudaVariant(
+    op="causal_attention",
+    name="cuda_wgmma",
+    idea="FlashAttention-3: a producer warp and TMA, warp groups that take turns at wgmma, softmax beneath products",
+    source=cuda_sources() / "causal_attention_wgmma.cu",
+    steps=(
+        CudaStep(
+            kernel="causal_attention_wgmma",
+            grid=lambda config, problem: blocks(config, problem),
+            block=lambda config, problem: (2 * config["BLOCK_M"] + 128,),
+            shared_bytes=_shared_bytes,
+            arguments=ARGUMENTS,
+        ),
+    ),
+    space={"BLOCK_M": (64, 128, 192), "BLOCK_N": (64, 128), "NUM_STAGES": (2, 3, 4)},
+    restrictions=RESTRICTIONS,
+    layouts=("heads first",),
+    dtypes=("float16", "bfloat16"),
+    features=("lengths",),
+    defaults=default_config,
+    macros=head_macros,
+)

@@ -1,0 +1,101 @@
+"""The sizes of one causal attention, and the tensors of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from workbench.attention.ops.cache_problem import AttentionProblem
+from workbench.ops import element_types
+from workbench.ops.expressions import cdiv
+from workbench.ops.rules import grid
+from workbench.ops.steps import Arguments
+from workbench.ops.values import Config, Restriction
+
+DTYPES = {"float64": torch.float64, **element_types.DTYPES}
+"""The dtypes of query, key, value and output by name."""
+
+
+@dataclass(frozen=True)
+class Problem(AttentionProblem):
+    """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form.
+
+    ``alignment`` is what the rows of query, key and value keep, in bytes. ``features`` is ("lengths",) where sequences
+    are padded to one length.
+    """
+
+    num_seqs: int
+    num_heads: int
+    num_kv_heads: int
+    num_queries: int
+    num_tokens: int
+    head_size: int
+    dtype: str
+    block_size: int = 16
+    alignment: int = 16
+    layout: str = "heads first"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+
+class Read(Protocol):
+    """What the forward and the backward pass read alike."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float | None
+    query_lens: torch.Tensor | None
+    seq_lens: torch.Tensor | None
+
+
+@dataclass
+class Tensors:
+    """The tensors and numbers of one run; ``output`` and ``lse`` are what a variant fills.
+
+    query, output ``[num_seqs, num_heads, num_queries, head_size]``; key, value ``[num_seqs, num_kv_heads, num_tokens,
+    head_size]``; lse ``[num_seqs, num_heads, num_queries]`` float32 (of float64 float64), the logarithm of the sum of
+    exp(score), None where it is not wanted; query_lens, seq_lens ``[num_seqs] int32``, both or None.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    scale: float | None
+    output: torch.Tensor
+    lse: torch.Tensor | None
+    query_lens: torch.Tensor | None = None
+    seq_lens: torch.Tensor | None = None
+    out: torch.Tensor | None = None
+    """For whoever judges: the output, or the bytes of output and lse."""
+
+
+def lse_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the logarithms of a query's dtype."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def strides(name: str) -> Arguments:
+    """How far apart the sequences, heads and tokens of a tensor are, in elements, as kernels are told."""
+
+    def along(dimension: int) -> Callable[[Config, Any, Any], int]:
+        return lambda config, problem, tensors: getattr(tensors, name).stride(dimension)
+
+    return {f"{name}_{what}_stride": along(i) for i, what in enumerate(("seq", "head", "token"))}
+
+
+STRIDES: Arguments = strides("query") | strides("key") | strides("value")
+
+
+def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
+    """The grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
+    return cdiv(problem.num_queries, config["BLOCK_M"]), problem.num_heads, problem.num_seqs
+
+
+GRID = grid("num_heads", "num_seqs")
+
+ROWS = Restriction.of("16-byte rows", "alignment >= 16", "rows of query, key and value start so; call .contiguous()")
+WHOLE_STEPS = Restriction.of("whole 16-byte steps", "head_size % 8 == 0 and head_size <= 256", "8 elements each")

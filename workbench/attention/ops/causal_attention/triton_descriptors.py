@@ -1,0 +1,38 @@
+"""FlashAttention-2 in Triton with tensor descriptors: on sm_90 TMA copies every tile, and wgmma multiplies it.
+
+The kernel is that of ``triton_flash``. A program builds a descriptor of the rows that it reads, for each of queries,
+keys and values, and one of those that it writes; a descriptor knows where its tensor ends, so that tiles take no mask:
+past a sequence's tokens are zeros.
+
+``warp_specialize`` is no tunable: for sm_90 Triton 3.7 refuses this loop of two products on four warps and ignores the
+word on others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.attention.ops.causal_attention.problem import blocks
+from workbench.attention.ops.causal_attention.triton_flash import VARIANT as FLASH
+from workbench.attention.ops.causal_attention.triton_rows import constexprs
+from workbench.ops.rules import TMA
+
+VARIANT = replace(
+    FLASH,
+    name="triton_descriptors",
+    idea="FlashAttention-2 in Triton with tensor descriptors: TMA copies tiles and fills what lies past the end",
+    steps=(
+        replace(
+            FLASH.steps[0],
+            grid=lambda config, problem: blocks(config, problem),
+            constexprs=lambda config, problem: {**constexprs(config, problem), "DESCRIPTORS": True},
+        ),
+    ),
+    space={
+        "BLOCK_M": (64, 128),
+        "BLOCK_N": (32, 64, 128),
+        "num_warps": (4, 8),
+        "num_stages": (1, 2, 3),
+    },
+    restrictions=(TMA, *FLASH.restrictions),
+)

@@ -1,0 +1,86 @@
+"""The function that users import, and that autograd calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from workbench.argument_kinds import names_wrong_kinds
+from workbench.attention.ops.causal_attention.api import kernel_problem_of, problem_of
+from workbench.attention.ops.causal_attention.problem import lse_dtype
+from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.errors import ArgumentError
+from workbench.ops.library_op import LibraryOp
+from workbench.ops.tensor_checks import check_devices, check_dtype
+
+
+@names_wrong_kinds
+def causal_attention_backward(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    lse: torch.Tensor,
+    d_output: torch.Tensor,
+    d_lse: torch.Tensor | None = None,
+    *,
+    scale: float | None = None,
+    query_lens: torch.Tensor | None = None,
+    seq_lens: torch.Tensor | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of `causal_attention`, whose scores are computed again; formulas in ``torch_recompute.py``.
+
+    Args:
+        query, key, value, scale: as they were given to `causal_attention`.
+        output, lse: what it returned.
+        d_output, d_lse: the gradients of these, of their shapes; of lse default none. Rows of padding take no part.
+        query_lens, seq_lens: as they were given, both or neither.
+        variant, config: as for `causal_attention`.
+
+    Returns:
+        The gradients of query, key and value, contiguous, zeros for padding. They have no gradients of their own.
+
+    Raises:
+        ArgumentError: anything above that does not hold.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    made = output, lse, d_output, torch.zeros_like(lse) if d_lse is None else d_lse
+    problem_of(Tensors(query, key, value, *made, scale, query_lens, seq_lens))
+    if (query_lens is None) != (seq_lens is None):
+        name = "query_lens" if query_lens is None else "seq_lens"
+        raise ArgumentError(name, None, "[num_seqs] int32, as the other", "Pass both lengths, or neither.")
+    rows, logarithms = (query.shape, query.dtype), (query.shape[:-1], lse_dtype(query.dtype))
+    for name, tensor, (shape, dtype) in zip(
+        ("output", "lse", "d_output", "d_lse"), made, (rows, logarithms, rows, logarithms), strict=True
+    ):
+        check_devices("query", query, **{name: tensor})
+        check_dtype(name, tensor, [dtype])
+        if tensor.shape != shape:
+            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it as it came.")
+    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
+    t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
+    return library_op(t, variant=variant, config=config)
+
+
+def _make_gradients(t: Tensors) -> None:
+    t.d_query, t.d_key, t.d_value = (
+        torch.empty_like(side, memory_format=torch.contiguous_format) for side in (t.query, t.key, t.value)
+    )
+    if not t.query.numel():  # nothing will run; keys may be there
+        t.d_key.zero_()
+        t.d_value.zero_()
+
+
+library_op = LibraryOp(
+    "causal_attention_backward",
+    Tensors,
+    kernel_problem_of,
+    like="query",
+    made=("d_query", "d_key", "d_value", "out", "workspace"),
+    make=_make_gradients,
+    returned=("d_query", "d_key", "d_value"),
+)

@@ -1,0 +1,51 @@
+"""What a kernel for the contiguous cache is compiled and launched for, and the tensors of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem
+from workbench.ops.rules import grid
+from workbench.ops.steps import Arguments
+
+
+@dataclass(frozen=True)
+class Problem(AttentionProblem):
+    """The sizes of one decode step over a contiguous cache. Lengths are in tokens; ``max_seqlen`` is what a row of the
+    cache has room for, ``max_seq_len`` the longest sequence in it."""
+
+    num_seqs: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    max_seqlen: int
+    max_seq_len: int
+    total_tokens: int
+    dtype: str
+    layout: str = "contiguous"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+
+@dataclass
+class Tensors:
+    """The tensors and numbers of one run; ``out`` is what a variant fills.
+
+    query, out ``[num_seqs, num_heads, head_size]``; kv_cache ``[rows, 2, num_kv_heads, max_seqlen, head_size]``;
+    seq_lens, cache_rows ``[num_seqs] int32``.
+    """
+
+    query: torch.Tensor
+    kv_cache: torch.Tensor
+    seq_lens: torch.Tensor
+    cache_rows: torch.Tensor
+    scale: float
+    out: torch.Tensor
+
+
+ARGUMENTS: Arguments = STRIDES | {"row_stride": lambda config, problem, tensors: tensors.kv_cache.stride(0)}
+"""What kernels take beside tensors and sizes of their names."""
+
+GRID = grid("num_seqs")

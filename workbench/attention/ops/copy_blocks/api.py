@@ -1,0 +1,197 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from workbench.argument_kinds import names_wrong_kinds
+from workbench.attention.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
+from workbench.errors import ArgumentError
+from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
+from workbench.ops.library_op import custom_op
+from workbench.ops.op import Op
+from workbench.ops.registry import get
+from workbench.ops.tensor_checks import check_apart, check_devices, check_dtype, check_pages, look_at_values
+
+
+@names_wrong_kinds
+def copy_blocks(
+    key_caches: Sequence[torch.Tensor],
+    value_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    *,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> None:
+    """Copy pages inside the caches of every layer, in place: what copy-on-write does when sequences diverge.
+
+    For each cache and each pair: ``cache[destination] = cache[source]``, bit for bit. After vLLM's kernel of this name.
+
+    Args:
+        key_caches, value_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor
+            ``[num_layers, num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them, each in
+            memory of its own. On a GPU they may be separate allocations; in the simulator each allocation is a launch
+            of its own.
+        pairs: ``[num_pairs, 2] int64``, (source page, destination page). A page may be the source of several pairs; no
+            destination may be another pair's source or destination, because pairs are copied in no order.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
+            which on a CPU runs in the simulator.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
+            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    lists = {"key_caches": list(key_caches), "value_caches": list(value_caches)}
+    for name, caches in lists.items():
+        if not caches:
+            raise ArgumentError(name, "no cache", "one cache per layer", "Leave the call out where there is no layer.")
+    named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
+    check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
+    _copy_blocks(*lists.values(), pairs, variant, config_text(config))
+
+
+def problem_of(
+    key_caches: Sequence[torch.Tensor], value_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
+) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    if len(key_caches) != len(value_caches):
+        raise ArgumentError(
+            "value_caches",
+            f"{len(value_caches)} caches",
+            f"{len(key_caches)}, as many as key_caches",
+            "One of each per layer.",
+        )
+    lists = {"key_caches": key_caches, "value_caches": value_caches}
+    named = {f"{name}[{i}]": one for name, caches in lists.items() for i, one in enumerate(caches)}
+    page = check_alike(named)
+    check_apart(named, named)
+    check_pairs(pairs, "source page, destination page")
+    return Problem(num_pairs=len(pairs), num_caches=2 * len(key_caches), page_bytes=page, arch=arch)
+
+
+def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
+    """Check that named caches have pages, and the same ones; returns the bytes of a page."""
+    first, wanted = "", (0, 0, 0)
+    for name, cache in caches.items():
+        if cache.dim() < 2 or cache.numel() == 0:
+            raise ArgumentError(name, f"shape {tuple(cache.shape)}", "[num_blocks, ...]", "The pages come first.")
+        check_pages(name, cache)
+        page = cache[0].numel() * cache.element_size()
+        found = cache.shape[0], page, page if cache.shape[0] == 1 else cache.stride(0) * cache.element_size()
+        first, wanted = (first, wanted) if first else (name, found)
+        if found != wanted:
+            text = "{} pages of {} bytes, {} bytes apart"
+            remedy = "All layers of a cache must be alike."
+            raise ArgumentError(name, text.format(*found), f"{text.format(*wanted)}, as {first}", remedy)
+    return wanted[1]
+
+
+def check_pairs(pairs: torch.Tensor, meaning: str) -> None:
+    """Check dtype, shape and strides of pairs of pages."""
+    check_dtype("pairs", pairs, [torch.int64])
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or not pairs.is_contiguous():
+        raise ArgumentError(
+            "pairs",
+            f"shape {tuple(pairs.shape)}, strides {pairs.stride()}",
+            f"[num_pairs, 2], contiguous: {meaning}",
+            "Call pairs.contiguous().",
+        )
+
+
+def check_copies(
+    pairs: torch.Tensor, num_sources: int, num_targets: int, caches: tuple[str, str], written: str
+) -> None:
+    """Check that every page is one of its cache's and no two pairs write the same one, where `look_at_values` says.
+
+    ``caches`` and ``written`` are what messages call the two sides, and the second page of a pair.
+    """
+    if not look_at_values(pairs):
+        return
+    wrong = (pairs < 0) | (pairs >= torch.tensor([num_sources, num_targets], device=pairs.device))
+    if wrong.any():
+        pair, side = wrong.nonzero()[0].tolist()
+        raise ArgumentError(
+            f"pairs[{pair}, {side}]",
+            int(pairs[pair, side]),
+            f"0 to {(num_sources, num_targets)[side] - 1}, the pages of the {caches[side]}",
+            f"A pair is (source page, {written} page).",
+        )
+    order = pairs[:, 1].sort(stable=True)
+    twice = order.values[1:] == order.values[:-1]
+    if twice.any():
+        at = int(twice.nonzero()[0])
+        raise ArgumentError(
+            f"pairs[{int(order.indices[at + 1])}, 1]",
+            f"{int(order.values[at])}, the {written} of pairs[{int(order.indices[at])}] too",
+            f"each {written} once",
+            "Two copies to one page would overwrite each other in no order.",
+        )
+
+
+def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
+    """`check_copies` inside one cache, where pairs must not depend on each other's order either."""
+    check_copies(pairs, num_blocks, num_blocks, ("cache", "cache"), "destination")
+    if not look_at_values(pairs):
+        return
+    sources, destinations = pairs.unbind(1)
+    both = torch.isin(destinations, sources)
+    if both.any():
+        at = int(both.nonzero()[0])
+        raise ArgumentError(
+            f"pairs[{at}, 1]",
+            f"{int(destinations[at])}, which is also a source",
+            "pages that no pair reads",
+            "Pairs are copied in no order: make two calls.",
+        )
+
+
+@custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
+def _copy_blocks(
+    key_caches: Sequence[torch.Tensor],
+    value_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    op = get("copy_blocks")
+    first = key_caches[0]
+    problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
+    check_inside(pairs, first.shape[0])
+    caches = [*key_caches, *value_caches]
+    copy_pages(op, problem, caches, caches, pairs, first, variant, config)
+
+
+def copy_pages(
+    op: Op,
+    problem: Problem,
+    sources: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    like: torch.Tensor,
+    variant: str,
+    config: str | None,
+) -> None:
+    """Choose for and run where ``like`` is; in the simulator each pair of allocations is a launch of its own."""
+    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
+    if problem.num_pairs == 0:
+        return
+    device = device_of(chosen, like)
+    groups: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = [(sources, targets)]
+    if device is not None:
+        pairs = pairs.to(like.device)
+        if device.counts:
+            groups = by_allocation(sources, targets)
+    for some, others in groups:
+        chosen.run(chosen_config, replace(problem, num_caches=len(some)), tensors_of(some, others, pairs), device)
+
+
+_copy_blocks.register_fake(lambda *given, **options: None)

@@ -1,0 +1,114 @@
+"""What a kernel that copies pages, inside caches or between them, is compiled and launched for; its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from workbench.attention.ops.cache_problem import Sizes
+from workbench.ops.constants import constant
+from workbench.ops.rules import grid
+from workbench.ops.steps import Arguments
+from workbench.ops.tensor_checks import extent
+
+STEP = 16
+"""Bytes: the unit of all distances between caches and pages."""
+
+
+@dataclass(frozen=True)
+class Problem(Sizes):
+    """The sizes of one batched copy. ``num_caches`` counts the key and value caches of all layers.
+
+    A page is ``page_bytes`` bytes, whatever its dtype and layout; ``layout`` and ``dtype`` say so in every op's terms.
+    """
+
+    num_pairs: int
+    num_caches: int
+    page_bytes: int
+    layout: str = "any"
+    dtype: str = "any"
+    features: tuple[str, ...] = ()
+    arch: str = "sm_80"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where caches lie. ``base`` is the memory that holds them, as bytes, ``places [num_caches] int64`` where each of
+    them starts in it and ``page_steps`` how far its pages are apart, both in `STEP`."""
+
+    base: torch.Tensor
+    places: torch.Tensor
+    page_steps: int
+
+
+@dataclass
+class Tensors:
+    """The tensors of one run; every one of ``targets [num_blocks, ...]`` is written in place.
+
+    Inside a cache ``sources`` and ``targets`` are the same. ``source_memory`` and ``target_memory`` say where they lie,
+    None where no kernel can reach both. ``out`` is what whoever judges looks at.
+    """
+
+    sources: tuple[torch.Tensor, ...]
+    targets: tuple[torch.Tensor, ...]
+    pairs: torch.Tensor
+    source_memory: Memory | None
+    target_memory: Memory | None
+    out: torch.Tensor | None = None
+
+
+ARGUMENTS: Arguments = {
+    "sources": lambda config, problem, tensors: tensors.source_memory.base,
+    "targets": lambda config, problem, tensors: tensors.target_memory.base,
+    "source_places": lambda config, problem, tensors: tensors.source_memory.places,
+    "target_places": lambda config, problem, tensors: tensors.target_memory.places,
+    "source_page_steps": lambda config, problem, tensors: tensors.source_memory.page_steps,
+    "target_page_steps": lambda config, problem, tensors: tensors.target_memory.page_steps,
+}
+"""What kernels take beside tensors and sizes of their names."""
+
+GRID = grid("num_caches")
+
+
+def tensors_of(
+    sources: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    out: torch.Tensor | None = None,
+) -> Tensors:
+    """The tensors of a run; all sources, and all targets, as `memory_of` takes them."""
+    together = sources[0].device == targets[0].device
+    source_memory, target_memory = (memory_of(sources), memory_of(targets)) if together else (None, None)
+    return Tensors(tuple(sources), tuple(targets), pairs, source_memory, target_memory, out)
+
+
+def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
+    """Where caches lie whose pages start on `STEP` bytes and are equally far apart.
+
+    On a GPU the caches may lie anywhere in its memory. The simulator gives every allocation an address of its own, so
+    there they must be parts of one: see `by_allocation`.
+    """
+    lowest = min(caches, key=torch.Tensor.data_ptr)
+    start = lowest.data_ptr()
+    end = max(cache.data_ptr() + extent(cache) for cache in caches)
+    storage = lowest.untyped_storage()
+    first = start - storage.data_ptr()
+    room = min(end - start, storage.nbytes() - first)  # of this allocation, if there are several
+    base = torch.empty(0, dtype=torch.uint8, device=lowest.device).set_(storage, first, (room,), (1,))
+    steps = tuple((cache.data_ptr() - start) // STEP for cache in caches)
+    apart = caches[0].stride(0) * caches[0].element_size() // STEP
+    return Memory(base, constant(steps, torch.int64, lowest.device), apart)
+
+
+def by_allocation(
+    sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
+) -> Iterator[tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]:
+    """The pairs of caches whose sources are parts of one allocation, and whose targets are, together."""
+    groups: dict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    for pair in zip(sources, targets, strict=True):
+        source, target = (each.untyped_storage().data_ptr() for each in pair)
+        groups.setdefault((source, target), []).append(pair)
+    for group in groups.values():
+        yield tuple(source for source, _ in group), tuple(target for _, target in group)

@@ -1,0 +1,191 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from workbench.argument_kinds import names_wrong_kinds
+from workbench.attention.cache_formats.layouts import PagedGeometry
+from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
+from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.errors import ArgumentError
+from workbench.ops.dispatch import arch_of, multiprocessors_of
+from workbench.ops.element_types import DTYPES
+from workbench.ops.library_op import LibraryOp
+from workbench.ops.tensor_checks import (
+    ALIGNMENT,
+    check_groups,
+    check_out,
+    check_query,
+    check_query_shape,
+    check_vector,
+    dtype_name,
+)
+
+
+@names_wrong_kinds
+def paged_attention(
+    query: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    seq_lens: torch.Tensor,
+    *,
+    scale: float | None = None,
+    layout: str | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sliding_window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention of the newest token of every sequence over its paged cache of keys and values.
+
+    ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, the newest (already in the cache)
+    included; the formula with all features stands in ``workbench/attention/ops/paged_attention/reference.py``. A
+    sequence of no tokens gives zeros. Method: Kwon et al., "Efficient Memory Management for LLM Serving with
+    PagedAttention", 2023.
+
+    Args:
+        query: ``[num_seqs, num_heads, head_size]`` float32, float16 or bfloat16; rows may be apart.
+        key_cache, value_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
+        seq_lens: ``[num_seqs] int32`` in tokens.
+        scale: of the scores; default ``head_size ** -0.5``.
+        layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
+        alibi_slopes, sinks: ``[num_heads] float32``.
+        sliding_window: tokens that are seen, the newest included.
+        soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``.
+        kv_cache_dtype: "auto" (the query's dtype), "fp8_e4m3", "fp8_e5m2" or "int8".
+        k_scale, v_scale: dequantization scales of a quantized cache: a number, or float32 per tensor ``[1]``, per KV
+            head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``; default 1.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU, or the torch variant for what
+            no kernel of ours can do), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in
+            the simulator), or a variant's name, which on a CPU runs in the simulator, with its tuned configuration for
+            this page size if there is one, else its default: as code for sm_80, or for sm_89 where Triton reads
+            fp8_e4m3, which it has from there on.
+        config: the configuration to use instead; needs a named variant.
+        out: where to write, like query, contiguous, in memory of its own; default a new tensor.
+
+    Returns:
+        ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Lengths and table entries on a GPU
+            are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    check_query_shape(query)
+    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
+    read = query, key_cache, value_cache, block_tables, seq_lens
+    features = alibi_slopes, sliding_window, soft_cap, sinks
+    t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
+    library_op.check(t)
+    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    return out
+
+
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
+
+    On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
+    wait for the GPU and could not be captured in a CUDA graph.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    check_query(t.query, t.scale, DTYPES.values())
+    geometry = _check_cache(t, layout, kv_cache_dtype)
+    check_tables(t, len(t.query))
+    _check_features(t, geometry, kv_cache_dtype)
+    check_out(t.out, t.query)
+    num_seqs, num_heads, head_size = t.query.shape
+    if t.query.is_cuda:
+        longest = t.block_tables.shape[1] * geometry.block_size
+        total = longest * num_seqs
+    else:
+        longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
+    check_entries(t, geometry.block_size)
+    return Problem(
+        num_seqs=num_seqs,
+        num_heads=num_heads,
+        num_kv_heads=geometry.num_kv_heads,
+        head_size=head_size,
+        max_seq_len=longest,
+        total_tokens=total,
+        dtype=dtype_name(t.query.dtype),
+        layout=geometry.layout,
+        block_size=geometry.block_size,
+        kv_cache_dtype=kv_cache_dtype,
+        features=_features(t, kv_cache_dtype),
+        arch=arch_of(t.query),
+        multiprocessors=multiprocessors_of(t.query),
+    )
+
+
+def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+    geometry = check_caches(t, layout, kv_cache_dtype, [t.query.dtype], f"the query's dtype, {t.query.dtype}")
+    if geometry.head_size != t.query.shape[2]:
+        raise ArgumentError(
+            "key_cache",
+            f"head_size {geometry.head_size}",
+            f"{t.query.shape[2]}, that of query",
+            f"Check layout={geometry.layout!r}.",
+        )
+    remedy = f"Check layout={geometry.layout!r}, or pass every head of a group."
+    check_groups(t.query.shape[1], geometry.num_kv_heads, remedy)
+    # Kernels count on pages that are multiples of so many elements apart, whatever their size.
+    for name, cache in (("key_cache", t.key_cache), ("value_cache", t.value_cache)):
+        if cache.shape[0] > 1 and cache.stride(0) % ALIGNMENT:
+            raise ArgumentError(
+                name,
+                f"pages {cache.stride(0)} elements apart",
+                f"a multiple of {ALIGNMENT}",
+                f"Call {name}.contiguous(); pages of at least 16 elements per head keep the rule.",
+            )
+    return geometry
+
+
+def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+    for name in ("alibi_slopes", "sinks"):
+        if getattr(t, name) is not None:
+            check_vector(name, getattr(t, name), t.query.shape[1], torch.float32, "Pass one per head.")
+    if t.sliding_window is not None and t.sliding_window < 1:
+        raise ArgumentError(
+            "sliding_window", t.sliding_window, "1 or more tokens, the newest included", "Pass None for no window."
+        )
+    if t.soft_cap is not None and not 0 < t.soft_cap < math.inf:
+        raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")
+    check_scales(t, geometry, kv_cache_dtype)
+
+
+def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
+    given = {
+        "alibi": t.alibi_slopes is not None,
+        "sliding_window": t.sliding_window is not None,
+        "soft_cap": t.soft_cap is not None,
+        "sinks": t.sinks is not None,
+        kv_cache_dtype: kv_cache_dtype != "auto",
+        "token_scales": any(scale is not None and scale.dim() == 3 for scale in (t.k_scale, t.v_scale)),
+    }
+    return tuple(name for name, wanted in given.items() if wanted)
+
+
+library_op = LibraryOp(
+    "paged_attention",
+    Tensors,
+    problem_of,
+    like="query",
+    written=("out",),
+    made=("workspace",),
+    options={"layout": None, "kv_cache_dtype": "auto"},
+)

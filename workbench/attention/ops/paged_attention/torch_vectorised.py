@@ -1,0 +1,92 @@
+"""Paged attention in plain torch operations, all sequences at once: the default on a CPU.
+
+The pages of every sequence are gathered, padded to the longest, and the padding is masked. No loop over sequences or
+tokens; it reads every layout, every cache dtype and has every feature, so that it also serves as the slow path
+to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.ops.element_types import DTYPES
+from workbench.ops.variant import TorchVariant
+
+
+def compute(problem: Problem, tensors: Tensors) -> None:
+    """Fill ``tensors.out [num_seqs, num_heads, head_size]``."""
+    t = tensors
+    num_pages = -(-problem.max_seq_len // problem.page)
+    tables = t.block_tables[:, :num_pages].long()
+    device = t.query.device
+
+    # 1. Load: gather each sequence's pages, [num_seqs, tokens, num_kv_heads, head_size] in fp32.
+    positions = torch.arange(num_pages * problem.page, device=device)
+    lengths = t.seq_lens.long()[:, None]
+    used = torch.arange(num_pages, device=device) * problem.page < lengths
+    tables = torch.where(used, tables, 0)
+    valid = positions < lengths
+    if t.sliding_window is not None:
+        valid = valid & (positions >= lengths - t.sliding_window)
+    keys = _gather(t.key_cache, tables, canonical_keys, problem.layout, t.k_scale)
+    values = _gather(t.value_cache, tables, canonical_values, problem.layout, t.v_scale)
+    values = values.masked_fill(~valid[:, :, None, None], 0.0)  # 0 * NaN of an unused slot would be NaN
+
+    # 2. Score: [num_seqs, num_kv_heads, group, tokens].
+    query = t.query.float().view(problem.num_seqs, problem.num_kv_heads, problem.group, problem.head_size)
+    scores = torch.matmul(query, keys.permute(0, 2, 3, 1)) * t.scale
+    if t.soft_cap is not None:
+        scores = t.soft_cap * torch.tanh(scores / t.soft_cap)
+    if t.alibi_slopes is not None:
+        slopes = t.alibi_slopes.float().view(problem.num_kv_heads, problem.group, 1)
+        scores = scores + slopes * (positions - (lengths - 1))[:, None, None]
+    scores = scores.masked_fill(~valid[:, None, None], -torch.inf)
+
+    # 3. Softmax; a sequence of no tokens has no maximum, and weights of zero.
+    highest = scores.amax(-1, keepdim=True) if num_pages else scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    sinks = None
+    if t.sinks is not None:
+        sinks = t.sinks.float().view(problem.num_kv_heads, problem.group, 1)
+        highest = torch.maximum(highest, sinks)
+    highest = highest.clamp(min=torch.finfo(torch.float32).min)
+    weights = torch.exp(scores - highest)
+    total = weights.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sinks - highest)
+
+    # 4. Accumulate, then divide once per row.
+    sums = torch.matmul(weights, values.transpose(1, 2))
+    t.out.copy_((sums / total.clamp(min=torch.finfo(torch.float32).tiny)).view_as(t.out))
+
+
+def _gather(
+    cache: torch.Tensor,
+    tables: torch.Tensor,
+    canonical: Callable[[torch.Tensor, str], torch.Tensor],
+    layout: str,
+    scale: torch.Tensor | None,
+) -> torch.Tensor:
+    """``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` fp32, dequantized."""
+    pages = bits_of(cache)[tables.flatten()].view(cache.dtype)
+    tokens = canonical(pages, layout).float()
+    if scale is not None:
+        # One scale, one per KV head, or one per token and head [num_blocks, block_size, num_kv_heads].
+        per_token = scale.dim() == 3
+        tokens = tokens * (scale[tables.flatten()][..., None] if per_token else scale.float().view(-1, 1))
+    return tokens.reshape(tables.shape[0], -1, *tokens.shape[2:])
+
+
+VARIANT = TorchVariant(
+    op="paged_attention",
+    name="torch",
+    idea="gather every sequence's pages, pad, mask: plain torch, every layout and feature",
+    layouts=LAYOUTS,
+    dtypes=tuple(DTYPES),
+    features=("alibi", "sliding_window", "soft_cap", "sinks", *CACHE_DTYPES, "token_scales"),
+    compute=compute,
+)

@@ -1,0 +1,50 @@
+"""What the partitions of a sequence leave for the block that is done last, and how it knows that it is."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.rules import num_partitions
+from workbench.ops.kept_zeros import kept_zeros
+from workbench.ops.values import Config
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Partial results of each sequence's partitions; empty tensors where there is one, which needs none.
+
+    ``partial_out [num_seqs, num_heads, partitions, head_size]`` float32 holds the sums of ``exp2(score - max) * V`` and
+    ``partial_stats [num_seqs, num_heads, partitions, 2]`` float32 the maximum and the sum of the weights. Partitions
+    past the end of a sequence, or before its window, are never written, nor read; nor is the only one of a sequence.
+
+    ``counters [num_seqs * num_heads]`` int32: how many blocks of a sequence and (KV) head are done. Zeros before a
+    launch, and after it, since the last block of each sets its own back (`workbench.ops.kept_zeros`).
+    """
+
+    partial_out: torch.Tensor
+    partial_stats: torch.Tensor
+    counters: torch.Tensor
+
+
+def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
+    """Uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
+    count = num_partitions(config, problem)
+    device, rows = tensors.query.device, problem.num_seqs * problem.num_heads
+    if count == 1:
+        return _nothing(device)
+    shape = (problem.num_seqs, problem.num_heads, count)
+    return Partials(
+        partial_out=torch.empty(*shape, problem.head_size, dtype=torch.float32, device=device),
+        partial_stats=torch.empty(*shape, 2, dtype=torch.float32, device=device),
+        counters=kept_zeros(rows, device),
+    )
+
+
+@functools.cache
+def _nothing(device: torch.device) -> Partials:
+    sums, counters = (torch.empty(0, dtype=dtype, device=device) for dtype in (torch.float32, torch.int32))
+    return Partials(sums, sums, counters)

@@ -1,0 +1,157 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from workbench.argument_kinds import names_wrong_kinds
+from workbench.attention.cache_formats.layouts import PagedGeometry
+from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales
+from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.errors import ArgumentError
+from workbench.ops.dispatch import arch_of
+from workbench.ops.element_types import DTYPES
+from workbench.ops.library_op import LibraryOp
+from workbench.ops.tensor_checks import (
+    alignment_of,
+    check_dtype,
+    check_vector,
+    check_within,
+    dtype_name,
+    look_at_values,
+)
+
+
+@names_wrong_kinds
+def reshape_and_cache(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    *,
+    kv_cache_dtype: str = "auto",
+    k_scale: torch.Tensor | float | None = None,
+    v_scale: torch.Tensor | float | None = None,
+    layout: str | None = None,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> None:
+    """Write the keys and values of new tokens into a paged cache, in place.
+
+    Token i goes to slot ``slot_mapping[i] = page * block_size + offset``; -1 skips it. Nothing else of the cache
+    changes. After vLLM's kernel of this name (csrc/cache_kernels.cu).
+
+    Args:
+        key, value: ``[num_tokens, num_kv_heads, head_size]`` float32, float16 or bfloat16; tokens may be apart, as in a
+            fused projection.
+        key_cache, value_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        slot_mapping: ``[num_tokens] int64``, no slot twice.
+        kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2" or "int8".
+        k_scale, v_scale: dequantization scales of a quantized cache: elements are multiplied by their reciprocals,
+            rounded and saturated, as in `workbench.attention.cache_formats.quantization`. A number, or float32 per
+            tensor ``[1]``, per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size,
+            num_kv_heads]``, of which those of the slots that are written are read; default 1.
+        layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
+            which on a CPU runs in the simulator.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Slots on a GPU are only looked at
+            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    t = Tensors(key, value, key_cache, value_cache, slot_mapping, as_scale(k_scale, key), as_scale(v_scale, key))
+    library_op.check(t)
+    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+
+
+def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+    """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, slots; describe the problem.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    _check_tokens(t)
+    geometry = _check_caches(t, layout, kv_cache_dtype)
+    check_scales(t, geometry, kv_cache_dtype)
+    check_slots(t.slot_mapping, geometry.num_blocks * geometry.block_size)
+    return Problem(
+        num_tokens=t.key.shape[0],
+        num_kv_heads=geometry.num_kv_heads,
+        head_size=geometry.head_size,
+        dtype=dtype_name(t.key.dtype),
+        layout=geometry.layout,
+        block_size=geometry.block_size,
+        kv_cache_dtype=kv_cache_dtype,
+        alignment=alignment_of(t.key, t.value),
+        features=() if kv_cache_dtype == "auto" else (kv_cache_dtype,),
+        arch=arch_of(t.key),
+    )
+
+
+def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
+    """Check that every slot is -1 or one of the cache's and no two tokens go to the same one, where `look_at_values`
+    says; names the first token whose slot cannot be used."""
+    if not look_at_values(slot_mapping):
+        return
+    meaning = ", the slots of the cache, or -1 (skip)"
+    check_within("slot_mapping", slot_mapping, -1, num_slots - 1, meaning, "A slot is page * block_size + offset.")
+    slots, order = slot_mapping.sort(stable=True)
+    twice = (slots[1:] == slots[:-1]) & (slots[1:] >= 0)
+    if twice.any():
+        at = int(twice.nonzero()[0])
+        raise ArgumentError(
+            f"slot_mapping[{int(order[at + 1])}]",
+            f"{int(slots[at])}, as slot_mapping[{int(order[at])}] has",
+            "each slot once",
+            "Two tokens in one slot would overwrite each other in no order.",
+        )
+
+
+def _check_tokens(t: Tensors) -> None:
+    for name in ("key", "value"):
+        tensor = getattr(t, name)
+        check_dtype(name, tensor, DTYPES.values() if name == "key" else [t.key.dtype])
+        if tensor.dim() != 3 or tensor.shape[1] == 0 or tensor.shape[2] == 0:
+            raise ArgumentError(
+                name, f"shape {tuple(tensor.shape)}", "[num_tokens, num_kv_heads, head_size]", "Reshape it."
+            )
+        # The strides of an empty tensor mean nothing, and some ways to make one leave zeros there.
+        if tensor.numel() and (tensor.stride(2) != 1 or tensor.stride(1) != tensor.shape[2]):
+            raise ArgumentError(
+                name,
+                f"strides {tensor.stride()}",
+                f"(any, {tensor.shape[2]}, 1): the heads of a token side by side",
+                f"Call {name}.contiguous().",
+            )
+    if t.value.shape != t.key.shape:
+        raise ArgumentError("value", f"shape {tuple(t.value.shape)}", f"{tuple(t.key.shape)}, as key", "Reshape it.")
+    remedy = "Pass one slot per token of key, -1 for one that is to be skipped."
+    check_vector("slot_mapping", t.slot_mapping, t.key.shape[0], torch.int64, remedy)
+
+
+def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+    geometry = check_caches(t, layout, kv_cache_dtype, [t.key.dtype], f"the dtype of key, {t.key.dtype}")
+    if (geometry.num_kv_heads, geometry.head_size) != tuple(t.key.shape[1:]):
+        raise ArgumentError(
+            "key_cache",
+            f"{geometry.num_kv_heads} heads of {geometry.head_size}",
+            f"{t.key.shape[1]} of {t.key.shape[2]}, those of key",
+            f"Check layout={geometry.layout!r}.",
+        )
+    return geometry
+
+
+library_op = LibraryOp(
+    "reshape_and_cache",
+    Tensors,
+    problem_of,
+    like="key",
+    written=("key_cache", "value_cache"),
+    made=("out",),
+    options={"layout": None, "kv_cache_dtype": "auto"},
+)

@@ -1,0 +1,115 @@
+"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from workbench.argument_kinds import names_wrong_kinds
+from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs, copy_pages
+from workbench.attention.ops.copy_blocks.problem import Problem
+from workbench.errors import ArgumentError
+from workbench.ops.constants import under_capture
+from workbench.ops.dispatch import arch_of, config_text
+from workbench.ops.library_op import custom_op
+from workbench.ops.registry import get
+from workbench.ops.tensor_checks import check_apart, check_devices
+
+
+@names_wrong_kinds
+def swap_blocks(
+    source_caches: Sequence[torch.Tensor],
+    target_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    *,
+    variant: str = "auto",
+    config: Mapping[str, int] | None = None,
+) -> None:
+    """Copy pages from one set of caches into another: what swapping a sequence out, or back in, does.
+
+    For each pair and each cache i: ``target_caches[i][destination] = source_caches[i][source]``, bit for bit. After
+    vLLM's kernel of this name, which takes one pair of caches at a time.
+
+    Args:
+        source_caches, target_caches: as many of each, e.g. the key and the value cache of every layer; ``[num_blocks,
+            ...]`` in any layout and dtype, pages contiguous, starting on 16 bytes, of the same size in all of them. All
+            sources are on one device and all targets on one; no target shares memory with any other cache (inside a
+            cache use `copy_blocks`).
+        pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice. A CUDA graph
+            captures the call only if everything is on the GPU.
+        variant: "auto" (on a CPU, and between a CPU and a GPU, the torch variant; on a GPU the tuned one), "tuned", or
+            a variant's name, which on a CPU runs in the simulator. Between a CPU and a GPU only torch copies: host
+            memory that is not pinned is out of a kernel's reach.
+        config: the configuration to use instead of the tuned or default one; needs a named variant.
+
+    Raises:
+        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
+            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
+    """
+    lists = {"source_caches": list(source_caches), "target_caches": list(target_caches)}
+    for name, caches in lists.items():
+        if not caches:
+            raise ArgumentError(name, "no cache", "one or more", "Leave the call out where there is no layer.")
+        check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
+    check_devices("pairs", pairs)
+    _swap_blocks(*lists.values(), pairs, variant, config_text(config))
+
+
+def problem_of(
+    source_caches: Sequence[torch.Tensor], target_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
+) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+
+    Raises:
+        ArgumentError: for the first argument that cannot be used.
+    """
+    if len(source_caches) != len(target_caches):
+        raise ArgumentError(
+            "target_caches", f"{len(target_caches)} caches", f"{len(source_caches)}, as many as sources", "Pair them."
+        )
+    sources, targets = (
+        {f"{side}[{i}]": cache for i, cache in enumerate(caches)}
+        for side, caches in (("source_caches", source_caches), ("target_caches", target_caches))
+    )
+    source_page, target_page = check_alike(sources), check_alike(targets)
+    if source_page != target_page:
+        allowed = f"{source_page} bytes, as source_caches[0]"
+        raise ArgumentError(
+            "target_caches[0]", f"pages of {target_page} bytes", allowed, "Pages of both sides are of one size."
+        )
+    check_apart(sources | targets, targets, "Inside a cache use copy_blocks.")
+    check_pairs(pairs, "source page, target page")
+    across = source_caches[0].device != target_caches[0].device
+    return Problem(
+        num_pairs=len(pairs),
+        num_caches=len(source_caches),
+        page_bytes=source_page,
+        features=("two devices",) if across else (),
+        arch=arch,
+    )
+
+
+@custom_op("workbench::swap_blocks", mutates_args=("target_caches",))
+def _swap_blocks(
+    source_caches: Sequence[torch.Tensor],
+    target_caches: Sequence[torch.Tensor],
+    pairs: torch.Tensor,
+    variant: str = "auto",
+    config: str | None = None,
+) -> None:
+    op = get("swap_blocks")
+    source, target = source_caches[0], target_caches[0]
+    on_gpu = source if source.is_cuda else target
+    if under_capture(on_gpu.device):
+        for name, tensor in (("source_caches", source), ("target_caches", target), ("pairs", pairs)):
+            if tensor.device != on_gpu.device:
+                came, allowed = f"device {tensor.device} under graph capture", str(on_gpu.device)
+                raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
+    problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
+    check_copies(pairs, source.shape[0], target.shape[0], ("sources", "targets"), "target")
+    copy_pages(op, problem, source_caches, target_caches, pairs, on_gpu, variant, config)
+
+
+_swap_blocks.register_fake(lambda *given, **options: None)

@@ -1,0 +1,1 @@
+"""Pictures and views of the running example: caches, attention, quantization, the model."""

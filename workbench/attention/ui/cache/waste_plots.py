@@ -1,0 +1,179 @@
+"""Plots of where the slots of a KV cache go, beside the figures of the PagedAttention paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.attention.cache_studies.sharing import PublishedSharing, SharingResult
+from workbench.attention.cache_studies.waste import Published, WasteResult
+from workbench.ui.plots import OKABE_ITO, ON_HATCH, box, in_percent, legend_beside, legend_of, marked, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PARTS = {
+    "token_states": ("holds a token", "#0072B2", ""),
+    "reserved": ("will hold one later", "#56B4E9", "///"),
+    "internal": ("never used by its owner", "#E69F00", "xxx"),
+    "external": ("owned by nobody", "#eeeeee", ""),
+}
+"""What a slot can be: label, colour and hatch."""
+
+
+def slot_rows(
+    rows: Mapping[str, Sequence[str]], title: str = "", *, block_size: int | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw memory slot by slot, and a frame around each block.
+
+    Args:
+        rows: a label -> one key of `PARTS` per slot.
+        block_size: slots of a block; None: a row is one.
+
+    Returns the matplotlib Axes.
+    """
+    ax = new_axes(9, 0.4 * len(rows) + 0.6) if ax is None else ax
+    for row, slots in enumerate(rows.values()):
+        for column, part in enumerate(slots):
+            _, colour, hatch = PARTS[part]
+            box(ax, column, row + 0.1, 1, 0.8, facecolor=colour, hatch=hatch, edgecolor="white", linewidth=1)
+        for column in range(0, len(slots), block_size or len(slots)):
+            width = min(block_size or len(slots), len(slots) - column)
+            box(ax, column, row + 0.1, width, 0.8, fill=False, edgecolor="black", clip_on=False)
+    ax.set(xlim=(0, max(map(len, rows.values()))), ylim=(len(rows), 0), title=title)
+    ax.set_yticks([row + 0.5 for row in range(len(rows))], list(rows), fontsize=8)
+    ax.tick_params(length=0)
+    ax.set_xticks([])
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def rows_and_blocks(
+    now: Mapping[str, int], end: Mapping[str, int], *, longest: int, block_size: int, num_slots: int
+) -> Figure:
+    """Draw the same sequences twice in ``num_slots`` slots: in rows of ``longest``, and in blocks of ``block_size``.
+
+    Args:
+        now, end: tokens of each sequence now and in the end.
+
+    Returns the matplotlib Figure.
+    """
+    import matplotlib.pyplot as plt
+
+    def parts(name: str, room: int) -> list[str]:
+        later = min(end[name], room) - now[name]
+        return ["token_states"] * now[name] + ["reserved"] * later + ["internal"] * (room - now[name] - later)
+
+    rows = {f"row of {name}": parts(name, longest) for name in now}
+    rows["left over"] = ["external"] * (num_slots - longest * len(now))
+    blocks = {f"blocks of {name}": parts(name, -(-tokens // block_size) * block_size) for name, tokens in now.items()}
+    spare = num_slots - sum(map(len, blocks.values()))
+    for line, first in enumerate(range(0, spare, longest), 1):
+        blocks[f"free blocks ({line})"] = ["external"] * min(longest, spare - first)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 0.4 * max(len(rows), len(blocks)) + 0.8))
+    slot_rows(rows, f"a row of {longest} for each", ax=left)
+    slot_rows(blocks, f"blocks of {block_size} for each", block_size=block_size, ax=right)
+    parts_legend(figure, loc="lower center", ncols=4)
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
+    return figure
+
+
+def parts_legend(figure: Figure, **options: Any) -> None:
+    """The legend of `PARTS`, for a figure of several axes."""
+    legend_of(figure, PARTS.values(), edgecolor="#777777", fontsize=8, **options)
+
+
+def waste_bars(
+    results: Sequence[WasteResult], published: Sequence[Published], *, title: str = "", ax: Axes | None = None
+) -> Axes:
+    """A bar of four parts for each result, and below it that of the paper where it has one of the same policy.
+
+    What the paper does not split is drawn as one white part. Returns the matplotlib Axes.
+    """
+    papers = {one.policy: one for one in published}
+    bars: list[tuple[str, object, float]] = []
+    at = 0.0
+    for result in results:
+        block = f", blocks of {result.block_size}" if result.block_size else ""
+        bars.append((f"{result.policy}{block}: here", result, at))
+        if result.policy in papers:
+            paper = papers[result.policy]
+            bars.append((f"{paper.system}: paper", paper, at + 0.9))
+            at += 0.9
+        at += 1.3
+    ax = new_axes(10, 0.36 * at + 1.3) if ax is None else ax
+    for _, shares, place in bars:
+        left = 0.0
+        for name, (_, colour, hatch) in PARTS.items():
+            share = getattr(shares, name)
+            if not share:
+                continue
+            ax.barh(place, share, 0.8, left=left, color=colour, hatch=hatch, edgecolor="#777777", linewidth=0.5)
+            if share >= 0.04:
+                ink = {"color": "white"} if name == "token_states" else {"bbox": ON_HATCH | {"alpha": 0.85}}
+                ax.text(left + share / 2, place, f"{share:.1%}", ha="center", va="center", fontsize=8, **ink)
+            left += share
+        if left < 0.999:
+            ax.barh(place, 1 - left, 0.8, left=left, color="white", edgecolor="#777777", linewidth=0.5)
+    ax.set_yticks([place for _, _, place in bars], [name for name, _, _ in bars], fontsize=9)
+    ax.set(xlim=(0, 1), ylim=(at - 0.4, -0.6), title=title)
+    in_percent(ax.xaxis)
+    ax.spines[["top", "right"]].set_visible(False)
+    parts_legend(ax.figure, loc="lower center", ncols=4)
+    ax.figure.tight_layout(rect=(0, 0.08, 1, 1))
+    return ax
+
+
+def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes | None = None) -> Axes:
+    """The share of slots that hold a token over the block size; one line per workload. Returns the Axes."""
+    ax = new_axes(8, 3.4) if ax is None else ax
+    rules = {"contiguous oracle": ":", "contiguous max": "-."}
+    sizes: list[int] = []
+    for index, (name, found) in enumerate(results.items()):
+        paged = [result for result in found if result.policy == "paged"]
+        sizes = [result.block_size for result in paged if result.block_size is not None]
+        shares = [result.token_states for result in paged]
+        ax.plot(sizes, shares, marker="os"[index % 2], color=OKABE_ITO[index], label=f"{name}, paged")
+        for result in found:
+            if result.policy in rules:
+                line = {"color": OKABE_ITO[index], "linestyle": rules[result.policy], "linewidth": 1.2}
+                ax.axhline(result.token_states, label=f"{name}, {result.policy}", **line)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+    ax.set(xlabel="block_size, tokens", ylabel="slots that hold a token", ylim=(0, 1.03))
+    in_percent(ax.yaxis)
+    ax.spines[["top", "right"]].set_visible(False)
+    legend_beside(ax)
+    ax.figure.tight_layout()
+    return ax
+
+
+def sharing_ranges(found: Mapping[str, Sequence[SharingResult]], published: Sequence[PublishedSharing]) -> Figure:
+    """A panel per method: blocks saved over the number of sequences of a request, and the paper's figures.
+
+    ``found`` maps a workload to its results. Returns the matplotlib Figure.
+    """
+    import matplotlib.pyplot as plt
+
+    methods = list(dict.fromkeys(result.method for results in found.values() for result in results))
+    figure, axes = plt.subplots(1, len(methods), figsize=(5 * len(methods), 3.3), sharey=True, squeeze=False)
+    for ax, method in zip(axes[0], methods, strict=True):
+        for index, (workload, results) in enumerate(found.items()):
+            mine = [result for result in results if result.method == method]
+            ways = [result.ways for result in mine]
+            look = marked(index)
+            ax.plot(ways, [result.saved for result in mine], label=f"{workload}, here", **look)
+            for paper in published:
+                if paper.method == method and workload.startswith(paper.workload):
+                    ends = {"linestyle": ":", "markerfacecolor": "white", "markersize": 8}
+                    ax.plot(
+                        list(paper.saved), list(paper.saved.values()), label=f"{paper.workload}, paper", **look | ends
+                    )
+        ax.set(xlabel="sequences per request", title=method, ylim=(0, 0.85), xticks=[2, 4, 6])
+        in_percent(ax.yaxis)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("blocks saved by sharing")
+    legend_beside(axes[0][-1])
+    figure.tight_layout()
+    return figure

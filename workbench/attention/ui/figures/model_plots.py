@@ -1,0 +1,120 @@
+"""Plots of a model at work: what each cache costs as texts grow, who holds the memory, what quantization does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from workbench.ui.line_plots import marked_lines
+from workbench.ui.plots import OKABE_ITO, legend_beside, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from workbench.attention.bench.generate import GenerationBenchmark
+    from workbench.attention.kvcache.memory_use import MemoryUse
+    from workbench.attention.models.evaluate import Perplexity
+
+_BLUE, _ORANGE = OKABE_ITO[0], OKABE_ITO[1]
+
+_GRANULARITIES = {
+    "scale 1": ("X", OKABE_ITO[5]),
+    "per tensor": ("s", OKABE_ITO[1]),
+    "per head": ("D", OKABE_ITO[0]),
+    "per token and head": ("^", OKABE_ITO[2]),
+}
+"""Marker and colour by what has a scale of its own."""
+
+
+def growth(result: GenerationBenchmark, *, smooth: int = 16) -> Figure:
+    """Milliseconds of a step and KiB held, by the tokens that all sequences have written.
+
+    Args:
+        smooth: steps that a point is the median of.
+
+    Returns the matplotlib Figure.
+    """
+    import statistics
+
+    import matplotlib.pyplot as plt
+
+    steps = len(result.rows[0].step_seconds) // smooth * smooth
+    x = [start + smooth // 2 for start in range(0, steps, smooth)]
+    times = {
+        row.cache: [1000 * statistics.median(row.step_seconds[at : at + smooth]) for at in range(0, steps, smooth)]
+        for row in result.rows
+    }
+    held = {row.cache: [row.reserved_bytes[at] / 1024 for at in x] for row in result.rows}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
+    xlabel = "tokens written by each sequence"
+    marked_lines(x, times, xlabel=xlabel, ylabel="ms per step", legend=False, ax=left)
+    marked_lines(x, held, xlabel=xlabel, ylabel="KiB held by the sequences", ax=right)
+    for ax in (left, right):
+        ax.set_ylim(bottom=0)
+    legend_beside(right)
+    figure.tight_layout()
+    return figure
+
+
+def memory_over_time(runs: Mapping[str, Sequence[MemoryUse]]) -> Figure:
+    """What the sequences hold at each step, and how much of it holds tokens: a panel for each run, on equal axes.
+
+    Returns the matplotlib Figure.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(runs), figsize=(11, 3.2), sharey=True, sharex=True, squeeze=False)
+    for ax, (name, steps) in zip(axes[0], runs.items(), strict=True):
+        x = range(len(steps))
+        pool = max(use.pool_bytes for use in steps) / 1024
+        held, used = ([getattr(use, part) / 1024 for use in steps] for part in ("reserved_bytes", "used_bytes"))
+        ax.fill_between(x, held, step="mid", color=_ORANGE, alpha=0.45, hatch="//", edgecolor="white", label="held")
+        ax.fill_between(x, used, step="mid", color=_BLUE, alpha=0.8, label="holds tokens")
+        ax.axhline(pool, color="black", linestyle=":", label="the whole cache")
+        ax.set(title=f"{name}: {len(steps)} steps", xlabel="step")
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set(ylabel="KiB", ylim=(0, None))
+    axes[0][-1].legend(frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1, 0.95))
+    figure.tight_layout()
+    return figure
+
+
+def perplexity_changes(rows: Sequence[Perplexity], *, ax: Axes | None = None) -> Axes:
+    """By how many percent each cache raises the perplexity over the first, with its 95 % interval.
+
+    The axis is linear up to 1 % and logarithmic from there. Returns the matplotlib Axes.
+    """
+    ax = new_axes(8.5, 0.3 * len(rows) + 0.9) if ax is None else ax
+    shown = rows[1:]
+    for place, row in enumerate(shown):
+        change, low, high = (100 * (value - 1) for value in (row.ratio, row.ratio_low, row.ratio_high))
+        style = _GRANULARITIES.get(row.name.rpartition(", ")[2], ("o", OKABE_ITO[7]))
+        ax.errorbar(
+            change,
+            place,
+            xerr=[[change - low], [high - change]],
+            marker=style[0],
+            color=style[1],
+            capsize=3,
+            markersize=6,
+        )
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(range(len(shown)), [row.name for row in shown])
+    ax.set_xscale("symlog", linthresh=1, linscale=1.5)
+    left, right = ax.get_xlim()
+    ticks = [tick for tick in (-10, -1, 0, 1, 10, 100, 1000) if 3 * left < tick < 3 * right]
+    ax.set_xticks(ticks, [f"{tick:+d} %" if tick else "0" for tick in ticks])
+    ax.set(
+        ylim=(len(shown) - 0.5, -0.5), xlabel=f"perplexity against {rows[0].name} (linear to ±1 %, logarithmic beyond)"
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="x", alpha=0.25)
+    return ax
+
+
+def training_curve(record: Mapping, *, ax: Axes | None = None) -> Axes:
+    """The loss of the model as it learned, on what it saw and on what it did not. Returns the matplotlib Axes."""
+    x = [point["step"] for point in record["curve"]]
+    series = {name.replace("_", " "): [point[name] for point in record["curve"]] for name in ("training", "held_out")}
+    return marked_lines(x, series, xlabel="step", ylabel="loss (nats per token)", ax=ax)
