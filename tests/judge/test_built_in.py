@@ -6,10 +6,10 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from example_ops import OPS
 from sampling import long_if
 
 import workbench as wb
-from workbench.attention.ops import OPS
 from workbench.cli import main
 from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES

@@ -6,6 +6,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import example_ops
 import pytest
 import torch
 
@@ -93,7 +94,7 @@ def test_wb_compile_and_a_trace_assemble_once(runs: Counter):
     assert runs == {"front": 1, "assembler": 1}
 
 
-KERNELS = [variant for op in ops.OPS.values() for variant in op.variants if variant.language != "torch"]
+KERNELS = [variant for op in example_ops.OPS.values() for variant in op.variants if variant.language != "torch"]
 
 
 @pytest.mark.parametrize("variant", KERNELS, ids=str)

@@ -3,11 +3,10 @@
 Those of paged_attention are beside its grid.
 """
 
+import example_ops
 import pytest
 
-from workbench import ops
-
-OPS = [op for op in ops.OPS.values() if op.name != "paged_attention"]
+OPS = [op for op in example_ops.OPS.values() if op.name != "paged_attention"]
 RUNS = [
     pytest.param(variant, case, id=f"{variant}-{name}")
     for op in OPS

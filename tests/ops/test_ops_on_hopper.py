@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from example_ops import OPS
 from sampling import long_if
 
-from workbench.attention.ops import OPS
 from workbench.devices.sim import Simulator
 from workbench.toolchain.triton_aot import reachable
 from workbench.tuning.measure import evaluate
