@@ -50,6 +50,21 @@ KERNEL(volatile_flag, WRITER_THEN_READER(*(volatile int*)flag = 1, *(volatile in
 KERNEL(reduction, WRITER_THEN_READER(atomicAdd(flag, 1), *(volatile int*)flag))
 KERNEL(release_and_acquire, WRITER_THEN_READER(released(flag), acquired(flag)))
 """
+# Each block stores its word and reads the other's: with a fence between them at most one finds nothing.
+EACH_OTHER = """
+extern "C" __global__ void each_other(int* words, int* begun, int* seen, int rounds) {
+  int own = blockIdx.x;
+  for (int round = 0; round < rounds; round++) {
+    volatile int* mine = words + 64 * round + 32 * own;
+    volatile int* others = words + 64 * round + 32 * (1 - own);
+    atomicAdd(begun + round, 1);
+    for (int i = 0; i < 100 && *(volatile int*)(begun + round) < 2; i++) {}
+    *mine = 1;
+    __threadfence();
+    seen[own * rounds + round] = *others;
+  }
+}
+"""
 KERNELS = ("add", "exchange", "volatile_flag", "reduction", "release_and_acquire")
 HELPER = Path(__file__).with_name("held_access.cpp")
 
@@ -89,3 +104,18 @@ def test_a_worker_held_back_in_a_strong_access(
         assert {finding.kind for finding in report.findings} == (set() if fenced else {"global race"}), report
     else:
         assert report.findings == []
+
+
+def test_a_fence_orders_a_store_before_a_load() -> None:
+    """Processors let a load pass a store (store buffering), which fence.sc forbids."""
+    rounds = 5000
+    kernels = compile_cuda_module(EACH_OTHER, arch="sm_80").kernels
+    program = ptx.Program.from_text(next(iter(kernels.values())).ptx)
+    for _ in range(20):
+        words, begun, seen = (
+            np.zeros((rounds, 64), np.int32),
+            np.zeros(rounds, np.int32),
+            np.zeros((2, rounds), np.int32),
+        )
+        program["each_other"].launch(2, 1, [words, begun, seen, np.int32(rounds)], threads=2)
+        assert seen.any(axis=0).all()
