@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.ptx import products, wrapped_index
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
-from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, with_mbarrier_names
+from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, shared_variable, with_mbarrier_names
 from workbench.ptx.options import coordinates
 from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # The kind of a shuffle's undefined value, of which only a second launch can tell whether the kernel uses it.
 UNDEFINED = "undefined shuffle value"
+# The kind of a race between threads that hold the same element of one of Triton's tensors. Each adds up its products in
+# another order (a * b is rounded where it is a neighbour's, and not where it is the thread's own: fma), so that what
+# they store to one place, with one instruction, can differ in the last bit.
+REPLICAS = "replicas that differ"
 # What findings call the core's problems, and those that products.py finds before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -30,6 +34,7 @@ KINDS = {
     "parameter_out_of_bounds": "out-of-bounds",
     "shared_race": "shared race",
     "warp_race": "warp race",
+    "replicas": REPLICAS,
     "global_race": "global race",
     "uninitialised_shared": "uninitialised shared read",
     "uninitialised_global": "uninitialised global read",
@@ -76,6 +81,7 @@ NOTES = frozenset(
         "volatile access without __syncwarp",
         "missing acquire fence",
         "barrier that threads have ended before",
+        REPLICAS,
     )
 )
 # Kinds that only a strict launch reports of kernels that Triton compiled, which has them everywhere.
@@ -101,6 +107,7 @@ _IN_SHARED = (
 )
 _NEAR = 24  # instructions, to look for a named line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
+_TRITONS_SHARED = "global_smem"  # all shared memory of a kernel that Triton compiled; its source cannot name it
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
 _WINDOWS = {
@@ -139,6 +146,17 @@ def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | N
     else:
         where = f"byte {offset} of {buffer.name}, which has {buffer.size} bytes"
     return buffer.name, where
+
+
+def with_replicas(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of a race, as one of replicas where Triton has threads of one block store those of a value."""
+    if row["problem"] not in ("warp_race", "shared_race") or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
+        return row
+    found = shared_variable(kernel, row["address"]) if kernel.program.module.by_llvm else None
+    if not found or found[0] != _TRITONS_SHARED:
+        return row
+    store = kernel.decoded.code[kernel.decoded.written_at(row["pc"])].opcode.name.startswith("st")
+    return {**row, "problem": "replicas"} if store else row
 
 
 def describe(
@@ -242,7 +260,14 @@ def _detail(
     if problem in _EXPLAINED:
         name, where = shared_place(kernel, address)
         return name, f": {size} bytes at {where}; {row['text'].decode()}", address
-    if kind in ("shared race", "warp race", "uninitialised shared read", "cp.async data read before wait", *_IN_SHARED):
+    if kind in (
+        "shared race",
+        "warp race",
+        REPLICAS,
+        "uninitialised shared read",
+        "cp.async data read before wait",
+        *_IN_SHARED,
+    ):
         with_ = f" with thread {other}" if other else ""
         if row["other_block"] >= 0:
             with_ += f" of block {coordinates(row['other_block'], grid)}"

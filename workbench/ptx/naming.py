@@ -16,7 +16,7 @@ _OF_WARP = ("absent lane", "mismatched mask", "warp race", "undefined shuffle va
 _OF_BLOCK = (
     "shared race", "uninitialised shared read", "cp.async data read before wait", "divergent barrier", "barrier misuse",
     "mbarrier misuse", "write to shared memory that is being read", "missing fence.proxy.async",
-    "arrivals that nobody waits for", "barrier at several places",
+    "arrivals that nobody waits for", "barrier at several places", "replicas that differ",
 )  # fmt: skip
 _MBARRIER = re.compile(r"the mbarrier at offset (\d+)")
 _EXPECTED = re.compile(r"expects (-?\d+) bytes, of which (-?\d+) come")

@@ -192,10 +192,13 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   if (MapWatch* maps = warp.block->launch->maps;
       maps && is_write && !is_read && in.kind == Kind::plain)
     maps->stored(warp, in, request.address, mask);
-  if (is_write && !is_read && !(in.slot[kFlagsSlot] & kStrong))
+  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  if (is_write && !is_read && !strong) {
     request.shadowed_global = mask;
-  else
-    check_global(warp, in, request.address, mask, bytes, is_write, is_read);
+    return;
+  }
+  if (strong) request.held = warp.block->launch->global_shadow->hold();
+  check_global(warp, in, request.address, mask, bytes, is_write, is_read);
 }
 
 void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const Request& request) {

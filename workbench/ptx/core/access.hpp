@@ -14,6 +14,9 @@ struct Request {
   u32 shadowed = 0;  // lanes of a plain store to shared memory that checks want to see (store_lane)
   u32 shadowed_global = 0;  // likewise to global memory
   u32 shadowed_remote = 0;  // likewise to shared memory of other blocks of the cluster
+  // Of a strong access to global memory, with checks: other workers wait until it is done, so that
+  // who reads a value has acquired what was published with it.
+  std::unique_lock<std::recursive_mutex> held;
   alignas(
       64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
   alignas(64) u8* host[kLanes];

@@ -421,6 +421,8 @@ void perform(Warp& warp, BulkCopy& copy) {
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const Reduction operation = static_cast<Reduction>(in.slot[Bulk::operation]);
   const u8* from = copy.values.data();
+  const auto held =
+      block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
   if (operation != Reduction::none) {
     const u32 size = kMapTypeBytes[static_cast<u32>(copy.type)];
     for (const BulkPiece& piece : copy.pieces) {
@@ -435,8 +437,6 @@ void perform(Warp& warp, BulkCopy& copy) {
     });
     return;
   }
-  const auto held =
-      block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
   if (!block.shadow) {
     for (const BulkPiece& piece : copy.pieces)
       if (piece.host) std::memcpy(piece.host, from, piece.bytes), from += piece.bytes;

@@ -97,7 +97,7 @@ class GlobalShadow {
   explicit GlobalShadow(Launch& launch);
 
   // Keeps other workers out, so that nobody stores between a comparison of bytes and the request
-  // that it is for.
+  // that it is for, or reads a strong store before what it publishes is known (Request::held).
   std::unique_lock<std::recursive_mutex> hold() {
     return shared_ ? std::unique_lock(mutex_) : std::unique_lock(mutex_, std::defer_lock);
   }

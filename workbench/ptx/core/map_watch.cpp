@@ -10,10 +10,12 @@ namespace {
 
 constexpr u32 kBytes = sizeof(TensorMap);
 
-bool of_one_cluster(const Block& block, s64 index) {
-  const auto& blocks = block.cluster->blocks;
-  return std::any_of(blocks.begin(), blocks.end(),
-                     [&](const Block* each) { return each->index == index; });
+// The block of an index, if it runs in the cluster of `block`: those of others belong to their own
+// worker.
+const Block* find_in_cluster(const Block& block, s64 index) {
+  for (const Block* each : block.cluster->blocks)
+    if (each->index == index) return each;
+  return nullptr;
 }
 
 }  // namespace
@@ -35,7 +37,7 @@ MapWatch::Map* MapWatch::find(const Warp& warp, u64 address) {
 bool MapWatch::knows(const Warp& warp, const Map& map) {
   const std::vector<u32>& seen = warp.block->shadow->clocks.seen(warp.agent);
   return std::any_of(map.acquired.begin(), map.acquired.end(), [&](const Acquired& each) {
-    return each.version == map.version && of_one_cluster(*warp.block, each.block) &&
+    return each.version == map.version && find_in_cluster(*warp.block, each.block) &&
            (each.agent == warp.agent || each.clock <= seen[each.agent]);
   });
 }
@@ -64,11 +66,10 @@ void MapWatch::copied(Warp& warp, const Instruction& in, u32 lane, u64 address, 
     block.note(finding);
   }
   if (landing == Shadow::kNoLanding) return;  // Warp::bulk_stores has those that run
-  std::erase_if(map.uses, [&](const Use& use) {
-    return use.home->index != use.index || use.landing == landing;
-  });
+  std::erase_if(map.uses,
+                [&](const Use& use) { return use.block == home.index && use.landing == landing; });
   if (map.uses.size() == kUses) map.uses.erase(map.uses.begin());
-  map.uses.push_back({&home, home.index, block.pc_of(in), landing, warp.thread(lane)});
+  map.uses.push_back({home.index, block.pc_of(in), landing, warp.thread(lane)});
 }
 
 void MapWatch::report_use(Warp& warp, const Instruction& in, u32 lane, u64 address, s32 pc,
@@ -91,8 +92,8 @@ void MapWatch::changed(Warp& warp, const Instruction& in, u32 lane, u64 address,
   Map* known = find(warp, address);
   Map& map = known ? *known : maps_[key_of(warp, address)];
   for (const Use& use : map.uses) {
-    if (use.home->index != use.index || !of_one_cluster(block, use.index)) continue;
-    if (use.home->shadow->has_landed_for(warp, lane, use.landing)) continue;
+    const Block* home = find_in_cluster(block, use.block);
+    if (!home || home->shadow->has_landed_for(warp, lane, use.landing)) continue;
     report_use(warp, in, lane, address, use.pc, use.thread);
     break;
   }

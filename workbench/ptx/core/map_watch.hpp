@@ -40,8 +40,7 @@ class MapWatch {
     }
   };
   struct Use {
-    const Block* home;
-    s64 index;  // of that block: it may have ended, and another one begun in its place
+    s64 block;  // in whose memory it lands
     s32 pc, landing;
     s32 thread;
   };

@@ -76,8 +76,10 @@ void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 void nothing(u8*, const Instruction&, u32, Warp&) {}
 
-// Memory is sequentially consistent already; checks want to know.
+// Warps of one worker run in turn; blocks of several are ordered by the host's own fence. Checks
+// want to know of both.
 void fence(u8*, const Instruction& in, u32, Warp& warp) {
+  if (warp.block->launch->threads > 1) std::atomic_thread_fence(std::memory_order_seq_cst);
   Shadow* shadow = warp.block->shadow;
   if (!shadow) return;
   const bool wide = !(in.slot[kFlagsSlot] & kBlockScope);

@@ -353,8 +353,14 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
     found = g.weak.clock == who.access.clock || g.weak.clock > who.seen[g.weak.thread() / kLanes]
                 ? Conflict::warps
                 : Conflict::none;
-  const bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
-  if (!reported && found == Conflict::none) found = with_reads(who, g, other, lanes);
+  bool like_mine = alike && found != Conflict::none && other->thread() / kLanes == who.warp;
+  // Stores by one instruction may be those of replicas (findings.py), which hide no other race.
+  if (!reported && (found == Conflict::none || other->pc == who.access.pc)) {
+    const Access* reader = nullptr;
+    u32 readers = 0;
+    if (const Conflict read = with_reads(who, g, reader, readers); read != Conflict::none)
+      found = read, other = reader, lanes = readers, like_mine = false;
+  }
   if (found != Conflict::none) {
     const s32 thread = like_mine ? static_cast<s32>(first_lane(others) * kLanes)
                                  : other_thread(who, *other, lanes);
