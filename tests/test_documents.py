@@ -41,7 +41,7 @@ COMMANDS = {
     "check": "check OP --seeds 1",
     "trace": "trace OP",
     "tune": "tune OP --budget 2",
-    "bench-attention": "bench --minutes 0.001 --out FOLDER/bench.json",
+    "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",
     "bench-kvcache": "bench kvcache --rounds 1",
     "bench-flash-attention": "bench flash-attention FOLDER/measured.csv",

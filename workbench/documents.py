@@ -163,7 +163,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
             },
         ),
         "bench-attention": (
-            "workbench bench --json",
+            "workbench bench attention --json",
             {"head": _map(_ANY), "rows": _list(_object(_CELL_ROW))},
         ),
         "bench-op": (

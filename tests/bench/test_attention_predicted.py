@@ -153,7 +153,19 @@ def test_the_command_predicts_labels_and_keeps(tmp_path, monkeypatch, fresh_home
     monkeypatch.setattr("workbench.attention.bench.paged_attention.grid", lambda block_size: cells)
     monkeypatch.setattr("workbench.attention.bench.paged_attention.benchmark.ours", lambda: ours()[:1])
     path = tmp_path / "bench.json"
-    command = ["bench", "--device", "sim", "--peers", "--minutes", "5", "--out", str(path), "--model", "h100-sxm"]
+    command = [
+        "bench",
+        "attention",
+        "--device",
+        "sim",
+        "--peers",
+        "--minutes",
+        "5",
+        "--out",
+        str(path),
+        "--model",
+        "h100-sxm",
+    ]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 0, done.output
     assert "PREDICTED for H100-SXM5-80GB" in done.output
@@ -169,9 +181,3 @@ def test_the_command_predicts_labels_and_keeps(tmp_path, monkeypatch, fresh_home
     other = CliRunner().invoke(main, [*command[:-1], "h200"])
     assert other.exit_code == 2
     assert "machine" in other.output
-
-
-def test_options_of_the_command_do_not_go_with_another_benchmark():
-    done = CliRunner().invoke(main, ["bench", "--peers", "sim"])
-    assert done.exit_code == 2
-    assert "peers" in done.output
