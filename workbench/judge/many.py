@@ -136,7 +136,10 @@ def check_many(
     check_limits(seconds, memory_mib)
     common = {"seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib}
     of_op = {"variants": variants, "cases": cases, "elsewhere": elsewhere, "sandbox": sandbox} | common
-    options = {False: of_op, True: {"full": full, "torch_compile": torch_compile, "model": model} | common}
+    options: dict[bool, Mapping[str, Any]] = {
+        False: of_op,
+        True: {"full": full, "torch_compile": torch_compile, "model": model} | common,
+    }
     found: dict[str, _Item] = {}
     count = 0
     for place, given in enumerate(items):
