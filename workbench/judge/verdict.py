@@ -192,9 +192,9 @@ class Judgement:
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
 
-    def to_json(self) -> str:
+    def to_json(self, indent: int | None = 2) -> str:
         """As ``workbench check --json`` prints it; ``schema.json`` beside this module says what stands where."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         passed = sum(verdict.ok for verdict in self.verdicts)
