@@ -27,6 +27,7 @@ _LAZY = {
     "check_kernel": "workbench.kernels",
     "check": "workbench.judge",
     "check_kernelbench": "workbench.judge",
+    "check_many": "workbench.judge",
     "simulated_driver": "workbench.driver",
     "simulated_gpu": "workbench.torch_device",
     "simulated_triton": "workbench.driver.triton_driver",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from workbench.driver.triton_driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
     from workbench.judge import check_kernelbench as check_kernelbench
+    from workbench.judge import check_many as check_many
     from workbench.kernels import check_kernel as check_kernel
     from workbench.kernels import load_cuda as load_cuda
     from workbench.kernels import load_ptx as load_ptx

@@ -142,10 +142,17 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--kernelbench",
     nargs=2,
+    multiple=True,
     metavar="PROBLEM.py SOLUTION.py",
-    help="Judge ModelNew of SOLUTION.py by Model of PROBLEM.py, on torch's simulated device.",
+    help="Judge ModelNew of SOLUTION.py by Model of PROBLEM.py, on torch's simulated device (repeatable; several are "
+    "judged on all cores, and verdicts kept: those of the same files are not judged again).",
 )
 @click.option("--full", is_flag=True, help="With --kernelbench: at the problem's own sizes.")
+@click.option(
+    "--skip-torch-compile",
+    is_flag=True,
+    help="With --kernelbench: no time of the reference by torch.compile beside it.",
+)
 @click.option(
     "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
 )
@@ -163,24 +170,24 @@ class _WithOutcomes(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
 def check(
     op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool,
-    kernelbench: tuple[str, str] | None, full: bool, **options: Any,
+    kernelbench: tuple[tuple[str, str], ...], full: bool, skip_torch_compile: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
-    With --kernelbench instead of OP a solution in KernelBench's format.
+    With --kernelbench instead of OP a solution in KernelBench's format; of several --json prints one a line.
 
     Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
 
     Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
     """
-    if kernelbench is not None:
-        options["all_configs"] = all_configs
+    if kernelbench:
+        options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
         _check_kernelbench(op, kernelbench, as_json, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
 
-    if full or op is None:
-        got = "--full" if full else "nothing"
+    if full or skip_torch_compile or op is None:
+        got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"
         raise ArgumentError("op", got, "OP, or --kernelbench PROBLEM.py SOLUTION.py", "Name one of the two.")
     try:
         found = load_op(op)
@@ -196,17 +203,23 @@ def check(
     sys.exit(judgement.exit_status)
 
 
-def _check_kernelbench(op: str | None, files: tuple[str, str], as_json: bool, **options: Any) -> NoReturn:
-    from workbench.judge import check_kernelbench
+def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_json: bool, **options: Any) -> NoReturn:
+    from workbench.judge import check_kernelbench, check_many
 
     used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
     used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
     unfit = [name for name, value in used.items() if value]
     if unfit:
         raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
-    judgement = check_kernelbench(*files, **options)
-    tell(judgement, as_json)
-    sys.exit(judgement.exit_status)
+    if len(pairs) == 1:
+        judgement = check_kernelbench(*pairs[0], **options)
+        tell(judgement, as_json)
+        sys.exit(judgement.exit_status)
+    status = 0
+    for judgement in check_many(pairs, **options):
+        say(judgement.to_json(indent=None) if as_json else judgement)  # a line of JSON for each
+        status = status or judgement.exit_status
+    sys.exit(status)
 
 
 @main.command()

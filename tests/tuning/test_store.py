@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -15,6 +16,7 @@ import toy
 
 from workbench.errors import StoreError, StoreWarning
 from workbench.trials import store_schema
+from workbench.trials.judgements import JudgementStore
 from workbench.trials.processes import STALE_SECONDS, owner_alive, this_process
 from workbench.trials.store import CRASH_AFTER, Identity, Store
 from workbench.trials.trial import OUTCOMES, Trial, canonical
@@ -302,10 +304,19 @@ def test_a_store_that_cannot_be_made(tmp_path):
 def test_an_older_store_is_brought_up_to_date(path, monkeypatch):
     with Store(path) as store:
         put(store)
-    monkeypatch.setattr(store_schema, "SCHEMA_VERSION", 3)
-    steps = ("ALTER TABLE trials ADD COLUMN novel TEXT", "CREATE TABLE more (x); CREATE INDEX i ON more (x)")
+    older = "DROP TABLE judgements; PRAGMA user_version = 1"  # as the first version made it
+    with contextlib.closing(sqlite3.connect(path)) as first:
+        first.executescript(older)
+    with JudgementStore(path) as judgements:
+        assert judgements.get(["no such"]) == {}
+    monkeypatch.setattr(store_schema, "SCHEMA_VERSION", 4)
+    steps = (
+        *store_schema.MIGRATIONS,
+        "ALTER TABLE trials ADD COLUMN novel TEXT",
+        "CREATE TABLE more (x); CREATE INDEX i ON more (x)",
+    )
     monkeypatch.setattr(store_schema.migrate, "__defaults__", (steps,))
     with Store(path) as store:
-        assert store._file.connection.execute("PRAGMA user_version").fetchone()[0] == 3
+        assert store._file.connection.execute("PRAGMA user_version").fetchone()[0] == 4
         assert store.get(identity().key).ok
         assert store.records()[0]["novel"] is None

@@ -21,9 +21,11 @@ from typing import Any
 
 from workbench import ops, ptx
 from workbench.bench import long_kernel, tensor_products
+from workbench.bench.kernelbench import seconds_per_solution
 from workbench.bench.results import Benchmark, timed
 from workbench.errors import MissingToolError, WorkbenchError, WrongResultError
 from workbench.ops.variant import Case, Variant
+from workbench.torch_device.library import installed_torch
 
 CUDA, TRITON = "cuda_thread_group", "triton_online_softmax"
 _REPEATS = 40
@@ -97,7 +99,8 @@ def run(
     Args:
         context: cached tokens per sequence.
         peers: also run Triton's interpreter and Numba's CUDA simulator (about a minute at 512 tokens).
-        candidates: for a softmax, that each of two judges judges; none: leave that row out.
+        candidates: for a softmax, that each of two judges judges; none: leave that row out, and that of solutions in
+            KernelBench's format.
         repeats: runs of each kind on the machine; the fastest counts, as the others met a busier computer.
 
     Raises:
@@ -122,6 +125,10 @@ def run(
     rows += _launch_overhead()
     rows += _triton_programs(peers, repeats)
     rows += [_judging(candidates)] if candidates else []
+    torch = installed_torch()
+    if candidates and torch is not None and torch.problem is None:  # KernelBench's format takes the simulated GPU
+        seconds = seconds_per_solution(candidates)
+        rows.append(Row(f"judge a KernelBench solution, all cores ({3600 / seconds:,.0f} an hour)", seconds))
     if peers:
         rows.append(_against(_triton_interpreter(op.variant(TRITON), case), "Triton kernel, bare, 1 core", rows))
         rows.append(_against(_numba_simulator(case), "CUDA kernel, bare, 1 core", rows))

@@ -19,6 +19,7 @@ from pathlib import Path
 from workbench.driver.imports import load_beside
 from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
+from workbench.driver.torch_headers import shorter_headers
 from workbench.errors import CompileError, MissingToolError
 from workbench.files import replace_file
 from workbench.home import cache_folder
@@ -105,7 +106,14 @@ def call_nvcc(words: Sequence[str]) -> int:
     command = [str(nvcc.program()), f"-arch={os.environ.get('WORKBENCH_NVCC_ARCH', _ARCH)}", *FLAGS]
     if not any(word in _NO_LINK for word in own):
         command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(entry_object())]
-    return subprocess.run([*command, *include_options(), *own, *link_options()], check=False).returncode
+    rest = [*include_options(), *own, *link_options()]
+    if shorter := shorter_headers(own):
+        done = subprocess.run([*command, *shorter, *rest], capture_output=True, check=False)
+        if done.returncode == 0:
+            sys.stdout.buffer.write(done.stdout)
+            sys.stderr.buffer.write(done.stderr)
+            return 0
+    return subprocess.run([*command, *rest], check=False).returncode
 
 
 def _without_targets(words: Sequence[str]) -> list[str]:

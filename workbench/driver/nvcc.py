@@ -26,7 +26,7 @@ from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.source import Source, include_closure, kept
 
-_ACTIONS = {"--version": "version", "--preprocess": "preprocess", "-E": "preprocess"}
+_ACTIONS = {"--version": "version", "--preprocess": "preprocess"}  # -E is for whole programs, and goes to nvcc
 _TARGETS = {
     "--cubin": "cubin",
     "-cubin": "cubin",

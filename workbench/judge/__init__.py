@@ -1,7 +1,8 @@
 """A judge that trusts nothing: is this kernel right, and if not, what failed first and where?
 
 `check` answers for the variants of an op or for a candidate that a program has written, ``workbench check`` does so
-in a terminal; `Judge` keeps its processes for many candidates. A `Judgement` has a `Verdict` for each variant,
+in a terminal; `Judge` keeps its processes for many candidates, and `check_many` judges them on an
+executor's workers. A `Judgement` has a `Verdict` for each variant,
 configuration and case; its JSON is described by ``schema.json`` beside this file. The exit status is that of the first
 failure, 0 without one and 2 for a wrong argument; `OUTCOMES` has every outcome with its status and its meaning.
 
@@ -14,6 +15,7 @@ account can that it runs under.
 
 from workbench.judge.judge import Judge, check
 from workbench.judge.kernelbench.judging import check_kernelbench
+from workbench.judge.many import check_many
 from workbench.judge.outcomes import OUTCOMES
 from workbench.judge.sandbox import NoSandbox
 from workbench.judge.verdict import SCHEMA, SCHEMA_FILE, Found, Judgement, Verdict
@@ -29,4 +31,5 @@ __all__ = [
     "Verdict",
     "check",
     "check_kernelbench",
+    "check_many",
 ]

@@ -60,6 +60,7 @@ def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seco
         Found(**one | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": plain(one["message"])})
         for one in found.get("findings", ())
     )
+    reference = found.get("reference")
     return Verdict(
         op,
         plain(about["variant"]),
@@ -78,4 +79,7 @@ def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seco
         found.get("launches", 0),
         {plain(name): count for name, count in found.get("operators", {}).items()},
         found.get("predicted_seconds"),
+        None if reference is None else reference.seconds,
+        () if reference is None else reference.operators,
+        "" if reference is None else plain(reference.message),
     )

@@ -50,6 +50,9 @@ class Verdict:
         seconds: for describing and running it.
         launches, operators, predicted_seconds: of a solution in KernelBench's format, in its first call: how many
             kernels it launched, torch's operators that computed with their counts, and the time predicted for it.
+        torch_compile_seconds: beside it the time predicted for what ``torch.compile`` writes for the reference; None
+            where it was not asked for, or `torch_compile_message` says why there is none. `torch_compile_operators`
+            are those that it leaves to torch's libraries, whose predicted time is that of their bytes alone.
     """
 
     op: str
@@ -69,6 +72,16 @@ class Verdict:
     launches: int = 0
     operators: Mapping[str, int] = field(default_factory=dict)
     predicted_seconds: float | None = None
+    torch_compile_seconds: float | None = None
+    torch_compile_operators: tuple[str, ...] = ()
+    torch_compile_message: str = ""
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of `to_dict`'s values."""
+        several = {name: tuple(record[name]) for name in ("seeds", "elsewhere", "torch_compile_operators")}
+        findings = (one | {"block": tuple(one["block"]), "thread": tuple(one["thread"])} for one in record["findings"])
+        return cls(**{**record, **several, "findings": tuple(Found(**one) for one in findings)})
 
     @property
     def ok(self) -> bool:
@@ -90,13 +103,24 @@ class Verdict:
     def _error(self) -> str:
         return "" if self.max_error is None else f"{self.max_error:.2e} of {self.bound:.2e}"
 
+    def _times(self) -> str:
+        if self.predicted_seconds is None:
+            return ""
+        words = [f"; predicted {self.predicted_seconds * 1e6:.2f} µs"]
+        if self.torch_compile_seconds is not None:
+            libraries = f" with {', '.join(self.torch_compile_operators)} of libraries, by their bytes"
+            left = libraries if self.torch_compile_operators else ""
+            words.append(f"the reference by torch.compile {self.torch_compile_seconds * 1e6:.2f} µs{left}")
+        elif self.torch_compile_message:
+            words.append(f"none for the reference by torch.compile ({self.torch_compile_message})")
+        return ", ".join(words)
+
     def __str__(self) -> str:
         head, error = f"{self.op}/{self._who()} on {self.case}: {self.outcome}", self._error()
         if self.ok:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
-            time = "" if self.predicted_seconds is None else f"; predicted {self.predicted_seconds * 1e6:.2f} µs"
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
-            return f"{head}, error {error}{also}{time}{torch}" if error else head
+            return f"{head}, error {error}{also}{self._times()}{torch}" if error else head
         return f"{head}: {self.message}"
 
 
@@ -117,6 +141,12 @@ class Judgement:
     verdicts: tuple[Verdict, ...] = field(default=())
     op_file: str = ""
     op_sha256: str = ""
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Judgement:
+        """Return the judgement of `to_dict`'s values."""
+        verdicts = tuple(Verdict.from_dict(one) for one in record["verdicts"])
+        return cls(record["op"], record["candidate"], verdicts, record["op_file"], record["op_sha256"])
 
     @property
     def ok(self) -> bool:
@@ -162,9 +192,9 @@ class Judgement:
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
 
-    def to_json(self) -> str:
+    def to_json(self, indent: int | None = 2) -> str:
         """As ``workbench check --json`` prints it; ``schema.json`` beside this module says what stands where."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         passed = sum(verdict.ok for verdict in self.verdicts)

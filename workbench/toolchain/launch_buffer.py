@@ -12,12 +12,15 @@ otherwise."""
 
 
 class Placed(Protocol):
-    """A parameter; bytes."""
+    """A parameter of a kernel."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes."""
+
     @property
-    def align(self) -> int: ...
+    def align(self) -> int:
+        """Bytes."""
 
 
 def offsets(parameters: Sequence[Placed], arch: str) -> tuple[list[int], int]:

@@ -1,8 +1,9 @@
 """The shape of a tuning store, and how an older one is brought to it.
 
-One table, one row per attempted configuration. Numbers that are searched or sorted by have a column of their own;
-whatever may still grow (resources, counts, parts of a prediction, versions) is a JSON object in one column, so a new
-figure needs no new shape. Times are in seconds, ``started`` and ``finished`` in Unix time.
+One table has a row per attempted configuration, another one per judged candidate. Numbers that are searched or sorted
+by have a column of their own; whatever may still grow (resources, counts, parts of a prediction, versions) is a JSON
+object in one column, so a new figure needs no new shape. Times are in seconds, ``started`` and ``finished`` in Unix
+time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 
 APPLICATION_ID = 0x776B6231  # "wkb1": tells a tuning store from any other SQLite file
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _CREATE = """
 CREATE TABLE trials (
@@ -59,6 +60,16 @@ CREATE TABLE trials (
 );
 CREATE INDEX trials_by_case ON trials (op, case_hash, device, variant);
 """
+_JUDGEMENTS = """
+CREATE TABLE judgements (
+    key       TEXT PRIMARY KEY,  -- digest of op or problem, candidate, options, versions
+    op        TEXT NOT NULL,
+    candidate TEXT NOT NULL,
+    outcome   TEXT NOT NULL,
+    record    TEXT NOT NULL,     -- the judge's JSON
+    finished  REAL NOT NULL
+);
+"""
 
 JSON_COLUMNS = (
     "case_json",
@@ -74,12 +85,12 @@ JSON_COLUMNS = (
 )
 
 # From version n to n + 1, in order; each runs inside the transaction that raises the version.
-MIGRATIONS: tuple[str, ...] = ()
+MIGRATIONS: tuple[str, ...] = (_JUDGEMENTS,)
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Write the current shape into an empty file. Call inside a transaction."""
-    for statement in _statements(_CREATE):
+    for statement in _statements(_CREATE + _JUDGEMENTS):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -19,8 +19,9 @@ from workbench.errors import WorkbenchError
 from workbench.prediction.predict import VERSION as PREDICTION_VERSION
 from workbench.trials.store import Identity, Store
 from workbench.trials.trial import Trial, canonical
-from workbench.tuning.cluster import POLL_SECONDS, Workers
+from workbench.tuning.cluster import Workers
 from workbench.tuning.gpu_choice import device_label
+from workbench.tuning.handing_out import POLL_SECONDS
 from workbench.tuning.isolation import Here
 from workbench.tuning.measure import DeviceLostError, with_prediction
 from workbench.versions import toolchain, versions

@@ -20,9 +20,8 @@ simulator, each thread of a worker measures in a process of its own, and a kerne
 ended at its limit and costs its row (``timeout``). On the simulator the default is the worker itself, where a kernel
 ends at the simulator's limits.
 
-A task that raises costs its row (``crash``). When a worker is lost, all that was under way may be to blame, as a pool
-does not say whose worker it was: it is tried again in halves, until the guilty one is found alone. One that is alone in
-being lost twice is a ``crash``; no other row is lost.
+A task that raises costs its row (``crash``), and so does one that ends its worker; no other row is lost
+(`workbench.tuning.handing_out`).
 """
 
 from __future__ import annotations
@@ -30,21 +29,12 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections import Counter, deque
 from collections.abc import Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
 
-from workbench.errors import WorkbenchError
 from workbench.tuning import tasks
+from workbench.tuning.handing_out import HandedOut
 from workbench.tuning.measure import attempted
 from workbench.tuning.shipping import Shipments
 from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
@@ -53,44 +43,61 @@ if TYPE_CHECKING:
     from workbench.tuning.attempts import Attempt, Tried
     from workbench.tuning.job import TuningJob
 
-IN_FLIGHT = 128
-"""Attempts that are claimed and handed to the executor, which queues those that its workers do not take at once."""
-
-DEATHS = 2
-"""What is lost this often, and nothing else with it, is a crash."""
-
-POLL_SECONDS = 0.1
-"""How long what is under way elsewhere is waited for, before it is asked for again."""
-
 _RUNS: set[str] = set()
 """The tuning runs with an executor that go on in this process."""
 
 
 class Workers:
-    """Tries attempts with an executor's workers. A process pool that broke is replaced by a new one like it."""
+    """Tries attempts with an executor's workers."""
 
     def __init__(self, job: TuningJob, executor: Executor):
-        self._job, self._executor = job, executor
+        self._job = job
         self._run = uuid.uuid4().hex
-        self._renewed: Executor | None = None
         self._shipments = Shipments()
-        self._running: dict[Future[Answer | Fatal], Attempt] = {}
-        self._lost: list[Attempt] = []
-        self._suspects: deque[list[Attempt]] = deque()
-        self._deaths: Counter[str] = Counter()
+        self._handed: HandedOut[Attempt, Answer | Fatal] = HandedOut(
+            executor, self._submit, "tune again with a new one."
+        )
         _RUNS.add(self._run)
 
     @property
     def working(self) -> bool:
         """Whether some are not done, or are to be tried again."""
-        return bool(self._running or self._lost or self._suspects)
+        return self._handed.working
 
     def room(self, hurried: bool) -> int:
-        """How many more the executor is given now: none while it is found out who ended a worker."""
-        return 0 if self._lost or self._suspects else IN_FLIGHT - len(self._running)
+        """How many more the executor is given now."""
+        return self._handed.room
 
     def put(self, attempt: Attempt) -> None:
         """Hand it to the executor. Raises WorkbenchError if that broke, and is no pool that can be made anew."""
+        self._handed.put(attempt)
+
+    def take(self) -> Iterator[Tried]:
+        """What has come back; waits a little if nothing has."""
+        for attempt, answer, error in self._handed.take():
+            if answer is None:
+                yield self._crash(attempt, error)
+            elif isinstance(answer, Fatal):
+                raise answer.reason
+            else:
+                yield attempt, answer.trial, answer.lost and answer.pid == os.getpid()
+
+    def withdraw(self) -> list[Attempt]:
+        """Give back what no worker has begun, and what would be tried again."""
+        return self._handed.withdraw()
+
+    def close(self) -> list[Tried]:
+        """End what is kept for the run, and cancel what can be cancelled; what has come back."""
+        back = [
+            (attempt, answer.trial, answer.lost)
+            for attempt, answer in self._handed.close()
+            if isinstance(answer, Answer)
+        ]
+        _RUNS.discard(self._run)
+        tasks.close(self._run)
+        return back
+
+    def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
         job, shipped = self._job, self._shipments.of
         identity = attempt.identity
         task = Task(
@@ -107,70 +114,7 @@ class Workers:
             parent=os.getpid(),
             gpu=job.gpu,
         )
-        try:
-            future = self._executor.submit(run_task, task)
-        except BrokenExecutor:
-            self._renew()
-            future = self._executor.submit(run_task, task)
-        self._running[future] = attempt
-
-    def take(self) -> Iterator[Tried]:
-        """What has come back; waits a little if nothing has."""
-        if not self._running:
-            yield from self._try_again()
-        done = wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done if self._running else ()
-        for future in done:
-            attempt = self._running.pop(future)
-            try:
-                answer = future.result()
-            except Exception as error:
-                if _worker_lost(error):
-                    self._lost.append(attempt)
-                else:
-                    yield self._crash(attempt, f"{type(error).__name__}: {error}")
-                continue
-            if isinstance(answer, Fatal):
-                raise answer.reason
-            yield attempt, answer.trial, answer.lost and answer.pid == os.getpid()
-
-    def withdraw(self) -> list[Attempt]:
-        """Give back what no worker has begun, and what would be tried again."""
-        back = self._lost + [attempt for group in self._suspects for attempt in group]
-        self._lost, self._suspects = [], deque()
-        return back + [self._running.pop(future) for future in list(self._running) if future.cancel()]
-
-    def close(self) -> list[Tried]:
-        """End what is kept for the run, and cancel what can be cancelled; what has come back."""
-        back = []
-        for future, attempt in self._running.items():
-            if not future.cancel() and future.done() and not future.exception():
-                answer = future.result()
-                if isinstance(answer, Answer):
-                    back.append((attempt, answer.trial, answer.lost))
-        if self._renewed is not None:
-            self._renewed.shutdown(wait=False, cancel_futures=True)
-        _RUNS.discard(self._run)
-        tasks.close(self._run)
-        return back
-
-    # -- inside -------------------------------------------------------------------------------------------------
-
-    def _try_again(self) -> Iterator[Tried]:
-        """Find among those that were under way when a worker was lost the one that ends it."""
-        lost, self._lost = self._lost, []
-        if len(lost) == 1:
-            (attempt,) = lost
-            self._deaths[attempt.identity.key] += 1
-            if self._deaths[attempt.identity.key] == DEATHS:
-                yield self._crash(attempt, f"the worker process that tried it ended, {DEATHS} times")
-            else:
-                self._suspects.appendleft(lost)
-        elif lost:
-            middle = (len(lost) + 1) // 2
-            self._suspects.extendleft((lost[middle:], lost[:middle]))
-        if self._suspects:
-            for attempt in self._suspects.popleft():
-                self.put(attempt)
+        return executor.submit(run_task, task)
 
     def _crash(self, attempt: Attempt, message: str) -> Tried:
         now = time.time()
@@ -180,21 +124,3 @@ class Workers:
             attempted(attempt.variant, attempt.config, attempt.case, self._job.device, "crash", **facts),
             False,
         )
-
-    def _renew(self) -> None:
-        """Replace an executor that lost a worker and takes no more."""
-        broken = self._executor
-        if not isinstance(broken, ProcessPoolExecutor):
-            raise WorkbenchError(
-                f"the executor {type(broken).__name__} broke. What was finished is kept; tune again with a new one."
-            )
-        pool: Any = broken  # whose settings have no public names
-        self._executor = self._renewed = ProcessPoolExecutor(
-            pool._max_workers, pool._mp_context, pool._initializer, pool._initargs
-        )
-        broken.shutdown(wait=False, cancel_futures=True)
-
-
-def _worker_lost(error: Exception) -> bool:
-    """Whether the worker died, or its task with it; Dask says so with an error of its own."""
-    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"

@@ -22,6 +22,7 @@ from workbench.tuning import table
 from workbench.tuning.attempts import Answers, Attempts, Progress
 from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.gpu_state import disturbances
+from workbench.tuning.handing_out import check_executor
 from workbench.tuning.isolation import ISOLATION, NotTimedError
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
@@ -42,9 +43,8 @@ LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
 class Options:
     """How to tune, as `tune` was asked to: its arguments of these names, strategy and budget looked up.
 
-    Raises ArgumentError for an ``executor`` that is none, such as Dask's client itself, and for a process pool that
-    forks: the children of torch's threads hang, or have no GPU. Raises UnknownNameError for an ``isolation`` that is
-    not in `workbench.tuning.isolation.ISOLATION`.
+    Raises what `check_executor` raises, and UnknownNameError for an ``isolation`` that is not in
+    `workbench.tuning.isolation.ISOLATION`.
     """
 
     strategy: Strategy
@@ -61,13 +61,7 @@ class Options:
     judged_on: str | Case | None
 
     def __post_init__(self) -> None:
-        if self.executor is not None and not isinstance(self.executor, Executor):
-            remedy = "Of Dask's client it is client.get_executor(...)."
-            raise ArgumentError("executor", type(self.executor).__name__, "a concurrent.futures.Executor", remedy)
-        context = getattr(self.executor, "_mp_context", None)
-        if context is not None and context.get_start_method() == "fork":
-            remedy = 'Make it with mp_context=multiprocessing.get_context("spawn").'
-            raise ArgumentError("executor", "a ProcessPoolExecutor that forks", "one that spawns", remedy)
+        check_executor(self.executor)
         if self.isolation not in ISOLATION:
             raise UnknownNameError("isolation", repr(self.isolation), ", ".join(ISOLATION), "Choose one of these.")
 

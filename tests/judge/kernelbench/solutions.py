@@ -68,7 +68,53 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-PROBLEMS = {"scale": SCALE, "matmul": MATMUL, "softmax": SOFTMAX}
+LAYER_NORM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+batch_size = 4096
+features = 16384
+
+
+def get_inputs():
+    return [torch.randn(batch_size, features)]
+
+
+def get_init_inputs():
+    return [features]
+"""
+ROW_SUMS = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sum(x, dim=1)
+
+
+batch_size = 4096
+dim = 16384
+
+
+def get_inputs():
+    return [torch.randn(batch_size, dim)]
+
+
+def get_init_inputs():
+    return []
+"""
+PROBLEMS = {"scale": SCALE, "matmul": MATMUL, "softmax": SOFTMAX, "layer norm": LAYER_NORM, "row sums": ROW_SUMS}
 
 _IMPORTS = """
 import torch
@@ -156,6 +202,97 @@ class ModelNew(nn.Module):
         return y
 """
 )
+_LAYER_NORM = (
+    _IMPORTS
+    + """
+
+@triton.jit
+def layer_norm(x, w, b, y, d, eps, B: tl.constexpr):
+    offsets = tl.arange(0, B)
+    mask = offsets < d
+    row = tl.load(x + tl.program_id(0) * d + offsets, mask=mask, other=0)
+    mean = tl.sum(row, 0) / d
+    centred = tl.where(mask, row - mean, 0)
+    scaled = centred * tl.rsqrt(tl.sum(centred * centred, 0) / d + eps)
+    result = scaled * tl.load(w + offsets, mask=mask) + tl.load(b + offsets, mask=mask)
+    tl.store(y + tl.program_id(0) * d + offsets, result, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        B = triton.next_power_of_2(x.shape[1])
+        layer_norm[(x.shape[0],)](x, self.norm.weight, self.norm.bias, y, x.shape[1], self.norm.eps, B=B)
+        return y
+"""
+)
+_AUTOTUNED_SUMS = (
+    _IMPORTS
+    + """
+
+@triton.autotune([triton.Config({"B": B}, num_warps=warps) for B, warps in ((64, 1), (256, 4))], key=["d"])
+@triton.jit
+def sums(x, y, d, B: tl.constexpr):
+    total = tl.zeros((B,), dtype=tl.float32)
+    for start in range(0, d, B):
+        offsets = start + tl.arange(0, B)
+        total += tl.load(x + tl.program_id(0) * d + offsets, mask=offsets < d, other=0)
+    tl.store(y + tl.program_id(0), tl.sum(total, 0))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty(x.shape[0], device=x.device)
+        sums[(x.shape[0],)](x, y, x.shape[1])
+        return y
+"""
+)
+_CUDA_SOFTMAX = """
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+source = r'''
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+
+__inline__ __device__ float of_warp(float value, bool largest) {
+  for (int offset = 16; offset; offset /= 2) {
+    const float other = __shfl_xor_sync(~0u, value, offset);
+    value = largest ? fmaxf(value, other) : value + other;
+  }
+  return value;
+}
+
+__global__ void softmax(const float* x, float* y, int d) {
+  const float* row = x + size_t(blockIdx.x) * d;
+  float most = -INFINITY, sum = 0;
+  for (int i = threadIdx.x; i < d; i += 32) most = fmaxf(most, row[i]);
+  most = of_warp(most, true);
+  for (int i = threadIdx.x; i < d; i += 32) sum += expf(row[i] - most);
+  sum = of_warp(sum, false);
+  for (int i = threadIdx.x; i < d; i += 32) y[size_t(blockIdx.x) * d + i] = expf(row[i] - most) / sum;
+}
+
+torch::Tensor softmax_rows(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda() && x.is_contiguous());
+  auto y = torch::empty_like(x);
+  softmax<<<x.size(0), 32, 0, at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(1));
+  return y;
+}
+'''
+module = load_inline("softmax_inline", cpp_sources="torch::Tensor softmax_rows(torch::Tensor x);",
+                     cuda_sources=source, functions=["softmax_rows"], extra_cuda_cflags=["-O3"])
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return module.softmax_rows(x)
+"""
 _CUDA = """
 import torch
 import torch.nn as nn
@@ -202,6 +339,18 @@ HONEST = {
         ),
     ),
     "cuda scale": ("scale", _CUDA),
+    "cuda softmax": ("softmax", _CUDA_SOFTMAX),
+    "triton layer norm": ("layer norm", _LAYER_NORM),
+    "autotuned row sums": ("row sums", _AUTOTUNED_SUMS),
+    "a buffer of its own": (
+        "scale",
+        scale(
+            "if x.shape not in self.kept:\n    self.kept[x.shape] = torch.empty_like(x)\n"
+            "y = self.kept[x.shape]\n"
+            "scale[(triton.cdiv(x.numel(), 1024),)](x, self.weight, y, x.numel(), x.shape[1], BLOCK=1024)\n"
+            "return y"
+        ),
+    ),
 }
 """Name -> (problem, solution)."""
 
@@ -248,6 +397,23 @@ CHEATS = {
         ),
     ),
     "past the end": ("out_of_bounds", scale("return scaled(x, self.weight)", mask="offsets < n + 8", blocks=1)),
+    "a thread left running": (
+        "unfinished",
+        scale(
+            "y = scaled(x, self.weight)\n"
+            "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+            "return y",
+            before="\n\nimport threading, time\n",
+        ),
+    ),
+    "the clock replaced": (
+        "tampered",
+        scale("torch.cuda.Event.elapsed_time = lambda *_: 1e-9\nreturn scaled(x, self.weight)"),
+    ),
+    "the work inherited from torch": (
+        "no_kernel",
+        scale("scaled(x[:1], self.weight)\nreturn torch.relu(torch.mul(x, self.weight))"),
+    ),
     "half of the numbers": ("wrong_result", scale("return scaled(x.half().float(), self.weight)")),
 }
 """Name -> (its outcome, a solution of SCALE)."""

@@ -37,10 +37,11 @@ def written(folder: Path, problem: str, solution: str) -> tuple[Path, Path]:
 @_TAKES_GPU_BUILD
 @pytest.mark.parametrize("name", _marked(HONEST))
 def test_an_honest_solution_passes(tmp_path, name):
-    found = wb.check_kernelbench(*written(tmp_path, *HONEST[name]), full=True)
+    found = wb.check_kernelbench(*written(tmp_path, *HONEST[name]), full=True, torch_compile=False)
     assert found.ok, str(found)
     verdict = found.verdicts[0]
-    assert verdict.launches == 1
+    assert verdict.launches == 1 or "autotuned" in name
+    assert verdict.torch_compile_seconds is None
     assert (verdict.predicted_seconds or 0.0) > 0
     assert ("clone" in verdict.operators) == ("clone" in HONEST[name][1])
 
@@ -53,6 +54,32 @@ def test_a_cheat_fails_by_name(tmp_path, name):
     assert found.outcome == outcome, str(found)
     if outcome == "out_of_bounds":
         assert found.verdicts[0].line.startswith("solution.py:")
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "left"), [("triton scale", ()), ("triton matmul", ("mm",))])
+def test_the_reference_by_torch_compile_has_a_predicted_time_beside_it(tmp_path, name, left):
+    files = written(tmp_path, *HONEST[name])
+    found = wb.check_kernelbench(*files, full=True)
+    verdict = found.verdicts[0]
+    assert (verdict.torch_compile_seconds or 0.0) > 0, str(found)
+    assert verdict.torch_compile_operators == left
+    assert "the reference by torch.compile" in str(verdict)
+    assert type(found).from_dict(json.loads(found.to_json())) == found
+    assert wb.check_kernelbench(*files, full=True).verdicts[0].torch_compile_seconds == verdict.torch_compile_seconds
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.long
+def test_a_reference_that_torch_compile_refuses_says_why_it_has_no_time(tmp_path):
+    files = written(tmp_path, *HONEST["triton scale"])
+    refused = "torch.relu(x * self.weight) if not x.is_cuda else 1 / 0"
+    files[0].write_text(files[0].read_text().replace("torch.relu(x * self.weight)", refused))
+    verdict = wb.check_kernelbench(*files, full=True).verdicts[0]
+    assert verdict.ok
+    assert verdict.torch_compile_seconds is None
+    assert "ZeroDivisionError" in verdict.torch_compile_message
 
 
 @pytest.mark.parametrize(
@@ -104,6 +131,20 @@ def test_the_command_prints_the_judges_json(tmp_path):
     jsonschema.validate(printed, json.loads(SCHEMA_FILE.read_text()))
     assert (found.exit_code, printed["outcome"]) == (14, "no_kernel")
     assert "torch ran mul, relu" in printed["verdicts"][0]["message"]
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.long
+def test_the_command_judges_several_pairs_a_line_of_json_each(tmp_path):
+    pairs = []
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+        solution = HONEST["triton scale"][1] if name == "good" else CHEATS["a decoy"][1]
+        pairs += ["--kernelbench", *map(str, written(tmp_path / name, "scale", solution))]
+    options = ["--json", "--full", "--skip-torch-compile"]
+    found = CliRunner().invoke(main, ["check", *pairs, *options])
+    assert [json.loads(line)["outcome"] for line in found.stdout.splitlines()] == ["ok", "no_kernel"]
+    assert found.exit_code == 14
 
 
 @pytest.mark.parametrize("option", ["--skip-elsewhere", "--all-configs", "--sandbox"])

@@ -127,6 +127,12 @@ bool runs(const std::string& text, u32 arch, u32 device) {
   return arch <= device && (letter != 'f' || arch / 10 == device / 10);
 }
 
+// The program or library on disk that holds an image; empty for one that was read into memory.
+std::string file_of(const char* image) {
+  Dl_info found{};
+  return dladdr(image, &found) && found.dli_fname ? found.dli_fname : "";
+}
+
 }  // namespace
 
 bool unpack_fat_binary(const char* image, std::string& ptx) {
@@ -163,9 +169,12 @@ bool unpack_fat_binary(const char* image, std::string& ptx) {
     ptx = std::move(text);
   }
   if (best) return true;
+  const std::string file = file_of(image);
+  const std::string where = file.empty() ? "the fatbin" : "the fatbin in " + file;
+  const std::string source = file.empty() ? "" : "build that file from its source here, or ";
   throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU,
-                "the fatbin has no PTX that this device, sm_" + std::to_string(device) +
-                    ", runs (" + (seen.empty() ? "it is empty" : seen) + "): " + kRemedy};
+                where + " has no PTX that this device, sm_" + std::to_string(device) + ", runs (" +
+                    (seen.empty() ? "it is empty" : seen) + "): " + source + kRemedy};
 }
 
 }  // namespace workbench::driver

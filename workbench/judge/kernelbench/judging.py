@@ -16,6 +16,7 @@ from workbench.errors import ArgumentError
 from workbench.home import cache_folder
 from workbench.judge.answers import failed, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
+from workbench.judge.kernelbench.compiled_reference import compiled_reference
 from workbench.judge.kernelbench.problem import Problem
 from workbench.judge.kernelbench.process import SolutionProcess
 from workbench.judge.kernelbench.reference import Answer, Reference
@@ -36,6 +37,7 @@ def check_kernelbench(
     solution: str | Path,
     *,
     full: bool = False,
+    torch_compile: bool = True,
     model: str = DEFAULT_MODEL,
     seeds: int | Sequence[int] = SEEDS,
     seconds: float = SECONDS,
@@ -57,6 +59,8 @@ def check_kernelbench(
         full: judge at the problem's own sizes. Otherwise whole numbers at the top of its file are halved, the largest
             first, until inputs, weights and results take 64 MiB and a plain kernel 2^28 thread instructions; the
             verdict's config has the sizes used. A solution that fixes the sizes in its source needs ``full``.
+        torch_compile: set the time predicted for what ``torch.compile`` writes for the reference beside that of a
+            solution that passes; the first time for a problem takes some ten seconds.
         model: the GPU to simulate, which predicted times are for.
         seeds: how many to draw, or the very ones of a verdict.
         seconds: limit of one call; loading the solution may take ten minutes.
@@ -91,6 +95,8 @@ def check_kernelbench(
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
     finally:
         trial.process.end()
+    if torch_compile and fields["outcome"] == OK:
+        fields |= {"reference": compiled_reference(chosen, model, memory_mib, seconds)}
     about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
     verdict = verdict_of(found.path.stem, about, {"seeds": given} | fields, time.monotonic() - started)
     return Judgement(found.path.stem, str(solution), (verdict,), str(found.path), digest)

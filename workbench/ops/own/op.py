@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -73,6 +73,10 @@ class OwnOp(Op):
         self._torch_op = TorchOp(self, contract, backward)
         self.__doc__ = contract.function.__doc__ or self.__doc__
         self.__name__ = contract.name
+
+    def __reduce__(self) -> tuple:
+        own = tuple(replace(one) for one in self.variants if one.name != "torch")  # without kernels that they remember
+        return _restored, (self.contract, self.backward, own, dict(self.cases))
 
     # -- declaring ----------------------------------------------------------------------------------------------
 
@@ -259,6 +263,15 @@ def torch_variant(contract: Contract, function: Callable, name: str, idea: str) 
         compute=compute,
         function=function,
     )
+
+
+def _restored(
+    contract: Contract, backward: Callable | None, variants: Sequence[Variant], cases: Mapping[str, Case]
+) -> OwnOp:
+    """Make an op that came from another process."""
+    op = OwnOp(contract, backward)
+    op.cases, op.variants = cases, (*op.variants, *variants)
+    return op
 
 
 def _each(sizes: Mapping[str, Any]) -> list[tuple[dict[str, int], list[str]]]:

@@ -1,0 +1,3 @@
+// Tensors, operators and dispatch alone, in the place of torch/all.h: see torch_headers.py.
+#pragma once
+#include <torch/types.h>

@@ -1,0 +1,29 @@
+"""Shorter headers of torch for the kernels of an extension.
+
+nvcc reads torch/extension.h three times (its host front end, its device front end, the host compiler), which is most of
+the time of building a small extension. Most of that header is modules, optimizers, data loaders, TorchScript and
+pybind11, of which a file of kernels rarely uses anything. So nvcc is first given a header of tensors, operators and
+dispatch alone, which is torch/types.h; a file that names something else, or does not compile so, gets torch's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("headers_of_torch")
+_REPLACED = re.compile(r'#\s*include\s*[<"]torch/(extension|torch|all)\.h[>"]')
+_BEYOND = re.compile(r"PYBIND11_|\bpybind11\b|\bpy::|\bTHP|\btorch::(?:nn|optim|data|jit|autograd|serialize)\b")
+
+
+def shorter_headers(words: Sequence[str]) -> list[str]:
+    """Return nvcc's options for shorter headers; none where the command is not for one file that can do with them."""
+    sources = [Path(word) for word in words if word.endswith(".cu") and not word.startswith("-")]
+    if not {"-c", "--compile"} & set(words) or len(sources) != 1:
+        return []
+    try:
+        text = sources[0].read_text(errors="replace")
+    except OSError:
+        return []  # nvcc says so
+    return [f"-I{FOLDER}"] if _REPLACED.search(text) and not _BEYOND.search(text) else []

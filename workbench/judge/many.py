@@ -1,0 +1,288 @@
+"""``check_many``: judges many candidates on the workers of any executor, each once and for all.
+
+A worker judges one candidate after the other, in the processes that `check` and `check_kernelbench` make for it. This
+process alone keeps the verdicts, in the store of tuning runs, each as soon as it is there: a second call judges what
+is new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tqdm import tqdm
+
+from workbench.argument_kinds import checked_kinds
+from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.errors import ArgumentError, WorkbenchError
+from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds
+from workbench.judge.judge import Judge
+from workbench.judge.kernelbench.judging import check_kernelbench
+from workbench.judge.op_files import OpFiles
+from workbench.judge.own_processes import OwnProcesses
+from workbench.judge.verdict import Judgement, Verdict
+from workbench.ops.op import Op
+from workbench.ops.own.files import load_op
+from workbench.ops.own.op import OwnOp
+from workbench.trials.judgements import JudgementStore
+from workbench.trials.trial import canonical, digest
+from workbench.tuning import by_value
+from workbench.tuning.handing_out import HandedOut, check_executor
+from workbench.versions import versions
+from workbench.worker import end_with_pool
+
+_JUDGES = 8
+"""Judges that a worker keeps, each with its processes."""
+
+
+@dataclass(frozen=True)
+class JudgingTask:
+    """One candidate on its way to a worker.
+
+    ``op`` is the op by value, empty for KernelBench's format; ``files`` have their digests in the process that keeps
+    the verdict. ``ticket`` makes every task another one: Dask answers a task that it knows with the result that it has.
+    """
+
+    op: bytes
+    problem: str
+    candidate: str | Path | None
+    options: Mapping[str, Any]
+    files: Mapping[Path, str]
+    parent: int
+    ticket: str = field(default_factory=lambda: uuid4().hex)
+
+
+@dataclass
+class _Item:
+    """A candidate with the places in the input that it stands at."""
+
+    op: Op | None
+    problem: str
+    candidate: str | Path | None
+    places: list[int]
+    name: str
+    op_file: str
+    op_sha256: str
+    key: str
+    files: Mapping[Path, str]
+
+    @property
+    def label(self) -> str:
+        text = "" if self.candidate is None else str(self.candidate)
+        return "CUDA C++ text" if "\n" in text else text
+
+    def judgement(self, outcome: str, message: str) -> Judgement:
+        """Return that of a candidate that no worker could judge."""
+        verdict = Verdict(self.name, "", "", {}, outcome, message)
+        return Judgement(self.name, self.label, (verdict,), self.op_file, self.op_sha256)
+
+
+@checked_kinds(but=("items", "executor"))
+def check_many(
+    items: Iterable[Any],
+    *,
+    executor: Executor | None = None,
+    store: str | Path | None = None,
+    retry_failed: bool = False,
+    seeds: int | Sequence[int] = SEEDS,
+    seconds: float = SECONDS,
+    memory_mib: int = MEMORY_MIB,
+    variants: str | Sequence[str] | None = None,
+    cases: str | Sequence[str] | None = None,
+    elsewhere: bool = True,
+    sandbox: bool = False,
+    full: bool = False,
+    torch_compile: bool = True,
+    model: str = DEFAULT_MODEL,
+) -> Iterator[Judgement]:
+    """Judge many candidates; yield their judgements in the order of ``items``, each when all before it are there.
+
+    An item is ``(op, candidate)``, as `check` takes them, or ``(problem, solution)``, two Python files, as
+    `check_kernelbench` takes them; both kinds may be mixed::
+
+        pairs = [(problem, solution) for solution in folder.glob("*.py")]
+        for judgement in wb.check_many(pairs):
+            print(judgement)
+
+    Verdicts go to the store: what it has for an op or problem, candidate, options and versions is not judged again. A
+    candidate that ends the worker which judges it twice is ``"crashed"``; one whose op or problem fails is
+    ``"not_judged"``, and is judged again by the next call.
+
+    Args:
+        items: the candidates. An op is a name, ``FILE.py:NAME`` or an op; a candidate None judges its own variants.
+        executor: any `concurrent.futures.Executor`, such as ``client.get_executor()`` of a Dask cluster, whose workers
+            have the files under the same paths. None: a process for each core.
+        store: the file of a tuning store; None: that of `tune`.
+        retry_failed: judge those again that did not pass.
+        seeds, seconds, memory_mib: as for `check`.
+        variants, cases, elsewhere, sandbox: as for `check`; KernelBench's problems have no such choice.
+        full, torch_compile, model: as for `check_kernelbench`.
+
+    Raises:
+        ArgumentError: an argument or item that cannot be used; nothing was judged then.
+        WorkbenchError: an executor that broke as a whole; what was judged is in the store.
+    """
+    check_executor(executor)
+    check_limits(seconds, memory_mib)
+    common = {"seeds": checked_seeds(seeds), "seconds": seconds, "memory_mib": memory_mib}
+    of_op = {"variants": variants, "cases": cases, "elsewhere": elsewhere, "sandbox": sandbox} | common
+    options: dict[bool, Mapping[str, Any]] = {
+        False: of_op,
+        True: {"full": full, "torch_compile": torch_compile, "model": model} | common,
+    }
+    found: dict[str, _Item] = {}
+    count = 0
+    for place, given in enumerate(items):
+        item = _item(place, given, options)
+        found.setdefault(item.key, item).places.append(place)
+        count += 1
+    return _judgements(list(found.values()), count, executor, store, retry_failed, options)
+
+
+def _item(place: int, given: Any, options: Mapping[bool, Mapping[str, Any]]) -> _Item:
+    name = f"items[{place}]"
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        allowed = "(op, candidate), or (problem.py, solution.py)"
+        raise ArgumentError(name, repr(given), allowed, "An op's own variants are (op, None).")
+    first, candidate = given
+    if isinstance(first, str | Path) and str(first).endswith(".py"):
+        files = {path: _digest(name, path) for path in map(_absolute, given)}
+        problem, solution = files
+        about: tuple[str, ...] = ("kernelbench", *(sha for sha in files.values()))
+        op, label, op_file, sha256 = None, problem.stem, str(problem), files[problem]
+        candidate = str(solution)
+    else:
+        op = load_op(first) if isinstance(first, str) else first
+        if not isinstance(op, Op):
+            raise ArgumentError(name, type(op).__name__, "an op, its name, or a problem's file", "Name one of these.")
+        own = OpFiles.of(op)
+        files = dict(own.digests)
+        text = isinstance(candidate, str) and "\n" in candidate
+        if candidate is not None and not text:
+            candidate = _absolute(candidate)
+            files[candidate] = _digest(name, candidate)
+        content = candidate if text else files[candidate] if candidate is not None else ""
+        about = ("op", op.name, own.sha256, canonical(sorted(own.digests.values())), content)
+        label, op_file, sha256 = op.name, str(own.file or ""), own.sha256
+    key = digest(*about, canonical(options[op is None]), canonical(dict(versions())))
+    return _Item(op, str(first) if op is None else "", candidate, [], label, op_file, sha256, key, files)
+
+
+def _absolute(path: str | Path) -> Path:
+    return Path(path).expanduser().absolute()
+
+
+def _digest(name: str, path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArgumentError(name, str(path), "a file that can be read", str(error)) from error
+
+
+def _judgements(
+    items: list[_Item],
+    count: int,
+    executor: Executor | None,
+    store: str | Path | None,
+    retry_failed: bool,
+    options: Mapping[bool, Mapping[str, Any]],
+) -> Iterator[Judgement]:
+    """Yield the judgements of the places in their order, while the executor's workers go on."""
+    ready: dict[int, Judgement] = {}
+    following = 0
+    bar = tqdm(total=count, unit=" candidates", disable=not sys.stderr.isatty(), dynamic_ncols=True)
+    with JudgementStore(store) as kept, bar:
+        waiting: deque[_Item] = deque()
+        known = kept.get([item.key for item in items])
+        for item in items:
+            earlier = Judgement.from_dict(known[item.key]) if item.key in known else None
+            if earlier is None or (retry_failed and not earlier.ok):
+                waiting.append(item)
+            else:
+                ready |= dict.fromkeys(item.places, earlier)
+                bar.update(len(item.places))
+        handed: HandedOut[_Item, Judgement | str] | None = None
+        with contextlib.ExitStack() as stack:
+            if waiting:
+                given = executor or stack.enter_context(_own_processes())
+                handed = HandedOut(given, functools.partial(_submit, options, {}), "check them again.")
+                stack.callback(handed.close)
+            while following < count:
+                while following in ready:
+                    yield ready.pop(following)
+                    following += 1
+                if handed is None or not (waiting or handed.working):
+                    continue
+                for _ in range(min(handed.room, len(waiting))):
+                    handed.put(waiting.popleft())
+                for item, answer, error in handed.take():
+                    found = _found(item, answer, error)
+                    if found.outcome != "not_judged":
+                        kept.keep(item.key, found.to_dict())
+                    ready |= dict.fromkeys(item.places, found)
+                    bar.update(len(item.places))
+
+
+@contextlib.contextmanager
+def _own_processes() -> Iterator[OwnProcesses]:
+    made = OwnProcesses((__name__,))
+    try:
+        yield made
+    finally:
+        made.shutdown(cancel_futures=True)
+
+
+def _found(item: _Item, answer: Judgement | str | None, error: str) -> Judgement:
+    """Return the judgement of what came back from a worker."""
+    if isinstance(answer, Judgement):
+        return replace(answer, op_file=item.op_file, op_sha256=item.op_sha256)
+    lost = error.startswith("the worker")
+    return item.judgement("crashed" if lost else "not_judged", answer if isinstance(answer, str) else error)
+
+
+def _submit(
+    options: Mapping[bool, Mapping[str, Any]], dumped: dict[int, bytes], executor: Executor, item: _Item
+) -> Future[Judgement | str]:
+    op = item.op
+    if op is not None and id(op) not in dumped:  # an own op by value, others by name
+        sent = op if isinstance(op, OwnOp) else op.name
+        dumped[id(op)] = by_value.dumps(sent, OpFiles.of(op).modules)
+    content = b"" if op is None else dumped[id(op)]
+    task = JudgingTask(content, item.problem, item.candidate, options[op is None], item.files, os.getpid())
+    return executor.submit(judged, task)
+
+
+# -- in a worker --------------------------------------------------------------------------------------------------
+
+
+def judged(task: JudgingTask) -> Judgement | str:
+    """Judge one candidate in this process; a text says why nothing was judged."""
+    end_with_pool(task.parent)
+    try:
+        if changed := [path for path, sha in task.files.items() if _digest("files", path) != sha]:
+            names = ", ".join(map(str, changed))
+            return f"{names} differs from what the process read that keeps the verdicts: give every worker its files"
+        if not task.op:
+            return check_kernelbench(task.problem, str(task.candidate), **task.options)
+        options = dict(task.options)
+        variants = options.pop("variants")
+        return _judge(task.op, canonical(options)).check(task.candidate, variants=variants)
+    except WorkbenchError as error:
+        return str(error)
+
+
+@functools.lru_cache(maxsize=_JUDGES)
+def _judge(op: bytes, options: str) -> Judge:
+    import json
+
+    return Judge(by_value.loads(op), **json.loads(options))

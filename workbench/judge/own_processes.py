@@ -1,0 +1,51 @@
+"""An executor of processes that are each their own: one that ends costs what it worked on, and no other task."""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from workbench.worker import Worker, WorkerEnded
+
+_Result = TypeVar("_Result")
+
+
+class OwnProcesses(Executor):
+    """A process for each core that this one may use; they need no ``if __name__ == "__main__"`` in a script.
+
+    ``imports`` are modules that each imports as it starts. A task whose process ends raises BrokenExecutor; the next
+    task has a new process.
+    """
+
+    def __init__(self, imports: Sequence[str] = ()):
+        count = len(os.sched_getaffinity(0))
+        self._threads = ThreadPoolExecutor(count)
+        self._free: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._workers = [Worker(imports) for _ in range(count)]
+        for one in self._workers:
+            self._free.put(one)
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """Call ``fn`` with arguments that can be pickled, in one of the processes."""
+        return self._threads.submit(self._call, fn, *args, **kwargs)
+
+    def _call(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        worker = self._free.get()
+        try:
+            return worker.call(function, *arguments)
+        except WorkerEnded as error:
+            raise BrokenExecutor(str(error)) from error
+        finally:
+            self._free.put(worker)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes, those that work too where tasks are cancelled."""
+        if cancel_futures:
+            for one in self._workers:
+                one.close()
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        for one in self._workers:
+            one.close()
