@@ -12,7 +12,7 @@ import triton.language as tl
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.simulated_only("its kernels of operators have other names")]
 
 
 @triton.jit

@@ -109,6 +109,7 @@ def test_nested_tensors(backend: SDPBackend | None):
         torch.testing.assert_close(one.double().cpu(), other, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.simulated_only("a GPU has pages of keys")
 def test_keys_in_pages_are_refused_by_name():
     q, k, v = (one.cuda() for one in inputs(LENGTHS_Q, HEADS))
     cu = offsets(LENGTHS_Q)
