@@ -1,1 +1,1 @@
-collect_ignore = ["repository"]  # which test_plugin.py runs, in a copy
+collect_ignore = ["repository", "typical"]  # which test_plugin.py and figures.py run

@@ -12,6 +12,7 @@ CASES = {
     "causal": (SDPBackend.FLASH_ATTENTION, torch.bfloat16, 4, True, False),
     "groups": (SDPBackend.FLASH_ATTENTION, torch.float16, 2, True, False),
     "efficient": (SDPBackend.EFFICIENT_ATTENTION, torch.float32, 4, True, False),
+    "cudnn": (SDPBackend.CUDNN_ATTENTION, torch.float16, 4, True, False),
     "bias": (SDPBackend.EFFICIENT_ATTENTION, torch.float16, 4, False, True),
 }
 

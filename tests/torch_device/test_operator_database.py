@@ -13,6 +13,7 @@ EXCEPTIONS = {
     "histogramdd": "torch has it on the CPU alone",
     "tensor_split": "its tensor of indices has to be on the CPU",
     "sparse.mm.reduce": "torch has it on the CPU alone",
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": "torch has it on the CPU alone",
 }
 
 

@@ -126,3 +126,39 @@ def test_a_model_that_is_not_known(tmp_path: Path):
     done = run(tmp_path, "--simulated-gpu=rtx-9090")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "model: got 'rtx-9090'; allowed: a100-sxm-80gb" in done.stderr
+
+
+AUTOTUNED = """
+import torch
+import triton
+import triton.language as tl
+
+RUNS = []
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": block}) for block in (32, 64, 128)],
+    key=[],
+    pre_hook=lambda arguments, reset_only=False: RUNS.append(arguments["BLOCK"]),
+)
+@triton.jit
+def double(x, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.static_assert(BLOCK != 32)
+    tl.store(x + at, tl.load(x + at) * 2)
+
+
+def test_double():
+    double[(1,)](torch.ones(128, device="cuda"))
+    assert RUNS[-1] == 64  # the first that compiles
+    assert 128 not in RUNS
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("words", [["--gpu-first-config"], []], ids=["first", "all"])
+def test_an_autotuner_takes_its_first_configuration(words: list[str], tmp_path: Path):
+    (tmp_path / "test_autotuned.py").write_text(AUTOTUNED)
+    done = run(tmp_path, "--simulated-gpu", *words)
+    assert (done.returncode == 0) is bool(words), done.stdout + done.stderr
+    assert ("1 failed" in done.stdout) is not bool(words)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from workbench.driver import simulated
 from workbench.driver.host_programs import runtime_path
 from workbench.errors import DeviceUnavailableError, MissingToolError
-from workbench.torch_device import library
+from workbench.programs import running
+from workbench.torch_device import library, starting
 
 REAL = library.installed_torch()
 needs_torch = pytest.mark.skipif(REAL is None or REAL.problem is not None, reason="needs torch's build for CUDA 13")
@@ -61,22 +62,82 @@ def test_without_a_compiler(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
         library.compiled(torch)
 
 
-def test_two_that_compile_at_once(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
-    calls = []
-
-    def compile_once(sources: list[Path], torch: library.Torch, path: Path) -> None:
-        calls.append(path)
-        path.touch()
-
-    monkeypatch.setenv("WORKBENCH_CACHE", str(fresh_home / "empty"))
-    monkeypatch.setattr(library, "_compile", compile_once)
-    torch = library.Torch(fresh_home, "2.13.0", runtime_path().name)
-    with ThreadPoolExecutor() as pool:  # each takes the lock by a file of its own, as a process does
-        paths = list(pool.map(lambda _: library.compiled(torch), range(8)))
-    assert calls == paths[:1]
-    assert len(set(paths)) == 1
+COMPILED = """
+from pathlib import Path
+from workbench.driver.simulated import runtime_path
+from workbench.torch_device import library
+print(library.compiled(library.Torch(Path(), "2.13.0", runtime_path().name)))
+"""
+COMPILER = """#!/bin/sh
+echo call >> {log}
+sleep 0.1
+for word; do test "$last" = -o && touch "$word"; last=$word; done
+"""
 
 
+def test_two_processes_that_compile_at_once(tmp_path: Path):
+    compiler, log = tmp_path / "bin" / "g++", tmp_path / "log"
+    compiler.parent.mkdir()
+    compiler.write_text(COMPILER.format(log=log))
+    compiler.chmod(0o755)
+    path = os.pathsep.join([str(compiler.parent), os.environ["PATH"]])
+    variables = os.environ | {"PATH": path, "WORKBENCH_CACHE": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen([sys.executable, "-c", COMPILED], env=variables, text=True, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    first, second = (one.communicate()[0].strip() for one in both)
+    assert first == second
+    assert Path(first).is_file()
+    sources = [one for one in library.SOURCES.iterdir() if one.suffix == ".cpp"]
+    assert len(log.read_text().splitlines()) == len(sources) + 1  # and the linker
+
+
+DRIVER = """
+extern "C" int cuInit(unsigned) { return %d; }
+extern "C" int cuDeviceGetName(char* name, int room, int device) {
+  for (int i = 0; i < room && (name[i] = "A GPU of tests"[i]); ++i) {}
+  return device;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "name"),
+    [(True, 0, "A GPU of tests"), (True, 100, None), (False, 0, None)],
+    ids=["a driver with a GPU", "a driver without one", "no driver's node"],
+)
+def test_a_real_gpu_is_used_as_it_is(
+    node: bool, error: int, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "driver.cpp").write_text(DRIVER % error)
+    command = ["g++", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "driver.cpp")]
+    subprocess.run(command, check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr(simulated, "_NODES", (str(tmp_path if node else tmp_path / "none"),))
+    assert simulated.real_device() == name
+    if name is None:
+        return
+    monkeypatch.setattr(simulated, "_current", None)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delenv("WORKBENCH_GPU", raising=False)
+    driver = starting.simulated_gpu()
+    assert (driver.name, driver.simulated) == (name, False)
+    assert "WORKBENCH_GPU" not in os.environ  # what this process starts takes the real one, too
+    (tmp_path / "program.py").write_text("")
+    with pytest.raises(DeviceUnavailableError, match="There is a real GPU, A GPU of tests"):
+        running.run_program(str(tmp_path / "program.py"), [], check=True)
+
+
+MORE_THAN_THE_HOST = """
+import workbench as wb
+wb.simulated_gpu(memory_bytes=1 << 50)
+import torch
+try:
+    torch.empty(1 << 49, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    print(error, torch.ones(4, device="cuda").sum().item())
+"""
 FORKED = """
 import os
 import workbench as wb
@@ -102,9 +163,10 @@ os.waitpid(child, 0)
         ("import workbench as wb; wb.simulated_gpu('rtx-9090')", ["UnknownNameError", "model", "h100-sxm"]),
         ("import workbench as wb; wb.simulated_gpu(devices=9)", ["ArgumentError", "devices", "1 to 8"]),
         ("import workbench as wb; wb.simulated_gpu(memory_bytes=1)", ["ArgumentError", "memory_bytes"]),
+        (MORE_THAN_THE_HOST, ["CUDA out of memory. Tried to allocate 524288.00 GiB", " 4.0"]),
         (FORKED, ["Cannot re-initialize CUDA in forked subprocess"]),
     ],
-    ids=["torch imported before", "model", "devices", "memory", "fork"],
+    ids=["torch imported before", "model", "devices", "memory", "more than the host has", "fork"],
 )
 def test_processes_that_cannot_have_one(program: str, words: list[str]):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

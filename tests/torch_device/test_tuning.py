@@ -47,3 +47,18 @@ def test_compiled_functions_forward_and_backward():
     expected.sum().backward()
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(ours, x.grad)
+
+
+@pytest.mark.gpu
+@pytest.mark.long
+def test_compiled_functions_as_graphs():
+    """Compare a function that torch.compile replays as a CUDA graph, for new inputs each time."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x * 2) + 1
+
+    compiled = torch.compile(function, mode="reduce-overhead")
+    x = torch.randn(128, device="cuda")
+    for _ in range(4):  # a warm-up, a recording, and replays
+        x = x + 0.5
+        torch.testing.assert_close(compiled(x).clone(), function(x))

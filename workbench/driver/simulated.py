@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SONAME = "libcuda.so.1"
 _MOST_MEMORY = 80 << 30
 _MOST_DEVICES = 8
+_NODES = ("/dev/nvidiactl", "/dev/dxg")  # one of which a real driver has, on Linux and in WSL
 _current: Driver | None = None
 
 
@@ -143,7 +144,7 @@ def _check_same(running: Driver, model: str, force: bool, memory_bytes: int | No
 
 def real_device() -> str | None:
     """The name of the first GPU of a real driver; None without one. The driver is asked in a process of its own."""
-    if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg")):
+    if not any(Path(node).exists() for node in _NODES):
         return None
     ask = (
         "import ctypes; d = ctypes.CDLL('libcuda.so.1'); n = ctypes.create_string_buffer(256);"

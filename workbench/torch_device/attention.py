@@ -12,15 +12,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
+LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
 
 
-class _Attention:
-    """The arguments of one attention in float32, heads of keys and values repeated for each head of the query."""
+class Attention:
+    """The arguments of one attention in float32, heads of keys and values repeated for each head of the query.
+
+    ``causal`` aligns its mask to the top left; ``mask`` has the scores that count.
+    """
 
     def __init__(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_p: float, causal: bool,
-        scale: float | None, seed: Tensor,
+        scale: float | None, seed: int, mask: Tensor | None = None,
     ) -> None:  # fmt: skip
         wide = torch.promote_types(query.dtype, torch.float32)
         self.groups = query.size(1) // key.size(1)
@@ -33,12 +36,13 @@ class _Attention:
         if causal:
             rows, columns = scores.shape[-2:]
             mask = torch.ones(rows, columns, dtype=torch.bool, device=scores.device).tril()
+        if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
         self.lse = scores.logsumexp(-1)
         self.weights = (scores - self.lse.unsqueeze(-1)).exp().nan_to_num(0.0)  # a row that is masked out: 0
         self.kept: Tensor | float = 1.0
         if dropout_p > 0:
-            generator = torch.Generator(query.device).manual_seed(int(seed[0].long()))
+            generator = torch.Generator(query.device).manual_seed(seed)
             self.kept = torch.empty_like(self.weights).bernoulli_(1 - dropout_p, generator=generator) / (1 - dropout_p)
 
     def output(self) -> Tensor:
@@ -59,11 +63,16 @@ class _Attention:
         return grad.unflatten(1, (-1, self.groups)).sum(2)
 
 
-def _seed(query: Tensor, dropout_p: float) -> Tensor:
+def draw_seed(query: Tensor, dropout_p: float) -> Tensor:
     """Draw the seed of one attention's dropout, which its backward takes; zeros without dropout."""
     if dropout_p == 0:
         return torch.zeros(2, dtype=torch.uint64, device=query.device)
     return torch.randint(2**62, (2,), device=query.device).view(torch.uint64)
+
+
+def number(seed: Tensor, dropout_p: float) -> int:
+    """Return a seed that `draw_seed` made; 0 without dropout, as reading it would end a capture."""
+    return int(seed.reshape(-1)[0].long()) if dropout_p > 0 else 0
 
 
 def _like(grad: Tensor, one: Tensor) -> Tensor:
@@ -75,8 +84,8 @@ def flash(
     return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_flash_attention`` of [batch, heads, length, head size]."""
-    seed = _seed(query, dropout_p)
-    made = _Attention(query, key, value, None, dropout_p, is_causal, scale, seed)
+    seed = draw_seed(query, dropout_p)
+    made = Attention(query, key, value, None, dropout_p, is_causal, scale, number(seed, dropout_p))
     unused = torch.zeros((), dtype=torch.uint64, device=query.device)
     mask = (made.weights * made.kept).to(query.dtype) if return_debug_mask else query.new_empty(0)
     return _like(made.output(), query), made.lse, None, None, query.size(2), key.size(2), seed, unused, mask
@@ -88,7 +97,7 @@ def flash_backward(
     philox_seed: Tensor, philox_offset: Tensor, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_flash_attention_backward``."""
-    made = _Attention(query, key, value, None, dropout_p, is_causal, scale, philox_seed)
+    made = Attention(query, key, value, None, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
     grads = made.gradients(grad_out)
     return _like(grads[0], query), _like(grads[1], key), _like(grads[2], value)
 
@@ -98,10 +107,10 @@ def efficient(
     dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_efficient_attention`` of [batch, heads, length, head size]."""
-    seed = _seed(query, dropout_p)
-    made = _Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, seed)
+    seed = draw_seed(query, dropout_p)
+    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(seed, dropout_p))
     length = query.size(2)
-    rows = math.ceil(length / _LSE_ALIGNMENT) * _LSE_ALIGNMENT if compute_log_sumexp else 0
+    rows = math.ceil(length / LSE_ALIGNMENT) * LSE_ALIGNMENT if compute_log_sumexp else 0
     lse = torch.nn.functional.pad(made.lse, (0, rows - length), value=math.inf).float()
     out = made.output().to(query.dtype).transpose(1, 2).contiguous().transpose(1, 2)
     return out, lse, seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=query.device)
@@ -113,9 +122,33 @@ def efficient_backward(
     is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Compute ``_scaled_dot_product_efficient_attention_backward``; a gradient that nobody asks for is None."""
-    made = _Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, philox_seed.reshape(1))
+    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
     grad_query, grad_key, grad_value, grad_scores = made.gradients(grad_out)
     grad_bias = None
     if attn_bias is not None and grad_input_mask[3]:
         grad_bias = grad_scores.sum_to_size(attn_bias.shape).to(attn_bias.dtype)
     return _like(grad_query, query), _like(grad_key, key), _like(grad_value, value), grad_bias
+
+
+def cudnn(
+    query: Tensor, key: Tensor, value: Tensor, attn_bias: Tensor | None, compute_log_sumexp: bool,
+    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
+) -> tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute ``_scaled_dot_product_cudnn_attention`` of [batch, heads, length, head size]."""
+    seed = draw_seed(query, dropout_p)
+    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(seed, dropout_p))
+    out = made.output().to(query.dtype)
+    first, offset = seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=query.device)
+    lengths = query.size(2), key.size(2)
+    return out, made.lse.float().unsqueeze(-1), None, None, *lengths, first, offset, query.new_empty(0)
+
+
+def cudnn_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, philox_seed: Tensor,
+    philox_offset: Tensor, attn_bias: Tensor | None, cum_seq_q: Tensor | None, cum_seq_k: Tensor | None, max_q: int,
+    max_k: int, dropout_p: float, is_causal: bool, *, scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Compute ``_scaled_dot_product_cudnn_attention_backward``."""
+    made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
+    grads = made.gradients(grad_out)
+    return _like(grads[0], query), _like(grads[1], key), _like(grads[2], value)

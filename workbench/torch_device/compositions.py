@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from workbench.torch_device import attention
+from workbench.torch_device import attention, sparse_tensors, varlen_attention
 
-_library: torch.library.Library | None = None
+_libraries: list[torch.library.Library] = []
 
 
 def register(names: Sequence[str]) -> None:
     """Register a composition for each of the operators named for which there is one."""
     known = {name: one for name, one in _COMPOSITIONS.items() if f"aten::{name}" in names}
-    global _library
-    _library = torch.library.Library("aten", "IMPL", "CUDA")
+    library = torch.library.Library("aten", "IMPL", "CUDA")
     for name, composition in known.items():
-        _library.impl(name, composition, allow_override=True)
+        library.impl(name, composition, allow_override=True)
+    _libraries.extend([library, *sparse_tensors.register()])
 
 
 def _mm(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
@@ -152,6 +152,15 @@ _COMPOSITIONS: dict[str, Callable[..., object]] = {
     "_scaled_dot_product_flash_attention_backward": attention.flash_backward,
     "_scaled_dot_product_efficient_attention": attention.efficient,
     "_scaled_dot_product_efficient_attention_backward": attention.efficient_backward,
+    "_scaled_dot_product_cudnn_attention": attention.cudnn,
+    "_scaled_dot_product_cudnn_attention_backward": attention.cudnn_backward,
+    "_flash_attention_forward": varlen_attention.flash,
+    "_flash_attention_forward_no_dropout_inplace": varlen_attention.flash_into,
+    "_flash_attention_backward": varlen_attention.flash_backward,
+    "_cudnn_attention_forward": varlen_attention.cudnn,
+    "_cudnn_attention_backward": varlen_attention.cudnn_backward,
+    "_efficient_attention_forward": varlen_attention.efficient,
+    "_efficient_attention_backward": varlen_attention.efficient_backward,
     "_use_cudnn_ctc_loss": _never,
     "_use_cudnn_ctc_loss.Tensor": _never,
     "_use_miopen_ctc_loss": _never,

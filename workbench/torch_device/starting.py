@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 # Inductor's own launchers take machine code; Triton's takes PTX. Its names in torch 2.11 and 2.13.
 _INDUCTOR = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0", "TORCHINDUCTOR_USE_STATIC_TRITON_LAUNCHER": "0"}
-# torch's profiler asks CUPTI for the GPU's activities, and would print that CUPTI has none. 6 is above its last level.
-_QUIET = "6"
 
 _attached = False
 
@@ -113,7 +111,6 @@ def attach(
     if _attached:
         return
     os.environ.update(_INDUCTOR)
-    os.environ.setdefault("KINETO_LOG_LEVEL", _QUIET)
     when_imported("torch", lambda: _exchange(library.compiled(torch)), before=lambda: _prepare(torch))
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
     when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
@@ -152,9 +149,9 @@ def _sleep(cycles: int) -> None:
     driver = current()
     assert driver is not None
     clock_hz = device_model(driver.model).clock_hz
-    spend = ctypes.CDLL(str(library_path())).workbench_driver_spend
-    spend.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_double]
-    spend(torch.cuda.current_stream().cuda_stream, 0, cycles / clock_hz)
+    sleep = ctypes.CDLL(str(library_path())).workbench_driver_sleep
+    sleep.argtypes = [ctypes.c_void_p, ctypes.c_double]
+    sleep(torch.cuda.current_stream().cuda_stream, cycles / clock_hz)
 
 
 def _predict_inductor() -> None:

@@ -63,9 +63,16 @@ std::string sizes(std::initializer_list<std::pair<const char*, i64>> given) {
   return text;
 }
 
-void tell(CUresult code, const std::string& text, bool refused) noexcept {
-  if (refused) workbench_runtime_refused(text.c_str());
-  workbench_driver_remember(code, text.c_str());
+int failed(const char* name, int status, const std::string& why, bool refused) noexcept {
+  try {
+    const std::string text = std::string(name) + ": " + why;
+    if (refused) workbench_runtime_refused(text.c_str());
+    workbench_driver_remember(refused ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE,
+                              text.c_str());
+  } catch (const std::bad_alloc&) {
+    // The status alone has to do.
+  }
+  return status;
 }
 
 int need_context() { return cudaFree(nullptr); }

@@ -12,10 +12,11 @@ namespace workbench::host {
 
 using i64 = std::int64_t;
 
-// Thrown before a call is enqueued; the library's frame makes it the call's status.
+// Thrown before a call is enqueued; the frame makes it the call's status.
 struct Failed {
   int status;
   std::string why;
+  bool refused = false;  // the library has it, this one not: listed when the program has ended
 };
 
 // Thrown for what the driver refuses, and by a call that runs and cannot go on.
@@ -75,8 +76,34 @@ void at_least(i64 value, i64 least, const char* argument, int status);
 // Joins `name=value` of sizes.
 std::string sizes(std::initializer_list<std::pair<const char*, i64>> given);
 
-// Keeps the words of a call's error; `refused` ones are listed when the program has ended.
-void tell(CUresult code, const std::string& text, bool refused) noexcept;
+// Keeps the words of a call that did not succeed; returns its status.
+int failed(const char* name, int status, const std::string& why, bool refused = false) noexcept;
+
+// The numbers that a library has for what can go wrong with any of its calls.
+struct Statuses {
+  int out_of_memory, internal;
+  int not_supported;  // 0: it has none
+  int (*of_driver)(CUresult) noexcept;
+};
+
+// The frame of every call: `body` throws what is wrong. 0 is every library's success.
+template <class Body>
+int framed(const Statuses& statuses, const char* name, Body&& body) noexcept {
+  try {
+    body();
+    return 0;
+  } catch (const Failed& error) {
+    const bool refused = error.refused || error.status == statuses.not_supported;
+    return failed(name, error.status, error.why, refused);
+  } catch (const DriverFailed& error) {
+    const int status = statuses.of_driver(error.code);
+    return failed(name, status, error.why, status == statuses.not_supported);
+  } catch (const std::bad_alloc&) {
+    return failed(name, statuses.out_of_memory, "the host has no memory left");
+  } catch (const std::exception& error) {
+    return failed(name, statuses.internal, error.what());
+  }
+}
 
 // Makes the device's primary context current where the thread has none, as the runtime does.
 // Returns the runtime's error.

@@ -41,17 +41,6 @@ const char* words_of_status(int status) {
   return known ? known->words : "unknown status";
 }
 
-int failed(const char* name, int status, const std::string& why) noexcept {
-  try {
-    const CUresult code =
-        status == kNotSupported ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-    tell(code, std::string(name) + ": " + why, status == kNotSupported);
-  } catch (const std::bad_alloc&) {
-    // The status alone has to do.
-  }
-  return status;
-}
-
 int status_of(CUresult code) noexcept {
   switch (code) {
     case CUDA_ERROR_INVALID_VALUE: return kInvalidValue;

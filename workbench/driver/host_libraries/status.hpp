@@ -1,4 +1,4 @@
-// The statuses that cuBLAS and cuBLASLt share, and the frame of their calls.
+// The statuses that cuBLAS and cuBLASLt share.
 #pragma once
 #include "calls.hpp"
 
@@ -15,8 +15,6 @@ enum Status : int {
   kNotSupported = 15,
 };
 
-// Keeps the words of a call that did not succeed; returns its status.
-int failed(const char* name, int status, const std::string& why) noexcept;
 int status_of(CUresult code) noexcept;
 const char* name_of_status(int status);
 const char* words_of_status(int status);
@@ -24,21 +22,11 @@ const char* words_of_status(int status);
 inline constexpr int kBlasVersion = 130100;  // of the headers, as cuda-toolkit 13.0 has them
 inline constexpr int kRuntimeVersion = 13000;
 
-// The frame of every call: `body` throws what is wrong.
+inline constexpr Statuses kBlasStatuses{kAllocFailed, kInternalError, kNotSupported, status_of};
+
 template <class Body>
 int call(const char* name, Body&& body) noexcept {
-  try {
-    body();
-    return kSuccess;
-  } catch (const Failed& error) {
-    return failed(name, error.status, error.why);
-  } catch (const DriverFailed& error) {
-    return failed(name, status_of(error.code), error.why);
-  } catch (const std::bad_alloc&) {
-    return failed(name, kAllocFailed, "the host has no memory left");
-  } catch (const std::exception& error) {
-    return failed(name, kInternalError, error.what());
-  }
+  return framed(kBlasStatuses, name, std::forward<Body>(body));
 }
 
 inline void need_address(const void* pointer, const char* argument) {

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "activities.hpp"
 #include "hooks.hpp"
 
 namespace workbench::driver {
@@ -273,6 +274,7 @@ struct State {
   std::unordered_map<u64, Condition> conditions;  // by the address of their numbers
   u64 next_address = 0, generation = 1, allocation_count = 0;
   bool follows_writes = false;  // checks want to know what was written since it was allocated
+  ActivityFollower follower = nullptr;  // a profiler's
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
 };
 
@@ -378,6 +380,14 @@ u64 stream_number(const Context& context, CUstream handle);
 void synchronise(Context& context);
 // The stream's capture; null where it runs what is enqueued. Refuses where it was spoilt.
 std::shared_ptr<Capture> capture_of(const Context& context, CUstream stream);
+
+// ---- what a profiler follows (activities.cpp) ----
+
+// Whether somebody asks how long operations take.
+bool is_timed(const Context& context);
+// Tells a profiler of a kernel that has run; `launch` and `facts` are null of one on the host.
+void tell_activity(const Context& context, CUstream stream, const char* name, double seconds,
+                   const HookLaunch* launch = nullptr, const HookFunction* facts = nullptr);
 
 // ---- captures and graphs (captures.cpp, graphs.cpp) ----
 

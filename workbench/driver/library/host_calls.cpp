@@ -80,6 +80,8 @@ void run(Call& call, const HostCall& what, CUstream stream) {
   } else if (frame.result) {
     throw Refused{frame.result, what.name + ": " + frame.why};
   }
+  if (!frame.result)
+    tell_activity(*context, stream, what.name.c_str(), state().device.operation_seconds);
 }
 
 }  // namespace

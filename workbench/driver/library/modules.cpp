@@ -166,7 +166,7 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   const std::shared_ptr<Snapshot> memory = snapshot(context.get());
   const Hooks& to = hooks();
   launch.module = function->module, launch.name = function->name.c_str(),
-  launch.timed = context->timed;
+  launch.timed = is_timed(*context);
   launch.context = context->handle;
   launch.heap_bytes = context->limits.at(CU_LIMIT_MALLOC_HEAP_SIZE);
   launch.parameters = node.bytes.data(), launch.parameter_bytes = node.bytes.size();
@@ -190,8 +190,10 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
     return;
   }
   if (result) throw Refused{result, why};
-  if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") == context)
-    advance(*context, stream, launch.seconds);
+  if (find_handle(state().contexts, reinterpret_cast<void*>(context->handle), "context") != context)
+    return;
+  advance(*context, stream, launch.seconds);
+  tell_activity(*context, stream, launch.name, launch.seconds, &launch, &function->facts);
 }
 
 // The blocks of a cooperative launch wait for each other: all of them must fit on the device at

@@ -378,17 +378,3 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_null_stre
   thread->null_is_per_thread = per_thread != 0;
   return before;
 }
-
-// For torch's operators, which run on the host: the time that a GPU would take to move their bytes,
-// and some more.
-extern "C" __attribute__((visibility("default"))) void workbench_driver_spend(CUstream stream,
-                                                                              u64 bytes,
-                                                                              double seconds) {
-  entry([&](Call& call) {
-    Context& context = *call.context();
-    if (!context.timed) return;
-    const HookDevice& device = state().device;
-    const double moving = static_cast<double>(bytes) / device.device_bytes_per_second;
-    advance(context, stream, device.operation_seconds + moving + seconds);
-  });
-}

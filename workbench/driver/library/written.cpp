@@ -94,13 +94,3 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_follow_w
   for (const auto& [address, allocation] : state().allocations) allocation->all_written = true;
   ++state().generation;
 }
-
-// For torch's operators, which write on the host.
-extern "C" __attribute__((visibility("default"))) void workbench_driver_written(u64 address,
-                                                                                u64 bytes) {
-  answer_or(0, [&] {
-    const auto found = state().follows_writes ? find_allocation(address, bytes) : nullptr;
-    if (found) mark_written(*found, address - found->address, bytes);
-    return 0;
-  });
-}

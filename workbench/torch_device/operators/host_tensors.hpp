@@ -13,10 +13,20 @@
 #include <optional>
 #include <vector>
 
+namespace workbench::torch_device {
+
+// Of the device's memory, as the driver takes it.
+struct Range {
+  std::uint64_t address, bytes;
+};
+
+}  // namespace workbench::torch_device
+
 extern "C" {
 std::uint64_t workbench_driver_view(std::uint64_t address);
-void workbench_driver_written(std::uint64_t address, std::uint64_t bytes);
-void workbench_driver_spend(cudaStream_t stream, std::uint64_t bytes, double seconds);
+void workbench_driver_operator(cudaStream_t stream, const char* name, std::uint64_t bytes,
+                               const workbench::torch_device::Range* written, std::uint64_t count);
+void workbench_driver_written(const workbench::torch_device::Range* written, std::uint64_t count);
 void workbench_driver_block(std::uint64_t address, std::uint64_t bytes, int live);
 }
 
@@ -56,14 +66,13 @@ inline Tensor host_tensor(const Tensor& device) {
   return made;
 }
 
-// Tells the driver that an operation has written a tensor: what lies between its elements counts
-// too.
-inline void mark_written(const Tensor& device) {
-  if (device.layout() != c10::kStrided || device.numel() == 0) return;
+// What of a tensor's memory an operation writes: what lies between its elements counts too.
+inline Range range_of(const Tensor& device) {
+  if (device.layout() != c10::kStrided || device.numel() == 0) return {0, 0};
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < device.dim(); ++i) last += (device.size(i) - 1) * device.stride(i);
-  const auto begin = reinterpret_cast<std::uint64_t>(device.const_data_ptr());
-  workbench_driver_written(begin, static_cast<std::uint64_t>(last + 1) * device.itemsize());
+  return {reinterpret_cast<std::uint64_t>(device.const_data_ptr()),
+          static_cast<std::uint64_t>(last + 1) * device.itemsize()};
 }
 
 // A tensor on the device with the values of one on the host, in the same layout.

@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/SmallVector.h>
 
 #include <set>
 #include <string>
@@ -42,6 +43,7 @@ class Operation {
   Tensor to_host(const Tensor& tensor, std::size_t argument);
   IValue to_device(const IValue& value);
   void take_results();
+  c10::SmallVector<Range, 4> written_ranges() const;
   void capture();
   [[noreturn]] void refuse_devices(const std::string& one, const std::string& other,
                                    std::size_t argument) const;

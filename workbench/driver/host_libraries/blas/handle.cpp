@@ -50,10 +50,8 @@ void workbench::host::await(const Handle& handle) {
 CUBLAS_API cublasCreate_v2(Handle** out) {
   return call("cublasCreate", [&] {
     Handle*& handle = needed(out, "handle");
-    if (const std::string missing = blas_missing(); !missing.empty()) {
-      tell(CUDA_ERROR_NOT_SUPPORTED, "cublasCreate: " + missing, true);
-      throw Failed{kNotInitialized, missing};
-    }
+    if (const std::string missing = blas_missing(); !missing.empty())
+      throw Failed{kNotInitialized, missing, true};
     if (need_context()) throw Failed{kNotInitialized, workbench_driver_latest_error()};
     handle = Live<Handle>::all().add(std::make_unique<Handle>());
   });

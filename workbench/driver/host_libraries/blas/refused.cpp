@@ -20,7 +20,7 @@ constexpr const char* kLegacy =
 
 // Whatever the arguments are: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
-  CUBLAS_API name() { return failed(#name, kNotSupported, why); }
+  CUBLAS_API name() { return failed(#name, kNotSupported, why, true); }
 
 REFUSED(cublasXtCgemm, kXt)
 REFUSED(cublasXtChemm, kXt)

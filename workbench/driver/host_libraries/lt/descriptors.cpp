@@ -212,10 +212,8 @@ ACCESS(MatrixTransformDesc, kTransform)
 LT_API cublasLtCreate(void** out) {
   return call("cublasLtCreate", [&] {
     void*& handle = needed(out, "handle");
-    if (const std::string missing = blas_missing(); !missing.empty()) {
-      tell(CUDA_ERROR_NOT_SUPPORTED, "cublasLtCreate: " + missing, true);
-      throw Failed{kNotInitialized, missing};
-    }
+    if (const std::string missing = blas_missing(); !missing.empty())
+      throw Failed{kNotInitialized, missing, true};
     if (need_context()) throw Failed{kNotInitialized, "the device has no context"};
     handle = std::make_unique<char[]>(1).release();
   });

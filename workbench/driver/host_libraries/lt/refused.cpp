@@ -12,7 +12,7 @@ constexpr const char* kUndocumented = "NVIDIA does not document it";
 
 // Whatever the arguments are: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
-  LT_API name() { return failed(#name, kNotSupported, why); }
+  LT_API name() { return failed(#name, kNotSupported, why, true); }
 
 REFUSED(cublasLtMatmulAlgoCapGetAttribute, kConfigurations)
 REFUSED(cublasLtMatmulAlgoConfigGetAttribute, kConfigurations)

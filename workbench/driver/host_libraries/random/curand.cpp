@@ -54,36 +54,17 @@ Generator& checked(Generator* generator) {
   return Live<Generator>::all().checked(generator, kNotInitialized, "generator");
 }
 
-int failed(const char* name, int status, const std::string& why) noexcept {
-  try {
-    tell(CUDA_ERROR_INVALID_VALUE, std::string(name) + ": " + why, false);
-  } catch (const std::bad_alloc&) {
-    // The status alone has to do.
-  }
-  return status;
-}
+int status_of(CUresult) noexcept { return kLaunchFailure; }
+
+constexpr Statuses kStatuses{kAllocationFailed, kInternalError, 0, status_of};
 
 template <class Body>
 int call(const char* name, Body&& body) noexcept {
-  try {
-    body();
-    return kSuccess;
-  } catch (const Failed& error) {
-    return failed(name, error.status, error.why);
-  } catch (const DriverFailed& error) {
-    return failed(name, kLaunchFailure, error.why);
-  } catch (const std::bad_alloc&) {
-    return failed(name, kAllocationFailed, "the host has no memory left");
-  } catch (const std::exception& error) {
-    return failed(name, kInternalError, error.what());
-  }
+  return framed(kStatuses, name, std::forward<Body>(body));
 }
 
-// A status of its own says nothing of what is missing: it is listed when the program has ended.
-[[noreturn]] void refuse(const char* name, const std::string& why) {
-  tell(CUDA_ERROR_NOT_SUPPORTED, std::string(name) + ": " + why, true);
-  throw Failed{kTypeError, why};
-}
+// cuRAND has no status for what is not there.
+[[noreturn]] void refuse(const std::string& why) { throw Failed{kTypeError, why, true}; }
 
 std::unique_ptr<Engine> engine_of(int kind, u64 seed, u64 offset) {
   switch (kind) {
@@ -102,11 +83,11 @@ int create(const char* name, Generator** out, int kind, bool on_host) {
     if (!out) throw Failed{kNotInitialized, "generator is a null pointer"};
     if (kind == kDefault) kind = kXorwow;
     if (kind == kMtgp32)
-      refuse(name, "CURAND_RNG_PSEUDO_MTGP32; use CURAND_RNG_PSEUDO_MT19937 or _PHILOX4_32_10");
+      refuse("CURAND_RNG_PSEUDO_MTGP32; use CURAND_RNG_PSEUDO_MT19937 or _PHILOX4_32_10");
     if (kind >= 200 && kind <= 204)
-      refuse(name,
-             "quasi-random generators; use a pseudo-random one such as "
-             "CURAND_RNG_PSEUDO_PHILOX4_32_10");
+      refuse(
+          "quasi-random generators; use a pseudo-random one such as "
+          "CURAND_RNG_PSEUDO_PHILOX4_32_10");
     if (kind != kXorwow && kind != kMrg32k3a && kind != kMt19937 && kind != kPhilox)
       throw Failed{kTypeError, "no such kind of generator: " + std::to_string(kind)};
     if (!on_host && need_context())
@@ -296,9 +277,9 @@ CURAND_API curandGetProperty(int which, int* value) {
 
 // ---- what has nothing behind it ----
 
-#define REFUSED(name, why)                          \
-  CURAND_API name() {                               \
-    return call(#name, [] { refuse(#name, why); }); \
+#define REFUSED(name, why)                   \
+  CURAND_API name() {                        \
+    return call(#name, [] { refuse(why); }); \
   }
 REFUSED(curandCreatePoissonDistribution,
         "call curandGeneratePoisson on the host, or curand_poisson in a kernel")

@@ -1,0 +1,40 @@
+// The kernels of torch's CPU, called with tensors on the host.
+#pragma once
+#include "operation.hpp"
+
+namespace workbench::torch_device {
+
+template <class Body>
+void each_tensor(const IValue& value, Body&& body) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) body(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const Tensor& each : value.toTensorVector()) {
+      if (each.defined()) body(each);
+    }
+  }
+}
+
+// The CPU's kernel, called with arguments on the host; they are the last of the stack.
+class HostCall {
+ public:
+  HostCall(const Traits& traits, const OperatorHandle& handle, Stack& stack)
+      : traits_(traits), handle_(handle), stack_(stack) {}
+  void run();
+
+ private:
+  void run_wide(Stack arguments);
+
+  const Traits& traits_;
+  const OperatorHandle& handle_;
+  Stack& stack_;
+};
+
+// The same with numbers that begin at `random`.
+void run_on_host(const Traits& traits, const OperatorHandle& handle, Stack& stack,
+                 const std::optional<RandomPosition>& random);
+
+// A generator of the host's own, which each operation seeds.
+at::Generator& host_generator();
+
+}  // namespace workbench::torch_device
