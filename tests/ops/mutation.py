@@ -52,7 +52,7 @@ def with_header(variant, mutant, folder):
         module = _module(mutant.apply(beside.read_text()), folder, mutant.name)
         name = f"{_module.__module__}_{folder.name}"
         sys.modules[name] = module
-        package = f"workbench.ops.{variant.op}"
+        package = f"workbench.attention.ops.{variant.op}"
         text = variant.declaration.read_text().replace(f"from {package}.{beside.stem} ", f"from {name} ")
         return with_text(variant, text, folder, f"{mutant.name} seen")
     header = folder / mutant.header  # beside the copy of the kernel's file, where it is found before the right one

@@ -12,6 +12,7 @@ import torch
 
 import workbench as wb
 from workbench import ops
+from workbench.attention import copy_blocks
 from workbench.ops.compiled_code import CompiledCode
 from workbench.toolchain import nvrtc_client
 from workbench.tuning import tune
@@ -58,7 +59,7 @@ def test_a_kernel_of_the_users_own_that_is_launched_and_checked(runs: Counter):
 def test_an_op_called_with_tensors_of_the_cpu(runs: Counter, name: str):
     caches = torch.rand(2, 4, 16, 2, 64).half()
     before = caches.clone()
-    ops.copy_blocks(caches[:1], caches[1:], torch.tensor([[0, 3]]), variant=name)
+    copy_blocks(caches[:1], caches[1:], torch.tensor([[0, 3]]), variant=name)
     assert torch.equal(caches[:, 3], before[:, 0])
     assert runs["assembler"] == 0
     assert runs["front"] == (name == "cuda_vectors")

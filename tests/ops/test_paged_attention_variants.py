@@ -1,7 +1,6 @@
 """Every variant on every case, and what the variants declare."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from fitting import fitted
@@ -131,8 +130,7 @@ class TestDeclarations:
         for op in ("copy_blocks", "swap_blocks"):
             files = {path.name for path in ops.variant(op, "cuda_vectors").files}
             assert files >= {"cuda_vectors.py", "rules.py", "problem.py", "copy_blocks_vectors.cu", "copies.cuh"}
-        folder = Path(source_files.__file__).parent
-        assert all((folder / f"{name}.py").is_file() for name in source_files.MECHANISM)
+        assert all((source_files.PACKAGE / f"{name.replace('.', '/')}.py").is_file() for name in source_files.MECHANISM)
         assert "tensor_checks.py" not in {path.name for path in ops.variant("paged_attention", "triton_grouped").files}
         assert {"torch_naive.py", "problem.py"} < {p.name for p in ops.variant("causal_attention", "torch_sdpa").files}
 

@@ -12,6 +12,7 @@ import torch
 
 import workbench as wb
 from workbench import device_models, devices
+from workbench.attention import paged_attention
 from workbench.attention.ops.copy_blocks import case as copying
 from workbench.attention.ops.paged_attention import OP, case
 from workbench.attention.ops.paged_attention.rules import balanced_partition_size, multiprocessors, partition_size
@@ -78,7 +79,7 @@ def test_the_op_asks_for_the_gpu_of_its_tensors(monkeypatch):
         op, problem, *rest, **more))  # fmt: skip
     small = case("small")
     tensors = small.inputs(small.problem())
-    wb.ops.paged_attention(*list(vars(tensors).values())[:5], layout="x")
+    paged_attention(*list(vars(tensors).values())[:5], layout="x")
     assert [problem.multiprocessors for problem in seen] == [46]
 
 
