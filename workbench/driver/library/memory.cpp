@@ -81,7 +81,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   made->context = call.context().get();
   if (where != Where::pinned) claim(*made->context, bytes);
   if (where == Where::device) {
-    made->storage = bytes < kOwnPages ? zeros(bytes) : host_pages(bytes);
+    made->storage = bytes < kOwnPages ? zeros(round_up(bytes, sizeof(u32))) : host_pages(bytes);
     made->address = address ? address : reserve_addresses(bytes);
     begin_unwritten(*made);
   } else {
