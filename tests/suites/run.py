@@ -169,9 +169,10 @@ def main() -> None:
         given.details.write_text("\n\n".join(f"{node}\n{text}" for node, text in failed.items()))
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "triton"))
     versions += ", first configurations" if given.first_config else ""
+    versions += f", seed {given.seed}"
     told = "; ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
     findings = sum("finding" in text for text in failed.values())
-    collected_files = f"{len(nodes):,}" + (f" ({errors} files not)" if errors else "")
+    collected_files = f"{len(nodes):,}" + (f" (all files but {errors})" if errors else "")
     print(
         f"| {suite.title} {given.commit} ({versions}) | {given.model} | {collected_files} | "
         f"{len(cases)} of {len(chosen)} | {len(cases) - len(failed) - skipped} | {told} | {skipped} | {findings} |"
