@@ -1,4 +1,4 @@
-"""Where the host has no memory left, calls of the driver answer CUDA_ERROR_OUT_OF_MEMORY, and later ones work."""
+"""The host's memory behind the driver's: calls that it has none left for, and what goes back to it."""
 
 from __future__ import annotations
 
@@ -91,3 +91,39 @@ def test_calls_without_memory() -> None:
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+
+
+FREEING = """
+import ctypes
+from pathlib import Path
+
+from workbench.driver import simulated_driver
+
+simulated_driver(force=True, memory_bytes=1 << 30)
+cuda = ctypes.CDLL("libcuda.so.1")
+resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def allocated(size):
+    out = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(out), ctypes.c_size_t(size)) == 0
+    assert cuda.cuMemsetD8_v2(out, 1, ctypes.c_size_t(size)) == 0
+    return out
+
+
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0) == 0
+assert cuda.cuMemFree_v2(allocated(20 << 20)) == 0  # after which malloc takes blocks of 2 MiB from its heap
+before = resident()
+blocks = [allocated(2 << 20) for _ in range(50)]
+full = resident()
+for block in blocks[:-1]:
+    assert cuda.cuMemFree_v2(block) == 0
+print(full - before > 99 << 20, resident() - before < 20 << 20)
+"""
+
+
+def test_freed_memory_goes_back_to_the_host() -> None:
+    """The caching allocator of torch takes blocks of 2 and 20 MiB and frees them out of order."""
+    done = subprocess.run([sys.executable, "-c", FREEING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr[-2000:]

@@ -64,6 +64,7 @@ _BYTES = (("m8n8", 16), ("m16n8", 16), ("m16n8", 32))
 _SUFFIXES = ("", "satfinite")
 MMAS = [
     Mma("m16n8k16", "f32.f16.f16.f16"), Mma("m16n8k16", "f16.f16.f16.f32"), Mma("m8n8k4", "f64.f64.f64.f64"),
+    *(Mma(f"m16n8k{k}", "f64.f64.f64.f64") for k in (4, 8, 16)),
     *(Mma(f"{mn}k{k}", f"s32.{t}.s32", s) for mn, k in _BYTES for t in _SIGNS(8) for s in _SUFFIXES),
     *(Mma(f"{mn}k{2 * k}", f"s32.{t}.s32", s) for mn, k in _BYTES for t in _SIGNS(4) for s in _SUFFIXES),
     *(Mma(shape, "s32.b1.b1.s32", "", o) for shape in ("m8n8k128", "m16n8k128", "m16n8k256") for o in ("xor", "and")),

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from workbench.errors import UnsupportedInstructionError
+from workbench.ptx import element_words
 from workbench.ptx.families import (
     arithmetic,
     bulk,
@@ -186,6 +187,7 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
                     items.pop()  # it is no place to branch to
             _declare(module, entry, symbols, item)
     labels.resolve()
+    element_words.mark(items)
     return items
 
 

@@ -8,10 +8,10 @@ statement: a form and the registers that stand in its places.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
-from workbench.ptx.machine import BRANCH, EXIT, OPCODES, RETURN, Opcode
+from workbench.ptx.machine import BRANCH, EXIT, FLAGS_SLOT, OPCODES, RETURN, Opcode
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 from workbench.ptx.parse import Body, Prototype, Statement
 
@@ -62,10 +62,21 @@ class Form:
 
     def with_imm(self, imm: int) -> Form:
         """The same with another immediate."""
+        other = self._copy()
+        other.imm = imm
+        return other
+
+    def with_flags(self, flags: int) -> Form:
+        """The same with these flags of a memory access besides its own."""
+        raw = self.instruction.raw
+        other = self._copy()
+        other.instruction = replace(self.instruction, raw=raw | {FLAGS_SLOT: raw.get(FLAGS_SLOT, 0) | flags})
+        return other
+
+    def _copy(self) -> Form:
         other = object.__new__(Form)
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))
-        other.imm = imm
         return other
 
 

@@ -21,6 +21,7 @@ _TYPES = {
 _INTERNAL = ("param.copy", "registers.", "nop")
 _MADE_OF_OTHERS = {
     "wmma.mma": "`mma`, one or two; the fragments are those of the hardware",
+    "mma.m16n8k4, mma.m16n8k8, mma.m16n8k16 of f64": "`mma.m8n8k4`, two for each four columns of A",
     "set, slct": "`setp` and `selp`",
     "setp.f16x2, setp.bf16x2": "`unpack` and two `setp`",
     "brx.idx": "`setp` and `bra` for each label",

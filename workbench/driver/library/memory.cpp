@@ -17,6 +17,9 @@ constexpr u64 kBase = u64{0x0200} << 32, kEnd = u64{0x5000} << 32;
 constexpr u64 kAlignment = 512;
 constexpr u64 kGap = u64{1} << 20;  // an index that runs away does not land in the next allocation
 constexpr u64 kPage = 4096;
+// From here on an allocation has pages of its own, which go back to the host when it is freed: the
+// heap of glibc keeps blocks of up to 32 MiB, which are what torch's allocator takes and frees.
+constexpr u64 kOwnPages = u64{1} << 16;
 constexpr std::size_t kRemembered = 4096;  // freed allocations
 
 std::string hex(u64 value) {
@@ -55,6 +58,12 @@ void claim(const Context& context, u64 bytes) {
                 std::to_string(bytes) + " bytes were asked for, which the host does not have"};
 }
 
+std::shared_ptr<void> zeros(u64 bytes) {
+  void* const storage = std::calloc(bytes, 1);
+  if (!storage) refuse_on_host(bytes);
+  return {storage, std::free};
+}
+
 // Whole pages of zeros, at an address that this process can use too.
 std::shared_ptr<void> host_pages(u64 bytes) {
   void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -72,9 +81,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   made->context = call.context().get();
   if (where != Where::pinned) claim(*made->context, bytes);
   if (where == Where::device) {
-    void* storage = std::calloc(bytes, 1);
-    if (!storage) refuse_on_host(bytes);
-    made->storage = {storage, std::free};
+    made->storage = bytes < kOwnPages ? zeros(round_up(bytes, sizeof(u32))) : host_pages(bytes);
     made->address = address ? address : reserve_addresses(bytes);
     begin_unwritten(*made);
   } else {

@@ -83,9 +83,27 @@ void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address
   }
 }
 
+// The memory that a part of the word at `address` belongs to. The host has the whole word too: what
+// its allocators give out begins and ends at words.
+const Buffer* find_word(const Block& block, const Instruction& in, u64 address, u32 bytes) {
+  if (!(in.slot[kFlagsSlot] & kWordOfElement)) return nullptr;
+  for (u32 byte = 0; byte < bytes; ++byte) {
+    const Buffer* const buffer = block.find(address + byte, 1);
+    if (!buffer) continue;
+    const auto host = reinterpret_cast<std::uintptr_t>(buffer->host);
+    return !buffer->heap && ((host ^ buffer->address) & (bytes - 1)) == 0 ? buffer : nullptr;
+  }
+  return nullptr;
+}
+
 void drop_lane(Request& request, u32 lane) {
   request.mask &= ~(1u << lane);
   request.host[lane] = request.nowhere;
+}
+
+// `base + offset` where it is not known yet whether that is inside.
+u8* moved(u8* base, s64 offset) {
+  return reinterpret_cast<u8*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<u64>(offset));
 }
 
 // Global lanes one by one: several buffers in one request, or a fault.
@@ -100,6 +118,7 @@ void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
       continue;
     }
     const Buffer* buffer = block.find(address, bytes);
+    if (!buffer) buffer = find_word(block, in, address, bytes);
     if (!buffer) {
       drop_lane(request, lane);
       block.problem(Problem::out_of_bounds, in, warp.thread(lane), address, bytes);
@@ -111,14 +130,9 @@ void resolve_lanes(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, bool
       drop_lane(request, lane);
       block.problem(Problem::read_only, in, warp.thread(lane), address, bytes);
     } else {
-      request.host[lane] = buffer->host + (address - buffer->address);
+      request.host[lane] = moved(buffer->host, static_cast<s64>(address - buffer->address));
     }
   }
-}
-
-// `base + offset` where it is not known yet whether that is inside.
-u8* moved(u8* base, s64 offset) {
-  return reinterpret_cast<u8*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<u64>(offset));
 }
 
 // All lanes inside one buffer and aligned, which is nearly always so: one pass without branches.

@@ -36,7 +36,10 @@ constexpr u32 kAcquire =
     1024;  // what comes after it sees what others published, without a fence of its own
 constexpr u32 kVolatile = 128;     // strong by .volatile, which orders nothing
 constexpr u32 kBlockScope = 2048;  // .cta: what it orders is ordered for its own block
-constexpr u32 kAsyncProxy = 32;    // accesses shared memory through the async proxy
+// Of the aligned word that contains an element of one or two bytes: compilers make atomics of such
+// elements from a compare-and-swap of the word, whose other bytes may lie outside of the memory.
+constexpr u32 kWordOfElement = 4096;
+constexpr u32 kAsyncProxy = 32;  // accesses shared memory through the async proxy
 
 // Fills the request for `bytes` per lane; lanes that must not access are reported and removed from
 // its mask.

@@ -626,7 +626,7 @@ void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
 void GlobalShadow::check_written(const Asking& who, const Buffer& buffer,
                                  const Piece& piece) const {
   const u32 unknown = piece.bytes & ~written_of(buffer, piece.sector);
-  if (unknown) report_unwritten(who, piece, unknown);
+  if (unknown && !(who.in.slot[kFlagsSlot] & kWordOfElement)) report_unwritten(who, piece, unknown);
 }
 
 void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const {

@@ -18,6 +18,7 @@ from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
 _D, _A, _B, _C = 0, 4, 9, 11  # first slots of the fragments
 _Value = TypeVar("_Value", bound=Operand)
+_DOUBLE_STEPS = {f"m16n8k{4 * steps}": steps for steps in (1, 2, 4)}
 
 
 def mma(parts: list[str]) -> Plan:
@@ -29,6 +30,8 @@ def mma(parts: list[str]) -> Plan:
     if parts[1:3] != ["sync", "aligned"] or parts[4:6] != ["row", "col"]:
         raise Refused("the machine knows mma.sync.aligned with A by rows and B by columns only")
     rest = parts[6:]
+    if rest == ["f64"] * 4 and parts[3] in _DOUBLE_STEPS:
+        return _tall_doubles(_DOUBLE_STEPS[parts[3]])
     operation = rest[4:] if rest[-1] == "popc" else []
     saturating = ["satfinite"] if rest[0] == "satfinite" else []
     row = opcode(".".join(["mma", parts[3], *operation, *saturating, *rest[len(saturating) : len(saturating) + 4]]))
@@ -46,6 +49,30 @@ def mma(parts: list[str]) -> Plan:
         kind = "f64" if width == 8 else "f32"
         a, b, c = ([source(symbols, token, kind, width) for token in tokens] for tokens in fragments[1:])
         return _product(row.name, d, a, b, c)
+
+    return bind
+
+
+def _tall_doubles(steps: int) -> Plan:
+    """Return the plan of a Hopper mma of f64: two halves of eight rows, each a chain of products of 8 x 8 x 4."""
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 4)
+        fragments = [vector(operand) for operand in operands]
+        for wanted, tokens in zip((4, 2 * steps, steps, 4), fragments, strict=True):
+            if len(tokens) != wanted:
+                raise Refused(f"{len(tokens)} registers for a fragment of {wanted}")
+        d = [result(symbols, token, 8) for token in fragments[0]]
+        a, b, c = ([source(symbols, token, "f64", 8) for token in tokens] for tokens in fragments[1:])
+        sums: list[list[Operand]] = [c[:2], c[2:]]
+        pieces = []
+        for step in range(steps):
+            last = step == steps - 1
+            targets = [d[:2], d[2:]] if last else [[symbols.temporary(8) for _ in range(2)] for _ in range(2)]
+            pieces += [_Product(targets[i], [a[2 * step + i]], [b[step]], sums[i]) for i in range(2)]
+            sums = [[*target] for target in targets]
+        name = "mma.m8n8k4.f64.f64.f64.f64"
+        return [_product(name, *piece) for piece in pieces[:-2]] + _in_order(symbols, name, pieces[-2:])
 
     return bind
 
