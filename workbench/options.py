@@ -28,8 +28,10 @@ def without(what: str, help: str) -> Callable[[Any], Any]:
 
 
 def tell(result: Any, as_json: bool) -> None:
+    """Print a result as text, or with ``as_json`` as a JSON document."""
     say(result.to_json() if as_json else str(result))
 
 
 def tell_on_the_way(line: object) -> None:
+    """Print a line about a result that is still to come, to stderr."""
     say(line, err=True)
