@@ -7,17 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 
-def lazily(
-    package: str, names: Mapping[str, str], moved: Mapping[str, str] | None = None
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package; ``names`` maps what it offers to the module that has it.
-
-    ``moved`` maps what modules of the package were called to the modules that they are now.
-    """
+def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package; ``names`` maps what it offers to the module that has it."""
 
     def get(name: str) -> object:
-        if moved and name in moved:
-            return importlib.import_module(moved[name])
         if name in names:
             value = getattr(importlib.import_module(names[name]), name)
             setattr(sys.modules[package], name, value)

@@ -30,6 +30,4 @@ if TYPE_CHECKING:
     from workbench.ui.source_widget import source_view as source_view
 
 
-_MOVED = {name: f"workbench.ui.kernel.{name}" for name in ("pipeline_picture", "timeline_picture", "wave_picture")}
-
-__getattr__, __dir__ = lazily(__name__, _LAZY, _MOVED)
+__getattr__, __dir__ = lazily(__name__, _LAZY)

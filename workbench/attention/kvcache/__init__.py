@@ -32,6 +32,4 @@ if TYPE_CHECKING:
     from workbench.attention.kvcache.memory_use import MemoryUse as MemoryUse
     from workbench.attention.kvcache.paged import PagedKVCache as PagedKVCache
 
-_STUDIES = ("buddy", "replay", "samples", "sharing", "traces", "waste")
-
-__getattr__, __dir__ = lazily(__name__, _LAZY, {name: f"workbench.attention.cache_studies.{name}" for name in _STUDIES})
+__getattr__, __dir__ = lazily(__name__, _LAZY)
