@@ -46,7 +46,7 @@ CAUSES = {
     "a worker that died": r"worker '\w+' crashed",
     "the suite is newer than Triton": r"has no attribute|unexpected keyword|cannot import name|No module named",
     "findings": r"findings? on the simulated GPU",
-    "an instruction that the machine does not run": r"UnsupportedInstruction|does not run|not supported",
+    "an instruction that the machine does not run": r"UnsupportedInstruction|operation not supported",
     "another result": r"AssertionError|Mismatched elements|not close",
 }
 
