@@ -238,21 +238,18 @@ def test_a_damaged_store_is_kept_aside_and_what_can_be_read_of_it_goes_on(path, 
         assert database.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
 
 
-@pytest.mark.parametrize("how", ["its end is cut off", "its tree is lost"])
-def test_rows_that_no_tree_leads_to_are_read_from_their_pages(path, how):
+def test_rows_behind_a_cut_are_lost_and_the_others_are_kept(path):
     with Store(path) as store:
-        kept = {put(store, steps, message="x" * 9000 * (steps == 3)) for steps in range(60)}
-    data = bytearray(path.read_bytes())
-    if how == "its tree is lost":
-        data[4096 : 2 * 4096] = bytes(4096)  # the root of the table
-    else:
-        del data[len(data) * 3 // 4 :]
-    path.write_bytes(data)
-    with pytest.warns(StoreWarning, match="rows that could still be read"), Store(path) as store:
-        rows = store.trials()
+        kept = {put(store, steps) for steps in range(60)}
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 3 // 4])
+    with pytest.warns(StoreWarning, match="rows that could still be read"):
+        store = Store(path)
+    rows = store.trials()
+    put(store, 100)
+    store.close()
     assert {identity(row.config["STEPS"]).key for row in rows} <= kept
-    assert len({row.config["STEPS"] for row in rows}) == len(rows)
-    assert len(rows) >= (60 if how == "its tree is lost" else 20)
+    assert len(rows) >= 20
 
 
 def test_a_store_of_which_the_header_is_left_is_rebuilt_empty(path):

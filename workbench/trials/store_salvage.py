@@ -1,7 +1,6 @@
-"""What can be read of a damaged tuning store, copied into a new one.
+"""What SQLite still reads of a damaged tuning store, copied into a new one; the rest can be computed again.
 
-SQLite reads what its trees still lead to; the leaves that they do not lead to any more are read page by page. A row's
-key is the digest of what identifies it, so a row whose identity was damaged gives itself away; one whose result
+A row's key is the digest of what identifies it, so a row whose identity was damaged gives itself away; one whose result
 is not what the store writes (a JSON column that is none, an outcome that does not exist) is left behind, too.
 """
 
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.trials import store_schema
-from workbench.trials.store_pages import rows_on_pages
 from workbench.trials.trial import digest
 
 _IDENTITY = ("op", "variant", "source_hash", "case_json", "config", "device", "arch", "toolchain")
@@ -30,7 +28,6 @@ def row_key(row: Mapping[str, Any] | sqlite3.Row) -> str:
 
 def salvage(damaged: Path, new: Path) -> int:
     """Copy the rows that can be read and prove right; how many they are. ``new`` is made."""
-    stranded = list(rows_on_pages(damaged))  # before SQLite sees the file, and puts its log into it
     with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as target:
         target.execute("BEGIN IMMEDIATE")
         store_schema.create(target)
@@ -40,9 +37,6 @@ def salvage(damaged: Path, new: Path) -> int:
             source.execute("PRAGMA writable_schema = ON")  # else SQLite reads nothing of a file that was cut
             rows = ({name: row[name] for name in row.keys()} for row in _rows(source, damaged.stat().st_size))  # noqa: SIM118
             kept = sum(_insert(target, row, known) for row in rows)
-        # A page that is in use no more may hold what a row was before its result came.
-        left = (dict(zip(known, values, strict=False)) for values in stranded)
-        kept += sum(_insert(target, row, known) for row in left if row.get("status") == "done")
         target.execute("COMMIT")
     return kept
 
