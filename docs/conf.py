@@ -39,6 +39,7 @@ include_patterns = [
     "README.md",
     "docs/PROGRAMS.md",
     "docs/SUITES.md",
+    "docs/H100.md",
     "docs/TORCH.md",
     "docs/cli.rst",
     "docs/api/*.rst",

@@ -96,7 +96,7 @@ class Room(SphinxDirective):
     def home(self, module: ModuleType, name: str) -> str | None:
         """The other room whose page documents it, if one does."""
         value = getattr(module, name)
-        for other in ("workbench", getattr(value, "__module__", module.__name__)):
+        for other in ("workbench", "workbench.attention", getattr(value, "__module__", module.__name__)):
             if other == module.__name__:
                 return None
             if PAGES + other in self.env.found_docs and getattr(importlib.import_module(other), name, None) is value:

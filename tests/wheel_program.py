@@ -13,7 +13,7 @@ from workbench.ptx import machine
 package = pathlib.Path(workbench.__file__).parent
 assert package.is_relative_to(sys.prefix), f"{package} is not the wheel's"
 assert list((package / "cuda_src").glob("*.cu")), "no CUDA sources in the wheel"
-assert (package / "ui/static/block_view.js").exists(), "no browser code in the wheel"
+assert (package / "attention/ui/static/block_view.js").exists(), "no browser code in the wheel"
 assert library_path().is_relative_to(package)
 assert not list((package / "driver").glob("library/*.cpp")), "sources of the driver in the wheel"
 case = next(iter(CASES.values()))
