@@ -52,7 +52,6 @@ def test_ci_gpu(python: Path, tmp_path: Path):
     assert [*wheels.iterdir()], "PyCUDA is installed, but no wheel of it is kept: workbench setup pycuda"
     out = tmp_path / "out"
     settings = {"SIZE": "small", "OUT": str(out), "WHEELS": str(wheels), "LIMIT_SECONDS": "590", "PIP_NO_INDEX": "1"}
-    settings["WORKBENCH_NATIVE_CORE"] = "OFF"  # with what the installation has compiled
     settings["PATH"] = os.pathsep.join([str(python), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", str(CHECKOUT / ".ci" / "gpu")], env=environment() | settings, capture_output=True, text=True
