@@ -13,7 +13,7 @@ from workbench.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP
 
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:
-    found_in_python = {products.TOUCHED, products.UNFENCED, "replicas"}
+    found_in_python = {products.TOUCHED, products.UNFENCED, "replicas", "shuffled"}
     assert set(KINDS) == {*vars(core.Problem), *found_in_python}
 
 

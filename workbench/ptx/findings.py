@@ -24,6 +24,9 @@ UNDEFINED = "undefined shuffle value"
 # another order (a * b is rounded where it is a neighbour's, and not where it is the thread's own: fma), so that what
 # they store to one place, with one instruction, can differ in the last bit.
 REPLICAS = "replicas that differ"
+# The kind of a race of a write with another lane's earlier read, where Triton has the warp exchange values in between.
+# PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
+SHUFFLED = "read ordered by a shuffle alone"
 # What findings call the core's problems, and those that products.py finds before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -35,6 +38,7 @@ KINDS = {
     "shared_race": "shared race",
     "warp_race": "warp race",
     "replicas": REPLICAS,
+    "shuffled": SHUFFLED,
     "global_race": "global race",
     "uninitialised_shared": "uninitialised shared read",
     "uninitialised_global": "uninitialised global read",
@@ -82,6 +86,7 @@ NOTES = frozenset(
         "missing acquire fence",
         "barrier that threads have ended before",
         REPLICAS,
+        SHUFFLED,
     )
 )
 # Kinds that only a strict launch reports of kernels that Triton compiled, which has them everywhere.
@@ -107,6 +112,8 @@ _IN_SHARED = (
 )
 _NEAR = 24  # instructions, to look for a named line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
+_EXCHANGES = ("shfl.", "redux.", "vote.", "match.")
+_LANES = 32
 _TRITONS_SHARED = "global_smem"  # all shared memory of a kernel that Triton compiled; its source cannot name it
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
@@ -148,15 +155,38 @@ def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | N
     return buffer.name, where
 
 
-def with_replicas(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row of a race, as one of replicas where Triton has threads of one block store those of a value."""
-    if row["problem"] not in ("warp_race", "shared_race") or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
-        return row
-    found = shared_variable(kernel, row["address"]) if kernel.program.module.by_llvm else None
-    if not found or found[0] != _TRITONS_SHARED:
-        return row
-    store = kernel.decoded.code[kernel.decoded.written_at(row["pc"])].opcode.name.startswith("st")
-    return {**row, "problem": "replicas"} if store else row
+def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of a race, under another problem where Triton's way to write code makes it."""
+    if kernel.program.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
+        if _of_replicas(kernel, row):
+            return {**row, "problem": "replicas"}
+        if _behind_a_shuffle(kernel, row):
+            return {**row, "problem": "shuffled"}
+    return row
+
+
+def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
+    """Whether threads of one block store what they hold of one value, with one instruction."""
+    if row["problem"] == "global_race" or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
+        return False
+    found = shared_variable(kernel, row["address"])
+    named = found is not None and found[0] == _TRITONS_SHARED
+    return named and _opcode(kernel, row["pc"]).startswith("st")
+
+
+def _behind_a_shuffle(kernel: Kernel, row: Mapping[str, Any]) -> bool:
+    """Whether a lane stores where another one of its warp has loaded, and both exchange values in between."""
+    apart = row["other_block"] >= 0 or row["other_thread"] < 0
+    if apart or row["thread"] // _LANES != row["other_thread"] // _LANES:
+        return False
+    first, last = (kernel.decoded.written_at(row[pc]) for pc in ("other_pc", "pc"))
+    if not _opcode(kernel, row["other_pc"]).startswith("ld.") or not _opcode(kernel, row["pc"]).startswith("st."):
+        return False
+    return any(one.opcode.name.startswith(_EXCHANGES) for one in kernel.decoded.code[first:last])
+
+
+def _opcode(kernel: Kernel, pc: int) -> str:
+    return kernel.decoded.code[kernel.decoded.written_at(pc)].opcode.name
 
 
 def describe(

@@ -16,7 +16,7 @@ from workbench.ptx import passed_phases, recording
 from workbench.ptx.buffers import Buffer, pack
 from workbench.ptx.calls import HEAP_CALLS
 from workbench.ptx.decode import locate
-from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, widest_first, with_replicas
+from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, of_tritons_code, widest_first
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.machine import core
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
@@ -249,7 +249,7 @@ class Kernel:
             told = called(buffers, options.names)
             problems = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
             if options.repeats:
-                problems = [with_replicas(self, problem) for problem in problems]
+                problems = [of_tritons_code(self, problem) for problem in problems]
             found = [describe(self, problem, grid, block, told) for problem in problems]
             found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
             if options.repeats and not options.strict:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 Scope = Literal["grid", "block", "warp"]
 SCOPES: tuple[Scope, ...] = ("grid", "block", "warp")
-_OF_WARP = ("absent lane", "mismatched mask", "warp race", "undefined shuffle value")
+_OF_WARP = (
+    "absent lane", "mismatched mask", "warp race", "undefined shuffle value", "read ordered by a shuffle alone",
+)  # fmt: skip
 _OF_BLOCK = (
     "shared race", "uninitialised shared read", "cp.async data read before wait", "divergent barrier", "barrier misuse",
     "mbarrier misuse", "write to shared memory that is being read", "missing fence.proxy.async",
