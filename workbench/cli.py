@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from typing import Any, NoReturn
 
@@ -11,6 +10,7 @@ import click
 from workbench import __version__
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
 from workbench.files import out_of_space, raise_if_full
+from workbench.lazy import offered
 from workbench.options import device_option, json_option, names, tell, tell_on_the_way, without
 from workbench.terminal import plain, say
 
@@ -24,14 +24,13 @@ class _Group(click.Group):
     entry_points = ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *self._offered()})
+        return sorted({*super().list_commands(ctx), *(offered(self.entry_points) if self.entry_points else ())})
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        own = super().get_command(ctx, name)
-        return self._offered()[name].load() if own is None and name in self._offered() else own
-
-    def _offered(self) -> dict[str, importlib.metadata.EntryPoint]:
-        return {point.name: point for point in importlib.metadata.entry_points(group=self.entry_points)}
+        found = super().get_command(ctx, name)
+        if found is None and self.entry_points and (point := offered(self.entry_points).get(name)) is not None:
+            found = point.load()
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,8 +1,10 @@
-"""Names of a package that are imported when first used, so that importing the package is quick."""
+"""Names that are imported when first used: those of a package, and those that installed packages offer."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Callable, Mapping
 
@@ -21,3 +23,9 @@ def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], obje
         return sorted(set(vars(sys.modules[package])) | set(names))
 
     return get, listed
+
+
+@functools.cache
+def offered(group: str) -> Mapping[str, importlib.metadata.EntryPoint]:
+    """Return the entry points of a group by name, of all installed packages; nothing of them is loaded."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=group)}

@@ -3,10 +3,9 @@ them."""
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Collection
 
+from workbench import lazy
 from workbench.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.op import Op
@@ -20,17 +19,16 @@ ENTRY_POINTS = "workbench.ops"
 _loaded: dict[str, Op] = {}
 
 
-@functools.cache
-def offered() -> Mapping[str, importlib.metadata.EntryPoint]:
-    """Return what installed packages offer, by the op's name; nothing of it is loaded."""
-    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+def offered() -> Collection[str]:
+    """Return the names of the ops that installed packages offer; none is loaded."""
+    return lazy.offered(ENTRY_POINTS).keys()
 
 
 def installed(name: str) -> Op | None:
     """Return the op of that name of an installed package, or None."""
     found = _loaded.get(name)
-    if found is None and name in offered():
-        found = _loaded[name] = offered()[name].load()
+    if found is None and (point := lazy.offered(ENTRY_POINTS).get(name)) is not None:
+        found = _loaded[name] = point.load()
     return found
 
 
