@@ -8,38 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.attention import kvcache
 from workbench.lazy import lazily
 
-_LAZY = {
-    "BlockManager": "workbench.attention.kvcache.block_manager",
-    "Calibration": "workbench.attention.cache_formats.quantization",
-    "ContiguousKVCache": "workbench.attention.kvcache.contiguous",
-    "MemoryUse": "workbench.attention.kvcache.memory_use",
-    "OutOfBlocksError": "workbench.attention.kvcache.errors",
-    "PagedKVCache": "workbench.attention.kvcache.paged",
-    "SequenceStateError": "workbench.attention.kvcache.errors",
-    "UnknownSequenceError": "workbench.attention.kvcache.errors",
-    "causal_attention": "workbench.attention.ops",
-    "causal_attention_backward": "workbench.attention.ops",
-    "contiguous_attention": "workbench.attention.ops",
-    "copy_blocks": "workbench.attention.ops",
-    "gather_cache": "workbench.attention.ops",
-    "paged_attention": "workbench.attention.ops",
-    "reshape_and_cache": "workbench.attention.ops",
-    "swap_blocks": "workbench.attention.ops",
-}
+_OPS = (
+    "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",
+    "paged_attention", "reshape_and_cache", "swap_blocks",
+)  # fmt: skip
+_LAZY = dict.fromkeys(kvcache.__all__, "workbench.attention.kvcache") | dict.fromkeys(_OPS, "workbench.attention.ops")
 
 __all__ = list(_LAZY)
 
 if TYPE_CHECKING:
-    from workbench.attention.cache_formats.quantization import Calibration as Calibration
-    from workbench.attention.kvcache.block_manager import BlockManager as BlockManager
-    from workbench.attention.kvcache.contiguous import ContiguousKVCache as ContiguousKVCache
-    from workbench.attention.kvcache.errors import OutOfBlocksError as OutOfBlocksError
-    from workbench.attention.kvcache.errors import SequenceStateError as SequenceStateError
-    from workbench.attention.kvcache.errors import UnknownSequenceError as UnknownSequenceError
-    from workbench.attention.kvcache.memory_use import MemoryUse as MemoryUse
-    from workbench.attention.kvcache.paged import PagedKVCache as PagedKVCache
+    from workbench.attention.kvcache import BlockManager as BlockManager
+    from workbench.attention.kvcache import Calibration as Calibration
+    from workbench.attention.kvcache import ContiguousKVCache as ContiguousKVCache
+    from workbench.attention.kvcache import MemoryUse as MemoryUse
+    from workbench.attention.kvcache import OutOfBlocksError as OutOfBlocksError
+    from workbench.attention.kvcache import PagedKVCache as PagedKVCache
+    from workbench.attention.kvcache import SequenceStateError as SequenceStateError
+    from workbench.attention.kvcache import UnknownSequenceError as UnknownSequenceError
     from workbench.attention.ops import causal_attention as causal_attention
     from workbench.attention.ops import causal_attention_backward as causal_attention_backward
     from workbench.attention.ops import contiguous_attention as contiguous_attention
