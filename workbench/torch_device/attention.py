@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
+_LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
 
 
 class Attention:
@@ -75,8 +75,24 @@ def number(seed: Tensor, dropout_p: float) -> int:
     return int(seed.reshape(-1)[0].long()) if dropout_p > 0 else 0
 
 
+def philox(seed: Tensor) -> tuple[Tensor, Tensor]:
+    """Return seed and offset as operators do, each a number, of a seed that `draw_seed` made."""
+    return seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=seed.device)
+
+
+def padded_lse(lse: Tensor, length: int, wanted: bool) -> Tensor:
+    """Return log_sumexp [..., tokens] with the memory-efficient kernel's rows for ``length`` tokens, or none."""
+    rows = math.ceil(length / _LSE_ALIGNMENT) * _LSE_ALIGNMENT if wanted else 0
+    return torch.nn.functional.pad(lse, (0, rows - lse.size(-1)), value=math.inf).float()
+
+
 def _like(grad: Tensor, one: Tensor) -> Tensor:
     return torch.empty_like(one).copy_(grad)
+
+
+def _three_gradients(made: Attention, grad: Tensor, *of: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = (_like(found, one) for found, one in zip(made.gradients(grad), of, strict=False))
+    return query, key, value
 
 
 def flash(
@@ -98,8 +114,7 @@ def flash_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_flash_attention_backward``."""
     made = Attention(query, key, value, None, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
-    grads = made.gradients(grad_out)
-    return _like(grads[0], query), _like(grads[1], key), _like(grads[2], value)
+    return _three_gradients(made, grad_out, query, key, value)
 
 
 def efficient(
@@ -109,11 +124,8 @@ def efficient(
     """Compute ``_scaled_dot_product_efficient_attention`` of [batch, heads, length, head size]."""
     seed = draw_seed(query, dropout_p)
     made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(seed, dropout_p))
-    length = query.size(2)
-    rows = math.ceil(length / LSE_ALIGNMENT) * LSE_ALIGNMENT if compute_log_sumexp else 0
-    lse = torch.nn.functional.pad(made.lse, (0, rows - length), value=math.inf).float()
     out = made.output().to(query.dtype).transpose(1, 2).contiguous().transpose(1, 2)
-    return out, lse, seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=query.device)
+    return out, padded_lse(made.lse, query.size(2), compute_log_sumexp), *philox(seed)
 
 
 def efficient_backward(
@@ -138,9 +150,8 @@ def cudnn(
     seed = draw_seed(query, dropout_p)
     made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(seed, dropout_p))
     out = made.output().to(query.dtype)
-    first, offset = seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=query.device)
-    lengths = query.size(2), key.size(2)
-    return out, made.lse.float().unsqueeze(-1), None, None, *lengths, first, offset, query.new_empty(0)
+    lse, lengths = made.lse.float().unsqueeze(-1), (query.size(2), key.size(2))
+    return out, lse, None, None, *lengths, *philox(seed), query.new_empty(0)
 
 
 def cudnn_backward(
@@ -150,5 +161,4 @@ def cudnn_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute ``_scaled_dot_product_cudnn_attention_backward``."""
     made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
-    grads = made.gradients(grad_out)
-    return _like(grads[0], query), _like(grads[1], key), _like(grads[2], value)
+    return _three_gradients(made, grad_out, query, key, value)

@@ -8,14 +8,13 @@ windows to the bottom right, the memory-efficient kernel as ``custom_mask_type``
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from workbench.torch_device.attention import LSE_ALIGNMENT, Attention, draw_seed, number
+from workbench.torch_device.attention import Attention, draw_seed, number, padded_lse, philox
 
 _TOP_LEFT, _BOTTOM_RIGHT = 1, 2  # custom_mask_type
 
@@ -183,10 +182,8 @@ def efficient(
     out, lse = _forward(query, key, value, Sequences(cu_seqlens_q, cu_seqlens_k, seqlen_k), scores, seed)
     longest_q = query.size(1) if max_seqlen_q is None else max_seqlen_q
     longest_k = key.size(1) if max_seqlen_k is None else max_seqlen_k
-    rows = math.ceil(longest_q / LSE_ALIGNMENT) * LSE_ALIGNMENT if compute_log_sumexp else 0
-    padded = [torch.nn.functional.pad(one, (0, rows - one.size(-1)), value=math.inf) for one in lse]
-    offset = torch.zeros((), dtype=torch.int64, device=query.device)
-    return out, torch.stack(padded), seed.view(torch.int64)[0].clone(), offset, longest_q, longest_k
+    joined = torch.stack([padded_lse(one, longest_q, compute_log_sumexp) for one in lse])
+    return out, joined, *philox(seed), longest_q, longest_k
 
 
 def efficient_backward(
@@ -214,8 +211,7 @@ def cudnn(
     scores = Scores(is_causal, False, (-1, -1), None, attn_bias, dropout_p, scale)
     out, lse = _forward(query, key, value, Sequences(cum_seq_q, cum_seq_k), scores, seed)
     joined = torch.cat([one.T for one in lse]).unsqueeze(-1)
-    first, offset = seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=query.device)
-    return out, joined, cum_seq_q, cum_seq_k, max_q, max_k, first, offset, query.new_empty(0)
+    return out, joined, cum_seq_q, cum_seq_k, max_q, max_k, *philox(seed), query.new_empty(0)
 
 
 def cudnn_backward(
