@@ -37,3 +37,8 @@ def checked_seeds(seeds: Any) -> int | list[int]:
 def drawn(count: int) -> list[int]:
     """Return seeds that nobody can have known."""
     return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]
+
+
+def source_label(candidate: object) -> str | None:
+    """Return how a candidate given as CUDA C++ text is called; None for a path."""
+    return "CUDA C++ text" if isinstance(candidate, str) and "\n" in candidate else None

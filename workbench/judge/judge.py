@@ -17,7 +17,7 @@ from workbench.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in, confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
-from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
+from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
 from workbench.judge.elsewhere import CHANGES
 from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
 from workbench.judge.op_files import OpFiles
@@ -153,8 +153,8 @@ class Judge:
             chosen = self._chosen(variants)
             return {"variants": [self._dumped(_portable(one)) for one in chosen]}, "", chosen
         text = str(candidate)
-        if isinstance(candidate, str) and "\n" in candidate:
-            return self._with_source(candidate, "CUDA C++ text", variants)
+        if (label := source_label(candidate)) is not None:
+            return self._with_source(candidate, label, variants)
         path = Path(candidate).expanduser().absolute()
         if not path.is_file():
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import sys
 from collections import deque
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -25,7 +27,7 @@ from tqdm import tqdm
 from workbench.argument_kinds import checked_kinds
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds
+from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
 from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.op_files import OpFiles
@@ -75,11 +77,11 @@ class _Item:
     op_sha256: str
     key: str
     files: Mapping[Path, str]
+    modules: Sequence[ModuleType] = ()
 
     @property
     def label(self) -> str:
-        text = "" if self.candidate is None else str(self.candidate)
-        return "CUDA C++ text" if "\n" in text else text
+        return source_label(self.candidate) or str(self.candidate or "")
 
     def judgement(self, outcome: str, message: str) -> Judgement:
         """Return that of a candidate that no worker could judge."""
@@ -155,10 +157,11 @@ def _item(place: int, given: Any, options: Mapping[bool, Mapping[str, Any]]) -> 
         allowed = "(op, candidate), or (problem.py, solution.py)"
         raise ArgumentError(name, repr(given), allowed, "An op's own variants are (op, None).")
     first, candidate = given
+    modules: Sequence[ModuleType] = ()
     if isinstance(first, str | Path) and str(first).endswith(".py"):
         files = {path: _digest(name, path) for path in map(_absolute, given)}
         problem, solution = files
-        about: tuple[str, ...] = ("kernelbench", *(sha for sha in files.values()))
+        about: tuple[str, ...] = ("kernelbench", *files.values())
         op, label, op_file, sha256 = None, problem.stem, str(problem), files[problem]
         candidate = str(solution)
     else:
@@ -166,16 +169,15 @@ def _item(place: int, given: Any, options: Mapping[bool, Mapping[str, Any]]) -> 
         if not isinstance(op, Op):
             raise ArgumentError(name, type(op).__name__, "an op, its name, or a problem's file", "Name one of these.")
         own = OpFiles.of(op)
-        files = dict(own.digests)
-        text = isinstance(candidate, str) and "\n" in candidate
-        if candidate is not None and not text:
+        files, modules = dict(own.digests), own.modules
+        content = candidate or ""
+        if candidate is not None and source_label(candidate) is None:
             candidate = _absolute(candidate)
-            files[candidate] = _digest(name, candidate)
-        content = candidate if text else files[candidate] if candidate is not None else ""
+            content = files[candidate] = _digest(name, candidate)
         about = ("op", op.name, own.sha256, canonical(sorted(own.digests.values())), content)
         label, op_file, sha256 = op.name, str(own.file or ""), own.sha256
     key = digest(*about, canonical(options[op is None]), canonical(dict(versions())))
-    return _Item(op, str(first) if op is None else "", candidate, [], label, op_file, sha256, key, files)
+    return _Item(op, str(first) if op is None else "", candidate, [], label, op_file, sha256, key, files, modules)
 
 
 def _absolute(path: str | Path) -> Path:
@@ -256,7 +258,7 @@ def _submit(
     op = item.op
     if op is not None and id(op) not in dumped:  # an own op by value, others by name
         sent = op if isinstance(op, OwnOp) else op.name
-        dumped[id(op)] = by_value.dumps(sent, OpFiles.of(op).modules)
+        dumped[id(op)] = by_value.dumps(sent, item.modules)
     content = b"" if op is None else dumped[id(op)]
     task = JudgingTask(content, item.problem, item.candidate, options[op is None], item.files, os.getpid())
     return executor.submit(judged, task)
@@ -283,6 +285,4 @@ def judged(task: JudgingTask) -> Judgement | str:
 
 @functools.lru_cache(maxsize=_JUDGES)
 def _judge(op: bytes, options: str) -> Judge:
-    import json
-
     return Judge(by_value.loads(op), **json.loads(options))
