@@ -22,6 +22,21 @@ at::ScalarType narrowed_type(at::ScalarType made, at::ScalarType wanted) {
   return made == at::kComplexFloat && half ? at::kComplexHalf : made;
 }
 
+// The CPU's kernel, called with arguments on the host.
+class HostCall {
+ public:
+  HostCall(const Traits& traits, const OperatorHandle& handle, Stack& stack)
+      : traits_(traits), handle_(handle), stack_(stack) {}
+  void run();
+
+ private:
+  void run_wide(Stack arguments);
+
+  const Traits& traits_;
+  const OperatorHandle& handle_;
+  Stack& stack_;
+};
+
 }  // namespace
 
 at::Generator& host_generator() {

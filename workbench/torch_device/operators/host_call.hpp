@@ -15,22 +15,8 @@ void each_tensor(const IValue& value, Body&& body) {
   }
 }
 
-// The CPU's kernel, called with arguments on the host; they are the last of the stack.
-class HostCall {
- public:
-  HostCall(const Traits& traits, const OperatorHandle& handle, Stack& stack)
-      : traits_(traits), handle_(handle), stack_(stack) {}
-  void run();
-
- private:
-  void run_wide(Stack arguments);
-
-  const Traits& traits_;
-  const OperatorHandle& handle_;
-  Stack& stack_;
-};
-
-// The same with numbers that begin at `random`.
+// Calls the CPU's kernel with the arguments at the end of the stack, which are on the host; random
+// numbers begin at `random`.
 void run_on_host(const Traits& traits, const OperatorHandle& handle, Stack& stack,
                  const std::optional<RandomPosition>& random);
 
