@@ -15,7 +15,7 @@ from kv_model import Model, make_cache, random_steps
 from sampling import named
 
 MODULES = ("prefixes", "block_pool", "sequence", "block_manager", "paged")
-"""Of workbench.attention.kvcache, in the order in which they import each other."""
+"""Modules of workbench.attention.kvcache, in the order in which they import each other."""
 
 WALKS = (
     {"prefix_caching": True, "sliding_window": None},

@@ -95,7 +95,7 @@ def generate(as_json: bool, **options: Any) -> None:
 @click.option("--windows", "num_windows", type=click.IntRange(min=2), help="Windows of text (default: all there are).")
 @json_option
 def perplexity(as_json: bool, **options: Any) -> None:
-    """What a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
+    """Tell what a quantized cache does to the small model: perplexity for every dtype and scale, with intervals."""
     from workbench.attention.bench.perplexity import run
 
     tell(run(**options), as_json)

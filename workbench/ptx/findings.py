@@ -166,7 +166,7 @@ def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
-    """Whether threads of one block store what they hold of one value, with one instruction."""
+    """Return whether threads of one block store what they hold of one value, with one instruction."""
     if row["problem"] == "global_race" or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
         return False
     found = shared_variable(kernel, row["address"])
@@ -175,7 +175,7 @@ def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
 
 
 def _behind_a_shuffle(kernel: Kernel, row: Mapping[str, Any]) -> bool:
-    """Whether a lane stores where another one of its warp has loaded, and both exchange values in between."""
+    """Return whether a lane stores where another one of its warp has loaded, with an exchange of values in between."""
     apart = row["other_block"] >= 0 or row["other_thread"] < 0
     if apart or row["thread"] // _LANES != row["other_thread"] // _LANES:
         return False

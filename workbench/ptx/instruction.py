@@ -67,7 +67,7 @@ class Form:
         return other
 
     def with_flags(self, flags: int) -> Form:
-        """The same with these flags of a memory access besides its own."""
+        """Return the form with these flags of a memory access besides its own."""
         raw = self.instruction.raw
         other = self._copy()
         other.instruction = replace(self.instruction, raw=raw | {FLAGS_SLOT: raw.get(FLAGS_SLOT, 0) | flags})

@@ -1,4 +1,4 @@
-"""What SQLite still reads of a damaged tuning store, copied into a new one; the rest can be computed again.
+"""Copies what SQLite still reads of a damaged tuning store into a new one; the rest can be computed again.
 
 A row's key is the digest of what identifies it, so a row whose identity was damaged gives itself away; one whose result
 is not what the store writes (a JSON column that is none, an outcome that does not exist) is left behind, too.

@@ -73,7 +73,7 @@ class Workers:
         self._handed.put(attempt)
 
     def take(self) -> Iterator[Tried]:
-        """What has come back; waits a little if nothing has."""
+        """Yield what has come back; wait a little if nothing has."""
         for attempt, answer, error in self._handed.take():
             if answer is None:
                 yield self._crash(attempt, error)

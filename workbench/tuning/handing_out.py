@@ -26,7 +26,7 @@ IN_FLIGHT = 128
 """Items that are handed to the executor, which queues those that its workers do not take at once."""
 
 DEATHS = 2
-"""What is lost this often, and nothing else with it, has ended its worker."""
+"""Losses after which an item that is lost alone has ended its worker."""
 
 POLL_SECONDS = 0.1
 """How long what is under way elsewhere is waited for, before it is asked for again."""
@@ -65,7 +65,7 @@ class HandedOut(Generic[Item, Answer]):
 
     @property
     def working(self) -> bool:
-        """Whether some are not done, or are to be tried again."""
+        """Return whether some are not done, or are to be tried again."""
         return bool(self._running or self._lost or self._suspects)
 
     @property
@@ -147,5 +147,5 @@ class HandedOut(Generic[Item, Answer]):
 
 
 def _worker_lost(error: Exception) -> bool:
-    """Whether the worker died, or its task with it; Dask says so with an error of its own."""
+    """Return whether the worker died, or its task with it; Dask says so with an error of its own."""
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"

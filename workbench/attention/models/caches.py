@@ -50,7 +50,7 @@ class Step:
 
 
 class ModelCache(Protocol):
-    """What `workbench.attention.models.generation` needs of a cache."""
+    """A cache, as `workbench.attention.models.generation` needs it."""
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
         """Begin a sequence with its prompt."""

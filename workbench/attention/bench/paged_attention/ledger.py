@@ -59,7 +59,7 @@ class Row:
     ceiling: float | None = None
     """Bytes per second of the stream read just after this cell."""
     bytes_in_flight: float | None = None
-    """Of keys and values, per multiprocessor (see `workbench.attention.bench.paged_attention.in_flight`)."""
+    """Bytes of keys and values, per multiprocessor (see `workbench.attention.bench.paged_attention.in_flight`)."""
     prepare_seconds: float | None = None
     prediction: Mapping[str, Any] = field(default_factory=dict)
 

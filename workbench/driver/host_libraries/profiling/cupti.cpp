@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-
 #include <set>
 #include <string>
 #include <thread>
