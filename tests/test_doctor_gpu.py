@@ -11,9 +11,9 @@ import torch
 
 import workbench as wb
 from workbench import gpu_probes
-from workbench.devices.sim import Simulator
+from workbench.base.worker import Worker, WorkerEnded, WorkerTimeout
 from workbench.errors import DeviceUnavailableError, KernelFault, WrongResultError
-from workbench.worker import Worker, WorkerEnded, WorkerTimeout
+from workbench.launch.sim import Simulator
 
 doctor_module = importlib.import_module("workbench.doctor")  # the name in the package is its function
 

@@ -1,4 +1,4 @@
-"""Every command's ``--json`` prints a document that `workbench.documents` describes, field by field."""
+"""Every command's ``--json`` prints a document that `workbench.base.documents` describes, field by field."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from sampling import long_if
 
+from workbench.base.documents import KINDS, document, schema
 from workbench.cli import main
-from workbench.documents import KINDS, document, schema
 from workbench.errors import UnknownNameError
 
 OP = """
@@ -45,13 +45,12 @@ COMMANDS = {
     "bench-op": "bench OP",
     "bench-kvcache": "bench kvcache --rounds 1",
     "bench-flash-attention": "bench flash-attention FOLDER/measured.csv",
-    "bench-tune": f"bench tune --sweep {SWEEP} --seeds 1 --budget 9 --skip-peers --skip-speed",
+    "bench-tune": f"bench tune --sweep {SWEEP} --seeds 1 --budget 9 --skip-peers",
     "bench-predict": f"bench predict --sweep {SWEEP}",
-    "bench-sim": "bench sim --context 32 --skip-peers",
     "bench-generate": "bench generate --new-tokens 3 --skip-peers",
     "bench-perplexity": "bench perplexity --windows 2",
 }
-SLOW = ("doctor", "bench-tune", "bench-sim", "bench-attention", "bench-kvcache")
+SLOW = ("doctor", "bench-tune", "bench-attention", "bench-kvcache")
 """Kinds whose commands take seconds."""
 ELSEWHERE = ("bench-measured",)
 """Takes published search spaces."""

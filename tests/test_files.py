@@ -15,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from workbench.base.files import out_of_space, replace_file, require_space
 from workbench.cli import main
 from workbench.errors import ArgumentError, FileError
-from workbench.files import out_of_space, replace_file, require_space
 
 
 @pytest.mark.parametrize("durable", [False, True])

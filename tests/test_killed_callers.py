@@ -16,7 +16,7 @@ START = r"""
 import multiprocessing, os, socket, time
 from concurrent.futures import ProcessPoolExecutor
 from workbench.toolchain import nvrtc_client
-from workbench.worker import Worker
+from workbench.base.worker import Worker
 
 BUSY = "import os, time; open('begun', 'w').write(f'{os.getpid()}\\n'); time.sleep(1e6)"
 PACKAGE = '''
@@ -51,7 +51,7 @@ def judge(warm_up):  # one that is never done with a request, and spares the sec
     return nursery.shared()
 
 def pool():
-    from workbench.worker import end_with_pool
+    from workbench.base.worker import end_with_pool
     made = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     made.submit(end_with_pool, os.getpid()).result()
     return made

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.base.time_limit import seconds_of
 from workbench.errors import (
     ArgumentError,
     CompileError,
@@ -17,9 +18,8 @@ from workbench.errors import (
     KernelTimeout,
     UnknownNameError,
 )
-from workbench.kernels import Trace
+from workbench.launch import Trace
 from workbench.ptx import LaunchReport
-from workbench.time_limit import seconds_of
 
 SOURCE = """\
 #ifndef FACTOR
@@ -97,7 +97,7 @@ def test_errors_of_the_source_and_the_device(tmp_path: Path):
 
 
 def test_cuda_is_refused_with_the_reason_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("workbench.devices.gpu.problem", lambda: "no driver. Install one.")
+    monkeypatch.setattr("workbench.launch.gpu.problem", lambda: "no driver. Install one.")
     with pytest.raises(DeviceUnavailableError, match=r"no driver\. Install one"):
         wb.load_cuda(SOURCE, device="cuda")
 
@@ -193,7 +193,7 @@ def test_in_a_notebook_every_launch_has_a_limit(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ipython, "get_ipython", object)
     assert seconds_of("auto") == 60
     assert seconds_of(None) is None
-    monkeypatch.setattr("workbench.time_limit.NOTEBOOK_SECONDS", 0.05)
+    monkeypatch.setattr("workbench.base.time_limit.NOTEBOOK_SECONDS", 0.05)
     with pytest.raises(KernelTimeout, match=r"limit: 0\.05 s"):
         wb.load_cuda(ENDLESS, device="sim").endless(1, 1, torch.zeros(1, dtype=torch.int32))
 

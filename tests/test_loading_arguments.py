@@ -199,7 +199,7 @@ def test_read_only_arrays_can_be_read(module):
 
 def test_a_read_only_array_is_refused_on_cuda_where_the_kernel_may_write(module):
     """There it would be copied to the GPU, and what the kernel writes be lost."""
-    from workbench.kernels.declared_types import converted
+    from workbench.launch.declared_types import converted
 
     y = np.zeros(32, np.float32)
     y.flags.writeable = False

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 import workbench as wb
-from workbench.reports.stages import _llvm, _mlir
+from workbench.analysis.stages import _llvm, _mlir
 
 SOURCE = """\
 __device__ float twice(float x) { return x + x; }

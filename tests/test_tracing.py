@@ -11,7 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.kernels import Trace, lines_of
+from workbench.launch import Trace, lines_of
 from workbench.toolchain import compile_cuda
 
 SOURCE = """\

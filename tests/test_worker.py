@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from waiting import gone, wait_until
 
-from workbench import worker as worker_module
+from workbench.base import worker as worker_module
+from workbench.base.worker import RemoteError, Worker, WorkerEnded, WorkerStartError, WorkerTimeout
 from workbench.errors import ConfigurationError
-from workbench.worker import RemoteError, Worker, WorkerEnded, WorkerStartError, WorkerTimeout
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_it_ends_with_a_caller_that_was_killed(tmp_path: Path):
     program = """
 import signal
 import socket
-from workbench.worker import Worker
+from workbench.base.worker import Worker
 worker = Worker()
 print(worker.call(__import__("os").getpid), flush=True)
 worker.call(signal.pause)

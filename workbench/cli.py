@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import click
 
 from workbench import __version__
+from workbench.base.files import out_of_space, raise_if_full
+from workbench.base.lazy import offered
+from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
-from workbench.files import out_of_space, raise_if_full
-from workbench.lazy import offered
-from workbench.options import device_option, json_option, names, tell, tell_on_the_way, without
-from workbench.terminal import plain, say
 
 
 class _Group(click.Group):
@@ -101,8 +101,8 @@ def doctor(as_json: bool) -> None:
 @json_option
 def compare(op: str, as_json: bool, **options: Any) -> None:
     """The variants of OP next to each other, each checked against the float64 reference."""
-    from workbench.comparison import compare as run
     from workbench.ops.own.files import load_op
+    from workbench.tuning.comparison import compare as run
 
     comparison = run(load_op(op), **options)
     tell(comparison, as_json)
@@ -116,8 +116,8 @@ def schema(kind: str | None) -> None:
     """The JSON schema of what --json prints, for a KIND such as compare; without one, which kinds there are."""
     import json
 
-    from workbench.documents import KINDS
-    from workbench.documents import schema as found
+    from workbench.base.documents import KINDS
+    from workbench.base.documents import schema as found
 
     if kind is None:
         for name, (command, _) in KINDS.items():
@@ -230,7 +230,7 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
 def trace(op: str, as_json: bool, **options: Any) -> None:
     """What one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
-    from workbench.tracing import trace as run
+    from workbench.ops.tracing import trace as run
 
     tell(run(load_op(op), **options), as_json)
 
@@ -387,7 +387,7 @@ def setup_nvcc() -> None:
 @setup.command("gpu")
 def setup_gpu() -> None:
     """Compile what gives the installed torch a simulated cuda device; else it is compiled when first used."""
-    from workbench.torch_device.library import prepare
+    from workbench.driver.torch_device.library import prepare
 
     say(f"ready: {prepare(say)}")
 
@@ -421,8 +421,8 @@ def _bench_op(name: str) -> click.Command:
     @json_option
     def command(as_json: bool, **options: Any) -> None:
         """The kernels of an op on its cases, beside torch and torch.compile."""
-        from workbench.bench.own_op import run
         from workbench.ops.own.files import load_op
+        from workbench.tuning.bench.own_op import run
 
         result = run(load_op(name), **options)
         tell(result, as_json)
@@ -432,17 +432,6 @@ def _bench_op(name: str) -> click.Command:
     return command
 
 
-@bench.command("sim")
-@click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
-@without("peers", "Leave out Triton's interpreter and Numba's simulator.")
-@json_option
-def bench_sim(as_json: bool, **options: Any) -> None:
-    """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
-    from workbench.bench.sim import run
-
-    tell(run(**options), as_json)
-
-
 @bench.command("tune")
 @names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Also published search spaces: Kernel Tuner caches or T4 results.")
@@ -450,14 +439,13 @@ def bench_sim(as_json: bool, **options: Any) -> None:
 @click.option("--tolerance", default=0.02, show_default=True, help="Good enough: within this share of the best.")
 @click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
 @without("peers", "Leave out Kernel Tuner's strategies.")
-@without("speed", "Leave out what the tuner costs: 800 compilations, ten minutes.")
 @json_option
 def bench_tune(as_json: bool, **options: Any) -> None:
-    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
+    """Search strategies on recorded sweeps, beside Kernel Tuner's.
 
     With --measured, Kernel Tuner's strategies and 50 seeds about an hour on one core.
     """
-    from workbench.bench.tune import run
+    from workbench.tuning.bench.tune import run
 
     tell(run(progress=tell_on_the_way, **options), as_json)
 
@@ -480,15 +468,15 @@ def bench_predict(
     With --measured, against complete search spaces that others measured: compiles and runs a sample of each.
     """
     if measured is None:
-        from workbench.bench.predict import run
+        from workbench.tuning.bench.predict import run
 
         tell(run(sweeps), as_json)
         return
-    from workbench.bench.measured import judge_all
+    from workbench.tuning.bench.measured import judge_all
 
     judgement = judge_all(measured, said=None if as_json else tell_on_the_way, **options)
     if record is not None:
-        from workbench.bench.prediction_record import write
+        from workbench.tuning.bench.prediction_record import write
 
         write(judgement, record)
     tell(judgement, as_json)

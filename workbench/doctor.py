@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench import tables
+from workbench.base import tables
+from workbench.base.home import home
+from workbench.base.worker import Worker
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
-from workbench.home import home
-from workbench.worker import Worker
 
 _PIP = "python -m pip install"
 
@@ -62,8 +62,8 @@ class DoctorReport:
         raise UnknownNameError("check", repr(name), known, "str() of the report shows them all.")
 
     def to_json(self) -> str:
-        """The checks as JSON; see `workbench.documents`."""
-        from workbench.documents import document
+        """The checks as JSON; see `workbench.base.documents`."""
+        from workbench.base.documents import document
 
         return document("doctor", ok=self.ok, summary=self.summary, checks=self.checks)
 
@@ -292,7 +292,7 @@ def _cupy() -> str:
 
 
 def _cuda_device() -> str:
-    from workbench import devices
+    from workbench.launch import devices
 
     reason = devices.cuda_problem()
     if reason is not None:

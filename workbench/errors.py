@@ -7,10 +7,7 @@ enough to go on.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from workbench.ptx import Finding
+from typing import Any
 
 
 class WorkbenchError(Exception):
@@ -115,7 +112,7 @@ class KernelFault(WorkbenchError):
     ``finding`` is the PTX machine's own account of it (a ``workbench.ptx.Finding``); None on a GPU.
     """
 
-    def __init__(self, message: str, finding: Finding | None = None):
+    def __init__(self, message: str, finding: Any = None):
         self.finding = finding
         super().__init__(message)
 

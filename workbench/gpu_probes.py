@@ -32,7 +32,7 @@ def cuda_kernel() -> str:
     Raises:
         WrongResultError: it ran, and its output is wrong; and whatever compiler and driver raise.
     """
-    from workbench import devices
+    from workbench.launch import devices
 
     device = devices.get("cuda")
     return ran("cuda", device.arch, "cuda", lambda variant, *run: variant.run(*run, device))

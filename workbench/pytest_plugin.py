@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from workbench.analysis.launches import Launches
     from workbench.programs.children import RunLaunches
     from workbench.ptx import Finding
-    from workbench.reports.launches import Launches
 
 _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
@@ -66,10 +66,10 @@ def _start(config: pytest.Config, options: Any) -> None:
         return
     from workbench.driver.attributes import device_facts
     from workbench.driver.simulated import default_memory
+    from workbench.driver.torch_device.starting import refuse_interpreter
     from workbench.errors import WorkbenchError
     from workbench.programs import children
     from workbench.programs.running import start_devices
-    from workbench.torch_device.starting import refuse_interpreter
 
     given = {
         "arch": None, "model": options.simulated_gpu, "check": options.gpu_check, "strict": False,

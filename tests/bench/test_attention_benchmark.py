@@ -13,7 +13,6 @@ import flashinfer_double
 import pytest
 import torch
 
-from workbench import devices
 from workbench.attention.bench.paged_attention import Cell, benchmark, report, run
 from workbench.attention.bench.paged_attention.benchmark import (
     AttentionBenchmark,
@@ -27,6 +26,7 @@ from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
 from workbench.attention.ops.paged_attention import OP
 from workbench.errors import ArgumentError
+from workbench.launch import devices
 
 CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)
 CELLS = (CELL, Cell(8, 2, 3, 128, head_size=64), Cell(8, 2, 3, 64, "int8", 64))

@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
+from workbench.analysis.device_models import device_model
 from workbench.attention.bench.paged_attention import Cell, grid
 from workbench.attention.bench.paged_attention.contender import Ours, ours
 from workbench.attention.bench.paged_attention.in_flight import bytes_in_flight, needed, needed_of_gpu, noted
 from workbench.attention.bench.paged_attention.ledger import Row
 from workbench.attention.bench.paged_attention.peers import TorchSdpa
 from workbench.attention.ops.paged_attention import OP
-from workbench.device_models import device_model
 
 H200 = device_model("h200")
 SMS = int(H200.multiprocessors)

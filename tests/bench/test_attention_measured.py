@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from workbench import devices
 from workbench.attention.bench.paged_attention import Cell
 from workbench.attention.bench.paged_attention.contender import DeviceLostError, Ours, Prepared
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP
 from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
 from workbench.attention.ops.paged_attention import OP
+from workbench.launch import devices
 from workbench.tuning.gpu_timing import LEAST_SAMPLES
 
 CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from workbench import devices
+from workbench.analysis.device_models import device_model
+from workbench.analysis.prediction.predict import predict_counts
 from workbench.attention.bench.paged_attention import Cell
 from workbench.attention.bench.paged_attention.contender import Ours, ours
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP
@@ -17,9 +18,8 @@ from workbench.attention.bench.paged_attention.peers import TorchSdpa
 from workbench.attention.bench.paged_attention.predicted import Predictor
 from workbench.attention.ops.paged_attention import OP
 from workbench.cli import main
-from workbench.device_models import device_model
 from workbench.errors import WrongResultError
-from workbench.prediction.predict import predict_counts
+from workbench.launch import devices
 
 SPLIT = {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64}
 

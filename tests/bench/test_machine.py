@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from workbench.bench import machine
+from workbench.tuning.bench import machine
 from workbench.tuning.gpu_state import throttle_reasons
 
 STATE = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61.0, "throttled_by": ["power cap"]}

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench.bench.measured import in_order, judge_all, ranking, sampled
-from workbench.bench.prediction_record import read
-from workbench.bench.spaces import SHIPPED, Space, load_space
+from workbench.base.trials.trial import Trial
 from workbench.cli import main
 from workbench.errors import CompileTimeout, StoreError, UnknownKeyError
 from workbench.toolchain import nvrtc_client
-from workbench.trials.trial import Trial
+from workbench.tuning.bench.measured import in_order, judge_all, ranking, sampled
+from workbench.tuning.bench.prediction_record import read
+from workbench.tuning.bench.spaces import SHIPPED, Space, load_space
 
 SOURCE = """
 extern "C" __global__ void f(float *out, const float *x, int n) {
@@ -162,7 +162,7 @@ def test_a_folder_without_measurements_is_told(tmp_path):
 def test_our_convolution_is_described_and_right():
     import torch
 
-    from workbench import devices
+    from workbench.launch import devices
     from workbench.ptx.sample import blocks_of
 
     space = load_space("convolution", [SHIPPED])

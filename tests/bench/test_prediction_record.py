@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.bench.measured import Judged, Judgement, Ranking
-from workbench.bench.prediction_record import read, table, write
 from workbench.errors import StoreError
+from workbench.tuning.bench.measured import Judged, Judgement, Ranking
+from workbench.tuning.bench.prediction_record import read, table, write
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from workbench.bench import sim
+from benchmarks import sim
 
 
 @pytest.mark.parametrize("peers", [False, pytest.param(True, marks=pytest.mark.long)])

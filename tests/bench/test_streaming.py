@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.bench import streaming
-from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, WrongResultError
+from workbench.launch.sim import Simulator
+from workbench.tuning.bench import streaming
 
 CONFIG = {"UNROLL": 4, "NUM_THREADS": 64, "BLOCKS_PER_MULTIPROCESSOR": 2}
 SPACE = {"UNROLL": (4,), "NUM_THREADS": (64,), "BLOCKS_PER_MULTIPROCESSOR": (1, 2)}

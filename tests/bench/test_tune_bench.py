@@ -10,8 +10,9 @@ import warnings
 
 import pytest
 
-from workbench.bench import tune, tuner_speed
+from benchmarks import tuner_speed
 from workbench.tuning import search
+from workbench.tuning.bench import tune
 from workbench.tuning.ranking import holm, rank_sum
 from workbench.tuning.replay import space_of
 from workbench.tuning.sweep import load, shipped
@@ -41,7 +42,7 @@ def test_evaluations_count_until_one_is_good_enough():
 
 
 def test_bayesian_meets_the_aim_and_beats_the_others_on_the_shipped_sweeps():
-    result = tune.run(seeds=10, peers=False, speed=False)
+    result = tune.run(seeds=10, peers=False)
     names = [name for name, *_ in result.overall]
     largest = {name: share for name, _, share in result.overall}
     assert names.index("bayesian") < names.index("random")
@@ -63,10 +64,10 @@ def test_bayesian_meets_the_aim_and_beats_the_others_on_the_shipped_sweeps():
 def test_kernel_tuner_stands_in_the_same_table(monkeypatch):
     pytest.importorskip("kernel_tuner")
     monkeypatch.setattr(tune.kernel_tuner_strategies, "NAMES", ("genetic_algorithm", "mls"))
-    result = tune.run(shipped()[:1], seeds=3, speed=False)
+    result = tune.run(shipped()[:1], seeds=3)
     assert {one.strategy for one in result.of(shipped()[0])} >= {"bayesian", "kernel_tuner:mls"}
     monkeypatch.setattr(tune.kernel_tuner_strategies, "available", lambda: False)
-    assert "not installed" in str(tune.run(shipped()[:1], seeds=1, speed=False))
+    assert "not installed" in str(tune.run(shipped()[:1], seeds=1))
 
 
 def test_a_search_that_ends_early_is_charged_the_whole_space():
@@ -104,7 +105,7 @@ def test_a_strategy_that_another_one_precedes_or_that_takes_more_than_the_aim_ha
 
 def test_no_strategy_gains_by_the_end_from_which_a_list_is_written():
     """The best is the first in the order of the space; with each seed every list is turned round or not."""
-    result = tune.run(shipped()[:1], strategies=["exhaustive"], seeds=20, speed=False)
+    result = tune.run(shipped()[:1], strategies=["exhaustive"], seeds=20)
     sweep = load(shipped()[0])
     every = {one.strategy: one for one in result.searches}["exhaustive"]
     assert len(set(every.evaluations)) > 4, "one number, were the lists as they are written"
@@ -125,7 +126,7 @@ def test_a_published_space_is_searched_with_its_failures_until_the_budget_ends(t
     cache = head | {"tune_params_keys": ["a", "b"], "tune_params": parameters, "cache": rows}
     (tmp_path / "space").mkdir()
     (tmp_path / "space" / "GPU.json").write_text(json.dumps(cache))
-    options = {"measured": tmp_path, "seeds": 6, "budget": 16, "peers": False, "speed": False}
+    options = {"measured": tmp_path, "seeds": 6, "budget": 16, "peers": False}
     result = tune.run([], **options)
     found = {one.strategy: one for one in result.searches}
     assert found["exhaustive"].evaluations == (None,) * 6
@@ -165,7 +166,7 @@ def test_warnings_of_strategies_are_told(monkeypatch):
         yield [space[0]]
 
     monkeypatch.setitem(search.STRATEGIES, "random", warns)
-    text = str(tune.run(shipped()[:1], seeds=3, peers=False, speed=False, strategies=["random"]))
+    text = str(tune.run(shipped()[:1], seeds=3, peers=False, strategies=["random"]))
     assert "random warned: RuntimeWarning: planted (3 times)" in text
 
 

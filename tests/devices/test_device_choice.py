@@ -8,9 +8,8 @@ import importlib.util
 import pytest
 import torch
 
-from workbench import devices
-from workbench.devices import gpu
 from workbench.errors import DeviceUnavailableError, UnknownNameError
+from workbench.launch import devices, gpu
 
 
 def test_the_simulator_is_always_there():

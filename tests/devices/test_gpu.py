@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 import workbench as wb
-from workbench import devices
 from workbench.errors import ArgumentError, KernelFault
+from workbench.launch import devices
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_triton
 
 pytestmark = pytest.mark.gpu

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.devices import gpu
 from workbench.errors import ArgumentError, KernelFault
-from workbench.tensor_map import TensorMap
+from workbench.launch import gpu
+from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda, compile_cuda_module
 
 SOURCE = """

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 
 import workbench as wb
-from workbench import devices
 from workbench.attention import causal_attention
 from workbench.errors import ArgumentError
+from workbench.launch import devices
 from workbench.toolchain import compile_triton
 
 pytestmark = pytest.mark.gpu

@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.devices import parameters
 from workbench.errors import ArgumentError
+from workbench.launch import parameters
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_triton
 
 SOURCE = """

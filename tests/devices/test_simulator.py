@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 import workbench as wb
-from workbench import devices
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
+from workbench.launch import devices
 from workbench.toolchain import compile_cuda, compile_triton
 
 SOURCE = """

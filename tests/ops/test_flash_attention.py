@@ -20,8 +20,8 @@ from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRI
 from workbench.attention.ops.causal_attention_backward import Case as Backward
 from workbench.attention.ops.causal_attention_backward.api import library_op as backward_op
 from workbench.attention.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
-from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, ConfigurationError
+from workbench.launch.sim import Simulator
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 KERNELS = (CUDA, TRITON, DESCRIPTORS)

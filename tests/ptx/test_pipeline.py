@@ -12,7 +12,7 @@ from recorded_pipelines import EMPTY, FULL, TILE, TWICE, recorded
 from workbench.errors import ArgumentError
 from workbench.ptx import Program
 from workbench.ptx.recording import Recording, mbarrier_names
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).with_name("cuda_hopper.cu")

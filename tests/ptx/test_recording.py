@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from ptx_support import module
 
-from workbench import devices, ptx
+from workbench import ptx
 from workbench.errors import ArgumentError
+from workbench.launch import devices
 from workbench.ptx import recording
 from workbench.toolchain import compile_cuda, compile_cuda_module
 

@@ -18,13 +18,13 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LIST = Path(__file__).with_name("blind.txt")
 MOST = 20
 MODULES = (
-    "workbench/devices",
+    "workbench/launch/devices",
     "workbench/tuning/gpu_*.py",
     "workbench/tuning/measure.py",
     "workbench/tuning/isolation.py",
     "workbench/attention/bench/paged_attention",
-    "workbench/bench/streaming.py",
-    "workbench/bench/machine.py",
+    "workbench/tuning/bench/streaming.py",
+    "workbench/tuning/bench/machine.py",
 )
 TESTS = (
     "tests/devices",

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from workbench import ops
-from workbench.home import cache_folder
+from workbench.base.home import cache_folder
 from workbench.toolchain import compile_cuda, disk_cache, sass, sass_codes, tools
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.sass_flow import Code, blocks_of, code_in

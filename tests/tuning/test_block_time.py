@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from recorded_pipelines import TWICE, recorded
 
-from workbench.device_models import device_model
-from workbench.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
-from workbench.prediction.machine_counts import Ran
+from workbench.analysis.device_models import device_model
+from workbench.analysis.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
+from workbench.analysis.prediction.machine_counts import Ran
 from workbench.toolchain.sass_flow import Block, Instruction
 
 MODEL = device_model("h100-sxm")

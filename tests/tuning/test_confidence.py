@@ -8,7 +8,7 @@ import pytest
 import toy
 from toy import tune_steps
 
-from workbench.prediction import confidence
+from workbench.analysis.prediction import confidence
 from workbench.tuning.run import PREDICTED_TIE
 
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import toy
 
-from workbench import devices
-from workbench.trials.trial import Trial
+from workbench.base.trials.trial import Trial
+from workbench.launch import devices
 from workbench.tuning import device_model, isolation, measure
 from workbench.tuning.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import toy
 
-from workbench import devices
+from workbench.base.worker import WorkerEnded
+from workbench.launch import devices
 from workbench.tuning import Limits, Trial, device_model, isolation, search
 from workbench.tuning.attempts import Attempts
 from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.job import LEADER_ROUNDS, Options, TuningJob, _remeasure
-from workbench.worker import WorkerEnded
 
 LEADERS = [(toy.steps_variant(), {"STEPS": steps}) for steps in (1, 2)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.prediction.machine_counts import Ran, block_executions, machine_counts, pipe_of
+from workbench.analysis.prediction.machine_counts import Ran, block_executions, machine_counts, pipe_of
 from workbench.toolchain import compile_cuda
 from workbench.toolchain.sass_flow import WAITS, blocks_of
 
@@ -163,8 +163,8 @@ extern "C" __global__ void f(float *x, const float *y, int n) {
 def test_machine_code_counts_what_a_division_takes():
     import numpy as np
 
-    from workbench import devices
-    from workbench.prediction.predict import launch_counts
+    from workbench.analysis.prediction.predict import launch_counts
+    from workbench.launch import devices
 
     kernel = compile_cuda(DIVISION, "f", arch="sm_86", threads_per_block=64)
     x, y = np.ones(64, np.float32), np.ones(64, np.float32)
@@ -178,8 +178,8 @@ def test_machine_code_counts_what_a_division_takes():
 def test_a_division_of_zero_by_zero_runs_the_slow_path():
     import numpy as np
 
-    from workbench import devices
-    from workbench.prediction.predict import launch_counts
+    from workbench.analysis.prediction.predict import launch_counts
+    from workbench.launch import devices
 
     kernel = compile_cuda(DIVISION, "f", arch="sm_86", threads_per_block=64)
     counts = {}

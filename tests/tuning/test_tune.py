@@ -80,7 +80,7 @@ class _PagedCase(toy.ToyCase):
 
 
 def _sim():
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("sim")
 

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import workbench as wb
 from workbench.errors import CompileError, MissingToolError
-from workbench.kernels import Trace
+from workbench.launch import Trace
 from workbench.ptx import LaunchReport
 from workbench.toolchain import nvcc
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from workbench.options import device_option, json_option, tell, tell_on_the_way, without
-from workbench.terminal import say
+from workbench.base.options import device_option, json_option, tell, tell_on_the_way, without
+from workbench.base.terminal import say
 
 
 @click.command("train-gpt")

@@ -52,7 +52,7 @@ def device_facts(key: str, exact_name: bool = False) -> DeviceFacts:
 
     Raises UnknownNameError listing the models for any other name."""
     # Read here and not through workbench.tuning, which imports torch.
-    record = json.loads((Path(workbench.__file__).parent / "recorded" / "devices.json").read_text())
+    record = json.loads((Path(workbench.__file__).parent / "analysis" / "devices.json").read_text())
     models = record["devices"]
     if key not in models:
         raise UnknownNameError("model", repr(key), ", ".join(models), "Name one of these.")

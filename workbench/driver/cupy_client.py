@@ -15,9 +15,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from workbench.analysis.watching import watched
+from workbench.base.home import home
 from workbench.driver.imports import load_beside, loaded_instead, when_imported
-from workbench.home import home
-from workbench.reports.watching import watched
 from workbench.toolchain.source import kept
 
 PACKAGE = "cupy-cuda13x"

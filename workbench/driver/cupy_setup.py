@@ -22,12 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.base.files import replace_file
 from workbench.driver import nvcc_setup
 from workbench.driver.cupy_client import LABEL, PACKAGE, installed
 from workbench.driver.pip import kept_wheel, kept_wheels, pip, unpack_source
 from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, MissingToolError
-from workbench.files import replace_file
 from workbench.toolchain import nvcc, tools
 
 VERSION = "14.2.0"

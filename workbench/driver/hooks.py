@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
+from workbench.analysis.host_calls import HostCall
+from workbench.analysis.watching import watched
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.errors import (
@@ -36,17 +38,15 @@ from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
-from workbench.reports.host_calls import HostCall
-from workbench.reports.watching import watched
-from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 if TYPE_CHECKING:
+    from workbench.analysis.watching import Watch
     from workbench.driver.attributes import DeviceFacts
     from workbench.ptx import Kernel
-    from workbench.reports.watching import Watch
     from workbench.toolchain import CompiledKernel
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
@@ -338,7 +338,7 @@ class Machine:
 
     def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
         """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""
-        from workbench.prediction.predict import predict
+        from workbench.analysis.prediction.predict import predict
 
         block, grid = math.prod(launch.block), math.prod(launch.grid)
         counts = block, grid, launch.dynamic_shared, report.lines, report.buffers

@@ -2,7 +2,7 @@
 
 The ``nvcc`` on PATH of a simulated process passes such programs to NVIDIA's nvcc. What it links is a shared object,
 because its kernels run inside a Python process, which loads it. It can be started all the same: Linux jumps to its
-entry point, which becomes ``python -m workbench.run`` with the program's own name and arguments.
+entry point, which becomes ``python -m workbench.cli run`` with the program's own name and arguments.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.home import cache_folder
 from workbench.driver.imports import load_beside
 from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.driver.torch_headers import shorter_headers
 from workbench.errors import CompileError, MissingToolError
-from workbench.files import replace_file
-from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
 
 FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
@@ -52,16 +52,17 @@ static long call(long number, long a, long b, long c, long d) {
   return x0;
 #endif
 }
-enum { kOwn = 4, kMost = 4096, kCurrent = -100 };
+enum { kOwn = 5, kMost = 4096, kCurrent = -100 };
 __attribute__((used, visibility("hidden"))) void workbench_exec(long* stack) {
   static char path[kMost];
-  static const char python[] = PYTHON, option[] = "-m", module[] = "workbench.run", self[] = "/proc/self/exe";
+  static const char python[] = PYTHON, option[] = "-m", module[] = "workbench.cli", run[] = "run";
+  static const char self[] = "/proc/self/exe";
   const long count = stack[0];
   char **given = (char**)(stack + 1), **environment = given + count + 1;
   const char* words[kMost + kOwn];
   long used = kOwn;
   call(SYS_readlinkat, kCurrent, (long)self, (long)path, kMost - 1);
-  words[0] = python, words[1] = option, words[2] = module, words[3] = path;
+  words[0] = python, words[1] = option, words[2] = module, words[3] = run, words[4] = path;
   for (long i = 1; i < count && used < kMost; ++i) words[used++] = given[i];
   words[used] = 0;
   call(SYS_execve, (long)python, (long)words, (long)environment, 0);

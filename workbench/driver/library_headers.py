@@ -16,8 +16,8 @@ import zipfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from workbench.base.files import replace_file
 from workbench.errors import MissingToolError
-from workbench.files import replace_file
 from workbench.toolchain import tools
 
 _LIBRARIES = {"nvidia-cublas": "cublas_v2.h", "nvidia-curand": "curand_kernel.h"}

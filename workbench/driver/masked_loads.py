@@ -22,7 +22,7 @@ import numpy as np
 from workbench.errors import KernelTimeout, WorkbenchError
 from workbench.ptx import Program
 from workbench.ptx.buffers import stored
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from workbench.ptx import Kernel, LaunchOptions, LaunchReport

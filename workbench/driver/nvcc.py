@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.terminal import say
 from workbench.driver.host_programs import call_nvcc
 from workbench.driver.images import image
 from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
-from workbench.files import replace_file
-from workbench.terminal import say
 from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.source import Source, include_closure, kept

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.base.home import home
 from workbench.errors import MissingToolError
-from workbench.home import home
 
 
 def pip(*arguments: str, needs: str, environment: Mapping[str, str] | None = None) -> None:

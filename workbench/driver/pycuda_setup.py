@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from workbench.base.files import replace_file
 from workbench.driver.pip import isolation, kept_wheel, kept_wheels, pip, unpack_source
 from workbench.driver.simulated import library_path
-from workbench.files import replace_file
 from workbench.toolchain import tools
 
 VERSION = "2026.1"

@@ -12,14 +12,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.home import home
+from workbench.base.time_limit import Limit, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
 from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.driver.imports import loaded_instead
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
-from workbench.home import home
-from workbench.time_limit import Limit, seconds_of
 
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench.base.files import replace_file
 from workbench.driver.simulated import library_path
 from workbench.errors import MissingToolError
-from workbench.files import replace_file
 from workbench.toolchain import nvcc, tools
 
 _SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.{module} "$@"\n'

@@ -16,7 +16,7 @@ from workbench.errors import ArgumentError, CompileError
 from workbench.ptx.options import LaunchOptions
 
 if TYPE_CHECKING:
-    from workbench.reports.launches import Launch
+    from workbench.analysis.launches import Launch
     from workbench.toolchain import CompiledKernel
 
 
@@ -45,7 +45,7 @@ def run_call(
     the function does not have; CompileError with the line that Triton refuses; else what a launch on the machine
     raises.
     """
-    from workbench.reports.launches import Launches
+    from workbench.analysis.launches import Launches
 
     for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", options.cluster)):
         if value is not None:

@@ -16,8 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.argument_kinds import names_wrong_kinds
-from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
+from workbench.analysis.check_report import notes_on
+from workbench.analysis.device_models import DeviceModel, device_model, device_models, model_of_arch
+from workbench.analysis.launches import Launches, prediction_of
+from workbench.analysis.watching import watched
+from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.time_limit import Limit, seconds_of
 from workbench.driver import masked_loads
 from workbench.driver.triton_sessions import running, start, stop
 from workbench.driver.unwritten import Outputs
@@ -28,10 +32,6 @@ from workbench.errors import (
     MissingToolError,
 )
 from workbench.ptx.options import LaunchOptions
-from workbench.reports.check_report import notes_on
-from workbench.reports.launches import Launches, prediction_of
-from workbench.reports.watching import watched
-from workbench.time_limit import Limit, seconds_of
 
 if TYPE_CHECKING:
     from workbench.driver.triton_rows import Rows
@@ -70,7 +70,8 @@ def simulated_triton(
     templates for it.
 
     Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
-    says so once. With ``store``, the path of a tuning store, each becomes a row of it (`workbench.trials.store.Store`).
+    says so once. With ``store``, the path of a tuning store, each becomes a row of it
+    (`workbench.base.trials.store.Store`).
 
     Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and
     for ``inductor`` within another session with it; UnknownNameError for another model; DeviceUnavailableError where
@@ -334,6 +335,6 @@ class SimulatedTriton:
 
 
 def _show(report: Any) -> None:
-    from workbench.reports.check_report import show_report
+    from workbench.analysis.check_report import show_report
 
     show_report(report)

@@ -16,11 +16,11 @@ from workbench.driver.attributes import device_facts
 from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of, parameter_names
 from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
-from workbench.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from workbench.ptx.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
-    from workbench.device_models import DeviceModel
+    from workbench.analysis.device_models import DeviceModel
     from workbench.driver.triton_driver import SimulatedTriton
     from workbench.toolchain import CompiledKernel
 

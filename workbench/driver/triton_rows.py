@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.prediction.predict import counts_of
-from workbench.trials.store import Identity, Store
-from workbench.trials.trial import Trial, canonical, digest
-from workbench.versions import toolchain, versions
+from workbench.analysis.prediction.predict import counts_of
+from workbench.base.trials.store import Identity, Store
+from workbench.base.trials.trial import Trial, canonical, digest
+from workbench.base.versions import toolchain, versions
 
 if TYPE_CHECKING:
-    from workbench.device_models import DeviceModel
-    from workbench.prediction.predict import Prediction
+    from workbench.analysis.device_models import DeviceModel
+    from workbench.analysis.prediction.predict import Prediction
     from workbench.ptx import LaunchReport
     from workbench.toolchain import CompiledKernel
 

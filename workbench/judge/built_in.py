@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from workbench.base import by_value
 from workbench.errors import WorkbenchError
 from workbench.judge.buffers import BITS
 from workbench.judge.description import Code
@@ -20,8 +21,7 @@ from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse,
 from workbench.ops.values import Case, Check, Config
 from workbench.ops.variant import Variant
 from workbench.ptx import Program
-from workbench.tensor_map import TensorMap
-from workbench.tuning import by_value
+from workbench.ptx.tensor_map import TensorMap
 
 
 def fitted(variant: Variant, case: Case) -> Case:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from workbench.base import by_value
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge import built_in
 from workbench.judge.description import argument_record
@@ -24,7 +25,6 @@ from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.source import read_source
-from workbench.tuning import by_value
 
 DECLARE = "declare"
 """The function of a candidate's file that declares its variants: ``def declare(op): op.cuda(...)``."""

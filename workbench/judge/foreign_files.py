@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.base.home import cuda_sources, home
 from workbench.errors import CompileError
-from workbench.home import cuda_sources, home
 from workbench.toolchain.nvrtc import toolkit_dirs
 from workbench.toolchain.source import Source, include_closure
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import ops
-from workbench.argument_kinds import checked_kinds
+from workbench.base import by_value
+from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in, confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
@@ -26,9 +27,8 @@ from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.op import OwnOp
+from workbench.ops.selection import listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
-from workbench.tuning import by_value
-from workbench.tuning.called_with import listed, variants_of
 
 _GRACE_SECONDS = 20.0
 """Beyond the limit, which the machine keeps by itself, until its process is ended."""

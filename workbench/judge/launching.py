@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.devices import parameters
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import of_finding
+from workbench.launch import parameters
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.ptx.parse import PtxSyntaxError

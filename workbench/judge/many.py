@@ -24,7 +24,13 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
-from workbench.argument_kinds import checked_kinds
+from workbench.base import by_value
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.handing_out import HandedOut, check_executor
+from workbench.base.trials.judgements import JudgementStore
+from workbench.base.trials.trial import canonical, digest
+from workbench.base.versions import versions
+from workbench.base.worker import end_with_pool
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
@@ -36,12 +42,6 @@ from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.files import load_op
 from workbench.ops.own.op import OwnOp
-from workbench.trials.judgements import JudgementStore
-from workbench.trials.trial import canonical, digest
-from workbench.tuning import by_value
-from workbench.tuning.handing_out import HandedOut, check_executor
-from workbench.versions import versions
-from workbench.worker import end_with_pool
 
 _JUDGES = 8
 """Judges that a worker keeps, each with its processes."""

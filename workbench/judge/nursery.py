@@ -30,11 +30,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.base.files import require_space
+from workbench.base.worker import how_ended
 from workbench.errors import WorkbenchError
-from workbench.files import require_space
 from workbench.judge.descendants import end_descendants, end_marked
 from workbench.judge.forker import DESCRIBE, FOLDER, MARK, REAP, RUN, UNKNOWN
-from workbench.worker import how_ended
 
 START_SECONDS = 600.0
 """How long the first process may take until it can be asked; no candidate's doing."""

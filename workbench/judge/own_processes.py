@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from workbench.worker import Worker, WorkerEnded
+from workbench.base.worker import Worker, WorkerEnded
 
 _Result = TypeVar("_Result")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from workbench.base import by_value
 from workbench.errors import ArgumentError
 from workbench.judge import built_in
 from workbench.judge.buffers import Buffers
@@ -22,13 +23,12 @@ from workbench.judge.elsewhere import Elsewhere, Meaningless
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
 from workbench.judge.outcomes import OK
 from workbench.judge.views import ViewedCase, views_of
-from workbench.kernels.variables import Variables
+from workbench.launch.variables import Variables
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.tensor_checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
 from workbench.toolchain.kernel import CompiledKernel
-from workbench.tuning import by_value
 
 
 def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench import tables
+from workbench.base import tables
 from workbench.judge.outcomes import OK, exit_status
 
 SCHEMA = "workbench-check/1"

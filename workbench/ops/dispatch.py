@@ -13,7 +13,7 @@ from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Variant
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
 
 
 def choose(
@@ -95,7 +95,7 @@ def device_of(variant: Variant, tensor: torch.Tensor, arch: str = MACHINE_ARCHS[
     None for a torch variant."""
     if not variant.compiles:
         return None
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("cuda") if tensor.is_cuda else devices.simulator(arch)
 

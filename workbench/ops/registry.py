@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from workbench import lazy
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.base import lazy
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.op import Op
 

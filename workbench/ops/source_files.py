@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 
 PACKAGE = Path(__file__).parents[1]
 MECHANISM = (

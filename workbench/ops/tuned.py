@@ -1,8 +1,9 @@
 """Which configuration an op should run: the tuned tables, read.
 
-A table is one JSON file per device, ``recorded/tuned/<device>.json`` in the package under
-``$WORKBENCH_HOME/tuned/<device>.json`` of the user, whose entries come first. Each entry is the best configuration
-that a tuning run found for one problem (sizes, dtype, layout, page size). A lookup takes, in this order,
+A table is one JSON file per device, ``$WORKBENCH_HOME/tuned/<device>.json`` of the user, or
+``recorded/tuned/<device>.json`` in a package that ships some (entry point ``workbench.recorded``). The user's entries
+come first. Each entry is the best configuration that a tuning run found for one problem (sizes, dtype, layout, page
+size). A lookup takes, in this order,
 
 1. ``exact``: an entry for this very problem,
 2. ``nearest``: the entry whose sizes are nearest in log space, everything that is no size (dtype, layout, features)
@@ -28,8 +29,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from workbench.base.home import home
+from workbench.base.recorded import recorded_folders
 from workbench.errors import StaleTuningWarning, StoreError, StoreWarning
-from workbench.home import home
 from workbench.ops.registry import get
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ FORMAT = 1
 SIM_TABLE = "sim-a100-sxm-80gb"
 """The simulator's table: predicted for the device model that the simulator stands for by default."""
 
-SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "tuned"
 """Tables that come with the package."""
 
 LOOK_SECONDS = 0.05
@@ -280,7 +281,7 @@ def forget() -> None:
 
 def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
     tables: dict[str, tuple[Table, ...]] = {}
-    for path in (*sorted(folder.glob("*.json")), *sorted(SHIPPED.glob("*.json"))):
+    for path in (path for each in (folder, *recorded_folders("tuned")) for path in sorted(each.glob("*.json"))):
         try:
             table = read_table(path)
         except StoreError as error:

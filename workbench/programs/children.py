@@ -17,16 +17,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.host_calls import HostCall
+from workbench.analysis.launches import Launches
+from workbench.base.terminal import say
 from workbench.driver.simulated import library_path
+from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
 from workbench.programs.launch_page import PageRow, page_row
-from workbench.reports.host_calls import HostCall
-from workbench.reports.launches import Launches
-from workbench.terminal import say
-from workbench.torch_device.child_processes import CHILD_FOLDER, in_front_of
 
 if TYPE_CHECKING:
+    from workbench.analysis.launches import Launch
     from workbench.errors import KernelFault
-    from workbench.reports.launches import Launch
 
 VARIABLE = "WORKBENCH_RUN"
 _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
@@ -147,7 +147,7 @@ class RunLaunches(Launches):
 
     def unseen(self, row: Launch) -> list[Any]:
         """The report of a launch with what no earlier one had, in a list; an empty one where there is nothing new."""
-        from workbench.reports.check_report import CheckReport
+        from workbench.analysis.check_report import CheckReport
 
         keys = [(one.kernel, one.kind, one.sides) for one in row.findings]
         new = tuple(one for key, one in zip(keys, row.findings, strict=True) if key not in self._told)

@@ -17,10 +17,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.base.home import cache_folder
 from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
 from workbench.toolchain.source import include_closure, read_source
 

@@ -9,12 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.files import replace_file
-from workbench.reports.host_calls import counted
+from workbench.analysis.host_calls import counted
+from workbench.base.files import replace_file
 
 if TYPE_CHECKING:
-    from workbench.reports.host_calls import HostCall
-    from workbench.reports.launches import Launch, Launches
+    from workbench.analysis.host_calls import HostCall
+    from workbench.analysis.launches import Launch, Launches
 
 _STATIC = Path(__file__).resolve().parent / "static"
 _MOST_ROWS = 5000

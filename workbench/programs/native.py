@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from workbench.base.terminal import say
 from workbench.driver.host_programs import load_libraries
 from workbench.driver.simulated import current, runtime_path
 from workbench.programs.compiling import advice_on_loading
-from workbench.terminal import say
 
 Finish = Callable[[int], int]
 """Reports what was found; takes the program's exit status and returns the one to leave with."""

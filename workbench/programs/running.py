@@ -14,20 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from workbench.analysis.host_calls import counted
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
+from workbench.base.terminal import say
 from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 from workbench.driver.imports import when_imported
 from workbench.driver.simulated import current, provide_programs, real_device, simulated_driver
+from workbench.driver.torch_device.library import installed_torch
+from workbench.driver.torch_device.starting import attach, refuse_interpreter
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
 from workbench.programs.commands import run_command
 from workbench.programs.targets import SOURCES, Kind, kind_of
 from workbench.ptx import LaunchOptions
-from workbench.reports.host_calls import counted
-from workbench.reports.launches import Launches
-from workbench.reports.watching import Watch, watch
-from workbench.terminal import say
-from workbench.torch_device.library import installed_torch
-from workbench.torch_device.starting import attach, refuse_interpreter
 
 _OBJECTS = (".c", ".o", ".a")
 FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well

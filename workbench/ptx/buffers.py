@@ -24,7 +24,7 @@ from workbench.ptx.pointers import (
     storage_of,
     words_at,
 )
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 _BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # where a process has no memory of its own
 _ALIGNMENT = 512

@@ -122,7 +122,7 @@ def readable(name: str) -> str:
     """The name of a kernel or function in its source, without the types that a mangled one carries."""
     if not name.startswith("_Z"):
         return name
-    from workbench.demangle import demangle
+    from workbench.base.demangle import demangle
 
     return demangle(name)
 

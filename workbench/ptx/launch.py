@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
-from workbench.memory_counts import SECTOR_BYTES
 from workbench.ptx import passed_phases, recording
 from workbench.ptx.buffers import Buffer, pack
 from workbench.ptx.calls import HEAP_CALLS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from workbench.memory_counts import MemoryCounts, total
+from workbench.base.memory_counts import MemoryCounts, total
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from workbench.ptx.options import coordinates
 
 if TYPE_CHECKING:
-    from workbench.trials.values import SampleRecord
+    from workbench.base.trials.values import SampleRecord
 
 Block = tuple[int, int, int]
 

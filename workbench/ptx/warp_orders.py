@@ -17,7 +17,7 @@ from workbench.ptx import Finding, Kernel, LaunchReport
 from workbench.ptx.buffers import stored
 from workbench.ptx.findings import UNDEFINED, widest_first
 from workbench.ptx.options import UNDEFINED_BITS
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 DIFFERENCE = "results that copies' timing changes"
 # What may rightly differ from order to order, or from run to run.

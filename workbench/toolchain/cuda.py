@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.demangle import demangle
+from workbench.base.demangle import demangle
+from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
-from workbench.home import cuda_sources
 from workbench.ptx.decode import is_installed
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly

@@ -19,9 +19,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.home import cache_folder
 from workbench.errors import ArgumentError
-from workbench.files import replace_file
-from workbench.home import cache_folder
 
 # Raised whenever the meaning of a stored entry changes; it is part of every key.
 FORMAT_VERSION = 5

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.demangle import demangle, normalised
+from workbench.base.demangle import demangle, normalised
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import tools
 from workbench.toolchain.kernel import entry_parameters

@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.base.worker import how_ended
 from workbench.errors import CompileError, CompilerCrash, CompileTimeout, MissingToolError
 from workbench.toolchain import nvrtc_server
-from workbench.worker import how_ended
 
 DEFAULT_SECONDS = 120.0
 """How long one program may take, unless :func:`compile_limit` says otherwise."""

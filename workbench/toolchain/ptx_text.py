@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from workbench.demangle import demangle
+from workbench.base.demangle import demangle
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import disk_cache, tools
 from workbench.toolchain.assembly import Assembled, Assembly

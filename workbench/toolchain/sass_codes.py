@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from workbench.home import cache_folder
+from workbench.base.home import cache_folder
 from workbench.toolchain import disk_cache, sass
 from workbench.toolchain.cubin import INSTRUCTION_BYTES, Cubin
 from workbench.toolchain.sass_flow import Block, Code, Instruction, Placed, blocks_of_code, code_in, instruction_of

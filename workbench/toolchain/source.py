@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.home import home
 from workbench.errors import ArgumentError
-from workbench.files import replace_file
-from workbench.home import home
 from workbench.toolchain.type_names import UNKNOWN, Definition, defined_in, living, names_of_types
 
 # What messages call a source that came as text.

@@ -18,8 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from workbench.base.home import home
 from workbench.errors import MissingToolError
-from workbench.home import home
 
 HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt,cccl]>=13,<14'"
 TRITON_REMEDY = "Install Triton, whose wheel carries it: python -m pip install triton"

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workbench.analysis.prediction.predict import VERSION as PREDICTION_VERSION
+from workbench.base.handing_out import POLL_SECONDS
+from workbench.base.trials.store import Identity, Store
+from workbench.base.trials.trial import Trial, canonical
+from workbench.base.versions import toolchain, versions
 from workbench.errors import WorkbenchError
-from workbench.prediction.predict import VERSION as PREDICTION_VERSION
-from workbench.trials.store import Identity, Store
-from workbench.trials.trial import Trial, canonical
 from workbench.tuning.cluster import Workers
 from workbench.tuning.gpu_choice import device_label
-from workbench.tuning.handing_out import POLL_SECONDS
 from workbench.tuning.isolation import Here
 from workbench.tuning.measure import DeviceLostError, with_prediction
-from workbench.versions import toolchain, versions
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Case, Config, Variant

@@ -19,11 +19,11 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from workbench.device_models import DeviceModel, model_of_gpu
+from workbench.analysis.device_models import DeviceModel, model_of_gpu
+from workbench.analysis.prediction.predict import overlapped, predict_counts
+from workbench.base.trials.trial import canonical
+from workbench.base.trials.values import Counts
 from workbench.errors import ArgumentError
-from workbench.prediction.predict import overlapped, predict_counts
-from workbench.trials.trial import canonical
-from workbench.trials.values import Counts
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 

@@ -1,61 +1,19 @@
-"""What `tune` is called with, made out: names looked up, one or several alike, what cannot be used refused."""
+"""Parse and validate the arguments of `tune`: the device, its model, and the spaces."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from workbench.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
+from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Case, Variant
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
-
-
-def listed(given: Any) -> list[Any]:
-    """One thing, or any iterable of several, as a list."""
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    return list(given) if several else [given]
-
-
-def op_of(op: str | Op) -> Op:
-    """The op, which may be named."""
-    from workbench.ops import registry
-
-    if not isinstance(op, str | Op):
-        raise ArgumentError(
-            "op", type(op).__name__, f"a name ({', '.join(registry.offered())}) or an Op", "Name one of these."
-        )
-    return registry.get(op)
-
-
-def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
-    """The cases, each of which may be named; the op's first one for None."""
-    given = listed(cases) if cases is not None else [op.quick_case]
-    known = f"The cases of {op.name}: {', '.join(op.cases)}."
-    if not given:
-        raise ArgumentError("cases", "[]", "one or more cases", known)
-    found = tuple(op.case(case) if isinstance(case, str) else case for case in given)
-    for case in found:
-        if not hasattr(case, "problem"):
-            raise ArgumentError("cases", type(case).__name__, "names and cases", known)
-    if len({case.name for case in found}) < len(found):
-        names = [case.name for case in found]
-        raise ArgumentError("cases", names, "cases of different names", "Rename one with .override(name=...).")
-    return found
-
-
-def variants_of(op: Op, variants: Any) -> list[Variant]:
-    """The variants, each of which may be named. Raises ArgumentError for none."""
-    given = listed(variants)
-    if not given:
-        names = ", ".join(variant.name for variant in op.variants)
-        raise ArgumentError("variants", "none", names, "Name one or more.")
-    return [_variant_of(op, variant) for variant in given]
+    from workbench.launch.devices import Device
 
 
 def model_for(variants: Sequence[Variant] | None, cases: Sequence[Case]) -> DeviceModel | None:
@@ -70,7 +28,7 @@ def device_of(
     device: str | Device, model: str | DeviceModel | None, usual: DeviceModel | None = None
 ) -> tuple[Device, DeviceModel]:
     """The device to run on, which may be named, and the device model to predict for, by default the ``usual`` one."""
-    from workbench import devices
+    from workbench.launch import devices
 
     found = devices.get(device) if isinstance(device, str) else device
     if not found.counts:
@@ -80,7 +38,7 @@ def device_of(
         return found, model_of_gpu(gpu) or device_model()
     model = device_model(usual if model is None else model)
     if found.arch != model.arch:
-        from workbench.devices.sim import Simulator
+        from workbench.launch.sim import Simulator
 
         found = Simulator(arch=model.arch)
     return found, model
@@ -123,13 +81,3 @@ def left_out_of(spaces: Mapping[Variant, Space], cases: Sequence[Case], small: S
             names = ", ".join(case.name for case in small)
             notes.append(f"{variant.name}: {more} more legal configurations are not on {names}, which judges values.")
     return notes
-
-
-def _variant_of(op: Op, variant: object) -> Variant:
-    if isinstance(variant, str):
-        return op.variant(variant)
-    if not isinstance(variant, Variant) or variant.op != op.name:
-        got = f"{variant.op}/{variant.name}" if isinstance(variant, Variant) else type(variant).__name__
-        remedy = f"It has {', '.join(known.name for known in op.variants)}; one of your own says op={op.name!r}."
-        raise ArgumentError("variants", got, f"names and variants of {op.name}", remedy)
-    return variant

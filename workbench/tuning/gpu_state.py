@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.trials.trial import Trial
+from workbench.base.trials.trial import Trial
 
 CLOCK_FALL = 0.95
 """Of a clock's two readings under load, one below this share of the other has changed."""

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel
+from workbench.analysis.device_models import DeviceModel
+from workbench.base import by_value
+from workbench.base.trials.trial import Trial, canonical
+from workbench.base.worker import Worker, WorkerEnded, WorkerTimeout
 from workbench.errors import WorkbenchError
-from workbench.trials.trial import Trial, canonical
-from workbench.tuning import by_value
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.inputs import Inputs
@@ -38,10 +39,9 @@ from workbench.tuning.measure import (
     with_compiled,
 )
 from workbench.tuning.shipping import Shipments, Shipped
-from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.attempts import Attempt, Tried
     from workbench.tuning.job import TuningJob

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from workbench.device_models import DeviceModel, placed
+from workbench.analysis.device_models import DeviceModel, placed
+from workbench.base.handing_out import check_executor
+from workbench.base.trials.store import Store, default_path
+from workbench.base.trials.trial import Trial, canonical, geometric_mean
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.sampled_case import SampledCase
-from workbench.trials.store import Store, default_path
-from workbench.trials.trial import Trial, canonical, geometric_mean
 from workbench.tuning import table
 from workbench.tuning.attempts import Answers, Attempts, Progress
 from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.gpu_state import disturbances
-from workbench.tuning.handing_out import check_executor
 from workbench.tuning.isolation import ISOLATION, NotTimedError
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
@@ -30,7 +30,7 @@ from workbench.tuning.search import Budget, Strategy
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.op import Op
     from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.scouting import Scouting

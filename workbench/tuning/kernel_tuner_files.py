@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.files import replace_file
-from workbench.trials.trial import Trial
+from workbench.base.files import replace_file
+from workbench.base.trials.trial import Trial
 from workbench.tuning.sweep import Sweep
 from workbench.tuning.sweep_checks import check_config, check_sweep, check_time, check_value, within
 

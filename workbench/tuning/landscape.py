@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.trials.trial import OUTCOMES, Trial
 from workbench.errors import ArgumentError, MissingToolError
-from workbench.trials.trial import OUTCOMES, Trial
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:

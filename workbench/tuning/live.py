@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from workbench.trials.trial import Trial
+from workbench.base.trials.trial import Trial
 from workbench.tuning.attempts import Progress
 
 if TYPE_CHECKING:

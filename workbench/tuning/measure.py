@@ -16,7 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, device_model
+from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.analysis.prediction.predict import counts_of, predict_counts
+from workbench.base.files import raise_if_full
+from workbench.base.trials.trial import Trial
+from workbench.base.trials.values import Resources, Timing
 from workbench.errors import (
     ArgumentError,
     CaseTooLargeError,
@@ -31,19 +35,15 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
-from workbench.files import raise_if_full
 from workbench.ops.sampled_case import SampledCase
-from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.toolchain.tensor_float import rounded_products
-from workbench.trials.trial import Trial
-from workbench.trials.values import Resources, Timing
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
 from workbench.tuning.inputs import Inputs, enough_memory, renew
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Case, Config, Variant
     from workbench.toolchain import CompiledKernel
 

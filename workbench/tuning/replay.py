@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.device_models import DeviceModel, device_models
-from workbench.devices import Device
+from workbench.analysis.device_models import DeviceModel, device_models
+from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import ArgumentError
+from workbench.launch.devices import Device
 from workbench.ops.op import Op
+from workbench.ops.selection import listed
 from workbench.ops.variant import Case, Config, Restriction, Variant
-from workbench.trials.trial import Trial, canonical
 from workbench.tuning.attempts import Answers, Progress
-from workbench.tuning.called_with import listed
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.search import estimate_of, predicted
 from workbench.tuning.space import Space

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, placed
-from workbench.documents import document
+from workbench.analysis.device_models import DeviceModel, placed
+from workbench.base.documents import document
+from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
+from workbench.base.versions import versions
 from workbench.ops.sampled_case import SampledCase
 from workbench.ops.tuned import Entry, problem_record
-from workbench.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.tuning.gpu_timing import median_error
-from workbench.versions import versions
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PREDICTED_TIE = 0.01
 """Predicted times within this share of each other count as tied: of pairs as near, no more are in the measured order
-than by chance (`workbench.prediction.confidence.in_order`)."""
+than by chance (`workbench.analysis.prediction.confidence.in_order`)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,7 +189,7 @@ class TuningRun:
         return [row_of(trial) for trial in self.trials]
 
     def to_json(self) -> str:
-        """What it came to, and the rows, as JSON; see `workbench.documents`."""
+        """What it came to, and the rows, as JSON; see `workbench.base.documents`."""
         best = self.best and {"variant": self.best.variant, "config": self.best.config, "seconds": self.best.seconds}
         return document(
             "tune",

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, device_model
+from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.base.trials.trial import canonical, geometric_mean
 from workbench.errors import ArgumentError
-from workbench.trials.trial import canonical, geometric_mean
 from workbench.tuning import search
 from workbench.tuning.attempts import Progress
 from workbench.tuning.calibration import calibrated_model
@@ -76,7 +76,7 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
     Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on, or
     nothing that is legal on the simulator.
     """
-    from workbench.devices.sim import Simulator
+    from workbench.launch.sim import Simulator
 
     on_gpu = not job.device.counts
     counted_for = device_model() if on_gpu else job.model

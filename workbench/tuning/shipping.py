@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.tuning import by_value
+from workbench.base import by_value
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Case
 
 _REMEMBERED = 32
@@ -90,12 +90,12 @@ def _restored_case(kind: bytes, record: Mapping) -> Case:
 
 
 def _simulator(arch: str) -> Device:
-    from workbench.devices.sim import Simulator
+    from workbench.launch.sim import Simulator
 
     return Simulator(arch=arch)
 
 
 def _gpu() -> Device:
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("cuda")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from workbench import tables
+from workbench.analysis.prediction.confidence import TIE, in_order, spread_of, trust
+from workbench.base import tables
+from workbench.base.frames import data_frame
+from workbench.base.terminal import plain
+from workbench.base.trials.trial import OUTCOME_MEANING, Trial
 from workbench.errors import MissingToolError
-from workbench.frames import data_frame
-from workbench.prediction.confidence import TIE, in_order, spread_of, trust
-from workbench.terminal import plain
-from workbench.trials.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +40,7 @@ def row_of(trial: Trial) -> dict:
     """A trial as one flat row. Times are in microseconds, sizes in bytes; what is unknown is None.
 
     ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
-    (:mod:`workbench.prediction.confidence`).
+    (:mod:`workbench.analysis.prediction.confidence`).
     """
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None

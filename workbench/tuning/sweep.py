@@ -18,11 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.device_models import device_models, placed
+from workbench.analysis.device_models import device_models, placed
+from workbench.base.files import replace_file
+from workbench.base.recorded import recorded_folders
+from workbench.base.trials.trial import OUTCOMES, Trial, canonical
+from workbench.base.trials.values import PredictionRecord
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
-from workbench.files import replace_file
-from workbench.trials.trial import OUTCOMES, Trial, canonical
-from workbench.trials.values import PredictionRecord
 from workbench.tuning.sweep_checks import Refused, check_config, check_sweep, check_time, too_deep, within
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ _Known = TypeVar("_Known")
 FORMAT = 1
 SUFFIXES = (".json.gz", ".json")
 
-SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "sweeps"
 """Sweeps that come with the package."""
 
 _DIGITS = 6
@@ -138,7 +138,7 @@ def sweep_of(run: TuningRun, variant: str | None = None, case: str | None = None
     recorded: Sweep | None = getattr(run.device, "sweep", None)
     if recorded is not None:
         return recorded
-    from workbench.versions import versions
+    from workbench.base.versions import versions
 
     finished = max(trial.finished or 0.0 for trial in trials)
     return Sweep(
@@ -164,7 +164,12 @@ def sweep_of(run: TuningRun, variant: str | None = None, case: str | None = None
 
 def shipped() -> tuple[str, ...]:
     """The names of the sweeps that come with the package."""
-    return tuple(sorted(path.name.removesuffix(".json.gz") for path in SHIPPED.glob("*.json.gz")))
+    return tuple(sorted(_shipped_files()))
+
+
+def _shipped_files() -> dict[str, Path]:
+    files = (path for folder in recorded_folders("sweeps") for path in folder.glob("*.json.gz"))
+    return {path.name.removesuffix(".json.gz"): path for path in files}
 
 
 def load(name: str | Path) -> Sweep:
@@ -173,11 +178,13 @@ def load(name: str | Path) -> Sweep:
     Raises UnknownNameError where there is neither; StoreError for a file that holds no sweep.
     """
     path = Path(name)
-    if not path.exists() and (SHIPPED / f"{name}.json.gz").exists():
-        path = SHIPPED / f"{name}.json.gz"
+    if not path.exists():
+        path = _shipped_files().get(str(name), path)
     if not path.exists():
         known = ", ".join(shipped()) or "none"
-        raise UnknownNameError("sweep", repr(str(name)), f"a file, or one of {known}", "See workbench/recorded/sweeps.")
+        raise UnknownNameError(
+            "sweep", repr(str(name)), f"a file, or one of {known}", "workbench.tuning.sweep.shipped() lists them."
+        )
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.device_models import DEFAULT_MODEL, DeviceModel
-from workbench.devices import Device
+from workbench.analysis.device_models import DEFAULT_MODEL, DeviceModel
+from workbench.base.files import replace_file
 from workbench.errors import StoreError
-from workbench.files import replace_file
+from workbench.launch.devices import Device
 from workbench.ops.tuned import (
     SIM_TABLE,
     Entry,

@@ -13,18 +13,18 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from workbench.device_models import DeviceModel
+from workbench.analysis.device_models import DeviceModel
+from workbench.base.trials.trial import Trial
+from workbench.base.versions import toolchain
+from workbench.base.worker import end_with_pool
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
-from workbench.trials.trial import Trial
 from workbench.tuning.gpu_choice import device_label, use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer
 from workbench.tuning.measure import DeviceLostError, Limits, to_compile
 from workbench.tuning.shipping import Shipped
-from workbench.versions import toolchain
-from workbench.worker import end_with_pool
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Config, Variant
 
 _HERE = threading.local()

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from workbench.terminal import visible
+from workbench.base.terminal import visible
 from workbench.tuning.attempts import Progress
 
 

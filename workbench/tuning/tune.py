@@ -8,14 +8,15 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
-from workbench.argument_kinds import checked_kinds
-from workbench.device_models import DeviceModel
-from workbench.devices import Device
+from workbench.analysis.device_models import DeviceModel
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.terminal import say
+from workbench.base.trials.store import Store
+from workbench.launch.devices import Device
+from workbench.ops import selection
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
-from workbench.terminal import say
-from workbench.trials.store import Store
 from workbench.tuning import called_with, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.gpu_choice import current_gpu
@@ -153,9 +154,9 @@ def tune(
 
 
 def _job_of(op: str | Op, cases: Any, variants: Any, device: str | Device, options: Options) -> TuningJob:
-    searched = called_with.op_of(op)
-    judged = called_with.cases_of(searched, cases)
-    chosen = None if variants is None else called_with.variants_of(searched, variants)
+    searched = selection.op_of(op)
+    judged = selection.cases_of(searched, cases)
+    chosen = None if variants is None else selection.variants_of(searched, variants)
     where, predicting = called_with.device_of(device, options.model, called_with.model_for(chosen, judged))
     judged, small = sampled(searched, judged, where, options.sample, options.judged_on)
     spaces, notes = called_with.spaces_of(searched, chosen, (*judged, *small), where.arch)

@@ -24,7 +24,7 @@ from workbench.tuning.landscape import OUTCOME_STYLES, cells, draw_cells, draw_h
 from workbench.tuning.live import LiveTuning
 
 if TYPE_CHECKING:
-    from workbench.trials.trial import Trial
+    from workbench.base.trials.trial import Trial
     from workbench.tuning.run import TuningRun
 
 _STATIC = Path(__file__).parent / "static"

@@ -10,11 +10,12 @@ from typing import Any
 import ipywidgets
 import traitlets
 
-from workbench import ops, tables
+from workbench import ops
+from workbench.base import tables
 from workbench.errors import ArgumentError
-from workbench.kernels import Trace
+from workbench.launch import Trace
+from workbench.ops.tracing import trace
 from workbench.ops.variant import Case, Variant
-from workbench.tracing import trace
 from workbench.ui.picture import Picture
 
 _START = "at the start"

@@ -12,10 +12,10 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from workbench.base.terminal import say
+from workbench.base.time_limit import NOTEBOOK_SECONDS
 from workbench.errors import CompileError
-from workbench.kernels import Module, load_cuda
-from workbench.terminal import say
-from workbench.time_limit import NOTEBOOK_SECONDS
+from workbench.launch import Module, load_cuda
 from workbench.toolchain.source import Source, kernels_within
 from workbench.ui.program_cell import is_program, run_cell_program
 

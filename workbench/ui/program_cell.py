@@ -9,7 +9,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from workbench.terminal import say
+from workbench.base.terminal import say
 from workbench.toolchain.source import kept
 
 _MAIN = re.compile(r"^[ \t]*(?:auto|int)\s+main\s*\(", re.MULTILINE)
@@ -30,7 +30,7 @@ def run_cell_program(cell: str, number: int, given: Any) -> None:
         raise UsageError(f"%%cuda: {option} is for a cell with kernels alone; this one has a main(). It takes --check.")
     words = [*(f"-D{text}" for text in given.macros), *(f"-I{folder}" for folder in given.include_dirs)]
     words += [*([f"-std={given.std}"] if given.std else []), *given.option]
-    command = [sys.executable, "-m", "workbench.run", "--nvcc", " ".join(words)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--nvcc", " ".join(words)]
     command += [*(["--check"] if given.check else []), *(["--simulated"] if given.device == "sim" else [])]
     command += [*(["--arch", given.arch] if given.arch else [])]
     command += [*(["--seconds-limit", str(given.seconds_limit)] if given.seconds_limit else [])]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError
-from workbench.memory_counts import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from workbench.ptx.recording import WarpRequest

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import traitlets
 
-from workbench import tables
+from workbench.analysis.places import source_text
+from workbench.base import tables
 from workbench.errors import ArgumentError
 from workbench.ptx.recording import Recording, WarpRequest
-from workbench.reports.places import source_text
 from workbench.ui.bank_picture import BankMap
 from workbench.ui.picture import Picture, plural
 from workbench.ui.sector_picture import WarpMap

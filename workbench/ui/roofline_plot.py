@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, device_models
+from workbench.analysis.device_models import DeviceModel, device_models
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError
-from workbench.memory_counts import SECTOR_BYTES
 from workbench.ui.plots import figure, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from workbench.comparison import Comparison
-    from workbench.trials.trial import Trial
+    from workbench.base.trials.trial import Trial
 
 
 def intensities(trial: Trial) -> tuple[float, float]:
@@ -24,7 +24,7 @@ def intensities(trial: Trial) -> tuple[float, float]:
     return counts["warp_instructions"] / distinct, counts["warp_instructions"] / trial.memory.global_sectors
 
 
-def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def roofline(op: str, compared: Iterable[Trial], ax: Axes | None = None) -> Axes:
     """Billions of warp instructions per second over warp instructions per sector, under the ceilings of the GPU.
 
     A variant has a full marker at its distinct sectors, to be held against the line of DRAM, and an empty one at all
@@ -36,7 +36,7 @@ def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """
     times = [
         (trial, trial.seconds)
-        for trial in comparison.trials
+        for trial in compared
         if trial.seconds is not None and trial.counts.get("global_load_sectors")
     ]
     if not times:
@@ -61,7 +61,7 @@ def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
     ax.set(
         xlabel="warp instructions per 32-byte sector (full: distinct ones, empty: all requested)",
         ylabel="10⁹ warp instructions / s",
-        title=f"{comparison.op}, {first.basis} for {model.name}",
+        title=f"{op}, {first.basis} for {model.name}",
     )
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25)

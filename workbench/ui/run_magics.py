@@ -10,14 +10,14 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from workbench.device_models import device_model
+from workbench.analysis.check_report import show_report
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launch, Launches
+from workbench.analysis.watching import Watch, watch
+from workbench.base.time_limit import NOTEBOOK_SECONDS, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
-from workbench.reports.check_report import show_report
-from workbench.reports.launches import Launch, Launches
-from workbench.reports.watching import Watch, watch
-from workbench.time_limit import NOTEBOOK_SECONDS, seconds_of
-from workbench.torch_device.starting import simulated_gpu
 from workbench.ui.magics import limit_of
 
 

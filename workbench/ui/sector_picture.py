@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.memory_counts import SECTOR_BYTES
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.ui.picture import USED, WASTED, Picture, asking, folded, key, lane_range, plural, sheet, title
 from workbench.ui.request_state import LINE_BYTES, Run, Sector, cache_lines, sectors_of
 

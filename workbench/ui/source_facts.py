@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.kernels import Trace, TracedLine
+    from workbench.analysis.places import Place
+    from workbench.launch import Trace, TracedLine
     from workbench.ptx import Finding
-    from workbench.reports.places import Place
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from workbench import tables
+from workbench.analysis.places import Place, source_text
+from workbench.analysis.stages import NAMES
+from workbench.base import tables
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.reports.places import Place, source_text
-from workbench.reports.stages import NAMES
 from workbench.ui.picture import folded
 from workbench.ui.source_facts import FINDINGS, LABELS, detail_of, sides_of, values_of
 
 if TYPE_CHECKING:
-    from workbench.kernels import Trace
+    from workbench.launch import Trace
     from workbench.ptx import Finding
 
 STATIC = Path(__file__).parent / "static"

@@ -1,9 +1,9 @@
 """``workbench bench flash-attention``: predicted times of ``cuda_wgmma`` beside published ones of FlashAttention-3.
 
 Of each shape the middle block of a few parts of the grid is run and recorded in the PTX machine; their times make that
-of the launch (:mod:`workbench.prediction.block_time`). The tensors are zeros: how long a block takes does not depend on
-what they hold. Attention that is not causal is asked for as causal attention of the same work, in which the queries of
-each block are the last of all tokens, heads of one group.
+of the launch (:mod:`workbench.analysis.prediction.block_time`). The tensors are zeros: how long a block takes does not
+depend on what they hold. Attention that is not causal is asked for as causal attention of the same work, in which the
+queries of each block are the last of all tokens, heads of one group.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench import devices
+from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.analysis.prediction.predict import Prediction, counts_of, predict_counts
 from workbench.attention.ops.causal_attention import Tensors
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.attention.ops.causal_attention.problem import Problem
-from workbench.bench.results import Benchmark
-from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
+from workbench.launch import devices
 from workbench.ops.expressions import cdiv
 from workbench.ops.variant import PARTS
-from workbench.prediction.predict import Prediction, counts_of, predict_counts
 from workbench.ptx.sample import middles_of, parts_of
+from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.ranking import spearman
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")

@@ -17,8 +17,8 @@ from workbench.attention.kvcache import MemoryUse
 from workbench.attention.kvcache.errors import check_count
 from workbench.attention.models import CACHES, held_out_documents, load_gpt, make_cache
 from workbench.attention.models.generation import advance, check_prompt
-from workbench.bench.results import Benchmark
 from workbench.errors import UnknownNameError, WrongResultError
+from workbench.tuning.bench.results import Benchmark
 
 _UNQUANTIZED = ("none", "contiguous", "paged")
 _EDGE = 16

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, check_kind, store_token_scales
 from workbench.attention.kvcache.block_manager import BlockManager
@@ -33,6 +32,7 @@ from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
 from workbench.attention.ops.reshape_and_cache.api import check_slots
 from workbench.attention.ops.swap_blocks import swap_blocks
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import lazily
+from workbench.base.lazy import lazily
 
 _LAZY = {
     "CACHES": "workbench.attention.models.caches",

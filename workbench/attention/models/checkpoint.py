@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from workbench.attention.models.gpt import GPT, GPTConfig
 from workbench.attention.models.tokenizer import Tokenizer
+from workbench.base.files import replace_file
 from workbench.errors import WorkbenchError
-from workbench.files import replace_file
 
 FORMAT = "workbench.gpt.1"
 _MERGES = "tokenizer.merges"

@@ -13,7 +13,7 @@ from workbench.attention.models import checkpoint
 from workbench.attention.models.gpt import GPT
 from workbench.attention.models.tokenizer import Tokenizer
 
-FOLDER = Path(__file__).parents[2] / "recorded" / "gpt"
+FOLDER = Path(__file__).parents[1] / "recorded" / "gpt"
 
 
 def load_gpt(

@@ -72,9 +72,9 @@ def _exactly(connection: socket.socket, size: int) -> bytes | None:
 
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
-        from workbench.device_models import device_model
-        from workbench.reports.launches import Launches
-        from workbench.reports.watching import Watch, watch
+        from workbench.analysis.device_models import device_model
+        from workbench.analysis.launches import Launches
+        from workbench.analysis.watching import Watch, watch
 
         self._launches, self._idle = Launches(), list[str]()
         model = device_model(options["model"])

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.files import replace_file
-from workbench.home import cache_folder
+from workbench.base.files import replace_file
+from workbench.base.home import cache_folder
+from workbench.base.trials.trial import canonical, digest
+from workbench.base.versions import versions
 from workbench.judge.kernelbench.problem import Problem, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.trials.trial import canonical, digest
-from workbench.versions import versions
 
 _SEED = 0
 _COMPILE_SECONDS = 300.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from workbench.argument_kinds import checked_kinds
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.home import cache_folder
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError
-from workbench.home import cache_folder
 from workbench.judge.answers import failed, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
 from workbench.judge.kernelbench.compiled_reference import compiled_reference

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
+from workbench.base.worker import how_ended
 from workbench.judge.descendants import end_descendants, end_marked
 from workbench.judge.kernelbench.candidate import received, sent
 from workbench.judge.nursery import BadAnswer, NoAnswer, ProcessEnded
-from workbench.worker import how_ended
 
 _MARK = "WORKBENCH_KERNELBENCH"
 _MOST_JSON = 64 << 20

@@ -16,7 +16,7 @@ def _is_for_gpus(torch: str) -> bool:
 class _BeforeImport:
     @classmethod
     def find_spec(cls, fullname: str, path: object = None, target: object = None) -> None:
-        clients = ("triton", "pycuda", "cuda", "workbench.devices.sim")
+        clients = ("triton", "pycuda", "cuda", "workbench.launch.sim")
         if fullname in clients or (fullname == "torch" and _is_for_gpus(fullname)):
             sys.meta_path.remove(cls)
             if "WORKBENCH_RUN" in os.environ:
@@ -24,7 +24,7 @@ class _BeforeImport:
 
                 join_run()
             else:
-                from workbench.torch_device.starting import join_gpu
+                from workbench.driver.torch_device.starting import join_gpu
 
                 join_gpu()
 

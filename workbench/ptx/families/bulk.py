@@ -10,7 +10,7 @@ from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, STRONG, core
 from workbench.ptx.operands import Operand, Refused, Symbols
-from workbench.tensor_map import ELEMENTS
+from workbench.ptx.tensor_map import ELEMENTS
 
 _SLOTS, _FLAGS = core.Bulk, core.BulkFlags
 _OPERATIONS = {name: number for name, number in vars(core.Reduction).items() if name != "none"}

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import devices
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.attention.bench.paged_attention import in_flight, report
 from workbench.attention.bench.paged_attention.cells import Cell, grid
 from workbench.attention.bench.paged_attention.contender import Contender, DeviceLostError, ours
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, Row
 from workbench.attention.bench.paged_attention.measured import Measurer
-from workbench.bench import machine, streaming
-from workbench.device_models import DeviceModel, device_model
-from workbench.devices import Device
+from workbench.base.home import home
 from workbench.errors import ArgumentError
-from workbench.home import home
+from workbench.launch import devices
+from workbench.launch.devices import Device
+from workbench.tuning.bench import machine, streaming
 
 DEFAULT_MODEL = "h200"
 STREAMED_BYTES = 4 << 30
@@ -80,7 +80,7 @@ def run(
         telling to the least. out: the JSON file, written after every cell; one that is there is gone on with. Default:
         a new one in the
             workbench's home. The plot lies beside it.
-        model: on "sim", the GPU to predict for, one of `workbench.device_models`; default "h200".
+        model: on "sim", the GPU to predict for, one of `workbench.analysis.device_models`; default "h200".
         cells: which, in which order; default the whole `grid`.
         progress: called with one line per cell.
 
@@ -191,7 +191,7 @@ def measuring(
     """The ledger of a machine, and its measurer with the ceiling measured before the first cell and after each.
 
     Args:
-        facts: what `workbench.bench.machine.gpu_facts` found.
+        facts: what `workbench.tuning.bench.machine.gpu_facts` found.
         runs_on: the workbench's device for the streaming kernel; "sim" only shows that it all works.
 
     Raises:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import torch
 
+from workbench.analysis.device_models import placed
 from workbench.attention.bench.paged_attention.cells import Cell
 from workbench.attention.bench.paged_attention.inputs import Inputs
 from workbench.attention.ops.paged_attention import OP
-from workbench.device_models import placed
 from workbench.errors import WorkbenchError
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Variant

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from workbench.analysis.device_models import DeviceModel, device_models
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.ledger import Row
-from workbench.device_models import DeviceModel, device_models
 from workbench.ops.variant import Variant
 from workbench.toolchain.occupancy import occupancy
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from workbench.attention.bench.paged_attention.cells import Cell
-from workbench.documents import document
+from workbench.base.documents import document
+from workbench.base.files import replace_file
 from workbench.errors import ArgumentError
-from workbench.files import replace_file
 
 FORMAT = 2
 """Of the file: 2 since a row names its contender's way and has the ceiling of its own time."""
@@ -159,7 +159,7 @@ class Ledger:
         replace_file(self.path, self.to_json())
 
     def to_document(self) -> str:
-        """All of it as JSON; see `workbench.documents`."""
+        """All of it as JSON; see `workbench.base.documents`."""
         return document("bench-attention", head=self.head, rows=[row.to_dict() for row in self.rows])
 
     def to_json(self) -> str:

@@ -3,8 +3,8 @@
 A kernel here does the same work for every sequence and KV head, and its work grows linearly with the tokens (with the
 partitions, where it splits the sequence). So two runs of a kernel are enough: one sequence, one KV head with its query
 heads, at two contexts, in the configuration that the full cell would have. The line through the two gives every count
-at the full context, times sequences and KV heads; `workbench.prediction.predict` turns the counts into a time for a
-device model. All runs are checked against float64, like a measurement.
+at the full context, times sequences and KV heads; `workbench.analysis.prediction.predict` turns the counts into a time
+for a device model. All runs are checked against float64, like a measurement.
 
 What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
 code for the GPU's own architecture (the machine runs that for sm_80, for sm_89 with fp8, for sm_90 where the variant
@@ -23,17 +23,17 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.device_models import DeviceModel
+from workbench.analysis.prediction.chain import Chain
+from workbench.analysis.prediction.predict import Prediction, launch_counts, predict_counts
 from workbench.attention.bench.paged_attention.cells import Cell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.inputs import Inputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Row
-from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, WrongResultError
-from workbench.prediction.chain import Chain
-from workbench.prediction.predict import Prediction, launch_counts, predict_counts
 
 if TYPE_CHECKING:
-    from workbench.trials.values import Counts
+    from workbench.base.trials.values import Counts
 
 _SHORT = 512
 """Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.attention.bench.paged_attention.cells import CACHES, HEADS
 from workbench.attention.bench.paged_attention.ledger import Ledger, Row
-from workbench.files import replace_file
-from workbench.terminal import drawn, plain
+from workbench.base.files import replace_file
+from workbench.base.terminal import drawn, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

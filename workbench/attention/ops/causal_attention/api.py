@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of, check_supported
 from workbench.ops.library_op import LibraryOp

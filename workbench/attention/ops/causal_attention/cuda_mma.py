@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction

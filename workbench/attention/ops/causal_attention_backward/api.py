@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.causal_attention.api import kernel_problem_of, problem_of
 from workbench.attention.ops.causal_attention.problem import lse_dtype
 from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.tensor_checks import check_devices, check_dtype

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import constant
 from workbench.ops.dispatch import arch_of

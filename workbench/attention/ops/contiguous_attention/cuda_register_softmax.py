@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import STATIC_SHARED, THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
 from workbench.ops.library_op import custom_op

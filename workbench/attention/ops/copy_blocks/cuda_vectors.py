@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS, rules
 from workbench.ops.variant import Config, CudaStep, CudaVariant

@@ -10,7 +10,7 @@ import math
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 

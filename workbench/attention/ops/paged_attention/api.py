@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
 from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of, multiprocessors_of
 from workbench.ops.element_types import DTYPES

@@ -28,7 +28,7 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_blocks,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 

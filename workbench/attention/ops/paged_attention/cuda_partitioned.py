@@ -24,7 +24,7 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.attention.ops.paged_attention.problem import Problem
-from workbench.device_models import device_model, model_of_arch
 from workbench.errors import UnknownDeviceWarning
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid

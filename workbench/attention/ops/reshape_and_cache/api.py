@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales
 from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs, copy_pages
 from workbench.attention.ops.copy_blocks.problem import Problem
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import under_capture
 from workbench.ops.dispatch import arch_of, config_text

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError
-from workbench.home import cuda_sources
-from workbench.kernels.variables import variables_of
+from workbench.launch.variables import variables_of
 from workbench.ops.expressions import Expression
 from workbench.ops.own.cpp_text import CppText, instance_of, template_arguments
 from workbench.ops.own.cuda import Part
@@ -125,7 +125,7 @@ def _launches(file: _File) -> list[str]:
 
 def _constant_lines(file: _File) -> list[str]:
     """Copies into the variables of the module, in the stream's order."""
-    from workbench.demangle import demangle
+    from workbench.base.demangle import demangle
 
     variant, config, problem = file.variant, file.config, file.problem
     if not variant.constants:

@@ -1,0 +1,160 @@
+"""Instructions by class: those that ran (PTX) and those that ptxas made (machine code)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.analysis.places import Place, PtxPlaces, source_text
+from workbench.base import tables
+from workbench.base.frames import data_frame
+from workbench.toolchain.sass_counts import counts_by_ptx_line
+
+if TYPE_CHECKING:
+    import pandas
+
+    from workbench.toolchain import CompiledKernel
+
+_MEMORY = ("LDG", "LDS", "LDL", "LD.", "STG", "STS", "STL", "ST.", "ATOM", "RED")
+TELLING = (*_MEMORY, "HMMA", "IMMA", "DMMA", "QMMA", "BAR", "SHFL", "MUFU")
+"""How the classes begin that tell most about a line: memory, tensor cores, barriers, shuffles, special functions."""
+
+
+class InstructionCounts(Mapping[str, int]):
+    """Instructions by class, the largest first. A class that did not occur counts 0.
+
+    ``title`` says what was counted.
+    """
+
+    def __init__(self, title: str, counts: Mapping[str, int]):
+        self.title = title
+        self._counts = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def __getitem__(self, name: str) -> int:
+        return self._counts.get(name, 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._counts
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self._counts.values())
+
+    def share(self, name: str) -> float:
+        """The part of all instructions that are of this class."""
+        return self[name] / self.total if self._counts else 0.0
+
+    def starting(self, *beginnings: str) -> InstructionCounts:
+        """Only the classes whose names start so: ``counts.starting("LDG", "STG")``."""
+        return InstructionCounts(self.title, {name: n for name, n in self.items() if name.startswith(beginnings)})
+
+    @property
+    def brief(self) -> str:
+        """In one line: ``"4 LDG.128, 1 BAR"``."""
+        return ", ".join(f"{count:,} {name}" for name, count in self.items())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per class, as a pandas DataFrame."""
+        rows = [{"class": name, "instructions": count, "share": self.share(name)} for name, count in self.items()]
+        return data_frame(rows, columns=["class", "instructions", "share"])
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(name, f"{count:,}", f"{self.share(name):.1%}") for name, count in self.items()]
+
+    def __str__(self) -> str:
+        return tables.text((f"{self.title}: {self.total:,}",), ("class", "instructions", "share"), self._rows(), "lrr")
+
+    def __repr__(self) -> str:
+        return f"<{self.title}: {self.brief or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        return tables.html(f"{self.title}: {self.total:,}", ("class", "instructions", "share"), self._rows(), "lrr")
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """What ptxas made of the traced kernels: static counts by class, and per line of source.
+
+    ``by_line`` maps (path, line) to counts; code of functions that were inlined from other files counts at the
+    kernel's line that calls them, as in the trace. ``text`` is the whole SASS.
+    """
+
+    counts: InstructionCounts
+    by_line: Mapping[Place, InstructionCounts]
+    kernels: tuple[CompiledKernel, ...]
+
+    @property
+    def text(self) -> str:
+        """The SASS of every kernel."""
+        return "\n".join(kernel.sass for kernel in self.kernels)
+
+    def at(self, path: str, line: int) -> InstructionCounts:
+        """The counts of one line; empty where no machine code comes from it."""
+        return self.by_line.get((path, line), InstructionCounts(_TITLE, {}))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per line and class, as a pandas DataFrame."""
+        return data_frame(
+            [
+                {"file": Path(path).name, "line": line, "class": name, "instructions": count}
+                for (path, line), counts in self.by_line.items()
+                for name, count in counts.items()
+            ],
+            columns=["file", "line", "class", "instructions"],
+        )
+
+    def _heads(self) -> tuple[str, ...]:
+        made = ", ".join(f"{kernel.label} for {kernel.arch}" for kernel in self.kernels)
+        return (f"machine code of {made}, static: {self.counts.total:,} instructions",)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        several = len({path for path, line in self.by_line if line}) > 1
+        rows = []
+        for (path, line), counts in self.by_line.items():
+            place = f"{Path(path).name}:{line}" if several and line else str(line)
+            rows.append((place, source_text(path, line).strip(), str(counts.total), counts.brief))
+        return [*rows, ("all", "", str(self.counts.total), self.counts.brief)]
+
+    def __str__(self) -> str:
+        cut = [(place, tables.cut(source, 28), number, brief) for place, source, number, brief in self._rows()]
+        table = tables.text((), _HEADS, cut, "rlrl").splitlines()
+        heads = [piece for head in self._heads() for piece in tables.wrap(head)]
+        return "\n".join([*heads, *(tables.cut(line, tables.WIDTH) for line in table)])
+
+    def __repr__(self) -> str:
+        return f"<{self._heads()[0]}: {self.counts.starting(*TELLING).brief}>"
+
+    def _repr_html_(self) -> str:
+        return tables.html(self._heads()[0], _HEADS, self._rows(), "rcrl")
+
+
+_TITLE = "machine instructions"
+_HEADS = ("line", "source", "all", "by class")
+
+
+def machine_code(kernels: Sequence[CompiledKernel], *, inlined: bool = False) -> MachineCode:
+    """The machine code of kernels, by line of source. ``inlined`` as for ``lines_of``.
+
+    Raises MissingToolError without a disassembler.
+    """
+    by_line: dict[Place, Counter[str]] = {}
+    for kernel in kernels:
+        places = PtxPlaces(kernel, inlined=inlined)
+        for ptx_line, counts in counts_by_ptx_line(kernel).items():
+            by_line.setdefault(places.of_machine_code(ptx_line), Counter()).update(counts)
+    everything = sum(by_line.values(), Counter())
+    return MachineCode(
+        InstructionCounts(_TITLE, everything),
+        {place: InstructionCounts(_TITLE, counts) for place, counts in sorted(by_line.items())},
+        tuple(kernels),
+    )

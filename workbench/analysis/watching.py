@@ -1,0 +1,116 @@
+"""The watch of ``workbench run``: every launch of a process, by whichever way it comes to the PTX machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from workbench.analysis.device_models import model_of_arch
+from workbench.analysis.launches import Launches
+from workbench.errors import KernelFault
+
+if TYPE_CHECKING:
+    from workbench.analysis.device_models import DeviceModel
+    from workbench.analysis.host_calls import HostCall
+    from workbench.analysis.launches import Launch
+    from workbench.ptx import Finding, LaunchReport
+    from workbench.ptx.options import LaunchOptions
+    from workbench.toolchain import CompiledKernel
+
+_watch: Watch | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Keeps launches in ``launches``, and runs them with ``checks``, perhaps ``strict`` ones, with a trace, for at most
+    ``seconds_limit``. With ``counts`` launches are kept without either, too.
+
+    With a list as ``idle`` launches of the driver's clients do nothing; their kernels' names are added to it.
+    ``model`` is the GPU for which times are predicted, where a kernel is compiled for its architecture.
+    """
+
+    launches: Launches
+    model: DeviceModel
+    checks: bool = False
+    trace: bool = False
+    seconds_limit: float | None = None
+    strict: bool = False
+    counts: bool = False
+    idle: list[str] | None = None
+    _known: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def is_new(self, kernel: CompiledKernel) -> bool:
+        """Return whether nobody has asked so about a kernel before."""
+        known = kernel.key in self._known
+        self._known.add(kernel.key)
+        return not known
+
+    def options(self, options: LaunchOptions) -> LaunchOptions:
+        """Return the options of a launch with what the watch asks for."""
+        return replace(
+            options,
+            checks=options.checks or self.checks,
+            strict=options.strict or self.strict,
+            statistics=options.statistics or self.trace,
+            seconds_limit=self.seconds_limit if options.seconds_limit is None else options.seconds_limit,
+        )
+
+    def keep(
+        self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
+        findings: Sequence[Finding] | None = None,
+    ) -> Launch | None:  # fmt: skip
+        """Keep a launch that has come to its end; None where nobody asked for checks, a trace or counts.
+
+        ``findings`` stand in the place of the report's own, with what the caller knows beyond.
+        """
+        if not self.checks and not self.trace and not self.counts:
+            return None
+        if model is None:
+            model = self.model
+            if model.arch != kernel.arch.rstrip("af"):
+                model = model_of_arch(kernel.arch) or model
+        found = report.findings if findings is None else findings
+        return self.launches.add(kernel, report, model, found if self.checks else (), notes)
+
+    def note(self, label: str, notes: Sequence[str]) -> None:
+        """Add notes to the latest launch of a kernel, where checks were asked for."""
+        if self.checks:
+            self.launches.note(label, notes)
+
+    def called(self, call: HostCall) -> None:
+        """Keep a call of a library that computes on the host."""
+        if self.checks or self.trace:
+            self.launches.called(call)
+
+    def failed(self, fault: KernelFault) -> None:
+        """Keep why a launch did not come to its end."""
+        self.launches.failed(fault)
+
+    def run(
+        self, kernel: CompiledKernel, options: LaunchOptions, launch: Callable[[LaunchOptions], LaunchReport],
+        notes: Sequence[str] = (),
+    ) -> LaunchReport:  # fmt: skip
+        """Launch with the watch's options and keep what came of it.
+
+        A launch that records single blocks of one that has run is no launch of the program's own, and not kept.
+        """
+        try:
+            report = launch(self.options(options))
+        except KernelFault as fault:
+            self.failed(fault)
+            raise
+        if options.sample is None or options.record_block is None:
+            self.keep(kernel, report, notes)
+        return report
+
+
+def watch(one: Watch | None) -> None:
+    """Watch every launch of this process from here on; None ends it."""
+    global _watch
+    _watch = one
+
+
+def watched() -> Watch | None:
+    """Return the watch of this process, if there is one."""
+    return _watch

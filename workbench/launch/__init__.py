@@ -1,0 +1,33 @@
+"""A kernel of the user's own: loaded from CUDA C++, launched with checked arguments, checked and traced."""
+
+from workbench.analysis.check_report import CheckReport
+from workbench.analysis.counts import InstructionCounts, MachineCode
+from workbench.analysis.lines import TracedLine, lines_of
+from workbench.analysis.summary import Fact, Summary
+from workbench.analysis.trace import Trace
+from workbench.analysis.traffic import Traffic
+from workbench.launch.checking import check_kernel
+from workbench.launch.loading import Kernel, Module, load_cuda
+from workbench.launch.loading_ptx import load_ptx
+from workbench.launch.tracing import trace_kernel
+from workbench.launch.variables import Variable, Variables
+
+__all__ = [
+    "CheckReport",
+    "Fact",
+    "InstructionCounts",
+    "Kernel",
+    "MachineCode",
+    "Module",
+    "Summary",
+    "Trace",
+    "TracedLine",
+    "Traffic",
+    "Variable",
+    "Variables",
+    "check_kernel",
+    "lines_of",
+    "load_cuda",
+    "load_ptx",
+    "trace_kernel",
+]

@@ -1,0 +1,62 @@
+"""Look up the ops, cases and variants that a caller names, one or several alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.op import Op
+from workbench.ops.variant import Case, Variant
+
+
+def listed(given: Any) -> list[Any]:
+    """One thing, or any iterable of several, as a list."""
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return list(given) if several else [given]
+
+
+def op_of(op: str | Op) -> Op:
+    """The op, which may be named."""
+    from workbench.ops import registry
+
+    if not isinstance(op, str | Op):
+        raise ArgumentError(
+            "op", type(op).__name__, f"a name ({', '.join(registry.offered())}) or an Op", "Name one of these."
+        )
+    return registry.get(op)
+
+
+def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
+    """The cases, each of which may be named; the op's first one for None."""
+    given = listed(cases) if cases is not None else [op.quick_case]
+    known = f"The cases of {op.name}: {', '.join(op.cases)}."
+    if not given:
+        raise ArgumentError("cases", "[]", "one or more cases", known)
+    found = tuple(op.case(case) if isinstance(case, str) else case for case in given)
+    for case in found:
+        if not hasattr(case, "problem"):
+            raise ArgumentError("cases", type(case).__name__, "names and cases", known)
+    if len({case.name for case in found}) < len(found):
+        names = [case.name for case in found]
+        raise ArgumentError("cases", names, "cases of different names", "Rename one with .override(name=...).")
+    return found
+
+
+def variants_of(op: Op, variants: Any) -> list[Variant]:
+    """The variants, each of which may be named. Raises ArgumentError for none."""
+    given = listed(variants)
+    if not given:
+        names = ", ".join(variant.name for variant in op.variants)
+        raise ArgumentError("variants", "none", names, "Name one or more.")
+    return [_variant_of(op, variant) for variant in given]
+
+
+def _variant_of(op: Op, variant: object) -> Variant:
+    if isinstance(variant, str):
+        return op.variant(variant)
+    if not isinstance(variant, Variant) or variant.op != op.name:
+        got = f"{variant.op}/{variant.name}" if isinstance(variant, Variant) else type(variant).__name__
+        remedy = f"It has {', '.join(known.name for known in op.variants)}; one of your own says op={op.name!r}."
+        raise ArgumentError("variants", got, f"names and variants of {op.name}", remedy)
+    return variant

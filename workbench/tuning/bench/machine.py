@@ -1,0 +1,91 @@
+"""What a result was measured on: the GPU, its driver, and whether it ran at full clocks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+from workbench.base.versions import versions
+from workbench.tuning.gpu_state import throttle_reasons
+
+_STATE = {
+    "sm_clock_mhz": "clocks.sm",
+    "memory_clock_mhz": "clocks.mem",
+    "temperature_c": "temperature.gpu",
+    "power_w": "power.draw",
+    "throttled_by": "clocks_event_reasons.active",
+}
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Name, architecture, multiprocessors, memory, L2 and driver of torch's current GPU."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "gpu": properties.name,
+        "arch": f"sm_{properties.major}{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "cuda": torch.version.cuda,
+        "driver": _query(["driver_version"]).get("driver_version"),  # None where nvidia-smi does not say
+    }
+
+
+def gpu_state() -> dict[str, Any]:
+    """Clocks, temperature, power and what holds the clocks of torch's current GPU down, as ``nvidia-smi`` says now.
+
+    ``{"unknown": reason}`` where it says nothing. (Not NVML's Python binding: a benchmark of peers need not have it.)
+    """
+    found = _query(list(_STATE.values()))
+    if "unknown" in found:
+        return dict(found)
+    state: dict[str, Any] = {}
+    for name, query in _STATE.items():
+        text = found.get(query, "")
+        if name == "throttled_by":
+            state[name] = _throttled_by(text)
+        elif text.replace(".", "", 1).isdigit():
+            state[name] = float(text)
+    return state
+
+
+def _throttled_by(bits: str) -> list[str] | None:
+    """What a mask such as ``0x0000000000000004`` names; None for a text that is no mask."""
+    return list(throttle_reasons(int(bits, 16))) if re.fullmatch(r"0x[0-9a-fA-F]+", bits) else None
+
+
+def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """`workbench.base.versions` and those of further packages where installed."""
+    found = dict(versions())
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _query(fields: list[str]) -> dict[str, str]:
+    """What nvidia-smi says of torch's current GPU; only ``unknown``, why it says nothing, where it does not."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {"unknown": "nvidia-smi is not on the PATH"}
+    import torch
+
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    command = [program, f"--id=GPU-{uuid}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"unknown": f"nvidia-smi: {error}"}
+    said = (done.stdout + done.stderr).strip()
+    values = [value.strip() for value in done.stdout.partition("\n")[0].split(",")]
+    if done.returncode != 0 or len(values) != len(fields):
+        return {"unknown": f"nvidia-smi says: {said or f'nothing, status {done.returncode}'}"}
+    return dict(zip(fields, values, strict=True))

@@ -1,0 +1,273 @@
+"""Variants of one op next to each other: correct or not, what they take, what they do to memory, how long.
+
+On the simulator the time is *predicted* from counts for the named GPU; on a GPU it is *measured*. A variant in plain
+torch is checked only: there is no kernel of ours to count.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from workbench import ops
+from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, placed
+from workbench.base import tables
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.documents import document
+from workbench.base.frames import data_frame
+from workbench.base.terminal import drawn, plain
+from workbench.base.trials.trial import Trial
+from workbench.errors import UnknownNameError
+from workbench.launch import devices
+from workbench.ops.op import Op
+from workbench.ops.sampled_case import sampled
+from workbench.ops.selection import variants_of
+from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
+from workbench.ptx.sample import Sampled
+from workbench.tuning.measure import evaluate
+from workbench.tuning.summary import row_of
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+_NONE = "–"
+_OF_TRIAL = (
+    "variant", "language", "outcome", "config", "max_error", "error_bound",
+    "registers", "spill_bytes", "shared_bytes", "occupancy",
+)  # fmt: skip
+_FACT_WIDTH, _VARIANT_WIDTH = 27, 26
+"""Columns of a terminal for the names of the facts, and for each variant."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One trial per variant on the same inputs. ``str`` and notebooks show facts as rows and variants as columns."""
+
+    op: str
+    case: str
+    device: str
+    trials: tuple[Trial, ...]
+    minimum_bytes: tuple[int, ...]
+    """Per trial: the bytes that must cross memory once for its page size."""
+
+    @property
+    def all_correct(self) -> bool:
+        """Whether every variant ran and met its error bound."""
+        return all(trial.ok for trial in self.trials)
+
+    def __getitem__(self, variant: str) -> Trial:
+        """The trial of the variant of that name.
+
+        Raises:
+            UnknownNameError: there is none; lists the ones there are.
+        """
+        for trial in self.trials:
+            if trial.variant == variant:
+                return trial
+        known = ", ".join(trial.variant for trial in self.trials)
+        raise UnknownNameError("variant", repr(variant), known, "Only these were compared.")
+
+    def facts(self) -> dict[str, tuple[str, ...]]:
+        """What the table shows: fact -> one text per variant, in the order of ``trials``."""
+        columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, strict=True)]
+        rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
+        return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dictionary per variant, numbers as numbers: errors, resources, counts, seconds."""
+        rows = []
+        for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
+            known = row_of(trial)
+            rows.append(
+                {name: known[name] for name in _OF_TRIAL}
+                | {
+                    "warp_instructions": known["instructions"],
+                    "sectors_per_request": known["sectors_per_request"],
+                    "shared_conflicts": known["shared_conflicts"],
+                    "unique_bytes": _unique_bytes(trial),
+                    "minimum_bytes": least,
+                    "sample": trial.counts.get("sample"),
+                    "seconds": trial.seconds,
+                    "time_is": trial.basis or None,
+                }
+            )
+        return rows
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a pandas DataFrame, by variant. Needs pandas (``[lab]``)."""
+        return data_frame(self.rows).set_index("variant")
+
+    def to_json(self) -> str:
+        """The rows as JSON; see `workbench.base.documents`."""
+        head = {"op": self.op, "case": self.case, "device": self.device, "all_correct": self.all_correct}
+        messages = {trial.variant: trial.message for trial in self.trials}
+        return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
+
+    def roofline(self, ax: Axes | None = None) -> Axes:
+        """What each variant reached under the ceilings of the GPU: instructions per second over instructions per sector
+        of memory traffic; returns the axes. Needs matplotlib (``[lab]``).
+
+        Raises:
+            ArgumentError: no variant has both a time and counts.
+        """
+        from workbench.ui.roofline_plot import roofline
+
+        return roofline(self.op, self.trials, ax)
+
+    @property
+    def title(self) -> str:
+        """Op, case and where the figures come from."""
+        return f"{self.op} on {self.case}, device {self.device}"
+
+    def __str__(self) -> str:
+        """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
+        from rich.table import Table
+
+        width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
+        beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
+        parts: list[object] = [plain(self.title)]
+        for first in range(0, len(self.trials), beside):
+            table = Table("", show_edge=False)
+            for trial in self.trials[first : first + beside]:
+                table.add_column(plain(trial.variant), overflow="fold")
+            for name, texts in self.facts().items():
+                table.add_row(name, *map(plain, texts[first : first + beside]))
+            parts.append(table)
+        return "\n".join(filter(None, drawn(*parts, width=width)))
+
+    def __repr__(self) -> str:
+        verdict = "all correct" if self.all_correct else "NOT all correct"
+        return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
+
+    def _repr_html_(self) -> str:
+        heads = ("", *(trial.variant for trial in self.trials))
+        rows = [(name, *texts) for name, texts in self.facts().items()]
+        return tables.html(self.title, heads, rows, "h" + "l" * len(self.trials))
+
+
+@checked_kinds
+def compare(
+    op: str | Op,
+    case: str | Case | None = None,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
+    device: str = "auto",
+    *,
+    configs: Mapping[str, Config] | None = None,
+    model: str | DeviceModel | None = None,
+    sample: int | None = None,
+    judged_on: str | Case | None = None,
+) -> Comparison:
+    """Run several variants of an op on the same inputs and put what is known of each side by side.
+
+    Args:
+        op: its name, e.g. ``"paged_attention"``, or the op.
+        case: name or value of a case; default: the op's quick one.
+        variants: name or value, or several; default: every variant that can run the case.
+        device: "auto", "sim" (code for sm_80; for sm_89 or sm_90 where a variant needs it, which the table then says)
+            or "cuda".
+        configs: variant name -> configuration; default: the variant's untuned one.
+        model: the GPU that the simulator's counts are turned into a predicted time for; default an A100. For a variant
+            that does not run there, one that it runs on.
+        sample, judged_on: of a case that is too large to run in full, count about so many blocks and judge values on a
+            small case; as for `tune`.
+
+    Returns:
+        `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
+
+    Raises:
+        UnknownNameError: an op, case, variant, device or model that does not exist; a configuration for a variant that
+            is not compared.
+        DeviceUnavailableError: the device was asked for by name and cannot run here.
+    """
+    found = ops.get(op)
+    case = found.case(case)
+    where, model = devices.get(device), device_model(model)
+    ((case,), _) = sampled(found, (case,), where, sample, judged_on)
+    if variants is None:
+        problem = case.problem(arch=where.arch)
+        chosen = [
+            variant
+            for variant in found.variants
+            if variant.able(variant.machine_problem(case) if where.counts else problem)
+        ]
+    else:
+        chosen = variants_of(found, variants)
+    configs, names = dict(configs or {}), [variant.name for variant in chosen]
+    for name in configs:
+        if name not in names:
+            raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
+    trials, least = [], []
+    for variant in chosen:
+        on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
+        config = configs.get(variant.name)
+        if config is None:
+            config = variant.default_config(placed(case.problem(arch=on.arch), on, model))
+        problem = case.problem(config, arch=on.arch)
+        trials.append(evaluate(variant, config, case, on, model=_model_of(variant, problem, model)))
+        least.append(case.minimum_bytes(problem))
+    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
+
+
+def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:
+    """The GPU to predict for: one of the architecture that a variant was compiled for, if it needs that."""
+    runs = variant.runs_on(replace(problem, arch=model.arch))
+    return model if runs else model_of_arch(problem.arch) or model
+
+
+# -- the facts ------------------------------------------------------------------------------------------------------
+
+
+def _unique_bytes(trial: Trial) -> int | None:
+    return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
+
+
+def _texts(trial: Trial, least: int) -> dict[str, str | None]:
+    """Fact -> text, in the order of the table; None for what is not known of the trial."""
+    counts, resources, memory = trial.counts, trial.resources, trial.memory
+    held = resources.get("occupancy")
+    wavefronts = f"{memory.shared_wavefronts:,}, ideal {memory.shared_ideal_wavefronts:,}"
+    return {
+        "language": trial.language,
+        "configuration": trial.config_text if trial.config else None,
+        "compiled for": trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else None,
+        "correct": _verdict(trial),
+        "registers per thread": _text(resources.get("registers"), "{:,}"),
+        "spilled": _text(resources.get("spill_bytes"), "{:,} bytes"),
+        "shared memory per block": _text(resources.get("shared_bytes"), "{:,} bytes"),
+        "occupancy": None if held is None else f"{held:.0%}, limited by {resources['limited_by']}",
+        "blocks that ran": Sampled(**counts["sample"]).brief if "sample" in counts else None,
+        "warp instructions": _text(counts.get("warp_instructions"), "{:,}"),
+        "global sectors per request": _text(memory.sectors_per_request, "{:.2f}"),
+        "bytes moved": _beside(memory.bytes_moved, least) if counts else None,
+        "distinct bytes touched": _beside(_unique_bytes(trial), least),
+        "shared-memory wavefronts": wavefronts if memory.shared_requests else None,
+        "time": _time(trial),
+    }
+
+
+def _text(value: float | None, form: str) -> str | None:
+    return None if value is None else form.format(value)
+
+
+def _beside(count: int | None, least: int) -> str | None:
+    return None if count is None else f"{count:,} ({count / least:.2f}x the minimum)"
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.max_error is None:
+        return f"{trial.outcome}: {trial.message}"
+    sign = "yes" if trial.ok else f"NO ({trial.outcome})"
+    return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
+
+
+def _time(trial: Trial) -> str | None:
+    if trial.seconds is None:
+        return None
+    text = f"{trial.basis} {trial.seconds * 1e6:.2f} µs"
+    if trial.basis == "predicted":
+        text += f" on {trial.predicted_for}, bound by {trial.prediction['bound_by']}"
+    return text
