@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, YELLOW, BLACK = OKABE_ITO
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, _, BLACK = OKABE_ITO
 _PALE = "#F2F2F2"
 _Style = tuple[str, str]
 """Face colour and hatch of a cell."""
