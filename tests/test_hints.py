@@ -91,7 +91,7 @@ def test_each_waste_is_named_with_its_line_and_evidence(module, name, what, evid
         assert hint.cost >= 0.1
         shown = " ".join(str(found).split())
         assert " ".join(str(hint).split()) in shown
-        assert hint.remedy in found._hints_html()
+        assert hint.remedy in found._repr_html_()
     assert [hint["what"] for hint in json.loads(found.to_json())["hints"]] == [hint.name for hint in found.hints()]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import importlib.metadata
 import importlib.util
 import os
@@ -17,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.base import tables
 from workbench.base.home import home
+from workbench.base.tables import Table, Tabular
 from workbench.base.worker import Worker
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 
@@ -43,7 +42,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class DoctorReport:
+class DoctorReport(Tabular):
     """All checks; ``str()`` is a table of them."""
 
     checks: tuple[Check, ...]
@@ -67,15 +66,15 @@ class DoctorReport:
 
         return document("doctor", ok=self.ok, summary=self.summary, checks=self.checks)
 
-    def __str__(self) -> str:
-        rows = []
-        for check in self.checks:
-            rows.append((f"{_mark(check):7}", check.name, check.detail))
-            if not check.ok:
-                rows.append(("", "", f"-> {check.remedy}"))
-        return tables.text((), (), rows, "lll") + f"\n\n{self.summary}"
+    def tables(self) -> list[Table]:
+        """Return a table of one row per check, with the remedy of what is missing."""
+        rows = [
+            (f"{_mark(check):7}", check.name, check.detail + ("" if check.ok else f"\n-> {check.remedy}"))
+            for check in self.checks
+        ]
+        return [Table((), rows, "lll", note=self.summary)]
 
-    __repr__ = __str__
+    __repr__ = Tabular.__str__
 
     @property
     def summary(self) -> str:
@@ -91,13 +90,6 @@ class DoctorReport:
                 )
             return "Kernels compile here and run on the GPU and in the simulator."
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
-
-    def _repr_html_(self) -> str:
-        rows = []
-        for check in self.checks:
-            remedy = "" if check.ok else f"<br>→ {html.escape(check.remedy)}"
-            rows.append((_mark(check), check.name, html.escape(check.detail) + remedy))
-        return tables.html("", (), rows, "llm", note=self.summary)
 
 
 def _mark(check: Check) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.analysis.places import source_text
-from workbench.base import tables
+from workbench.base.tables import Table, Tabular
 from workbench.base.terminal import say
 from workbench.ptx.decode import is_installed
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class CheckReport:
+class CheckReport(Tabular):
     """The findings in one launch: ``findings``, between blocks first, then in a block, then in a warp.
 
     ``launch`` is the machine's own report, ``notes`` what no check can judge and a reader should know. A finding names
@@ -66,13 +65,12 @@ class CheckReport:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<p>note: {escape(note)}</p>" for note in self._all_notes)
-        if self.ok:
-            return f"<p>{escape(str(self).splitlines()[0])}</p>{notes}"
-        heads = ("kind", "line", "other side", "block, thread", "where", "count")
-        cells = [_cells(finding) for finding in self.findings]
-        return tables.html(str(self).splitlines()[0], heads, cells, "m" * len(heads)) + notes
+    def tables(self) -> list[Table]:
+        """Return a table of one row per finding; without findings a title alone."""
+        heads = () if self.ok else ("kind", "line", "other side", "block, thread", "where", "count")
+        rows = [_cells(finding) for finding in self.findings]
+        notes = "\n".join(f"note: {note}" for note in self._all_notes)
+        return [Table(heads, rows, "lcclll" if rows else "", title=str(self).splitlines()[0], note=notes)]
 
 
 def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[object] = ()) -> tuple[str, ...]:
@@ -143,17 +141,16 @@ def _cells(finding: Finding) -> list[str]:
             return ""
         text = source_text(*used, nowhere="").strip()
         shown = stands != used and stands[1] and not is_installed(stands[0])
-        header = f" ({escape(_place(*stands, None))})" if shown else ""
-        code = f"<br><code style='white-space:pre-wrap;overflow-wrap:anywhere'>{escape(text)}</code>" if text else ""
-        return "near " * near + escape(_place(*used, ptx_line)) + header + code
+        header = f" ({_place(*stands, None)})" if shown else ""
+        return "near " * near + _place(*used, ptx_line) + header + (f"\n{text}" if text else "")
 
     sides = zip(_sides(finding), (finding.near, finding.other_near), strict=True)
     here, there = (side(*place, near) for place, near in sides)
     where = "" if finding.address is None else f"0x{finding.address:x}"
     if finding.buffer:
-        where += f" ({escape(finding.buffer)})"
+        where += f" ({finding.buffer})"
     return [
-        escape(finding.kind),
+        finding.kind,
         here,
         there,
         f"{finding.block}, {finding.thread}",

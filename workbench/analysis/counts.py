@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.analysis.places import Place, PtxPlaces, source_text
-from workbench.base import tables
 from workbench.base.frames import data_frame
+from workbench.base.tables import WIDTH, Table, Tabular, cut, wrap
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ TELLING = (*_MEMORY, "HMMA", "IMMA", "DMMA", "QMMA", "BAR", "SHFL", "MUFU")
 """How the classes begin that tell most about a line: memory, tensor cores, barriers, shuffles, special functions."""
 
 
-class InstructionCounts(Mapping[str, int]):
+class InstructionCounts(Tabular, Mapping[str, int]):
     """Instructions by class, the largest first. A class that did not occur counts 0.
 
     ``title`` says what was counted.
@@ -68,21 +68,17 @@ class InstructionCounts(Mapping[str, int]):
         rows = [{"class": name, "instructions": count, "share": self.share(name)} for name, count in self.items()]
         return data_frame(rows, columns=["class", "instructions", "share"])
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [(name, f"{count:,}", f"{self.share(name):.1%}") for name, count in self.items()]
-
-    def __str__(self) -> str:
-        return tables.text((f"{self.title}: {self.total:,}",), ("class", "instructions", "share"), self._rows(), "lrr")
+    def tables(self) -> list[Table]:
+        """Return a table of one row per class."""
+        rows = [(name, f"{count:,}", f"{self.share(name):.1%}") for name, count in self.items()]
+        return [Table(("class", "instructions", "share"), rows, "lrr", title=f"{self.title}: {self.total:,}")]
 
     def __repr__(self) -> str:
         return f"<{self.title}: {self.brief or 'none'}>"
 
-    def _repr_html_(self) -> str:
-        return tables.html(f"{self.title}: {self.total:,}", ("class", "instructions", "share"), self._rows(), "lrr")
-
 
 @dataclass(frozen=True)
-class MachineCode:
+class MachineCode(Tabular):
     """What ptxas made of the traced kernels: static counts by class, and per line of source.
 
     ``by_line`` maps (path, line) to counts; code of functions that were inlined from other files counts at the
@@ -113,9 +109,10 @@ class MachineCode:
             columns=["file", "line", "class", "instructions"],
         )
 
-    def _heads(self) -> tuple[str, ...]:
+    @property
+    def _title(self) -> str:
         made = ", ".join(f"{kernel.label} for {kernel.arch}" for kernel in self.kernels)
-        return (f"machine code of {made}, static: {self.counts.total:,} instructions",)
+        return f"machine code of {made}, static: {self.counts.total:,} instructions"
 
     def _rows(self) -> list[tuple[str, ...]]:
         several = len({path for path, line in self.by_line if line}) > 1
@@ -125,17 +122,17 @@ class MachineCode:
             rows.append((place, source_text(path, line).strip(), str(counts.total), counts.brief))
         return [*rows, ("all", "", str(self.counts.total), self.counts.brief)]
 
+    def tables(self) -> list[Table]:
+        """Return a table of one row per source line."""
+        return [Table(_HEADS, self._rows(), "rcrl", title=self._title)]
+
     def __str__(self) -> str:
-        cut = [(place, tables.cut(source, 28), number, brief) for place, source, number, brief in self._rows()]
-        table = tables.text((), _HEADS, cut, "rlrl").splitlines()
-        heads = [piece for head in self._heads() for piece in tables.wrap(head)]
-        return "\n".join([*heads, *(tables.cut(line, tables.WIDTH) for line in table)])
+        short = [(place, cut(source, 28), number, brief) for place, source, number, brief in self._rows()]
+        lines = str(Table(_HEADS, short, "rlrl")).splitlines()
+        return "\n".join([*wrap(self._title), *(cut(line, WIDTH) for line in lines)])
 
     def __repr__(self) -> str:
-        return f"<{self._heads()[0]}: {self.counts.starting(*TELLING).brief}>"
-
-    def _repr_html_(self) -> str:
-        return tables.html(self._heads()[0], _HEADS, self._rows(), "rcrl")
+        return f"<{self._title}: {self.counts.starting(*TELLING).brief}>"
 
 
 _TITLE = "machine instructions"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workbench.base import tables
 from workbench.base.frames import data_frame
+from workbench.base.tables import Table, Tabular
 from workbench.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Tabular):
     """The facts of a trace in total: ``facts``, and ``brief``, the same in a few lines."""
 
     title: str
@@ -55,14 +55,12 @@ class Summary:
         rows = [{"fact": f.name, "value": f.value, "at best": f.best, "what it means": f.meaning} for f in self.facts]
         return data_frame(rows)
 
-    def __str__(self) -> str:
-        return tables.text((self.title,), _COLUMNS, [fact.texts for fact in self.facts], "lrrl")
+    def tables(self) -> list[Table]:
+        """Return a table of one row per fact."""
+        return [Table(_COLUMNS, [fact.texts for fact in self.facts], "lrrl", title=self.title)]
 
     def __repr__(self) -> str:
         return f"<summary of {self.title}: {len(self.facts)} facts>"
-
-    def _repr_html_(self) -> str:
-        return tables.html(self.title, _COLUMNS, [fact.texts for fact in self.facts], "lrrl")
 
 
 def summarise(trace: Trace) -> Summary:

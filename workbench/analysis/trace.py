@@ -15,10 +15,10 @@ from workbench.analysis.lines import TracedLine, lines_of
 from workbench.analysis.stages import Stage, stages_of
 from workbench.analysis.summary import Summary, summarise
 from workbench.analysis.traffic import Traffic, traffic
-from workbench.base import tables
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
 from workbench.base.memory_counts import MemoryCounts
+from workbench.base.tables import WIDTH, Table, Tabular, alike, cut, wrap
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.ptx.report import LaunchReport
 
@@ -45,7 +45,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Trace(MemoryCounts):
+class Trace(Tabular, MemoryCounts):
     """What a run did, in total and by source line. Counts are PTX-level, ``sass`` and ``occupancy`` of the real cubin.
 
     ``report`` has the facts per PTX instruction; its counts are the trace's own. ``kernels`` are those that ran, the
@@ -232,7 +232,7 @@ class Trace(MemoryCounts):
                 "waits": f"{line.barrier_waits:,}" if line.barrier_waits else "",
             }
             rows.append((line, [texts[name] for name in columns]))
-        plain = tables.alike(columns, [texts for _, texts in rows], _PLAIN)
+        plain = alike(columns, [texts for _, texts in rows], _PLAIN)
         kept = [at for at, name in enumerate(columns) if name not in plain]
         said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
         return [columns[at] for at in kept], [(line, [texts[at] for at in kept]) for line, texts in rows], said
@@ -243,7 +243,7 @@ class Trace(MemoryCounts):
 
     def __str__(self) -> str:
         columns, rows, said = self._table()
-        numbers = tables.text((), columns, [texts for _, texts in rows], "r" * len(columns)).splitlines()
+        numbers = str(Table(columns, [texts for _, texts in rows], "r" * len(columns))).splitlines()
         files = ", ".join(dict.fromkeys(line.file for line in self.lines))
         heads = [
             self.title,
@@ -253,18 +253,19 @@ class Trace(MemoryCounts):
         ]
         places = [self._place(line) for line, _ in rows]
         width = max(map(len, ("line", *places)))
-        out = [piece for head in heads for piece in tables.wrap(head)]
+        out = [piece for head in heads for piece in wrap(head)]
         out += [f"{'line':>{width}}  source", " " * width + "  " + numbers[0]]
         for place, (line, _), text in zip(places, rows, numbers[1:], strict=True):
-            out.append(tables.cut(f"{place:>{width}}  {line.text.strip()}", tables.WIDTH))
+            out.append(cut(f"{place:>{width}}  {line.text.strip()}", WIDTH))
             out.append(f"{'':{width}}  {text}")
-        hints = [textwrap.fill(str(hint), tables.WIDTH, subsequent_indent="  ") for hint in self.hints()]
+        hints = [textwrap.fill(str(hint), WIDTH, subsequent_indent="  ") for hint in self.hints()]
         return "\n".join([*out, *(["what to try next:"] if hints else []), *hints])
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
 
-    def _repr_html_(self) -> str:
+    def tables(self) -> list[Table]:
+        """Return the facts by line, what to try next, and the machine code by line, folded."""
         columns, rows, said = self._table()
         largest = max((line.share for line in self.lines), default=1.0)
         body, styles = [], []
@@ -276,18 +277,21 @@ class Trace(MemoryCounts):
             ". ".join([self.title, *self.summary().brief]),
             _NOTE + (f" In all lines {said}." if said else ""),
         )
-        table = tables.html(caption, ("line", "source", *columns), body, "rc" + "r" * len(columns), styles, note)
-        return table + self._hints_html() + self._machine_code_html([line for line, _ in rows])
+        by_line = Table(
+            ("line", "source", *columns), body, "rc" + "r" * len(columns), title=caption, note=note, styles=styles
+        )
+        return [by_line, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
 
-    def _hints_html(self) -> str:
-        hints = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]
-        return tables.html("What to try next", ("line", "what", "evidence", "to try"), hints, "rlll") if hints else ""
+    def _hint_table(self) -> list[Table]:
+        rows = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]
+        return [Table(("line", "what", "evidence", "to try"), rows, "rlll", title="What to try next")] if rows else []
 
-    def _machine_code_html(self, shown: Sequence[TracedLine]) -> str:
+    def _machine_code_table(self, shown: Sequence[TracedLine]) -> Table:
         made = self._machine_code()
         rows = [(line, made.at(line.path, line.line).starting(*TELLING).brief) for line in shown] if made else []
         body = [(self._place(line), line.text.strip(), brief) for line, brief in rows if brief]
-        return tables.details("machine code by line", ("line", "source", "static instructions"), body, "rcl")
+        heads = ("line", "source", "static instructions")
+        return Table(heads, body, "rcl", title="machine code by line", folded=True)
 
 
 class _Unfolded(Trace):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workbench.base import tables
 from workbench.base.frames import data_frame
+from workbench.base.tables import Table, Tabular
 from workbench.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Traffic(Tabular):
     """``rows`` are (name of the argument or variable, its facts). Names that share memory stand together: "x/y"."""
 
     title: str
@@ -43,8 +43,9 @@ class Traffic:
         names += ["written_unique", "read_reuse_in_blocks", "read_reuse_between_blocks"]
         return data_frame({"buffer": name} | {one: getattr(facts, one) for one in names} for name, facts in self.rows)
 
-    def _texts(self) -> list[tuple[str, ...]]:
-        return [
+    def tables(self) -> list[Table]:
+        """Return a table of one row per buffer."""
+        rows = [
             (
                 name,
                 f"{facts.size:,}",
@@ -57,15 +58,10 @@ class Traffic:
             )
             for name, facts in self.rows
         ]
-
-    def __str__(self) -> str:
-        return tables.text((self.title, *tables.wrap(_NOTE)), _COLUMNS, self._texts(), "lrrrrrrr")
+        return [Table(_COLUMNS, rows, "lrrrrrrr", title=self.title, note=_NOTE)]
 
     def __repr__(self) -> str:
         return f"<traffic of {self.title}: {', '.join(name for name, _ in self.rows) or 'none'}>"
-
-    def _repr_html_(self) -> str:
-        return tables.html(self.title, _COLUMNS, self._texts(), "lrrrrrrr", note=_NOTE)
 
 
 def traffic(title: str, launches: Iterable[tuple[CompiledKernel, LaunchReport]]) -> Traffic:

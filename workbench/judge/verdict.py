@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.base import tables
+from workbench.base.tables import Table, Tabular
 from workbench.judge.outcomes import OK, exit_status
 
 SCHEMA = "workbench-check/1"
@@ -125,7 +125,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, repr=False)
-class Judgement:
+class Judgement(Tabular):
     """All verdicts on an op's variants, or on a candidate, in the order in which they were reached.
 
     Attributes:
@@ -206,10 +206,11 @@ class Judgement:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
+    def tables(self) -> list[Table]:
+        """Return a table of one row per verdict."""
         names = ("variant", "case", "outcome", "what", "where", "error")
         cells = [
             (one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}", one.message, one.line, one._error())
             for one in self.verdicts
         ]
-        return tables.html(str(self).splitlines()[0], names, cells, "l" * len(names))
+        return [Table(names, cells, "l" * len(names), title=str(self).splitlines()[0])]

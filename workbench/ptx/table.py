@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench.base.tables import Table
 from workbench.ptx.families import refused
 from workbench.ptx.findings import GRID_SYNC
 from workbench.ptx.machine import OPCODES
@@ -71,19 +72,18 @@ def markdown() -> str:
         f"## Supported: {len(OPCODES)} canonical instructions", "",
         "Types and widths stand in the last column: `s8/32` is 8 signed bits in a 32-bit register. Where the sign does",
         "not matter the bits stand for both (`add.b32` is `add.s32` and `add.u32`).", "",
-        "| class | instruction | types |", "|---|---|---|",
     ]  # fmt: skip
-    out += [f"| {group} | `{name}` | {forms} |" for group, name, forms in rows()]
-    out += ["", "## Made of others", "", "| instruction | done by |", "|---|---|"]
-    out += [f"| {name} | {parts} |" for name, parts in _MADE_OF_OTHERS.items()]
+    supported = [(group, f"`{name}`", forms) for group, name, forms in rows()]
+    out += [Table(("class", "instruction", "types"), supported, "lll").markdown()]
+    out += ["", "## Made of others", "", Table(("instruction", "done by"), [*_MADE_OF_OTHERS.items()], "ll").markdown()]
     out += [
         "",
         "## Accepted, without effect on any value",
         "",
         ", ".join(f"`{name}`" for name in _WITHOUT_EFFECT) + ".",
     ]
-    out += ["", "## Refused", "", "| instruction | why, and what to use instead |", "|---|---|"]
-    out += [f"| {names} | {why} |" for names, why in refusals()]
+    out += ["", "## Refused", ""]
+    out += [Table(("instruction", "why, and what to use instead"), [*refusals()], "ll").markdown()]
     return "\n".join(out) + "\n"
 
 

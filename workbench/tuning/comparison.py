@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, placed
-from workbench.base import tables
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
-from workbench.base.terminal import drawn, plain
+from workbench.base.tables import WIDTH, Table, Tabular
+from workbench.base.terminal import visible
 from workbench.base.trials.trial import Trial
 from workbench.errors import UnknownNameError
 from workbench.launch import devices
@@ -43,7 +43,7 @@ _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """One trial per variant on the same inputs. ``str`` and notebooks show facts as rows and variants as columns."""
 
     op: str
@@ -125,28 +125,23 @@ class Comparison:
 
     def __str__(self) -> str:
         """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
-        from rich.table import Table
-
-        width = max(shutil.get_terminal_size((tables.WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
+        width = max(shutil.get_terminal_size((WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
         beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
-        parts: list[object] = [plain(self.title)]
-        for first in range(0, len(self.trials), beside):
-            table = Table("", show_edge=False)
-            for trial in self.trials[first : first + beside]:
-                table.add_column(plain(trial.variant), overflow="fold")
-            for name, texts in self.facts().items():
-                table.add_row(name, *map(plain, texts[first : first + beside]))
-            parts.append(table)
-        return "\n".join(filter(None, drawn(*parts, width=width)))
+        parts = (self._table(first, first + beside) for first in range(0, len(self.trials), beside))
+        return "\n".join([visible(self.title), *(part.text(width) for part in parts)])
 
     def __repr__(self) -> str:
         verdict = "all correct" if self.all_correct else "NOT all correct"
         return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
 
-    def _repr_html_(self) -> str:
-        heads = ("", *(trial.variant for trial in self.trials))
-        rows = [(name, *texts) for name, texts in self.facts().items()]
-        return tables.html(self.title, heads, rows, "h" + "l" * len(self.trials))
+    def tables(self) -> list[Table]:
+        """Return a table of the facts as rows and all variants as columns."""
+        return [replace(self._table(0, len(self.trials)), title=self.title)]
+
+    def _table(self, first: int, end: int) -> Table:
+        names = [trial.variant for trial in self.trials[first:end]]
+        rows = [(name, *texts[first:end]) for name, texts in self.facts().items()]
+        return Table(("", *names), rows, "h" + "l" * len(names))
 
 
 @checked_kinds

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, placed
 from workbench.base.documents import document
+from workbench.base.tables import Table, Tabular
 from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.base.versions import versions
 from workbench.ops.sampled_case import SampledCase
@@ -73,7 +74,7 @@ class Choice:
 
 
 @dataclass(frozen=True, repr=False)
-class TuningRun:
+class TuningRun(Tabular):
     """The result of `tune`. ``trials`` are ordered by variant, place in its space and case; ``scouted`` counts those
     that were made on smaller cases or another device before, to find an order, and are no part of it."""
 
@@ -240,10 +241,11 @@ class TuningRun:
         best = "nothing correct" if self.best is None else f"best {self.best}"
         return f"<tuning run of {self.op.name}: {len(self.trials)} trials, {best}>"
 
-    def _repr_html_(self) -> str:
-        from workbench.tuning.summary import html_of
+    def tables(self) -> list[Table]:
+        """Return the winner, and a table of each variant's leaders and failures."""
+        from workbench.tuning.summary import tables_of
 
-        return html_of(self)
+        return tables_of(self)
 
 
 def table_entries(run: TuningRun) -> list[Entry]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from workbench.analysis.prediction.confidence import TIE, in_order, spread_of, trust
-from workbench.base import tables
 from workbench.base.frames import data_frame
+from workbench.base.tables import Table, alike, cut
 from workbench.base.terminal import plain
 from workbench.base.trials.trial import OUTCOME_MEANING, Trial
 from workbench.errors import MissingToolError
@@ -86,7 +86,7 @@ _LEFT = ("case", "outcome", "bound by")
 def _facts(trial: Trial, time: str) -> dict[str, str]:
     """Column -> text, those that matter most first."""
     row = row_of(trial)
-    why = tables.cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
+    why = cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
     return {
         f"{time} µs": _format(_micro(trial.seconds), ".2f"),
         "outcome": trial.outcome if trial.ok or not why else f"{trial.outcome}: {why}",
@@ -124,12 +124,16 @@ class _Grid:
     def heads(self) -> list[str]:
         return [*self.settings, *self.facts]
 
+    @property
+    def align(self) -> str:
+        return "".join("l" if name in _LEFT else "r" for name in self.heads)
+
 
 def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid:
     trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
     facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
     names = list(facts[0]) if facts else []
-    plain = tables.alike(names, [list(one.values()) for one in facts], _PLAIN)
+    plain = alike(names, [list(one.values()) for one in facts], _PLAIN)
     kept = [name for name in names if name not in plain and any(one[name] for one in facts)]
     said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
     case = ["case"] if len(run.cases) > 1 else []
@@ -148,8 +152,6 @@ class _TerminalTable:
         self._run, self._variant = run, variant
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.table import Table
-
         run, grid = self._run, _grid(self._run, self._variant)
         yield plain(_title(run, self._variant))
         # Long names are broken, so that a row stays on one line.
@@ -158,14 +160,8 @@ class _TerminalTable:
         fit = len(widths)
         while fit > len(grid.settings) + 1 and sum(widths[:fit]) + 2 * fit > options.max_width:
             fit -= 1
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        for name, head in zip(grid.heads[:fit], broken[:fit], strict=True):
-            table.add_column(plain(head), justify="left" if name in _LEFT else "right", no_wrap=True)
-        best = _winning(run)
-        for trial, row in zip(grid.trials, grid.rows, strict=True):
-            style = "bold green" if id(trial) in best else "" if trial.ok else "dim"
-            table.add_row(*map(plain, row[:fit]), style=style)
-        yield table
+        rows = [row[:fit] for row in grid.rows]
+        yield Table(broken[:fit], rows, grid.align[:fit], marks=_marks(run, grid.trials)).rich()
         left_out = f"no room for {', '.join(grid.heads[fit:])}" if fit < len(widths) else ""
         if notes := "; ".join(filter(None, (grid.said, left_out))):
             yield plain(f"({notes})")
@@ -227,19 +223,17 @@ def text_of(run: TuningRun) -> str:
     return "\n".join(lines)
 
 
-def html_of(run: TuningRun) -> str:
-    """The leaders of each variant and what failed. Holds nothing that differs between two equal runs."""
-    best = _winning(run)
-    out = [f"<p>{html.escape(_nothing(run) if run.best is None else f'winner: {run.best}')}</p>"]
+def tables_of(run: TuningRun) -> list[Table]:
+    """Return the leaders of each variant and what failed. Nothing in them differs between two equal runs."""
+    out = [Table((), (), "", title=_nothing(run) if run.best is None else f"winner: {run.best}")]
     for variant in run.variants:
         grid = _grid(run, variant, max(_HTML_ROWS // len(run.variants), _HTML_LEAST))
         more = sum(trial.variant == variant.name for trial in run.trials) - len(grid.trials)
         notes = [grid.said, f"{more} more: .to_frame()" if more else ""]
-        align = "".join("l" if name in _LEFT else "r" for name in grid.heads)
-        styles = [["font-weight:bold" if id(trial) in best else ""] * len(align) for trial in grid.trials]
         note = "; ".join(filter(None, notes))
-        out.append(tables.html(_title(run, variant), grid.heads, grid.rows, align, styles, note))
-    return "".join(out)
+        marks = _marks(run, grid.trials)
+        out.append(Table(grid.heads, grid.rows, grid.align, title=_title(run, variant), note=note, marks=marks))
+    return out
 
 
 def frame_of(run: TuningRun) -> pandas.DataFrame:
@@ -285,7 +279,7 @@ def _first(run: TuningRun, outcome: str) -> list[str]:
     told = (trial for trial in run.trials if trial.outcome == outcome and trial.message)
     return [
         f"    {trial.variant} {' '.join(f'{name}={value}' for name, value in trial.config.items())}: "
-        + tables.cut(trial.message.splitlines()[0], _MESSAGE_WIDTH)
+        + cut(trial.message.splitlines()[0], _MESSAGE_WIDTH)
         for trial in islice(told, 1)
     ]
 
@@ -295,8 +289,9 @@ def _why_none(run: TuningRun, variant: str) -> str:
     return next(untimed, "none is correct")
 
 
-def _winning(run: TuningRun) -> set[int]:
-    return {id(trial) for trial in run.best.trials} if run.best else set()
+def _marks(run: TuningRun, trials: Iterable[Trial]) -> list[str]:
+    best = {id(trial) for trial in run.best.trials} if run.best else set()
+    return ["best" if id(trial) in best else "" if trial.ok else "failed" for trial in trials]
 
 
 def _micro(seconds: float | None) -> float | None:

@@ -11,7 +11,7 @@ import ipywidgets
 import traitlets
 
 from workbench import ops
-from workbench.base import tables
+from workbench.base.tables import Table
 from workbench.errors import ArgumentError
 from workbench.launch import Trace
 from workbench.ops.tracing import trace
@@ -79,8 +79,8 @@ class KernelExplorer(ipywidgets.VBox):
     def __repr__(self) -> str:
         lines = [f"{self.variant} on {self.case.label}, {_settings(self.config)}"]
         lines += [f"breaks {rule}" for rule in self.broken]
-        table = tables.text((), self._columns, self._rows, "lrr")
-        return "\n".join([*lines, textwrap.indent(table, "  ")])
+        table = Table(self._columns, self._rows, "lrr")
+        return "\n".join([*lines, textwrap.indent(str(table), "  ")])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -153,7 +153,7 @@ class KernelExplorer(ipywidgets.VBox):
     def _table_html(self) -> str:
         rows = self._rows
         styles = [("", "font-weight:bold" if now != start else "", "opacity:0.7") for _, now, start in rows]
-        table = tables.html("", self._columns, rows, "lrr", styles)
+        table = Table(self._columns, rows, "lrr", styles=styles).html()
         settings = html.escape(_settings(self.config))
         rules = "".join(f"<li>{html.escape(rule)}</li>" for rule in self.broken)
         said = f"<b>{settings} is illegal:</b><ul>{rules}</ul>" if rules else ""

@@ -9,7 +9,7 @@ import ipywidgets
 import traitlets
 
 from workbench.analysis.places import source_text
-from workbench.base import tables
+from workbench.base.tables import cut
 from workbench.errors import ArgumentError
 from workbench.ptx.recording import Recording, WarpRequest
 from workbench.ui.bank_picture import BankMap
@@ -125,7 +125,7 @@ class RequestStepper(ipywidgets.VBox):
         for line, requests in sorted(self._lines.items()):
             if line:
                 text = source_text(requests[0].kernel_source, line).strip()
-                options.append((f"{line}: {tables.cut(text, _MOST_TEXT)} ({plural(len(requests), 'request')})", line))
+                options.append((f"{line}: {cut(text, _MOST_TEXT)} ({plural(len(requests), 'request')})", line))
         return options
 
     @traitlets.validate("line")

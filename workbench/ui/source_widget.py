@@ -13,7 +13,7 @@ import traitlets
 
 from workbench.analysis.places import Place, source_text
 from workbench.analysis.stages import NAMES
-from workbench.base import tables
+from workbench.base.tables import WIDTH, cut
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ui.picture import folded
 from workbench.ui.source_facts import FINDINGS, LABELS, detail_of, sides_of, values_of
@@ -99,10 +99,10 @@ class SourceView(anywidget.AnyWidget):
     def __str__(self) -> str:
         """The lines with a part in the chosen fact, their values and bars, and the details of the selected one."""
         heads = (self.trace.title, ": ".join(self._heading))
-        out = [piece for head in heads for piece in textwrap.wrap(head, tables.WIDTH)]
+        out = [piece for head in heads for piece in textwrap.wrap(head, WIDTH)]
         width = self._value_width
         out += [f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}" for number, value, bar, text in self._strip()]
-        return "\n".join(tables.cut(line.rstrip(), tables.WIDTH) for line in [*out, *self._detail_lines()])
+        return "\n".join(cut(line.rstrip(), WIDTH) for line in [*out, *self._detail_lines()])
 
     def to_html(self) -> str:
         """The same as HTML that reads well where a page strips its styles: the bars are characters too."""
@@ -180,7 +180,7 @@ class SourceView(anywidget.AnyWidget):
             row = detail["ptx"][at]
             cost = f"  // {row['cost']}" if row["cost"] else ""
             out.append(f"  {row['line']:>6} {row['executions']:>9,} x  {row['text']};{cost}")
-        return [tables.cut(line.rstrip(), tables.WIDTH) for line in out]
+        return [cut(line.rstrip(), WIDTH) for line in out]
 
     def _path(self, file: str) -> str:
         if not file:

@@ -16,7 +16,7 @@ import torch
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model, placed
 from workbench.base.documents import document
-from workbench.base.terminal import drawn, plain
+from workbench.base.tables import Table
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
 from workbench.ops.op import Op
@@ -79,17 +79,12 @@ class OpBenchmark:
         return document("bench-op", op=self.op, times=self.times, all_correct=self.all_correct, rows=rows)
 
     def __str__(self) -> str:
-        from rich.table import Table
-
-        table = Table(title=plain(f"{self.op}, {self.times}"), title_justify="left")
-        for name in ("case", "variant", "configuration"):
-            table.add_column(name, overflow="fold")
-        for name in ("µs", "GB/s", "to torch"):
-            table.add_column(name, justify="right", no_wrap=True)
-        for row in self.rows:
-            tuned = row.tuned and f"{row.trial.config_text} ({row.tuned})"
-            table.add_row(*map(plain, (row.case, row.trial.variant, tuned, *self._figures(row))))
-        return "\n".join(filter(None, drawn(table, width=140)))
+        rows = [
+            (row.case, row.trial.variant, row.tuned and f"{row.trial.config_text} ({row.tuned})", *self._figures(row))
+            for row in self.rows
+        ]
+        heads = ("case", "variant", "configuration", "µs", "GB/s", "to torch")
+        return Table(heads, rows, "lllrrr", title=f"{self.op}, {self.times}").text(140)
 
     def _figures(self, row: Row) -> tuple[str, str, str]:
         if not row.trial.ok:

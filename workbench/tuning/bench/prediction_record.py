@@ -16,6 +16,7 @@ from typing import Any
 from workbench.analysis.prediction.confidence import FORMAT, OURS, read
 from workbench.analysis.prediction.predict import VERSION
 from workbench.base.files import replace_file
+from workbench.base.tables import Table
 from workbench.base.versions import versions
 from workbench.toolchain import nvrtc
 from workbench.tuning.bench.measured import Judgement
@@ -44,10 +45,9 @@ def write(judgement: Judgement, path: str | Path) -> Path:
     return path
 
 
-def table(entries: list[dict]) -> str:
-    """The entries as a table in Markdown."""
-    rows = [_HEADS, ("---",) * len(_HEADS)] + [_row(entry) for entry in entries]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def table(entries: list[dict]) -> Table:
+    """Return a table of one row per entry."""
+    return Table(_HEADS, [_row(entry) for entry in entries], "l" * len(_HEADS))
 
 
 def _row(entry: Mapping) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.attention.bench.paged_attention.cells import CACHES, HEADS
 from workbench.attention.bench.paged_attention.ledger import Ledger, Row
 from workbench.base.files import replace_file
-from workbench.base.terminal import drawn, plain
+from workbench.base.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,25 +52,20 @@ def share(row: Row, head: Mapping[str, Any]) -> float:
 
 def text(ledger: Ledger) -> str:
     """A table of cells by contenders, and below it why places are blank."""
-    from rich.table import Table
-
     names = list(dict.fromkeys(row.contender for row in ledger.rows))
     shown = [
         name for name in names if any(row.seconds or row.outcome in ("wrong", "failed") for row in _of(ledger, name))
     ]
-    table = Table(title=plain(heading(ledger.head, ledger.rows)), title_justify="left")
-    table.add_column("heads x size, cache, batch x context", no_wrap=True)
-    table.add_column("GB", justify="right")
-    for name in shown:
-        table.add_column(plain(name.replace("_", " ")), justify="right", min_width=11)
     by_cell: dict = {}
     for row in ledger.rows:
         by_cell.setdefault(row.cell, {})[row.contender] = row
+    places = []
     for cell, rows in by_cell.items():
         best = min((row.seconds for row in rows.values() if row.seconds), default=None)
         cells = [_place(rows.get(name), ledger.head, best) for name in shown]
-        table.add_row(*map(plain, (cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)))
-    lines = drawn(table, width=52 + 14 * max(len(shown), 5))
+        places.append((cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells))
+    heads = ("heads x size, cache, batch x context", "GB", *(name.replace("_", "\n") for name in shown))
+    lines = [str(Table(heads, places, "lr" + "r" * len(shown), title=heading(ledger.head, ledger.rows)))]
     lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
     lines.append("Pages are of 16 tokens unless the row says.")
     if ledger.head["basis"] == "predicted":
@@ -80,8 +75,6 @@ def text(ledger: Ledger) -> str:
 
 def _in_flight(ledger: Ledger) -> list[str]:
     """A table of our variants: bytes in flight per multiprocessor over the cells, and what the memory wants."""
-    from rich.table import Table
-
     found: dict[str, list[float]] = {}
     for row in ledger.rows:
         if row.bytes_in_flight is not None:
@@ -92,13 +85,11 @@ def _in_flight(ledger: Ledger) -> list[str]:
     title = "kB of keys and values in flight per multiprocessor"
     if wanted is not None:
         title += f"; to keep the memory busy takes {wanted[0] / 1e3:.0f} to {wanted[1] / 1e3:.0f}"
-    table = Table()
-    for column in ("variant", "least", "most", "cells below"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+    rows = []
     for name, sizes in found.items():
         below = _NONE if wanted is None else f"{sum(1e3 * size < wanted[0] for size in sizes)} of {len(sizes)}"
-        table.add_row(*map(plain, (name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)))
-    return [title, *drawn(table, width=100)]
+        rows.append((name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below))
+    return [str(Table(("variant", "least", "most", "cells below"), rows, "lrrr", title=title))]
 
 
 def _winners(ledger: Ledger) -> list[str]:
