@@ -243,7 +243,8 @@ class Trace(Tabular, MemoryCounts):
 
     def __str__(self) -> str:
         columns, rows, said = self._table()
-        numbers = str(Table(columns, [texts for _, texts in rows], "r" * len(columns))).splitlines()
+        table = Table(columns, [texts for _, texts in rows], "r" * len(columns))
+        numbers = str(table).splitlines() if columns else [""] * (1 + len(rows))
         files = ", ".join(dict.fromkeys(line.file for line in self.lines))
         heads = [
             self.title,

@@ -75,10 +75,12 @@ class Table:
         return made
 
     def html(self) -> str:
-        """Return the table as HTML; texts are escaped. Without rows a folded one is nothing."""
+        """Return the table as HTML; texts are escaped. A table without columns and rows is paragraphs."""
         if self.folded:
             summary = f"<details><summary>{markup.escape(self.title)}</summary>"
             return f"{summary}{self._html('')}</details>" if self.rows else ""
+        if not self.columns and not self.rows:
+            return "".join(f"<p>{markup.escape(line)}</p>" for line in (self.title, *self.note.splitlines()) if line)
         return self._html(self.title)
 
     def markdown(self) -> str:
@@ -103,7 +105,7 @@ class Table:
                 for cell, side, more in zip(row, self.align, extra, strict=True)
             )
             body.append(f"<tr>{cells}</tr>")
-        foot = f"<p>{markup.escape(self.note)}</p>" if self.note else ""
+        foot = "".join(f"<p>{markup.escape(line)}</p>" for line in self.note.splitlines())
         above = f'<caption style="text-align:left">{markup.escape(caption)}</caption>' if caption else ""
         over = f"<thead><tr>{head}</tr></thead>" if head else ""
         return f"<table>{above}{over}<tbody>{''.join(body)}</tbody></table>{foot}"

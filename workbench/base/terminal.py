@@ -39,5 +39,5 @@ def drawn(*parts: object, width: int) -> list[str]:
     from rich.console import Console
 
     text = io.StringIO()
-    Console(width=width, file=text, color_system=None).print(*parts, sep="\n")
+    Console(width=width, file=text, color_system=None, force_jupyter=False).print(*parts, sep="\n")
     return [line.rstrip() for line in text.getvalue().splitlines()]
