@@ -27,14 +27,14 @@ MODULES = (
     "workbench/tuning/bench/machine.py",
 )
 TESTS = (
-    "tests/devices",
-    "tests/bench",
+    "tests/launch",
+    "tests/attention/bench",
     "tests/tuning",
     "tests/ops/own",
     "tests/ops/test_paged_attention_gpu.py",
-    "tests/models/test_decode_step.py",
-    "tests/test_loading_variables.py",
-    "tests/test_worker.py",
+    "tests/attention/models/test_decode_step.py",
+    "tests/launch/test_loading_variables.py",
+    "tests/base/test_worker.py",
 )
 SETTINGS = """
 [run]

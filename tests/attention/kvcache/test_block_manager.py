@@ -23,7 +23,7 @@ def test_importing_it_imports_no_torch():
         "import sys; from workbench.attention.kvcache import BlockManager\n"
         "BlockManager(4, 2); assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=pathlib.Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=pathlib.Path(__file__).parents[3])
 
 
 @pytest.mark.parametrize("size", SIZES)
