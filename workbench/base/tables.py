@@ -8,27 +8,30 @@ import textwrap
 from collections.abc import Sequence
 
 WIDTH = 80
-"""Columns of a printed trace: those of a terminal that nobody has widened."""
+"""Columns of a printed trace: the default width of a terminal."""
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns."""
+    """Return ``text`` in at most ``width`` columns."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def alike(columns: Sequence[str], rows: Sequence[Sequence[str]], plain: dict[str, str]) -> list[str]:
-    """The columns that say nothing: of several rows all that say something say what is ``plain`` there."""
+    """Return the columns that say nothing: all rows (if there are several) are empty or have the value in ``plain``."""
     said = {name: {row[at] for row in rows} - {""} for at, name in enumerate(columns)}
     return [name for name in columns if len(rows) > 1 and said[name] == {plain.get(name)}]
 
 
 def wrap(text: str) -> list[str]:
-    """``text`` as lines of at most WIDTH columns."""
+    """Return ``text`` as lines of at most WIDTH columns."""
     return textwrap.wrap(text, WIDTH, break_long_words=False)
 
 
 def text(heads: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """Lines of head, then a table, its ``columns`` named where they have names. ``align``: a letter of each, l, r."""
+    """Return the lines of ``heads``, then a table, with a header row if ``columns`` are given.
+
+    ``align`` has a letter for each column: l (left) or r (right).
+    """
     table = [*filter(None, [columns]), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     out = list(heads)
@@ -58,10 +61,10 @@ def html(
     styles: Sequence[Sequence[str]] = (),
     note: str = "",
 ) -> str:
-    """The same as HTML. ``align``: l, r (never wrapped), c (code, wrapped as the page needs it), h (the row's heading),
-    or m, whose cells are HTML already; the others are escaped here.
+    """Return a table as HTML; ``align`` has a letter for each column.
 
-    ``styles`` holds more CSS for cells, row by row.
+    The letters are l (left), r (right, never wrapped), c (code, wrapped as the page needs it), h (the row's heading)
+    and m. Cells of m are HTML already; the others are escaped here. ``styles`` holds more CSS for cells, row by row.
     """
     head = "".join(
         f'<th style="text-align:{"right" if side == "r" else "left"}">{_heading(name, side)}</th>'
@@ -82,13 +85,13 @@ def html(
 
 
 def _heading(name: str, side: str) -> str:
-    """That of numbers may be broken in its middle, so that narrow ones do not stand in a wide column."""
+    """Return a column's heading; that of numbers may break in its middle, so that narrow columns stay narrow."""
     escaped = markup.escape(name)
     return escaped.replace("_", "_<wbr>").replace("/", "/<wbr>") if side == "r" else escaped
 
 
 def _shown(cell: str, side: str) -> str:
-    """A cell as HTML. In text, numbers with an exponent are not broken at its sign."""
+    """Return a cell as HTML. In text, numbers with an exponent do not break at its sign."""
     if side == "m":
         return cell
     escaped = markup.escape(cell)
@@ -96,7 +99,7 @@ def _shown(cell: str, side: str) -> str:
 
 
 def details(summary: str, columns: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """A table of HTML that is folded until somebody wants it; nothing without rows."""
+    """Return a table as HTML, folded until a reader opens it; empty without rows."""
     if not rows:
         return ""
     return f"<details><summary>{markup.escape(summary)}</summary>{html('', columns, rows, align)}</details>"
