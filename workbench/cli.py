@@ -173,9 +173,10 @@ def check(
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
-    With --kernelbench instead of OP a solution in KernelBench's format; of several --json prints one a line.
+    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one a line.
 
-    Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
+    Each kernel runs on the PTX machine on inputs that it has not seen, with all checks, and with the warps in two
+    orders.
 
     Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
     """

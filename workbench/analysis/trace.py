@@ -86,7 +86,7 @@ class Trace(MemoryCounts):
         """Number of blocks that read the same byte, on average: what L2 can answer."""
         return self.report.read_reuse_between_blocks or None
 
-    # -- what follows -------------------------------------------------------------------------------------------
+    # -- conclusions --------------------------------------------------------------------------------------------
 
     def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
         """Return the time that the counts predict on a GPU.

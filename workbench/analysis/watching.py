@@ -63,7 +63,7 @@ class Watch:
     ) -> Launch | None:  # fmt: skip
         """Keep a launch that has ended; return None if neither checks nor a trace nor counts were asked for.
 
-        ``findings`` replace the report's own; the caller passes them with what it knows beyond.
+        ``findings`` replace the report's own, where the caller knows more than the report.
         """
         if not self.checks and not self.trace and not self.counts:
             return None

@@ -76,7 +76,7 @@ def _wrong_kind(
     try:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:
-        return None  # Python's own words name what is missing or unknown
+        return None  # Python's own error names the missing or unknown argument
     kinds = _annotations(function)
     for name, value in given.items():
         kind = Any if name in but else kinds.get(name, Any)

@@ -47,7 +47,7 @@ class MemoryCounts:
     filled_bytes: int = 0
     """Bytes of ``landed_bytes`` that lie outside the tensor and are filled in."""
     copied_bytes: int = 0
-    """Bytes that bulk copies (TMA) read in global memory."""
+    """Bytes that these copies read in global memory; a byte read once may land in several blocks."""
     barrier_waits: int = 0
     """Warp instructions for which warps waited at barriers, by the logical clock of a recording."""
     slow_paths: int = 0
@@ -99,4 +99,4 @@ _numbers = attrgetter(*_NAMES)
 def total(counts: Iterable[MemoryCounts]) -> MemoryCounts:
     """Return the sum of the counts."""
     sums = map(sum, zip(*map(_numbers, counts), strict=True))
-    return MemoryCounts(**dict(zip(_NAMES, sums, strict=False)))  # no sums of none
+    return MemoryCounts(**dict(zip(_NAMES, sums, strict=False)))  # without counts there are no sums

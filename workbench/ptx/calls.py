@@ -188,7 +188,7 @@ def _call(unit: Unit, call: Instruction, callee: Unit) -> list[Instruction]:
     """Return the steps of a direct call: arguments into the callee's frame, the jump, results back."""
     results, arguments = call.call or ((), ())
     function, places = callee.source, callee.symbols.local
-    assert isinstance(function, Function)  # nobody calls a kernel
+    assert isinstance(function, Function)  # a kernel is never called
     into = [
         (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
     ]
@@ -219,5 +219,5 @@ def local_bytes(all_units: list[Unit]) -> int:
     if len(all_units) == 1:
         return (entry.symbols.local_bytes + 15) // 16 * 16
     recursive = any(unit.recursive for unit in all_units)
-    # Functions that call each other count once; what they need beyond that comes from the recursion's stack.
+    # Functions that call each other count once; further frames come from the recursion's stack.
     return sum(unit.frame for unit in all_units) + (RECURSION_BYTES if recursive else 0)

@@ -293,7 +293,7 @@ def _with_stand_ins(symbols: Symbols, plan: Plan, pieces: list[str], registers: 
     try:
         made = plan(symbols, split_operands("".join(text)))
     except (Refused, *_MALFORMED):
-        return None  # binding the statement itself says what is wrong with it
+        return None  # binding the statement itself reports the error
     if not isinstance(made, Instruction) or not _takes_only(made, stand_ins):
         return None
     return Form(made, stand_ins)

@@ -30,7 +30,7 @@ class LaunchOptions:
     cooperative: bool = False
     """True to run all blocks at the same time, so that they can wait for each other (``grid.sync()``).
 
-    They take turns on one OS thread. A launch with more blocks than fit on the device together is refused, as on a GPU.
+    They take turns on one OS thread. A device refuses a launch with more blocks than fit on it together.
     """
 
     statistics: bool = False

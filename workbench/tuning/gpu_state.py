@@ -105,7 +105,7 @@ class _NvmlProbe:
             mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
             users = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)}
         except nvml.NVMLError as error:
-            return Unwatched(f"NVML says {error} of {self._uuid}")
+            return Unwatched(f"NVML reports {error} for {self._uuid}")
         except AttributeError as error:
             return Unwatched(f"{_TOO_OLD}: {error}")
         return GpuState(

@@ -1,7 +1,6 @@
 """Serialization of variants, cases and devices for another process.
 
-The workbench's own variants are sent by name; others (of a notebook or of one's own module) by value, with
-`cloudpickle`.
+Variants of installed ops are sent by name; others (of a notebook or of one's own module) by value, with `cloudpickle`.
 """
 
 from __future__ import annotations

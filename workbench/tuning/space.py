@@ -312,7 +312,7 @@ class Space:
             raise
         except Exception as error:
             got = f"{type(error).__name__}: {error}, for {dict(dict.items(config))}"
-            remedy = f"A rule is asked about every combination of {', '.join(self._names)}, whatever the others say."
+            remedy = f"A rule is evaluated on each combination of {', '.join(self._names)}, whatever others say."
             raise ArgumentError(f"restriction {rule.name!r} ({rule.rule})", got, "True or False", remedy) from error
 
     def _table(self, rule: Restriction) -> np.ndarray | None:

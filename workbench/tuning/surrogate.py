@@ -115,9 +115,10 @@ class GaussianProcess:
         self.known.append(at)
 
     def mean(self, scores: np.ndarray, otherwise: float | None = None) -> np.ndarray:
-        """Return the mean at each point of the pool, from ``scores`` of `known`; NaN stands for a score as expected.
+        """Return the mean at each point of the pool, from ``scores`` of `known`.
 
-        ``otherwise`` is the mean far from all known points; by default it is the mean of the scores.
+        NaN marks a point without a score; the process takes it to come out as expected. ``otherwise`` is the mean far
+        from all known points; by default it is the mean of the scores.
         """
         given = np.isfinite(scores)
         middle = float(scores[given].mean()) if otherwise is None else otherwise

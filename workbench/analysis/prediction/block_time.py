@@ -148,7 +148,7 @@ def pipeline_counts(
         instructions: mean warp instructions of a block; recorded blocks with fewer count for more.
         rates: rates of the kernel's code on the model.
         model: the GPU; copies have the latency of its DRAM.
-        resident: blocks that a multiprocessor holds; each recorded block is timed beside that many copies of itself.
+        resident: blocks that a multiprocessor holds; each recorded block is timed among as many copies of itself.
     """
     latency, beside = (
         math.ceil(model.dram_latency_clocks),

@@ -224,7 +224,7 @@ class Store:
             _set(db, identity.key, status="done", outcome="crash", message=message, attempts=0, finished=time.time())
             row = db.execute("SELECT * FROM trials WHERE key = ?", (identity.key,)).fetchone()
             return Claim("done", _trial(row))
-        # What failed before is kept aside until there is a new result: giving up restores it.
+        # An earlier failure is kept aside until there is a new result; giving up restores it.
         before = {name: row[name] for name in (*_PLAIN, *_JSON)} if row["status"] == "done" else None
         claim = {"status": "claimed", "owner": self._owner, "claimed": time.time(), "run": self.run}
         if before:

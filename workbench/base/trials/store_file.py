@@ -74,7 +74,7 @@ class StoreFile:
     def _run(self, body: Callable[[sqlite3.Connection], Result]) -> Result:
         with self._errors():
             if _inode(self.path) != self._inode:
-                # Moved, deleted, or mended by another process: what is written to the old file would be lost.
+                # Moved, deleted, or mended by another process: rows written to the old file would be lost.
                 self.connection.close()
                 self._open()
             try:

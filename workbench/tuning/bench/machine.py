@@ -88,5 +88,5 @@ def _query(fields: list[str]) -> dict[str, str]:
     said = (done.stdout + done.stderr).strip()
     values = [value.strip() for value in done.stdout.partition("\n")[0].split(",")]
     if done.returncode != 0 or len(values) != len(fields):
-        return {"unknown": f"nvidia-smi says: {said or f'nothing, status {done.returncode}'}"}
+        return {"unknown": f"nvidia-smi reports: {said or f'nothing, status {done.returncode}'}"}
     return dict(zip(fields, values, strict=True))

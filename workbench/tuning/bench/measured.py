@@ -167,7 +167,7 @@ def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
             yield path.parent.name, sweep
     if not found:
         raise StoreError(
-            f"{folder}: no file of measured times. It holds Kernel Tuner caches or T4 results, NAME/GPU.json."
+            f"{folder}: no file of measured times. It must hold Kernel Tuner caches or T4 results, NAME/GPU.json."
         )
 
 

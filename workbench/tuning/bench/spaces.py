@@ -174,13 +174,13 @@ def load_space(name: str, folders: list[Path]) -> Space:
     places = [place / f"{name}.toml" for folder in folders for place in (folder, folder / name)]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        remedy = "workbench.tuning.bench.spaces says what it holds."
+        remedy = "The docstring of workbench.tuning.bench.spaces describes the file."
         raise UnknownKeyError("space", repr(name), f"one described in {', '.join(map(str, folders))}", remedy)
     try:
         record = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StoreError(
-            f"{path}: not a TOML file ({error}). workbench.tuning.bench.spaces says what it holds."
+            f"{path}: not a TOML file ({error}). The docstring of workbench.tuning.bench.spaces describes the file."
         ) from error
     missing = [key for key in ("source", "kernel", "grid", "block", "arguments") if key not in record]
     unknown = [key for key in record if key not in _KEYS]
