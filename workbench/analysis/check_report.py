@@ -89,7 +89,7 @@ def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[ob
     given = {int(one) for one in (*args, *compiled_in) if _is_whole(one)} if views else set()
     return tuple(
         f"{name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel gets its "
-        "address, and no strides"
+        "address, but not its strides"
         for name, value in views
         if not {step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1 and step != 1} <= given
     )

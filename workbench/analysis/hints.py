@@ -60,7 +60,7 @@ def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
             remedy = "Let neighbouring lanes have neighbouring bytes: "
             remedy += "another layout, wider loads, or a tile in shared memory."
         evidence = (
-            f"{sectors}, {line.used_fraction:.0%} of their bytes used; what is not used is {cost:.0%} of all that moves"
+            f"{sectors}, {line.used_fraction:.0%} of their bytes used; unused bytes are {cost:.0%} of all bytes moved"
         )
         yield Hint("bytes moved for nothing", line, cost, evidence, remedy)
     if line.shared_conflicts:

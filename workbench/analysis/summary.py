@@ -50,7 +50,7 @@ class Summary:
         """Return the fact of that name; UnknownNameError lists the names there are."""
         facts = {fact.name: fact for fact in self.facts}
         if name not in facts:
-            raise UnknownNameError("fact", repr(name), ", ".join(facts), "What a kernel does not do has no fact.")
+            raise UnknownNameError("fact", repr(name), ", ".join(facts), "Facts that do not apply are left out.")
         return facts[name]
 
     def to_frame(self) -> pandas.DataFrame:
@@ -79,7 +79,7 @@ def summarise(trace: Trace) -> Summary:
         Fact("active lanes", trace.active_lanes, 32, "per warp instruction", ".1f"),
     ]
     if report.sampled and report.sampled.blocks < report.sampled.of:
-        meaning = f"of {report.sampled.of:,}; counts are theirs, the predicted time is that of all"
+        meaning = f"of {report.sampled.of:,}; counts are of these, the predicted time is of all"
         facts.insert(0, Fact("blocks that ran", report.sampled.blocks, None, meaning))
     brief = [f"{trace.instructions:,} warp instructions, {trace.active_lanes:.1f} of 32 lanes active"]
     if trace.global_requests:

@@ -45,7 +45,7 @@ def replace_file(
             unfinished.unlink()
         if not isinstance(error, OSError):
             raise
-        kept = "The file that is there is unchanged" if path.exists() else "No part of it was written"
+        kept = "The existing file is unchanged" if path.exists() else "No part of it was written"
         message = f"{path} cannot be written: {error.strerror or error}. {kept}. Free space, or name another place."
         raise FileError(message, error.errno) from error
 

@@ -182,7 +182,7 @@ class Symbols:
     def close_scope(self) -> None:
         """Close a scope at a brace: names mean again what they meant before it."""
         if not self._hidden:
-            raise PtxSyntaxError(f"{self.entry.name}: a brace inside the body closes what none has opened")
+            raise PtxSyntaxError(f"{self.entry.name}: a closing brace inside the body has no opening one")
         for name, outside in self._hidden.pop().items():
             if outside is None:
                 del self.names[name]

@@ -214,8 +214,8 @@ def looks_like(address: int) -> str:
     if found is not None:
         return f"byte {address - found.start} of a {found.text} in host memory, to which no argument leads"
     if (text := _KNOWN.freed(address)) is not None:
-        return f"where a {text} was that has been freed"
+        return f"memory of a {text} that has been freed"
     for low, high, _ in _regions():
         if low <= address < high:
-            return "host memory of no tensor or array that was found alive: freed, or never one"
-    return "no memory of this process: an address that was computed wrongly, or of an earlier launch"
+            return "host memory that no live tensor or array owns: it was freed, or never belonged to one"
+    return "no memory of this process: a wrongly computed address, or one from an earlier launch"

@@ -46,7 +46,7 @@ class Sampled:
     def __str__(self) -> str:
         if self.blocks == self.of:
             return f"all {self.of:,} blocks ran" + (f": {self.because}" if self.because else "")
-        error = "from one place, which tells no error" if self.error is None else f"standard error {self.error:.1%}"
+        error = "from one place, so the error is unknown" if self.error is None else f"standard error {self.error:.1%}"
         return f"{self.blocks:,} of {self.of:,} blocks ran, {error}"
 
     @property

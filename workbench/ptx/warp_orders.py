@@ -60,8 +60,8 @@ class Rehearsal:
             if not apart.size:
                 continue
             message = (
-                f"{kernel}: {DIFFERENCE}: {apart.size} bytes of {name}, the first at byte {apart[0]}, hold one thing "
-                "where bulk copies land as late as they may and another where they land at once: something is read "
+                f"{kernel}: {DIFFERENCE}: {apart.size} bytes of {name}, the first at byte {apart[0]}, hold one value "
+                "if bulk copies land as late as they may and another if they land at once: a byte is read "
                 "before the wait for the copy that writes it, or written before the wait for the copy that reads it"
             )
             origin = (0, 0, 0)

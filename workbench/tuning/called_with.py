@@ -81,5 +81,5 @@ def left_out_of(spaces: Mapping[Variant, Space], cases: Sequence[Case], small: S
         more = len(Space.of(variant, *cases, arch=arch)) - len(space)
         if more:
             names = ", ".join(case.name for case in small)
-            notes.append(f"{variant.name}: {more} more legal configurations are not on {names}, which judges values.")
+            notes.append(f"{variant.name}: {more} more configurations are not legal on {names}, which judges values.")
     return notes

@@ -156,7 +156,7 @@ class StoreFile:
                 os.rename(rebuilt, self.path)
                 warnings.warn(
                     f"store {self.path} was damaged ({reason}). The {kept} rows that could still be read are in a new "
-                    f"store in its place; the damaged one is kept as {aside}. What is missing will be tuned anew.",
+                    f"store in its place; the damaged one is kept as {aside}. Missing rows will be tuned again.",
                     StoreWarning,
                     stacklevel=2,
                 )
