@@ -86,9 +86,9 @@ def available_bytes(where: str) -> float:
 
 
 def renew(tensors: Any) -> None:
-    """Fill the output with NaN (or the largest integer), so that elements that a kernel does not write are noticed.
+    """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
 
-    Tensors that know more, such as which of them a run writes in place, do it themselves.
+    Tensors that know more, such as what a run writes in place, do it themselves.
     """
     from workbench.ops.element_types import poison
 
