@@ -140,7 +140,7 @@ COMMANDS = {
     "tune OP": (2, "tuning.sqlite: disk I/O error. Check that the folder can be written and has space"),
     "export OP FOLDER/tripled.py": (2, "tripled.py cannot be written: File too large. No part of it was written"),
     "export SWEEP FOLDER/sweep.json": (2, "sweep.json cannot be written"),
-    "export SWEEP FOLDER/kept_tuned.json": (2, "kept_tuned.json cannot be written: File too large. The file that is"),
+    "export SWEEP FOLDER/kept_tuned.json": (2, "kept_tuned.json cannot be written: File too large. The existing"),
     "bench attention --minutes 0.01 --out FOLDER/bench.json": (2, "bench.json cannot be written"),
     "doctor": (0, "cannot be written (File too large)"),
 }

@@ -161,7 +161,7 @@ def test_a_stride_that_a_pointer_does_not_carry_is_a_note(capsys: pytest.Capture
     x = torch.arange(128, dtype=torch.float32)
     for _ in range(2):
         module.fine(1, 64, x[::2])
-    said = "note: x is a tensor of shape (64,) with strides (2,): the kernel gets its address, and no strides"
+    said = "note: x is a tensor of shape (64,) with strides (2,): the kernel gets its address, but not its strides"
     assert capsys.readouterr().err.count(said) == 1, "once is enough"
     assert x[:64].tolist() == [4.0 * value for value in range(64)]
     report = wb.check_kernel(module.fine, grid=1, block=64, args=[x[::2]])

@@ -15,12 +15,12 @@ STATE = {"sm_clock_mhz": 1410.0, "memory_clock_mhz": 1593.0, "temperature_c": 61
 ANSWER = "1410, 1593, 61, [N/A], 0x0000000000000004"
 SCRIPTS = {
     "this GPU": (f'[ "$1" = --id=GPU-12 ] && echo "{ANSWER}"', STATE),
-    "another's": (f'[ "$1" = --id=GPU-34 ] && echo "{ANSWER}"', {"unknown": "nvidia-smi says: nothing, status 1"}),
+    "another's": (f'[ "$1" = --id=GPU-34 ] && echo "{ANSWER}"', {"unknown": "nvidia-smi reports: nothing, status 1"}),
     "two lines": (f'echo "{ANSWER}"; echo "{ANSWER}"', STATE),
-    "empty line": ("echo", {"unknown": "nvidia-smi says: nothing, status 0"}),
-    "silent": ("true", {"unknown": "nvidia-smi says: nothing, status 0"}),
-    "too few": ("echo 1410, 1593", {"unknown": "nvidia-smi says: 1410, 1593"}),
-    "too many": (f"echo {ANSWER}, 1", {"unknown": f"nvidia-smi says: {ANSWER}, 1"}),
+    "empty line": ("echo", {"unknown": "nvidia-smi reports: nothing, status 0"}),
+    "silent": ("true", {"unknown": "nvidia-smi reports: nothing, status 0"}),
+    "too few": ("echo 1410, 1593", {"unknown": "nvidia-smi reports: 1410, 1593"}),
+    "too many": (f"echo {ANSWER}, 1", {"unknown": f"nvidia-smi reports: {ANSWER}, 1"}),
     "no numbers": ("echo a, b, c, d, e", {"throttled_by": None}),
     "strange numbers": (
         'echo "1410, 1.5.9, , -3, [Not Supported]"',
@@ -30,8 +30,8 @@ SCRIPTS = {
         "printf '\\377\\376, 1, 2, 3, 4'",
         {"memory_clock_mhz": 1.0, "temperature_c": 2.0, "power_w": 3.0, "throttled_by": None},
     ),
-    "fails": ("echo No devices >&2; exit 9", {"unknown": "nvidia-smi says: No devices"}),
-    "killed": ("kill -9 $$", {"unknown": "nvidia-smi says: nothing, status -9"}),
+    "fails": ("echo No devices >&2; exit 9", {"unknown": "nvidia-smi reports: No devices"}),
+    "killed": ("kill -9 $$", {"unknown": "nvidia-smi reports: nothing, status -9"}),
 }
 
 

@@ -1,1 +1,1 @@
-"""What a launch did, as it is told: findings, counts by source line, traffic by buffer, stages, what to try next."""
+"""Reports of launches: findings, counts by source line, traffic by buffer, compiler stages, hints, predicted times."""

@@ -1,4 +1,4 @@
-"""``CheckReport``: what the checks found in a launch, with source lines, and how it reads."""
+"""``CheckReport``, the findings of the checks in one launch, with their source lines, as text and HTML."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Tabular):
-    """The findings in one launch: ``findings``, between blocks first, then in a block, then in a warp.
+    """Findings of the checks in one launch: races between blocks first, then in a block, then in a warp.
 
-    ``launch`` is the machine's own report, ``notes`` what no check can judge and a reader should know. A finding names
-    its kind, the kernel, block and thread of the first occurrence, the address with its buffer, the source line (of
-    both sides for a race) and how often it happened.
+    ``launch`` is the machine's own report. ``notes`` name what no check can judge and a reader should know. A finding
+    names its kind, the kernel, block and thread of its first occurrence, the address with its buffer, the source line
+    (of both sides for a race) and the number of occurrences.
     """
 
     kernel: str
@@ -35,7 +35,7 @@ class CheckReport(Tabular):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """True if nothing was found."""
         return not self.findings
 
     @property
@@ -43,7 +43,7 @@ class CheckReport(Tabular):
         return (*self.notes, *(_short(note) for note in self.launch.notes))
 
     def __bool__(self) -> bool:
-        """True if nothing was found."""
+        """Return True if nothing was found."""
         return self.ok
 
     def __iter__(self) -> Iterator[Finding]:
@@ -74,9 +74,10 @@ class CheckReport(Tabular):
 
 
 def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[object] = ()) -> tuple[str, ...]:
-    """Return what is allowed in the arguments of a launch and often not meant: strides, which a pointer does not carry.
+    """Return notes on arguments that a launch allows but that are often a mistake: tensors with strides.
 
-    A tensor whose strides are among the numbers that the kernel gets, as arguments or ``compiled_in``, has none.
+    A pointer carries no strides. A tensor gets no note if its strides are among the numbers that the kernel receives,
+    as arguments or in ``compiled_in``.
     """
     views = [
         (name, value)
@@ -86,14 +87,14 @@ def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[ob
     given = {int(one) for one in (*args, *compiled_in) if _is_whole(one)} if views else set()
     return tuple(
         f"{name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel gets its "
-        "address, and no strides"
+        "address, but not its strides"
         for name, value in views
         if not {step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1 and step != 1} <= given
     )
 
 
 def _is_whole(value: object) -> bool:
-    """Return whether it is a whole number, or the text of one as macros have it."""
+    """Return True for a whole number, or for the text of one, as macros have it."""
     return isinstance(value, int | np.integer) or (isinstance(value, str) and value.isdecimal())
 
 
@@ -104,7 +105,7 @@ def _place(source: str, line: int | None, ptx_line: int | None) -> str:
 
 
 def _short(finding: Finding) -> str:
-    """The message with the names of files instead of their paths: a source passed as text lies in a cache folder."""
+    """Return the message with file names instead of paths, as a source passed as text lies in a cache folder."""
     message = finding.message
     for (source, _), (header, _), _ in _sides(finding):
         for path in filter(None, (source, header)):
@@ -113,7 +114,7 @@ def _short(finding: Finding) -> str:
 
 
 def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, int | None], int | None]]:
-    """Of each side: where the kernel's own file uses the code, where the code stands, and its PTX line."""
+    """Return each side's line in the kernel's own file that uses the code, the code's own line, and its PTX line."""
     return [
         ((finding.kernel_source, finding.kernel_line), (finding.source, finding.line), finding.ptx_line),
         (
@@ -160,7 +161,7 @@ def _cells(finding: Finding) -> list[str]:
 
 
 def show_report(report: CheckReport) -> None:
-    """Display in a notebook, else print to stderr."""
+    """Display a report in a notebook; elsewhere print it to stderr."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         from IPython.display import display

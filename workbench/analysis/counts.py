@@ -1,4 +1,4 @@
-"""Instructions by class: those that ran (PTX) and those that ptxas made (machine code)."""
+"""Instruction counts by class: executed PTX instructions, and the machine instructions that ptxas made of them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _MEMORY = ("LDG", "LDS", "LDL", "LD.", "STG", "STS", "STL", "ST.", "ATOM", "RED")
 TELLING = (*_MEMORY, "HMMA", "IMMA", "DMMA", "QMMA", "BAR", "SHFL", "MUFU")
-"""How the classes begin that tell most about a line: memory, tensor cores, barriers, shuffles, special functions."""
+"""Prefixes of the classes that say most about a line: memory, tensor cores, barriers, shuffles, special functions."""
 
 
 class InstructionCounts(Tabular, Mapping[str, int]):
-    """Instructions by class, the largest first. A class that did not occur counts 0.
+    """Instructions by class, the most frequent first. A class that did not occur counts 0.
 
     ``title`` says what was counted.
     """
@@ -47,24 +47,24 @@ class InstructionCounts(Tabular, Mapping[str, int]):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of instructions in all classes."""
         return sum(self._counts.values())
 
     def share(self, name: str) -> float:
-        """The part of all instructions that are of this class."""
+        """Return the fraction of all instructions that are of this class."""
         return self[name] / self.total if self._counts else 0.0
 
     def starting(self, *beginnings: str) -> InstructionCounts:
-        """Only the classes whose names start so: ``counts.starting("LDG", "STG")``."""
+        """Return only the classes whose names start with one of the prefixes: ``counts.starting("LDG", "STG")``."""
         return InstructionCounts(self.title, {name: n for name, n in self.items() if name.startswith(beginnings)})
 
     @property
     def brief(self) -> str:
-        """In one line: ``"4 LDG.128, 1 BAR"``."""
+        """The counts in one line: ``"4 LDG.128, 1 BAR"``."""
         return ", ".join(f"{count:,} {name}" for name, count in self.items())
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per class, as a pandas DataFrame."""
+        """Return one row per class, as a pandas DataFrame."""
         rows = [{"class": name, "instructions": count, "share": self.share(name)} for name, count in self.items()]
         return data_frame(rows, columns=["class", "instructions", "share"])
 
@@ -79,10 +79,10 @@ class InstructionCounts(Tabular, Mapping[str, int]):
 
 @dataclass(frozen=True)
 class MachineCode(Tabular):
-    """What ptxas made of the traced kernels: static counts by class, and per line of source.
+    """Machine code (SASS) of the traced kernels: static counts by class, in total and per source line.
 
-    ``by_line`` maps (path, line) to counts; code of functions that were inlined from other files counts at the
-    kernel's line that calls them, as in the trace. ``text`` is the whole SASS.
+    ``by_line`` maps (path, line) to counts. Code inlined from other files counts at the kernel's line that calls it, as
+    in the trace. ``text`` is the whole SASS.
     """
 
     counts: InstructionCounts
@@ -95,11 +95,11 @@ class MachineCode(Tabular):
         return "\n".join(kernel.sass for kernel in self.kernels)
 
     def at(self, path: str, line: int) -> InstructionCounts:
-        """The counts of one line; empty where no machine code comes from it."""
+        """Return the counts of one line; they are empty where no machine code comes from it."""
         return self.by_line.get((path, line), InstructionCounts(_TITLE, {}))
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per line and class, as a pandas DataFrame."""
+        """Return one row per line and class, as a pandas DataFrame."""
         return data_frame(
             [
                 {"file": Path(path).name, "line": line, "class": name, "instructions": count}
@@ -140,7 +140,7 @@ _HEADS = ("line", "source", "all", "by class")
 
 
 def machine_code(kernels: Sequence[CompiledKernel], *, inlined: bool = False) -> MachineCode:
-    """The machine code of kernels, by line of source. ``inlined`` as for ``lines_of``.
+    """Count the machine code of kernels by source line. ``inlined`` is that of ``lines_of``.
 
     Raises MissingToolError without a disassembler.
     """

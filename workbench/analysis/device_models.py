@@ -1,7 +1,7 @@
-"""What a GPU's maker and independent measurements publish about it: what predictions and untuned rules rest on.
+"""Device models: published figures of GPUs, on which predictions and launch rules without tuning rest.
 
-The figures are package data (``devices.json``), each with its source; ``assumed`` marks the ones that nobody
-publishes.
+The figures come from the makers and from independent measurements. They are package data (``devices.json``), each with
+its source; ``assumed`` marks the ones that nobody publishes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import Any
 from workbench.errors import UnknownNameError
 
 DEFAULT_MODEL = "a100-sxm-80gb"
-"""The device model that the simulator predicts for where none is named: it runs sm_80 code."""
+"""Device model that the simulator predicts for by default; the simulator runs sm_80 code."""
 
 DEVICES_FILE = Path(__file__).with_name("devices.json")
-"""The figures and their sources."""
+"""File of the figures and their sources."""
 
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """The limits of one GPU. SM stands for multiprocessor; rates are per clock, those named ``_lanes`` per SM too.
+    """Published limits and rates of one GPU. SM stands for multiprocessor.
 
-    ``l1_bytes`` are those of an SM's L1 cache and shared memory together. ``matches`` are names that the driver has for
-    the GPU, without the maker's and the family's ("NVIDIA", "GeForce", "Tesla").
+    Rates are per clock; those named ``_lanes`` are per clock and SM. ``l1_bytes`` counts an SM's L1 cache and shared
+    memory together. ``matches`` are the driver's names of the GPU, without the maker and the family ("NVIDIA",
+    "GeForce", "Tesla").
     """
 
     key: str
@@ -60,7 +61,7 @@ class DeviceModel:
     launch_seconds: float
     matches: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """For each figure the publication that it comes from, in words."""
+    """Publication that each figure comes from, in words."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.arch})"
@@ -68,7 +69,7 @@ class DeviceModel:
 
 @functools.cache
 def device_models() -> Mapping[str, DeviceModel]:
-    """The shipped device models by name."""
+    """Return the shipped device models by name."""
     record = json.loads(DEVICES_FILE.read_text())
     shared = record["architectures"]
     return {
@@ -77,7 +78,10 @@ def device_models() -> Mapping[str, DeviceModel]:
 
 
 def device_model(name: str | DeviceModel | None = None) -> DeviceModel:
-    """A device model by name; the simulator's default for None. Raises UnknownNameError listing those that exist."""
+    """Return a device model by name, or the simulator's default for None.
+
+    Raises UnknownNameError, with the names that exist.
+    """
     if isinstance(name, DeviceModel):
         return name
     models = device_models()
@@ -89,10 +93,10 @@ def device_model(name: str | DeviceModel | None = None) -> DeviceModel:
 
 
 def model_of_gpu(gpu_name: str) -> DeviceModel | None:
-    """The model of the GPU that the driver calls ``gpu_name``, or None where there is none for it.
+    """Return the model of the GPU that the driver calls ``gpu_name``, or None if there is none.
 
-    The whole name counts: an "RTX 3090 Ti", an "A10G" or a slice of a GPU is another device. What stands behind it in
-    brackets does not.
+    The whole name counts: an "RTX 3090 Ti", an "A10G" or a slice of a GPU is another device. A suffix in brackets does
+    not count.
     """
     plain = re.sub(r"\s*\(.*\)$|\b(NVIDIA|GeForce|Tesla)\s+", "", gpu_name, flags=re.IGNORECASE).strip().casefold()
     for model in device_models().values():
@@ -102,17 +106,17 @@ def model_of_gpu(gpu_name: str) -> DeviceModel | None:
 
 
 def model_of_arch(arch: str) -> DeviceModel | None:
-    """The first recorded model of an architecture (``"sm_90a"`` is ``"sm_90"``), or None where there is none."""
+    """Return the first recorded model of an architecture (``"sm_90a"`` is ``"sm_90"``), or None if there is none."""
     return next((model for model in device_models().values() if model.arch == arch.rstrip("af")), None)
 
 
 def placed(problem: Any, device: Any, model: DeviceModel | None = None) -> Any:
-    """The problem with the number of multiprocessors of where it will run, if it has a place for it.
+    """Return the problem with the number of multiprocessors that will run it, if the problem has a field for it.
 
     Args:
         problem: an op's own value.
         device: where it runs; on a GPU the number is that of torch's current one.
-        model: what the simulator stands for; None leaves the number open.
+        model: the device model that the simulator stands for; None leaves the number open.
     """
     if device.name == "cuda":
         import torch

@@ -1,4 +1,4 @@
-"""What to try next: the lines and totals of a trace that cost most without need, each with its evidence."""
+"""Hints on what to try next: the lines and totals of a trace that waste most, each with its evidence."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from workbench.analysis.trace import Trace
 
 LEAST = 0.1
-"""The share of all bytes, wavefronts, instructions or waits from which on something is worth a hint."""
+"""Least share of all bytes, wavefronts, instructions or waits that is worth a hint."""
 _FEW = 0.5
-"""The share of the bytes that the memory wants in flight, below which they are few."""
+"""Share of the bytes that keep the memory busy; fewer bytes in flight are worth a hint."""
 _SLOW_PATH = 25
-"""Machine instructions that a warp spends in the slow path of a division, about: those of 0 / 0 with the call."""
+"""Approximate machine instructions of a warp in the slow path of a division: those of 0 / 0, with the call."""
 
 
 @dataclass(frozen=True)
 class Hint:
-    """One thing to try. ``cost`` is the share of all bytes moved, wavefronts, instructions or instructions of waiting
-    that it is about; ``line`` the line that it is about, None for the whole kernel."""
+    """One thing to try, with its evidence.
+
+    ``cost`` is the share that is wasted: of all bytes moved, wavefronts, instructions, or instructions spent waiting.
+    ``line`` is the source line concerned, None for the whole kernel.
+    """
 
     name: str
     line: TracedLine | None
@@ -38,7 +41,7 @@ class Hint:
 
 
 def hints_of(trace: Trace, model: DeviceModel) -> tuple[Hint, ...]:
-    """The hints of a trace: on its lines, the largest cost first and none below `LEAST`, then on the whole kernel."""
+    """Return the hints of a trace: on lines, costliest first and none below `LEAST`, then on the whole kernel."""
     found = [hint for line in trace.lines for hint in _of_line(trace, line) if hint.cost >= LEAST]
     return (*sorted(found, key=lambda hint: -hint.cost), *_of_kernel(trace, model))
 
@@ -57,7 +60,7 @@ def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
             remedy = "Let neighbouring lanes have neighbouring bytes: "
             remedy += "another layout, wider loads, or a tile in shared memory."
         evidence = (
-            f"{sectors}, {line.used_fraction:.0%} of their bytes used; what is not used is {cost:.0%} of all that moves"
+            f"{sectors}, {line.used_fraction:.0%} of their bytes used; unused bytes are {cost:.0%} of all bytes moved"
         )
         yield Hint("bytes moved for nothing", line, cost, evidence, remedy)
     if line.shared_conflicts:
@@ -111,9 +114,10 @@ def _of_kernel(trace: Trace, model: DeviceModel) -> Iterator[Hint]:
 
 
 def _in_flight(trace: Trace, model: DeviceModel) -> tuple[float, float, float, int] | None:
-    """Bytes of loads under way per multiprocessor, how many Little's law asks for, dependent loads of a warp, blocks.
+    """Return an SM's bytes of loads under way, the bytes by Little's law, a warp's dependent loads, and the blocks.
 
-    Of the kernel that does the main work, all of whose warps are taken to have the same share of the loads.
+    The figures are those of the kernel that does the main work; all its warps are taken to have the same share of the
+    loads. None where the kernel has no loads or not one block fits.
     """
     from workbench.analysis.prediction.chain import dependent_chain
 

@@ -1,4 +1,4 @@
-"""Calls of libraries that compute on the host what NVIDIA's compute on the device: cuBLAS, cuRAND."""
+"""Calls of cuBLAS and cuRAND functions, which compute on the host here and on the device with NVIDIA's libraries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call, such as of ``cublasSgemm``; ``shape`` has its sizes, ``after`` counts the launches before it.
+    """One call of a library function such as ``cublasSgemm``.
 
-    The PTX machine did not run it: it has no instructions, no traffic and no predicted time.
+    ``shape`` has its sizes; ``after`` counts the launches before it. The PTX machine did not run the call, so it has no
+    instructions, no traffic and no predicted time.
     """
 
     name: str
@@ -22,6 +23,6 @@ class HostCall:
 
 
 def counted(calls: Sequence[HostCall]) -> str:
-    """Return how many calls there were, of which functions: "3 calls of cublasSgemm, cublasSdot"."""
+    """Return how many calls there were and of which functions: "3 calls of cublasSgemm, cublasSdot"."""
     names = ", ".join(dict.fromkeys(call.name for call in calls))
     return f"{len(calls)} call{'s' if len(calls) != 1 else ''} of {names}"

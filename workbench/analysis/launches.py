@@ -1,4 +1,4 @@
-"""What ran on the simulated devices of this process: every launch, its findings, and its predicted time."""
+"""Launches on the simulated devices of this process, each with its findings and its predicted time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch, the ``number``-th (from 1): its kernel, what the machine reports, and the GPU meant.
+    """One launch on a simulated device, the ``number``-th (from 1), with the machine's report and the GPU meant.
 
-    Of launches that are alike (kernel, grid and block) the first keeps its counts line by line; the others have theirs
-    in ``seconds`` and ``report`` without them, and ``like`` is the number of that first one.
+    Among launches that are alike (kernel, grid and block) the first keeps its counts line by line. The others keep
+    ``seconds`` and a ``report`` without lines; ``like`` is the number of the first one.
     """
 
     number: int
@@ -41,14 +41,14 @@ class Launch:
 
     @property
     def check(self) -> CheckReport:
-        """What the checks found."""
+        """Findings of the checks in this launch."""
         from workbench.analysis.check_report import CheckReport
 
         return CheckReport(self.kernel.label, self.findings, self.report, self.notes)
 
     @property
     def trace(self) -> Trace:
-        """The launch line by line. Raises ArgumentError where it was not traced, or is like an earlier one."""
+        """The launch line by line. Raises ArgumentError if it was not traced, or if an earlier one has its counts."""
         if self.like is not None or not self.report.has_statistics:
             got, remedy = "a launch without counts", "Ask for trace=True."
             if self.like is not None:
@@ -68,7 +68,7 @@ class Launch:
 
 
 class Launches:
-    """The launches of a process or of a block, in their order; threads may add to it at once.
+    """Launches of a process or of a block of code, in order; several threads may add to it.
 
     With ``keep_all`` launches that are alike keep their counts too.
     """
@@ -85,7 +85,7 @@ class Launches:
         self, kernel: CompiledKernel, report: LaunchReport, model: DeviceModel, findings: Any = (),
         notes: Sequence[str] = (),
     ) -> Launch:  # fmt: skip
-        """Keep a launch; with statistics its time is predicted."""
+        """Keep a launch; if it has statistics, predict its time."""
         prediction = prediction_of(kernel, report, model) if report.has_statistics else None
         with self._lock:
             number = len(self._rows) + 1
@@ -102,7 +102,7 @@ class Launches:
         return row
 
     def note(self, label: str, notes: Sequence[str]) -> Launch | None:
-        """Add notes to the latest launch of a kernel that has this label; None where there is none."""
+        """Add notes to the latest launch of a kernel with this label, and return it; return None if there is none."""
         with self._lock:
             at = next((at for at in range(len(self._rows) - 1, -1, -1) if self._rows[at].kernel.label == label), None)
             if at is None:
@@ -116,7 +116,7 @@ class Launches:
             self.host_calls.append(replace(call, after=len(self._rows)))
 
     def take(self) -> Launches:
-        """Return what was kept up to here as launches of their own; this one begins anew."""
+        """Return the launches kept so far as a collection of their own, and start anew."""
         taken = Launches(self._keep_all)
         with self._lock:
             taken._rows, self._rows = self._rows, []
@@ -126,13 +126,13 @@ class Launches:
         return taken
 
     def failed(self, fault: KernelFault) -> None:
-        """Keep why a launch did not come to its end."""
+        """Keep the fault that ended a launch early."""
         with self._lock:
             self.faults.append(fault)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, launch by launch, then what ended launches early."""
+        """All findings, launch by launch, then the faults that ended launches early."""
         found = [finding for row in self for finding in row.findings]
         return tuple(found + [fault.finding for fault in self.faults if fault.finding is not None])
 
@@ -151,9 +151,9 @@ class Launches:
 
 
 def prediction_of(kernel: CompiledKernel, report: LaunchReport, model: DeviceModel) -> Prediction:
-    """The predicted time of a launch that ran with statistics."""
+    """Predict the time of a launch that ran with statistics."""
     from workbench.analysis.prediction.predict import predict
 
-    if kernel.language != "triton":  # whose shared memory is known beforehand
+    if kernel.language != "triton":  # Triton declares its shared memory when it compiles
         kernel = replace(kernel, dynamic_shared_bytes=max(report.shared_bytes - kernel.static_shared_bytes, 0))
     return predict(report, kernel, math.prod(report.block), math.prod(report.grid), model)

@@ -1,6 +1,6 @@
-"""The facts of a launch per line of source: the machine's counts per PTX instruction, summed where the code comes from.
+"""Facts of a launch per source line: the machine's counts per PTX instruction, summed by the line that it comes from.
 
-Everything here is PTX-level. ptxas makes machine code of the PTX and may merge, split, move or drop instructions;
+All counts are PTX-level. ptxas makes machine code of the PTX and may merge, split, move or drop instructions;
 ``workbench.analysis.counts.machine_code`` counts what it made.
 """
 
@@ -16,27 +16,27 @@ from workbench.ptx.report import LaunchReport, LineFacts, mix_of
 
 @dataclass(frozen=True)
 class TracedLine(MemoryCounts):
-    """What the instructions of one source line did, summed over all warps."""
+    """Counts of one source line's instructions, summed over all warps."""
 
     path: str
     line: int
     text: str
     share: float
-    """Of all warp instructions of the launch."""
+    """Fraction of all warp instructions of the launch."""
     mix: dict[str, int] = field(default_factory=dict)
-    """Warp instructions by class, the largest first."""
+    """Warp instructions by class, the most frequent first."""
 
     @property
     def file(self) -> str:
-        """The name of the file, without its folder."""
+        """Name of the file, without its folder."""
         return Path(self.path).name or "?"
 
 
 def lines_of(report: LaunchReport, *, inlined: bool = False) -> tuple[TracedLine, ...]:
-    """The facts of a report (with statistics) per line of the kernel's own file, in order.
+    """Return the facts of a report (with statistics) per line of the kernel's own file, in order.
 
-    What a line takes from headers and from functions of other files is counted there; with ``inlined`` it is counted
-    where it stands, in the header or the called function. Line 0 holds what the compiler attributes to none.
+    Code from headers and from functions of other files counts at the line that uses it. With ``inlined`` it counts
+    where it stands, in the header or the called function. Line 0 holds what the compiler attributes to no line.
     """
     grouped: dict[tuple[str, int], list[LineFacts]] = {}
     for fact in report.lines:

@@ -1,4 +1,4 @@
-"""Where the code of a kernel comes from: the line of the source of each line of its PTX, and of its machine code."""
+"""Source lines that the lines of a kernel's PTX, and of its machine code, come from."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 Place = tuple[str, int]
-"""A source file's path and a line of it; ("", 0) where the compiler names none."""
+"""Path of a source file and a line of it; ("", 0) where the compiler names none."""
 
 NOWHERE: Place = ("", 0)
 
 
 class PtxPlaces(dict[int, Place]):
-    """PTX line -> place, of the lines with an instruction. ``inlined`` as for ``lines_of``."""
+    """Source places of the PTX lines that have an instruction, by line number. ``inlined`` is that of ``lines_of``."""
 
     def __init__(self, kernel: CompiledKernel, *, inlined: bool):
         super().__init__()
@@ -29,16 +29,20 @@ class PtxPlaces(dict[int, Place]):
         self._lines = sorted(self)
 
     def of_machine_code(self, ptx_line: int) -> Place:
-        """The place of what ptxas made of a PTX line, 0 for none.
+        """Return the place of the machine code that ptxas made of a PTX line; 0 stands for no line.
 
-        It puts a kernel's prologue on its opening bracket, which is no instruction: it goes with the next one.
+        ptxas attributes a kernel's prologue to its opening bracket, which is no instruction: the next instruction's
+        place is returned.
         """
         at = bisect_left(self._lines, ptx_line)
         return self[self._lines[at]] if ptx_line and at < len(self._lines) else NOWHERE
 
 
 def source_text(source: str, number: int | None, nowhere: str = "(the compiler names no line)") -> str:
-    """One line of a source, of a cell of a notebook too; empty where it cannot be read, ``nowhere`` for no line."""
+    """Return one line of a source file or notebook cell.
+
+    The text is empty where the source cannot be read, and ``nowhere`` if there is no line number.
+    """
     if not number:
         return nowhere
     linecache.checkcache(source)  # a .cu file is edited and traced again in the same process

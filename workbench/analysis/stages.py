@@ -1,4 +1,4 @@
-"""What a compiler made of a kernel, stage by stage, each line with the source line that it comes from."""
+"""Compiler stages of a kernel (TTIR, TTGIR, LLVM IR, PTX, SASS), each line with the source line that it comes from."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 NAMES = {"ttir": "TTIR", "ttgir": "TTGIR", "llir": "LLVM IR", "ptx": "PTX", "sass": "SASS"}
-"""The stages in their order, and what they are called."""
+"""Stages in their order, and their titles."""
 
 
 @dataclass(frozen=True)
 class StageLine:
-    """A line of a stage, where it comes from, and of PTX how often warps ran it (else None)."""
+    """A line of a stage and its source place; for PTX also how often warps executed it (else None)."""
 
     text: str
     place: Place
@@ -32,13 +32,13 @@ class StageLine:
 
 @dataclass(frozen=True)
 class Stage:
-    """One form of a kernel: ``name`` is a key of `NAMES`."""
+    """One form of a kernel; ``name`` is a key of `NAMES`."""
 
     name: str
     lines: tuple[StageLine, ...]
 
     def of(self, path: str, line: int) -> tuple[StageLine, ...]:
-        """The lines that come from a line of the source."""
+        """Return the lines that come from one line of the source."""
         return tuple(one for one in self.lines if one.place == (path, line))
 
     def __repr__(self) -> str:
@@ -47,10 +47,10 @@ class Stage:
 
 
 def stages_of(kernel: CompiledKernel, report: LaunchReport, *, inlined: bool = False) -> tuple[Stage, ...]:
-    """The stages of a kernel that was launched, those that its compiler has kept: of CUDA C++ PTX and SASS.
+    """Return the stages of a launched kernel that its compiler has kept; for CUDA C++ these are PTX and SASS.
 
-    Code of other files counts at the kernel's line that uses it; with ``inlined`` where it stands. SASS is left out
-    where no disassembler is there.
+    Code of other files counts at the kernel's line that uses it; with ``inlined`` it counts where it stands. SASS is
+    left out where there is no disassembler.
     """
     own = next((line.kernel_source for line in report.lines if line.kernel_source), "")
     found = []
@@ -68,7 +68,7 @@ def stages_of(kernel: CompiledKernel, report: LaunchReport, *, inlined: bool = F
 
 
 def _ptx(kernel: CompiledKernel, report: LaunchReport, places: PtxPlaces) -> Iterator[StageLine]:
-    """The text from the kernel's head to its last instruction, without what is written for debuggers."""
+    """Yield the PTX from the kernel's head to its last instruction, without the lines for debuggers."""
     ran = {fact.ptx_line: fact.executions for fact in report.lines}
     head = re.compile(rf"\.entry\s+{re.escape(kernel.name)}\b")
     texts = kernel.ptx.splitlines()
@@ -80,7 +80,7 @@ def _ptx(kernel: CompiledKernel, report: LaunchReport, places: PtxPlaces) -> Ite
 
 
 def _sass(kernel: CompiledKernel, places: PtxPlaces) -> Iterator[StageLine]:
-    """ptxas names the PTX line of each instruction, and the PTX the source's."""
+    """Yield the lines of the SASS; ptxas names the PTX line of each instruction, and the PTX its source line."""
     number = 0
     for text in sass.disassemble_by_ptx_line(kernel).splitlines():
         if match := PTX_LINE.match(text):
@@ -100,7 +100,10 @@ _REFERENCE = re.compile(r"#(loc\d*)")
 
 
 def _mlir(text: str, own: str) -> Iterator[StageLine]:
-    """A text of MLIR: each line ends with a location, which may stand for a call, from the innermost to the kernel."""
+    """Yield the lines of an MLIR text with their places.
+
+    Each line ends with a location, which may stand for a chain of calls, from the innermost to the kernel.
+    """
     known = {match[1]: match[2] for match in map(_DEFINITION.match, text.splitlines()) if match}
 
     def chain(location: str) -> list[Place]:
@@ -120,7 +123,10 @@ _DEBUG = re.compile(r",? !dbg !(\d+)")
 
 
 def _llvm(text: str, own: str) -> Iterator[StageLine]:
-    """A text of LLVM IR: an instruction names its location, that its scope's file and the call it was inlined at."""
+    """Yield the lines of an LLVM IR text with their places.
+
+    An instruction names its debug location; that names the file of its scope and the call that it was inlined at.
+    """
     known = {match[1]: (match[2], match[3]) for match in map(_METADATA.match, text.splitlines()) if match}
 
     def field(number: str | None, name: str) -> str | None:
@@ -144,5 +150,5 @@ def _llvm(text: str, own: str) -> Iterator[StageLine]:
 
 
 def _chosen(chain: list[Place], own: str) -> Place:
-    """Of the places from the innermost call outwards the first in the kernel's own file, else the innermost."""
+    """Return the innermost place in the kernel's own file, else the innermost; ``chain`` starts at the innermost."""
     return next((place for place in chain if place[0] == own), chain[0] if chain else NOWHERE)

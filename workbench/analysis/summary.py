@@ -1,4 +1,4 @@
-"""The totals of a trace, each next to the best that it could be."""
+"""Totals of a trace, each beside the best value that it could have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _COLUMNS = ("fact", "value", "at best", "what it means")
 
 @dataclass(frozen=True)
 class Fact:
-    """One total. ``best`` is what it would be for the same bytes with nothing wasted, None where there is no such."""
+    """One total of a trace.
+
+    ``best`` is its value if the same bytes were moved with nothing wasted, or None if there is no such bound.
+    """
 
     name: str
     value: float
@@ -30,28 +33,28 @@ class Fact:
 
     @property
     def texts(self) -> tuple[str, str, str, str]:
-        """Name, value, what it would be at best, and meaning, as a table has them."""
+        """Name, value, best value, and meaning, as the cells of a table."""
         best = "" if self.best is None else format(self.best, self.form)
         return self.name, format(self.value, self.form), best, self.meaning
 
 
 @dataclass(frozen=True)
 class Summary(Tabular):
-    """The facts of a trace in total: ``facts``, and ``brief``, the same in a few lines."""
+    """Totals of a trace: ``facts`` has each one, ``brief`` sums them up in a few lines."""
 
     title: str
     facts: tuple[Fact, ...]
     brief: tuple[str, ...]
 
     def __getitem__(self, name: str) -> Fact:
-        """The fact of that name; UnknownNameError lists the ones there are."""
+        """Return the fact of that name; UnknownNameError lists the names there are."""
         facts = {fact.name: fact for fact in self.facts}
         if name not in facts:
-            raise UnknownNameError("fact", repr(name), ", ".join(facts), "What a kernel does not do has no fact.")
+            raise UnknownNameError("fact", repr(name), ", ".join(facts), "Facts that do not apply are left out.")
         return facts[name]
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per fact, as a pandas DataFrame."""
+        """Return one row per fact, as a pandas DataFrame."""
         rows = [{"fact": f.name, "value": f.value, "at best": f.best, "what it means": f.meaning} for f in self.facts]
         return data_frame(rows)
 
@@ -64,14 +67,17 @@ class Summary(Tabular):
 
 
 def summarise(trace: Trace) -> Summary:
-    """Global and shared memory only where the run touched them, barriers only where warps waited."""
+    """Return the totals of a trace.
+
+    Facts of global and shared memory appear only where the run touched them, those of barriers only where warps waited.
+    """
     report = trace.report
     facts = [
         Fact("warp instructions", trace.instructions, None, "PTX-level"),
         Fact("active lanes", trace.active_lanes, 32, "per warp instruction", ".1f"),
     ]
     if report.sampled and report.sampled.blocks < report.sampled.of:
-        meaning = f"of {report.sampled.of:,}; counts are theirs, the predicted time is that of all"
+        meaning = f"of {report.sampled.of:,}; counts are of these, the predicted time is of all"
         facts.insert(0, Fact("blocks that ran", report.sampled.blocks, None, meaning))
     brief = [f"{trace.instructions:,} warp instructions, {trace.active_lanes:.1f} of 32 lanes active"]
     if trace.global_requests:
@@ -143,7 +149,7 @@ def _global(trace: Trace) -> list[Fact]:
 
 
 def _resources(kernel: CompiledKernel, several: bool) -> tuple[list[Fact], str]:
-    """The static side of one kernel, from its cubin."""
+    """Return the static facts of one kernel, from its cubin, and a line that sums them up."""
     held = kernel.occupancy
     assert kernel.threads_per_block is not None  # else it has no occupancy
     shared = kernel.static_shared_bytes + kernel.dynamic_shared_bytes

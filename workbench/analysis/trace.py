@@ -1,4 +1,4 @@
-"""``Trace``: one launch, or one run of a variant, as the PTX machine saw it."""
+"""``Trace``, the counts of one launch, or of one run of a variant, in the PTX machine."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Trace(Tabular, MemoryCounts):
-    """What a run did, in total and by source line. Counts are PTX-level, ``sass`` and ``occupancy`` of the real cubin.
+    """Counts of a run, in total and by source line.
 
-    ``report`` has the facts per PTX instruction; its counts are the trace's own. ``kernels`` are those that ran, the
-    one with the main work first. ``lines`` is complete; what is printed leaves out lines without memory traffic or
-    barriers that have less than 1 % of the instructions. Code of other files counts at the kernel's line that uses it;
-    ``unfolded()`` shows it where it stands.
+    Counts are PTX-level; ``sass`` and ``occupancy`` are those of the real cubin. ``report`` has the facts per PTX
+    instruction; the trace takes its totals from there. ``kernels`` are those that ran, the one with the main work
+    first. ``lines`` is complete; the printed table leaves out lines without memory traffic or barriers that have less
+    than 1 % of the instructions. Code of other files counts at the kernel's line that uses it; ``unfolded()`` counts it
+    where it stands.
     """
 
     title: str
@@ -66,31 +67,32 @@ class Trace(Tabular, MemoryCounts):
 
     @property
     def unique_bytes(self) -> int:
-        """Distinct sectors read plus distinct sectors written, in bytes: what has to cross DRAM at least."""
+        """Bytes of distinct sectors read plus distinct sectors written: the least that crosses DRAM."""
         return self.report.unique_bytes_read + self.report.unique_bytes_written
 
     @property
     def reuse(self) -> float | None:
-        """Bytes moved for each distinct one: how often the caches answer for the same sector. 1 is streaming."""
+        """Bytes moved per distinct byte, which is how often the caches answer for the same sector. 1 is streaming."""
         return self.bytes_moved / self.unique_bytes if self.unique_bytes else None
 
     @property
     def reuse_in_blocks(self) -> float | None:
-        """How often a block asks again, on average, for what it has read: what L1 can answer."""
+        """Times that a block reads the same byte, on average: what L1 can answer."""
         once = sum(buffer.read_by_blocks for buffer in self.report.buffers)
         return sum(buffer.read_moved for buffer in self.report.buffers) / once if once else None
 
     @property
     def reuse_between_blocks(self) -> float | None:
-        """By how many blocks, on average, a byte is read: what L2 can answer."""
+        """Number of blocks that read the same byte, on average: what L2 can answer."""
         return self.report.read_reuse_between_blocks or None
 
-    # -- what follows -------------------------------------------------------------------------------------------
+    # -- conclusions --------------------------------------------------------------------------------------------
 
     def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
-        """The time that the counts predict on a GPU; default: one of the architecture that the kernel is compiled for.
+        """Return the time that the counts predict on a GPU.
 
-        Raises UnknownNameError for a device model that does not exist.
+        The default model is one of the architecture that the kernel was compiled for. Raises UnknownNameError for a
+        device model that does not exist.
         """
         from workbench.analysis.prediction.predict import counts_of, predict_counts
 
@@ -98,7 +100,7 @@ class Trace(Tabular, MemoryCounts):
         return predict_counts(counts_of(self.report, self.kernels, found), found)
 
     def hints(self, model: str | DeviceModel | None = None) -> tuple[Hint, ...]:
-        """What to try next, with the evidence; ``model`` as for `prediction`."""
+        """Return what to try next, with the evidence; ``model`` is that of `prediction`."""
         return hints_of(self, self._model(model))
 
     def _model(self, model: str | DeviceModel | None) -> DeviceModel:
@@ -111,43 +113,46 @@ class Trace(Tabular, MemoryCounts):
 
     @cached_property
     def mix(self) -> InstructionCounts:
-        """Warp instructions that ran, by class (PTX-level)."""
+        """Executed warp instructions by class (PTX-level)."""
         return InstructionCounts("warp instructions (PTX-level)", self.report.mix)
 
     @cached_property
     def sass(self) -> MachineCode:
-        """Static counts of the machine code by class and line. Raises MissingToolError without a disassembler."""
+        """Static counts of the machine code, by class and line. Raises MissingToolError without a disassembler."""
         return machine_code(self.kernels, inlined=self._unfolded)
 
     @cached_property
     def buffers(self) -> Traffic:
-        """What moved between memory and each argument, and how often the caches answer for the same bytes."""
+        """Bytes moved between memory and each argument, and how often the caches answer for the same bytes."""
         return traffic(self.title, zip(self.kernels, self.report.parts, strict=bool(self.kernels)))
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The forms that the main kernel went through, each line with its line of the source: of Triton TTIR, TTGIR and
-        LLVM IR, then PTX with how often each instruction ran, and SASS where there is a disassembler."""
+        """Forms that the main kernel went through in its compilers, each line with its source line.
+
+        For Triton these are TTIR, TTGIR and LLVM IR. Then follow PTX, with how often each instruction ran, and SASS
+        where there is a disassembler.
+        """
         return stages_of(self.kernel, self.report.parts[0], inlined=self._unfolded) if self.kernels else ()
 
     @property
     def kernel(self) -> CompiledKernel:
-        """The kernel that does the main work, with this launch's block size and dynamic shared memory."""
+        """Kernel that does the main work, with this launch's block size and dynamic shared memory."""
         return self.kernels[0]
 
     @property
     def occupancy(self) -> Occupancy:
-        """Of that kernel on its own architecture, from the registers and shared memory of the cubin."""
+        """Occupancy of the main kernel on its own architecture, from the registers and shared memory of the cubin."""
         return self.kernel.occupancy
 
     @property
     def recording(self) -> Recording | None:
-        """The requests and waits of one block, where ``record_block`` asked for them."""
+        """Requests and waits of one block, if ``record_block`` asked for them."""
         return self.report.recording
 
     @property
     def parts(self) -> tuple[Trace, ...]:
-        """One trace per kernel."""
+        """One trace per kernel of the run."""
         if len(self.kernels) < 2:
             return (self,)
         return tuple(
@@ -156,13 +161,13 @@ class Trace(Tabular, MemoryCounts):
         )
 
     def unfolded(self) -> Trace:
-        """The same run with each instruction counted where it stands, in headers and functions of other files too."""
+        """Return the same run with each instruction counted where it stands, also in headers and in other files."""
         return _Unfolded(self.title, lines_of(self.report, inlined=True), self.report, self.kernels)
 
     _unfolded = False
 
     def line(self, number: int, file: str | None = None) -> TracedLine:
-        """The facts of a line of the source. Raises UnknownNameError, with the lines that there are."""
+        """Return the facts of one source line. Raises UnknownNameError, with the lines that there are."""
         for line in self.lines:
             if line.line == number and file in (None, line.file, line.path):
                 return line
@@ -170,11 +175,11 @@ class Trace(Tabular, MemoryCounts):
         raise UnknownNameError("line", f"{file or ''} {number}".strip(), known, "No instruction comes from others.")
 
     def summary(self) -> Summary:
-        """Every total, next to what it would be at best, and what it means."""
+        """Return every total, beside its best possible value and its meaning."""
         return summarise(self)
 
     def to_json(self) -> str:
-        """Facts in total and line by line, as JSON; see `workbench.base.documents`."""
+        """Return the facts, in total and line by line, as JSON; see `workbench.base.documents`."""
         facts = [
             {"fact": f.name, "value": f.value, "at_best": f.best, "meaning": f.meaning} for f in self.summary().facts
         ]
@@ -186,7 +191,7 @@ class Trace(Tabular, MemoryCounts):
         return document("trace", title=self.title, facts=facts, lines=lines, hints=hints)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per source line, as a pandas DataFrame."""
+        """Return one row per source line, as a pandas DataFrame."""
         names = ("file", *_OF_LINE, *_DERIVED)
         rows = [{name: getattr(line, name) for name in names} for line in self.lines]
         made = self._machine_code()
@@ -213,7 +218,7 @@ class Trace(Tabular, MemoryCounts):
         return columns
 
     def _table(self) -> tuple[list[str], list[tuple[TracedLine, list[str]]], str]:
-        """Columns, the lines that are shown with their texts, and in words the columns that are alike in all lines."""
+        """Return the columns, the shown lines with their cells, and a phrase for columns alike in all lines."""
         columns, rows = self._columns(), []
         for line in self.lines:
             quiet = not line.global_requests and not line.shared_requests and not line.barrier_waits
@@ -238,7 +243,7 @@ class Trace(Tabular, MemoryCounts):
         return [columns[at] for at in kept], [(line, [texts[at] for at in kept]) for line, texts in rows], said
 
     def _place(self, line: TracedLine) -> str:
-        """The line's number, with its file where there are several."""
+        """Return the line's number, with its file if there are several."""
         return str(line.line) if len({one.path for one in self.lines}) == 1 else f"{line.file}:{line.line}"
 
     def __str__(self) -> str:
@@ -304,7 +309,7 @@ class _Unfolded(Trace):
 
 
 def trace_of(compiled: CompiledKernel, report: LaunchReport, shared_bytes: int) -> Trace:
-    """The trace of a launch that has run with statistics."""
+    """Return the trace of a launch that ran with statistics."""
     launched = replace(
         compiled,
         threads_per_block=report.block[0] * report.block[1] * report.block[2],
@@ -315,7 +320,7 @@ def trace_of(compiled: CompiledKernel, report: LaunchReport, shared_bytes: int) 
 
 
 def _sizes(report: LaunchReport) -> list[tuple[str, list[int]]]:
-    """Grid and block without the trailing ones."""
+    """Return grid and block, each without its trailing ones."""
 
     def short(size: Sequence[int]) -> list[int]:
         kept = list(size)

@@ -1,4 +1,4 @@
-"""What moved between memory and each buffer, and how often the caches answer for the same bytes."""
+"""Bytes moved between memory and each buffer, and how often the caches answer for the same bytes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Traffic(Tabular):
-    """``rows`` are (name of the argument or variable, its facts). Names that share memory stand together: "x/y"."""
+    """Memory traffic of the buffers of one or several launches.
+
+    ``rows`` are pairs of an argument's or variable's name and its facts. Names that share memory stand together: "x/y".
+    """
 
     title: str
     rows: tuple[tuple[str, BufferFacts], ...]
 
     def __getitem__(self, name: str) -> BufferFacts:
-        """What moved between memory and the buffer of that name; UnknownNameError lists the ones there are."""
+        """Return the traffic of the buffer of that name; UnknownNameError lists the names there are."""
         rows = dict(self.rows)
         if name not in rows:
             raise UnknownNameError("buffer", repr(name), ", ".join(rows), "Arguments are named as in the source.")
         return rows[name]
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per buffer, as a pandas DataFrame."""
+        """Return one row per buffer, as a pandas DataFrame."""
         names = ["size", "read_moved", "read_by_blocks", "read_unique", "written_moved", "written_by_blocks"]
         names += ["written_unique", "read_reuse_in_blocks", "read_reuse_between_blocks"]
         return data_frame({"buffer": name} | {one: getattr(facts, one) for one in names} for name, facts in self.rows)
@@ -65,9 +68,9 @@ class Traffic(Tabular):
 
 
 def traffic(title: str, launches: Iterable[tuple[CompiledKernel, LaunchReport]]) -> Traffic:
-    """The traffic of the launches, under the names that the kernels' sources give their arguments.
+    """Return the traffic of launches, under the names that the kernels' sources give their arguments.
 
-    Of the program's variables only those that the kernel touched: compilers place many that no code refers to.
+    The program's variables appear only if the kernel touched them: compilers place many that no code refers to.
     """
     launches = list(launches)
     rows = []
@@ -82,7 +85,7 @@ def _shown(facts: BufferFacts) -> bool:
 
 
 def _named(name: str, kernel: CompiledKernel) -> str:
-    """ "x/y" for the machine's "argument 0/argument 1"."""
+    """Return "x/y" for the machine's "argument 0/argument 1"."""
     pieces = []
     for piece in name.split("/"):
         word, _, number = piece.partition(" ")

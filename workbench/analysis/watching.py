@@ -1,4 +1,4 @@
-"""The watch of ``workbench run``: every launch of a process, by whichever way it comes to the PTX machine."""
+"""The watch of ``workbench run``, which sees every launch of a process, however it reaches the PTX machine."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _watch: Watch | None = None
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Keeps launches in ``launches``, and runs them with ``checks``, perhaps ``strict`` ones, with a trace, for at most
-    ``seconds_limit``. With ``counts`` launches are kept without either, too.
+    """Options under which the launches of a process run, and the collection that keeps them.
 
-    With a list as ``idle`` launches of the driver's clients do nothing; their kernels' names are added to it.
-    ``model`` is the GPU for which times are predicted, where a kernel is compiled for its architecture.
+    Launches run with the ``checks`` (``strict`` ones too) and the ``trace`` that are set, for at most
+    ``seconds_limit``; ``launches`` keeps them. ``counts`` keeps launches even without checks or a trace. With a list as
+    ``idle``, launches of the driver's clients do nothing, and their kernels' names are added to it. ``model`` is the
+    GPU for which times are predicted, if the kernel is compiled for its architecture.
     """
 
     launches: Launches
@@ -41,13 +42,13 @@ class Watch:
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
-        """Return whether nobody has asked so about a kernel before."""
+        """Return True the first time that a kernel is asked about."""
         known = kernel.key in self._known
         self._known.add(kernel.key)
         return not known
 
     def options(self, options: LaunchOptions) -> LaunchOptions:
-        """Return the options of a launch with what the watch asks for."""
+        """Return a launch's options with those of the watch added."""
         return replace(
             options,
             checks=options.checks or self.checks,
@@ -60,9 +61,9 @@ class Watch:
         self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
         findings: Sequence[Finding] | None = None,
     ) -> Launch | None:  # fmt: skip
-        """Keep a launch that has come to its end; None where nobody asked for checks, a trace or counts.
+        """Keep a launch that has ended; return None if neither checks nor a trace nor counts were asked for.
 
-        ``findings`` stand in the place of the report's own, with what the caller knows beyond.
+        ``findings`` replace the report's own, where the caller knows more than the report.
         """
         if not self.checks and not self.trace and not self.counts:
             return None
@@ -74,7 +75,7 @@ class Watch:
         return self.launches.add(kernel, report, model, found if self.checks else (), notes)
 
     def note(self, label: str, notes: Sequence[str]) -> None:
-        """Add notes to the latest launch of a kernel, where checks were asked for."""
+        """Add notes to the latest launch of a kernel, if checks were asked for."""
         if self.checks:
             self.launches.note(label, notes)
 
@@ -84,16 +85,16 @@ class Watch:
             self.launches.called(call)
 
     def failed(self, fault: KernelFault) -> None:
-        """Keep why a launch did not come to its end."""
+        """Keep the fault that ended a launch early."""
         self.launches.failed(fault)
 
     def run(
         self, kernel: CompiledKernel, options: LaunchOptions, launch: Callable[[LaunchOptions], LaunchReport],
         notes: Sequence[str] = (),
     ) -> LaunchReport:  # fmt: skip
-        """Launch with the watch's options and keep what came of it.
+        """Launch with the watch's options and keep the result.
 
-        A launch that records single blocks of one that has run is no launch of the program's own, and not kept.
+        A launch that only records single blocks of an earlier one is not the program's own, and is not kept.
         """
         try:
             report = launch(self.options(options))
@@ -106,7 +107,7 @@ class Watch:
 
 
 def watch(one: Watch | None) -> None:
-    """Watch every launch of this process from here on; None ends it."""
+    """Watch every launch of this process from here on; None ends the watch."""
     global _watch
     _watch = one
 

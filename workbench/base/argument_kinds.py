@@ -1,8 +1,8 @@
-"""An argument of a wrong kind is named by the public function that it was given to.
+"""Decorators that raise ArgumentError, naming the public function's parameter, for an argument of a wrong kind.
 
-The kinds are those of the annotations. `checked_kinds` looks at them before the call. `names_wrong_kinds`, for what is
-called in inner loops, costs nothing until a call fails: what came of a wrong argument deep inside (an AttributeError of
-None, a torch operator's refusal of a schema) then becomes an ArgumentError.
+The kinds are those of the annotations. `checked_kinds` checks them before the call. `names_wrong_kinds`, for functions
+called in inner loops, costs nothing until a call fails: an error that a wrong argument caused deep inside (an
+AttributeError of None, a torch operator's refusal of a schema) then becomes an ArgumentError.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def checked_kinds(function: _Function, *, but: Collection[str] = ()) -> _Functio
 @typing.overload
 def checked_kinds(*, but: Collection[str]) -> Callable[[_Function], _Function]: ...
 def checked_kinds(function: Callable[..., Any] | None = None, *, but: Collection[str] = ()) -> Callable[..., Any]:
-    """Decorator: raise ArgumentError naming the first argument that is not of its annotated kind.
+    """Decorate a function to raise ArgumentError for the first argument that is not of its annotated kind.
 
-    ``but``: parameters of which the function itself says more.
+    ``but`` names parameters that are not checked, as the function itself says more about them.
     """
     if function is None:
         return functools.partial(checked_kinds, but=but)
@@ -46,9 +46,9 @@ def checked_kinds(function: Callable[..., Any] | None = None, *, but: Collection
 
 
 def names_wrong_kinds(function: _Function) -> _Function:
-    """Decorator: where a call fails with an argument of a wrong kind, raise ArgumentError naming that one instead.
+    """Decorate a function to raise ArgumentError if a call fails and an argument is of a wrong kind.
 
-    What the workbench raises on purpose, and what fails with arguments of the right kinds, passes unchanged.
+    Errors that the workbench raises on purpose, and failures with arguments of the right kinds, pass unchanged.
     """
 
     @functools.wraps(function)
@@ -69,11 +69,14 @@ def names_wrong_kinds(function: _Function) -> _Function:
 def _wrong_kind(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], but: Collection[str] = ()
 ) -> ArgumentError | None:
-    """The error for the first argument that is not of its kind; None where all are, or the call itself does not fit."""
+    """Return the error for the first argument of a wrong kind.
+
+    None if all kinds are right, or if the arguments do not fit the signature at all.
+    """
     try:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:
-        return None  # Python's own words name what is missing or unknown
+        return None  # Python's own error names the missing or unknown argument
     kinds = _annotations(function)
     for name, value in given.items():
         kind = Any if name in but else kinds.get(name, Any)
@@ -86,28 +89,31 @@ def _wrong_kind(
 
 @functools.cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """The kinds by parameter."""
+    """Return the kind of each parameter."""
     names = _Names(vars(builtins) | function.__globals__)
     given = function.__annotations__.items()
     return {name: eval(kind, {}, names) if isinstance(kind, str) else kind for name, kind in given}
 
 
 class _Named(type):
-    """Stands in for a class that only a type checker imports: its instances are those of a class of its name."""
+    """Metaclass of stand-ins for classes that only a type checker imports.
+
+    An object is an instance of a stand-in if a class of that name is among its bases.
+    """
 
     def __instancecheck__(cls, value: object) -> bool:
         return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
 
 
 class _Names(dict[str, Any]):
-    """What annotations name."""
+    """Names that annotations may use; an unknown one becomes a stand-in."""
 
     def __missing__(self, name: str) -> _Named:
         return _Named(name, (), {})
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Whether ``value`` is of a kind; true for kinds that say nothing that can be looked at."""
+    """Return True if ``value`` is of a kind; kinds that cannot be checked accept everything."""
     origin = typing.get_origin(kind)
     if kind is Any:
         return True
@@ -142,7 +148,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _taken(kind: Any) -> Sequence[Any] | None:
-    """What a function of this kind takes, one value per argument; None where the annotation leaves it open."""
+    """Return one entry per argument of a function of this kind, or None if the annotation leaves the arguments open."""
     arguments = typing.get_args(kind)[0]
     return arguments if isinstance(arguments, list) else None
 
@@ -166,7 +172,7 @@ _WORDS = {
 
 
 def _words(kind: Any) -> str:
-    """What may come, for a message."""
+    """Describe in words the values that a kind allows, for a message."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(_words(one) for one in typing.get_args(kind)))

@@ -1,4 +1,4 @@
-"""Readable names of C++ kernels, through the C++ runtime that every compiler and torch need anyway."""
+"""Readable names of C++ kernels, through the C++ runtime library, which compilers and torch need anyway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 @functools.cache
 def _library() -> tuple[Callable[..., int | None], Callable[[int], object]] | None:
-    """The function that reads a name, and the one that frees what it returns."""
+    """Return the function that demangles a name, and the one that frees its result; None without the library."""
     try:
         read = ctypes.CDLL("libstdc++.so.6")["__cxa_demangle"]
         read.restype = ctypes.c_void_p
@@ -23,13 +23,16 @@ def _library() -> tuple[Callable[..., int | None], Callable[[int], object]] | No
 
 @functools.lru_cache(maxsize=4096)
 def demangle(name: str) -> str:
-    """``"scale<float, 4>"`` for ``"_Z5scaleIfLi4EEvPT_"``, without types around it; other names stay as they are."""
+    """Return ``"scale<float, 4>"`` for ``"_Z5scaleIfLi4EEvPT_"``, without parameter and return types.
+
+    Names that are not mangled C++ names are returned unchanged.
+    """
     text = _read(name)
     return name if text is None else _without_types(text)
 
 
 def _read(name: str) -> str | None:
-    """A name with all of its types; None for what is no name of C++."""
+    """Return a name with all of its types, or None for a name that is not a mangled C++ name."""
     library = _library()
     if library is None or not name.startswith("_Z"):
         return None
@@ -61,7 +64,7 @@ def _without_types(text: str) -> str:
 
 
 def parameter_types(name: str) -> tuple[str, ...] | None:
-    """``("float*", "int")`` for ``"_Z3addPfi"``: names in C++ have every type, with nothing left to look up.
+    """Return ``("float*", "int")`` for ``"_Z3addPfi"``: a mangled C++ name has every parameter's type, fully resolved.
 
     None for other names, and for types with brackets of their own.
     """
@@ -82,7 +85,7 @@ def parameter_types(name: str) -> tuple[str, ...] | None:
 
 
 def normalised(expression: str) -> str:
-    """A C++ name expression without the spaces and casts that do not matter, to compare two spellings."""
+    """Return a C++ name expression without the spaces and casts that do not matter, to compare two spellings."""
     text = re.sub(r"\((?:unsigned |signed )?(?:int|long|short|char|bool)(?: int)?\)", "", expression)
     text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
     return re.sub(r"\s+", "", text).lstrip("&:")

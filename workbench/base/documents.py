@@ -1,8 +1,9 @@
-"""What the commands print with ``--json``: objects of one family, named and versioned by ``schema``.
+"""JSON documents that the commands print with ``--json``, and their schemas.
 
-Each has ``schema``, such as ``"workbench-compare/1"``, ``workbench`` (the version that wrote it) and what its command
-found; `KINDS` lists them, and `schema` returns a JSON schema of each. A field may be added within a version; one that
-changes its meaning, or goes, makes the next. Infinities and NaN, which JSON lacks, are null.
+Each document has ``schema``, such as ``"workbench-compare/1"``, ``workbench`` (the version that wrote it) and the
+results of its command; `KINDS` lists them, and `schema` returns a JSON schema of each. A field may be added within a
+version; a field that changes its meaning, or goes, makes the next version. Infinities and NaN, which JSON lacks, are
+null.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def schema(kind: str) -> dict[str, Any]:
     command, fields = KINDS[kind]
     head = {"schema": {"const": f"workbench-{kind}/1"}, "workbench": {"type": "string"}}
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"workbench-{kind}/1"}
-    return about | {"title": f"What {command} prints", **_object(head | dict(fields))}
+    return about | {"title": f"Output of {command}", **_object(head | dict(fields))}
 
 
 def _plain(value: Any) -> Any:
@@ -124,7 +125,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         "doctor": (
             "workbench doctor --json",
             {
-                "ok": {"type": "boolean", "description": "Whether kernels compile and run here."},
+                "ok": {"type": "boolean", "description": "True if kernels compile and run here."},
                 "summary": _TEXT,
                 "checks": _list(_object(_each(_TEXT, "name detail remedy") | _each(_YES, "ok needed"))),
             },
@@ -148,7 +149,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
             {
                 "op": _TEXT,
                 "cases": _list(_TEXT),
-                "times": {"type": "string", "description": "Whether times are measured or predicted, and for what."},
+                "times": {"type": "string", "description": "Basis of the times: measured or predicted, and the GPU."},
                 "best": {
                     "anyOf": [
                         {"type": "null"},
@@ -274,4 +275,4 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         ),
     }
 )
-"""Kind -> (the command that prints it, its fields); what is unknown is null."""
+"""For each kind, the command that prints it and its fields; unknown values are null."""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, then renamed into it."""
+"""Atomic writes: a file is written beside its place, then renamed into it, so that it is whole or absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.errors import FileError
 
 LEAST_BYTES = 1 << 20
-"""The space that a disk of temporary files should have."""
+"""Least free space, in bytes, of a disk for temporary files."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -21,9 +21,9 @@ def replace_file(
 ) -> None:
     """Give ``path`` this content in one step: a reader, or a crash, meets the old file or the new one, never a part.
 
-    The folder must exist. ``durable`` waits until the content is on the disk; ``mode`` are its permissions. What is
-    there and no file, such as ``/dev/null``, is written to. Raises FileError, which is an OSError too, where it cannot
-    be written; then nothing has changed, and no unfinished file is left.
+    The folder must exist. ``durable`` waits until the content is on the disk; ``mode`` sets the permissions. A path
+    that is no regular file, such as ``/dev/null``, is written to directly. Raises FileError, which is an OSError too,
+    if it cannot be written; then nothing has changed, and no unfinished file is left.
     """
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
@@ -45,15 +45,15 @@ def replace_file(
             unfinished.unlink()
         if not isinstance(error, OSError):
             raise
-        kept = "The file that is there is unchanged" if path.exists() else "No part of it was written"
+        kept = "The existing file is unchanged" if path.exists() else "No part of it was written"
         message = f"{path} cannot be written: {error.strerror or error}. {kept}. Free space, or name another place."
         raise FileError(message, error.errno) from error
 
 
 def out_of_space(error: BaseException | None) -> OSError | None:
-    """Return the error, or the one behind it, that says that a disk, a quota or a limit of files is full.
+    """Return the error in a chain of causes that means a full disk, quota or file limit, or None.
 
-    Whatever else such an error was taken for on its way, it is nobody's fault but the disk's.
+    Such an error is the disk's fault, whatever other error it was turned into on its way.
     """
     seen: set[int] = set()  # an error may be its own cause
     while error is not None and id(error) not in seen:
@@ -66,7 +66,7 @@ def out_of_space(error: BaseException | None) -> OSError | None:
 
 
 def raise_if_full(error: BaseException) -> None:
-    """Raise FileError if a full disk is behind an error, which then says nothing about what was tried."""
+    """Raise FileError if a full disk is the cause of an error, which then says nothing about the work that failed."""
     full = out_of_space(error)
     if full is not None and not isinstance(error, FileError):
         places = "results in $WORKBENCH_HOME, compilations in $WORKBENCH_CACHE, temporary files in $TMPDIR"
@@ -74,7 +74,7 @@ def raise_if_full(error: BaseException) -> None:
 
 
 def require_space(folder: Path) -> None:
-    """Raise FileError where next to nothing can be written any more: whoever writes there next would be blamed."""
+    """Raise FileError if the folder's disk is full, as a later failure to write would blame something else."""
     found = os.statvfs(folder)
     if found.f_bavail * found.f_frsize < LEAST_BYTES or (found.f_files and not found.f_favail):
         raise FileError(f"{folder}: no space is left on its disk. Free space, or name another $TMPDIR.", errno.ENOSPC)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def data_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> pandas.DataFrame:
-    """One row per mapping; ``columns`` keeps a table without rows in shape.
+    """Return a DataFrame with one row per mapping; ``columns`` names the columns of a frame without rows.
 
     Raises MissingToolError without pandas.
     """

@@ -1,4 +1,4 @@
-"""Where caches, stores and per-user tuned tables live."""
+"""Folders of caches, stores and the user's tuned tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def home() -> Path:
-    """The workbench's own folder: ``$WORKBENCH_HOME``, else the platform's user cache folder."""
+    """Return the workbench's own folder: ``$WORKBENCH_HOME``, else the platform's user cache folder."""
     override = os.environ.get("WORKBENCH_HOME")
     if override:
         return Path(override).expanduser().absolute()
@@ -20,15 +20,15 @@ def home() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where compilations are kept: ``$WORKBENCH_CACHE``, else ``home()/"cache"``."""
+    """Return the folder that keeps compilations: ``$WORKBENCH_CACHE``, else ``home()/"cache"``."""
     override = os.environ.get("WORKBENCH_CACHE")
     return Path(override).expanduser().absolute() if override else home() / "cache"
 
 
 def temporary_home() -> None:
-    """Give this process, and those that it starts, an empty home that ends with it; compilations stay where they are.
+    """Give this process, and its children, an empty home that is deleted at its end; compilations stay where they are.
 
-    What was tuned before is not seen, and what is tuned from here on changes nothing for others.
+    Earlier tuning results are not seen, and new ones change nothing for others.
     """
     os.environ["WORKBENCH_CACHE"] = str(cache_folder())
     os.environ["WORKBENCH_HOME"] = folder = tempfile.mkdtemp()
@@ -36,7 +36,7 @@ def temporary_home() -> None:
 
 
 def cuda_sources() -> Path:
-    """The folder of shipped CUDA C++ sources: inside an installed package, else at the top of the checkout."""
+    """Return the folder of shipped CUDA C++ sources: inside an installed package, else at the top of the checkout."""
     package = Path(__file__).resolve().parents[1]
     shipped = package / "cuda_src"
     return shipped if shipped.is_dir() else package.parent / "cuda_src"

@@ -1,4 +1,4 @@
-"""Names that are imported when first used: those of a package, and those that installed packages offer."""
+"""Lazy imports: names of a package that are imported on first use, and entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 
 def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package; ``names`` maps what it offers to the module that has it."""
+    """Return ``__getattr__`` and ``__dir__`` of a package; ``names`` maps each public name to the module with it."""
 
     def get(name: str) -> object:
         if name in names:
@@ -27,5 +27,5 @@ def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], obje
 
 @functools.cache
 def offered(group: str) -> Mapping[str, importlib.metadata.EntryPoint]:
-    """Return the entry points of a group by name, of all installed packages; nothing of them is loaded."""
+    """Return the entry points of a group in all installed packages, by name, without loading them."""
     return {point.name: point for point in importlib.metadata.entry_points(group=group)}

@@ -1,4 +1,4 @@
-"""Options and output that commands share, those of installed packages too (entry points ``workbench.commands``)."""
+"""Options and output that commands share, also those of installed packages (entry points ``workbench.commands``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ device_option = click.option("--device", default="auto", show_default=True, help
 
 
 def names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[Any], Any]:
-    """Return an option that may be repeated; a command gets a list, None where it is not given."""
+    """Return an option that may be repeated; the command gets a list, or None without the option."""
 
     def listed(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
         return list(given) or None
@@ -23,7 +23,7 @@ def names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[An
 
 
 def without(what: str, help: str) -> Callable[[Any], Any]:
-    """Return an option ``--skip-WHAT``: what is there unless it is given."""
+    """Return an option ``--skip-WHAT``; the command gets True unless it is given."""
     return click.option(f"--skip-{what}", what, is_flag=True, callback=lambda ctx, option, given: not given, help=help)
 
 
@@ -33,5 +33,5 @@ def tell(result: Any, as_json: bool) -> None:
 
 
 def tell_on_the_way(line: object) -> None:
-    """Print a line about a result that is still to come, to stderr."""
+    """Print a line to stderr about a result that is still to come."""
     say(line, err=True)

@@ -1,4 +1,4 @@
-"""Text that comes from data (names, files, errors) on a terminal: shown as it is, never obeyed."""
+"""Terminal output of text that comes from data (names, files, errors): control characters are shown, not obeyed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _ESCAPES = {code: repr(chr(code))[1:-1] for code in (*_CONTROLS, *range(0xD800, 
 
 
 def visible(text: object) -> str:
-    """The text with its control characters as Python writes them (``\\x1b``), but for line breaks and tabs.
+    r"""Return the text with its control characters as Python writes them (``\x1b``), except line breaks and tabs.
 
-    Those that change the direction of writing and halves of surrogate pairs, which no terminal can show, count as such.
+    Characters that change the direction of writing, and halves of surrogate pairs, which no terminal can show, count as
+    control characters.
     """
     return str(text).replace("\r\n", "\n").translate(_ESCAPES)
 
@@ -28,14 +29,14 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def plain(text: object) -> Text:
-    """What rich shows as it is: in a table's cell, head or title, or in a print, brackets are brackets."""
+    """Return text that rich shows unchanged, in a table or a print: brackets stay brackets."""
     from rich.text import Text
 
     return Text(visible(text))
 
 
 def drawn(*parts: object, width: int) -> list[str]:
-    """What rich makes of tables and texts, as lines without colours."""
+    """Render tables and texts with rich, as lines without colours."""
     from rich.console import Console
 
     text = io.StringIO()

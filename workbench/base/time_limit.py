@@ -1,6 +1,6 @@
-"""How long a launch on the PTX machine may take where nobody has said.
+"""Default time limit of a launch on the PTX machine.
 
-In a notebook an endless loop would take the kernel's process with it; elsewhere nobody has asked for a limit.
+In a notebook an endless loop would take the kernel's process with it; elsewhere there is no limit by default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Limit = float | Literal["auto"] | None
 
 
 def seconds_of(limit: Limit) -> float | None:
-    """The limit in seconds, or None. Raises ArgumentError for one that leaves no time."""
+    """Return the limit in seconds, or None for no limit. Raises ArgumentError for one that leaves no time."""
     if limit == "auto":
         shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
         return None if shell is None else NOTEBOOK_SECONDS

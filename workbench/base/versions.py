@@ -1,4 +1,4 @@
-"""Which versions a result was obtained with, and which of them decide whether it can be used again."""
+"""Versions that a result was obtained with, and those that decide if it can be used again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("torch", "triton", "nvidia-cuda-nvrtc", "numpy", "pycuda")
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """Versions of everything that takes part in a measurement, by name."""
+    """Return the versions of everything that takes part in a measurement, by name."""
     found = {"workbench": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -25,7 +25,7 @@ def versions() -> Mapping[str, str]:
 
 
 def toolchain(language: str) -> str:
-    """The versions that the code of a variant depends on: another compiler may make other code of the same source."""
+    """Return the versions that a variant's code depends on: another compiler may make other code of the same source."""
     package = {"cuda": "nvidia-cuda-nvrtc", "triton": "triton", "torch": "torch"}[language]
     found = versions()
     return f"workbench {found['workbench']}, {package} {found.get(package, 'none')}"

@@ -2,7 +2,7 @@
 
 A buffer's virtual address is aligned to 512 bytes, as cudaMalloc's are, and is the same in every run, so that sectors
 do not depend on where the host put the array. Arrays that share storage keep their true distances. Memory that stored
-addresses lead to, in a table or a struct, stands at its address in this process, where those find it.
+addresses lead to, from a table or a struct, keeps its address in this process, which the stored words name.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from workbench.ptx.pointers import (
 )
 from workbench.ptx.tensor_map import TensorMap
 
-_BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # where a process has no memory of its own
+_BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # a range in which a process has no memory of its own
 _ALIGNMENT = 512
-_SPACE = 1 << 38  # for each allocation: an address that an index computed tells from which one
-_NEAR = 1 << 12  # bytes, from memory that stands where the host put it
+_SPACE = 1 << 38  # for each allocation, so that a wrong address computed from one lies near it
+_NEAR = 1 << 12  # reach, in bytes, of memory that keeps its host address
 
 
 @dataclass(slots=True)
 class Buffer:
-    """A range that the kernel may touch: ``address`` virtual, ``host`` the pointer on this machine, sizes in bytes.
+    """A range of memory that the kernel may touch.
 
-    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``owner`` keeps the memory.
+    ``address`` is virtual, ``host`` the pointer on this machine; sizes are in bytes. Addresses less than ``reach`` away
+    that belong to no buffer count as computed from this one. ``owner`` keeps the memory alive.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Buffer:
 @dataclass(slots=True)
 class _View:
     name: str
-    pointer: int  # what the kernel is given
+    pointer: int  # the address passed to the kernel
     low: int  # first byte that may be touched
     high: int
     storage: tuple[int, int]
@@ -73,9 +74,9 @@ def _array_view(name: str, array: np.ndarray) -> _View:
 
 
 def _place(views: list[_View], pinned: list[Allocation]) -> dict[int, int]:
-    """Virtual minus host address for every storage, by the host address of its start; storages that overlap are one.
+    """Return virtual minus host address for every storage, by the host address of its start.
 
-    Those that overlap with a ``pinned`` one stay where they are.
+    Storages that overlap are one; a storage that overlaps with a ``pinned`` one keeps its address.
     """
     merged: list[list[int]] = []
     order: dict[int, int] = {}
@@ -91,7 +92,7 @@ def _place(views: list[_View], pinned: list[Allocation]) -> dict[int, int]:
     address = _BASE
     space = min(_SPACE, (_END - _BASE) // max(len(merged), 1) // _ALIGNMENT * _ALIGNMENT)
     for low, high, _ in sorted(merged, key=lambda region: region[2]):
-        # Host allocations are aligned to 16 bytes or more; what is left of a vector's alignment must survive.
+        # Host allocations are aligned to 16 bytes or more; a view's own offset must keep its alignment for vectors.
         stays = any(one.start < high and low < one.end for one in pinned)
         for view in views:
             if low <= view.storage[0] < max(high, low + 1):
@@ -119,12 +120,12 @@ def _merge(views: list[_View], offsets: dict[int, int]) -> list[Buffer]:
 def pack(
     kernel: str, parameters: tuple[Parameter, ...], args: Any, follow_addresses: bool = True
 ) -> tuple[bytes, list[Buffer]]:
-    """The parameter space of a launch and its buffers, sorted by address.
+    """Return the parameter space of a launch and its buffers, sorted by address.
 
-    ``args``: torch tensors and NumPy arrays become pointers, None a null pointer, numbers are converted to the
-    parameter's type, bytes and record arrays of one element fill a by-value struct. Addresses of live tensors and
-    arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to those, if they are to be
-    followed. Raises ArgumentError naming the parameter.
+    In ``args``, torch tensors and NumPy arrays become pointers, None a null pointer, numbers are converted to the
+    parameter's type, and bytes and record arrays of one element fill a by-value struct. If ``follow_addresses``,
+    addresses of live tensors and arrays are looked up in numbers, structs, and arrays of 64-bit integers or structs;
+    their memory becomes buffers, too. Raises ArgumentError naming the parameter.
     """
     if len(args) != len(parameters):
         names = ", ".join(f"{p.name} (.{p.type})" for p in parameters)
@@ -168,7 +169,7 @@ def pack(
 
 
 def stored(args: Any) -> list[Any]:
-    """The tensors and arrays to which addresses and tensor maps in ``args`` lead, and which are no arguments."""
+    """Return the tensors and arrays that addresses and tensor maps in ``args`` lead to and that are no arguments."""
     arrays = [value for value in args if is_tensor(value) or isinstance(value, np.ndarray)]
     views = [_tensor_view("", one) if is_tensor(one) else _array_view("", one) for one in arrays]
     values = [("", bytes(value)) for value in args if isinstance(value, bytes | bytearray | memoryview)]
@@ -182,12 +183,12 @@ def stored(args: Any) -> list[Any]:
 
 
 def _has_tensor(value: Any) -> bool:
-    """Whether that is a tensor map which keeps its tensor, so that nobody has to look for it."""
+    """Return True for a tensor map that keeps its tensor, so that no search for its memory is needed."""
     return isinstance(value, TensorMap) and (is_tensor(value.owner) or isinstance(value.owner, np.ndarray))
 
 
 def _mapped(name: str, tensor_map: TensorMap, views: list[_View]) -> Allocation:
-    """The allocation of a tensor map's tensor, which gets a view, at the end of ``views``, if it has none."""
+    """Return the allocation of a tensor map's tensor; add a view of it to ``views`` if it has none."""
     start, end = storage_of(tensor_map.owner)
     if not any(view.low <= tensor_map.address < view.high for view in views):
         views.append(_View(name, start, start, end, (start, end), True, tensor_map.owner))
@@ -195,7 +196,7 @@ def _mapped(name: str, tensor_map: TensorMap, views: list[_View]) -> Allocation:
 
 
 def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocation]:
-    """The allocations that stored addresses lead to; those that no view has get one, at the end of ``views``."""
+    """Return the allocations that stored addresses lead to; add a view to ``views`` for each that has none."""
     found: dict[int, Allocation] = {}
     waiting: list[tuple[str, str, np.ndarray]] = []
     for name, content in values:
@@ -228,7 +229,7 @@ def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocat
 
 
 def _is_struct(value: np.ndarray, parameter: Parameter) -> bool:
-    """A record array of one element for a parameter that is a struct."""
+    """Return True for a record array of one element that is passed for a struct."""
     return parameter.type == "b8" and value.dtype.names is not None and value.size == 1
 
 

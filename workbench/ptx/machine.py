@@ -1,4 +1,4 @@
-"""The compiled core that suits this processor, and its instruction table."""
+"""The build of the compiled core that suits this processor, and its instruction table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Opcode(NamedTuple):
 
 
 def _choose() -> ModuleType:
-    """The x86-64-v3 build where the processor has it; WORKBENCH_PTX_CORE=baseline or v3 overrides.
+    """Return the x86-64-v3 build if the processor supports it; WORKBENCH_PTX_CORE=baseline or v3 overrides.
 
     An editable install has one build, for the processor that it was compiled on.
     """
@@ -62,9 +62,9 @@ OPCODES: dict[str, Opcode] = {
     for index, (name, kind, group, destinations, sources) in enumerate(core.instruction_table())
 }
 BRANCH, EXIT, CALL, RETURN = core.Kind.branch, core.Kind.exit, core.Kind.call, core.Kind.ret
-NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # the second: a predicate that always holds, for what has no guard
+NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # TRUE_SLOT always holds: the guard of steps that have none
 ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = core.ADDRESS_SLOT, core.MEMBER_SLOT, core.FLAGS_SLOT
-FRAGMENT_SLOT = core.SLOTS  # from here on: results too many for an instruction's own slots
+FRAGMENT_SLOT = core.SLOTS  # first slot of results that are too many for an instruction's own slots
 STRONG, RELEASE, UNORDERED, ASYNC_PROXY = core.STRONG, core.RELEASE, core.UNORDERED, core.ASYNC_PROXY
 ACQUIRE, VOLATILE, BLOCK_SCOPE = core.ACQUIRE, core.VOLATILE, core.BLOCK_SCOPE
 WORD_OF_ELEMENT = core.WORD_OF_ELEMENT

@@ -1,7 +1,7 @@
-"""Tensor maps: the tensor and the box of it that a bulk tensor copy (TMA) moves.
+"""Tensor maps: the tensor, and the box of it, that a bulk tensor copy (TMA) moves.
 
 The 128 bytes are opaque to programs: the driver writes them (``cuTensorMapEncodeTiled``) or, field by field, a kernel
-(``tensormap.replace``). Those of the PTX machine are laid out in ``ptx/core/tensor_map.hpp``.
+(``tensormap.replace``). The PTX machine's own layout is in ``ptx/core/tensor_map.hpp``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ELEMENTS = (
     ("u8", 1), ("u16", 2), ("u32", 4), ("s32", 4), ("u64", 8), ("s64", 8), ("f16", 2), ("f32", 4), ("f32.ftz", 4),
     ("f64", 8), ("bf16", 2), ("tf32", 4), ("tf32.ftz", 4),
 )  # fmt: skip
-# The same in the order of the driver's CUtensorMapDataType, which differs from f64 on.
+# Element types in the order of the driver's CUtensorMapDataType, which differs from f64 on.
 DRIVER_ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
 )  # fmt: skip
@@ -38,16 +38,16 @@ _WHERE = "CUDA driver API, cuTensorMapEncodeTiled"
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What ``cuTensorMapEncodeTiled`` encodes; pass it for a ``const __grid_constant__ CUtensorMap`` parameter.
+    """Arguments of ``cuTensorMapEncodeTiled``; pass one for a ``const __grid_constant__ CUtensorMap`` parameter.
 
-    `TensorMap.of` makes that of a tensor. Here sequences have the innermost dimension first.
+    `TensorMap.of` makes the map of a tensor. Sequences have the innermost dimension first.
 
-    ``element`` is one of `ELEMENTS`, ``address`` that of the first element, ``sizes`` are in elements, ``strides`` in
-    bytes and of all dimensions but the innermost, ``box`` is what one copy moves, ``steps`` the elements from one that
-    is copied to the next (default: 1 each). ``swizzle`` is 0, 32, 64 or 128 bytes, ``fill`` what stands for elements
-    outside the tensor, ``"zero"`` or ``"nan"``. ``owner`` keeps the memory.
+    ``element`` is one of `ELEMENTS`, ``address`` that of the first element. ``sizes`` are in elements, ``strides`` in
+    bytes and of all dimensions but the innermost. ``box`` is the part that one copy moves, ``steps`` the distance
+    between copied elements (default: 1 each). ``swizzle`` is 0, 32, 64 or 128 bytes; ``fill`` replaces elements outside
+    the tensor, ``"zero"`` or ``"nan"``. ``owner`` keeps the memory.
 
-    Raises ArgumentError for what breaks a rule of the CUDA driver API's cuTensorMapEncodeTiled.
+    Raises ArgumentError for a map that breaks a rule of the CUDA driver API's cuTensorMapEncodeTiled.
     """
 
     element: str
@@ -67,8 +67,8 @@ class TensorMap:
 
     @classmethod
     def of(cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero") -> TensorMap:
-        """The map of a tensor whose last dimension is contiguous. ``box`` is in the order of its shape."""
-        if not hasattr(tensor, "data_ptr"):  # what an op of one's own declares its launches by
+        """Return the map of a tensor whose last dimension is contiguous; ``box`` is in the order of its shape."""
+        if not hasattr(tensor, "data_ptr"):  # such as the placeholders in the declaration of a user's op
             remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."
             raise ArgumentError("tensor", type(tensor).__name__, "a tensor in memory", remedy)
         name = str(tensor.dtype).removeprefix("torch.")
@@ -91,7 +91,7 @@ class TensorMap:
         return ELEMENTS[_NUMBERS[self.element]][1]
 
     def __bytes__(self) -> bytes:
-        """The 128 bytes as the PTX machine reads them."""
+        """Return the 128 bytes as the PTX machine reads them."""
         rank = len(self.sizes)
         sizes, box, steps = (
             (*values, *[0] * (MOST_DIMENSIONS - rank)) for values in (self.sizes, self.box, self.steps)

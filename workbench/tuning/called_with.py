@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def model_for(variants: Sequence[Variant] | None, cases: Sequence[Case]) -> DeviceModel | None:
-    """The first model of the architecture that all named variants need; None where the default one does."""
+    """Return the first model of the architecture that all named variants need, or None if the default model will do."""
     if variants is None:
         return None
     (arch, *others) = {variant.machine_arch(case.problem()) for variant in variants for case in cases}
@@ -27,7 +27,7 @@ def model_for(variants: Sequence[Variant] | None, cases: Sequence[Case]) -> Devi
 def device_of(
     device: str | Device, model: str | DeviceModel | None, usual: DeviceModel | None = None
 ) -> tuple[Device, DeviceModel]:
-    """The device to run on, which may be named, and the device model to predict for, by default the ``usual`` one."""
+    """Return the device to run on, which may be given by name, and the model to predict for, by default ``usual``."""
     from workbench.launch import devices
 
     found = devices.get(device) if isinstance(device, str) else device
@@ -47,9 +47,9 @@ def device_of(
 def spaces_of(
     op: Op, variants: Sequence[Variant] | None, cases: Sequence[Case], arch: str
 ) -> tuple[dict[Variant, Space], list[str]]:
-    """The space of each variant that can be tuned, and a note on each that was left out.
+    """Return the space of each variant that can be tuned, and a note on each that was left out.
 
-    Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
+    Raises ArgumentError for a variant that was asked for and has no legal configuration, naming the rules.
     """
     named = variants is not None
     chosen = op.variants if variants is None else variants
@@ -72,12 +72,14 @@ def spaces_of(
 
 
 def left_out_of(spaces: Mapping[Variant, Space], cases: Sequence[Case], small: Sequence[Case], arch: str) -> list[str]:
-    """A note for each variant of which configurations are legal on the cases, but not on the small one that values are
-    judged on."""
+    """Return a note for each variant with configurations that are legal on the cases but not on the small case.
+
+    The small case is the one that values are judged on.
+    """
     notes = []
     for variant, space in spaces.items() if small else ():
         more = len(Space.of(variant, *cases, arch=arch)) - len(space)
         if more:
             names = ", ".join(case.name for case in small)
-            notes.append(f"{variant.name}: {more} more legal configurations are not on {names}, which judges values.")
+            notes.append(f"{variant.name}: {more} more configurations are not legal on {names}, which judges values.")
     return notes

@@ -1,7 +1,7 @@
-"""Variants of one op next to each other: correct or not, what they take, what they do to memory, how long.
+"""Comparison of an op's variants side by side: correctness, resources, memory behaviour and time.
 
 On the simulator the time is *predicted* from counts for the named GPU; on a GPU it is *measured*. A variant in plain
-torch is checked only: there is no kernel of ours to count.
+torch is only checked, as there is no kernel of ours to count.
 """
 
 from __future__ import annotations
@@ -44,25 +44,28 @@ _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
-    """One trial per variant on the same inputs. ``str`` and notebooks show facts as rows and variants as columns."""
+    """Comparison of variants on the same inputs, one trial each.
+
+    ``str`` and notebooks show facts as rows and variants as columns.
+    """
 
     op: str
     case: str
     device: str
     trials: tuple[Trial, ...]
     minimum_bytes: tuple[int, ...]
-    """Per trial: the bytes that must cross memory once for its page size."""
+    """For each trial, the bytes that must cross memory once at its page size."""
 
     @property
     def all_correct(self) -> bool:
-        """Whether every variant ran and met its error bound."""
+        """True if every variant ran and met its error bound."""
         return all(trial.ok for trial in self.trials)
 
     def __getitem__(self, variant: str) -> Trial:
-        """The trial of the variant of that name.
+        """Return the trial of the variant of that name.
 
         Raises:
-            UnknownNameError: there is none; lists the ones there are.
+            UnknownNameError: there is none; lists the variants there are.
         """
         for trial in self.trials:
             if trial.variant == variant:
@@ -71,14 +74,14 @@ class Comparison(Tabular):
         raise UnknownNameError("variant", repr(variant), known, "Only these were compared.")
 
     def facts(self) -> dict[str, tuple[str, ...]]:
-        """What the table shows: fact -> one text per variant, in the order of ``trials``."""
+        """Return the rows of the table: for each fact one text per variant, in the order of ``trials``."""
         columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, strict=True)]
         rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
         return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One plain dictionary per variant, numbers as numbers: errors, resources, counts, seconds."""
+        """One plain dictionary per variant, with numbers as numbers: errors, resources, counts, seconds."""
         rows = []
         for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
             known = row_of(trial)
@@ -98,18 +101,19 @@ class Comparison(Tabular):
         return rows
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame, by variant. Needs pandas (``[lab]``)."""
+        """Return the rows as a pandas DataFrame, indexed by variant. Needs pandas (``[lab]``)."""
         return data_frame(self.rows).set_index("variant")
 
     def to_json(self) -> str:
-        """The rows as JSON; see `workbench.base.documents`."""
+        """Return the rows as JSON; see `workbench.base.documents`."""
         head = {"op": self.op, "case": self.case, "device": self.device, "all_correct": self.all_correct}
         messages = {trial.variant: trial.message for trial in self.trials}
         return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
     def roofline(self, ax: Axes | None = None) -> Axes:
-        """What each variant reached under the ceilings of the GPU: instructions per second over instructions per sector
-        of memory traffic; returns the axes. Needs matplotlib (``[lab]``).
+        """Plot each variant under the ceilings of the GPU and return the axes. Needs matplotlib (``[lab]``).
+
+        The plot shows instructions per second over instructions per sector of memory traffic.
 
         Raises:
             ArgumentError: no variant has both a time and counts.
@@ -120,11 +124,14 @@ class Comparison(Tabular):
 
     @property
     def title(self) -> str:
-        """Op, case and where the figures come from."""
+        """Op, case and the device that the figures come from."""
         return f"{self.op} on {self.case}, device {self.device}"
 
     def __str__(self) -> str:
-        """The facts as rows and as many variants beside each other as the terminal has room for, the others below."""
+        """Return a table of facts as rows, with as many variants side by side as the terminal has room for.
+
+        The other variants follow below.
+        """
         width = max(shutil.get_terminal_size((WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
         beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
         parts = (self._table(first, first + beside) for first in range(0, len(self.trials), beside))
@@ -156,19 +163,21 @@ def compare(
     sample: int | None = None,
     judged_on: str | Case | None = None,
 ) -> Comparison:
-    """Run several variants of an op on the same inputs and put what is known of each side by side.
+    """Run several variants of an op on the same inputs and compare them side by side.
 
     Args:
         op: its name, e.g. ``"paged_attention"``, or the op.
         case: name or value of a case; default: the op's quick one.
         variants: name or value, or several; default: every variant that can run the case.
-        device: "auto", "sim" (code for sm_80; for sm_89 or sm_90 where a variant needs it, which the table then says)
-            or "cuda".
+        device: "auto", "sim" or "cuda". The simulator runs code for sm_80; a variant that needs sm_89 or sm_90 gets
+            that,
+            and the table shows it.
         configs: variant name -> configuration; default: the variant's untuned one.
-        model: the GPU that the simulator's counts are turned into a predicted time for; default an A100. For a variant
-            that does not run there, one that it runs on.
-        sample, judged_on: of a case that is too large to run in full, count about so many blocks and judge values on a
-            small case; as for `tune`.
+        model: the GPU for which the simulator's counts are turned into a predicted time; default an A100. A variant
+            that
+            does not run on that GPU is predicted for one that it runs on.
+        sample: on the simulator, count about so many blocks of a case that is too large to run in full; as for `tune`.
+        judged_on: with ``sample``, the small case that values are judged on; as for `tune`.
 
     Returns:
         `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
@@ -208,7 +217,7 @@ def compare(
 
 
 def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:
-    """The GPU to predict for: one of the architecture that a variant was compiled for, if it needs that."""
+    """Return the GPU to predict for: one of the architecture that a variant was compiled for, if it needs that."""
     runs = variant.runs_on(replace(problem, arch=model.arch))
     return model if runs else model_of_arch(problem.arch) or model
 
@@ -221,7 +230,7 @@ def _unique_bytes(trial: Trial) -> int | None:
 
 
 def _texts(trial: Trial, least: int) -> dict[str, str | None]:
-    """Fact -> text, in the order of the table; None for what is not known of the trial."""
+    """Return the text of each fact, in the order of the table; None for a fact that the trial does not have."""
     counts, resources, memory = trial.counts, trial.resources, trial.memory
     held = resources.get("occupancy")
     wavefronts = f"{memory.shared_wavefronts:,}, ideal {memory.shared_ideal_wavefronts:,}"

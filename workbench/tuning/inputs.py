@@ -1,4 +1,4 @@
-"""A case's inputs, made once for several configurations, and whether there is memory for them."""
+"""Inputs of a case, made once for several configurations, and the check that there is memory for them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size):
-    for ``keep``, and for more of them as long as all take no more than ``room`` bytes."""
+    """Inputs of a case on a device, kept for the last few problems, as configurations may change a cache's page size.
+
+    At least ``keep`` are kept, and more as long as all take no more than ``room`` bytes.
+    """
 
     def __init__(self, case: Case, device_name: str, keep: int = 2, room: int = 256 << 20):
         self._case = case
@@ -28,7 +30,7 @@ class Inputs:
         self._judging: Inputs | None = None
 
     def of(self, problem: Any) -> Any:
-        """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
+        """Return the tensors for a problem, with ``out`` filled with a value that no correct kernel leaves behind."""
         if problem not in self._made:
             with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
                 self._made[problem] = self._case.inputs(problem, self._where)
@@ -40,13 +42,13 @@ class Inputs:
         return tensors
 
     def judging(self, small: Case) -> Inputs:
-        """Those of the small case that a sampled one is judged on."""
+        """Return the inputs of the small case that a sampled one is judged on."""
         if self._judging is None:
             self._judging = Inputs(small, self._where, self._keep, self._room)
         return self._judging
 
     def forget(self) -> None:
-        """Make them anew next time: a kernel that went wrong may have written to them."""
+        """Drop the inputs, so that they are made anew: a kernel that went wrong may have written to them."""
         self._made.clear()
         self._judging = None
 
@@ -63,7 +65,7 @@ def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # torch's errors of this kind have no class of their own on the CPU.
+        # On the CPU torch raises a plain RuntimeError when memory runs out.
         if isinstance(error, MemoryError) or re.search("(allocate|not enough|out of) memory", str(error)):
             reason = str(error).splitlines()[0] or "MemoryError"
             raise CaseTooLargeError(f"{what}: {reason}. {remedy}") from error
@@ -71,7 +73,7 @@ def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None
 
 
 def available_bytes(where: str) -> float:
-    """Free memory: the current GPU's for "cuda", else what Linux can give away; infinity where nobody can say."""
+    """Return free bytes: the current GPU's for "cuda", else those that Linux can give away; infinity if unknown."""
     if where == "cuda":
         import torch
 

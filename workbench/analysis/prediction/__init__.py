@@ -1,4 +1,4 @@
-"""The time that a launch would take on a GPU, from what the PTX machine counted, the machine code and a device model.
+"""Prediction of a launch's time on a GPU from the PTX machine's counts, the machine code and a device model.
 
 Nothing here runs a kernel. `workbench.analysis.prediction.predict.predict` is the model; its constants and their
 sources stand in that module.

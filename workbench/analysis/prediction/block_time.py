@@ -1,10 +1,9 @@
-"""How long a block takes whose warps wait for each other at mbarriers, and a launch of such blocks.
+"""Time of a block whose warps wait for each other at mbarriers, and of a launch of such blocks.
 
-The recording of a block says what its warps did, and for whom they waited; its machine code how long they take for it:
-the clocks and latencies of the assembler's schedule, and the units that an instruction keeps busy. Warps share the
-units of their scheduler, all warps of a block the tensor cores and what brings them bytes. The figures are a device
-model's.
-What is left out: instruction fetch, the start of a block.
+The recording of a block has the steps of its warps and the warps they waited for. The machine code says how long the
+steps take: the clocks and latencies of the assembler's schedule, and the units that an instruction keeps busy. Warps
+share the units of their scheduler; all warps of a block share the tensor cores and the path that brings them bytes.
+The figures are a device model's. Left out: instruction fetch and the start of a block.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ _UNITS = {
     "special": "special_lanes",
     "memory": "memory_lanes",
 }
-"""The units of a scheduler, with the figure that says how much of them a multiprocessor has."""
+"""Units of a scheduler, each with the `DeviceModel` figure that says how much of it a multiprocessor has."""
 
 _LABEL, _BRANCH = re.compile(r"\s*(\$?[\w$]+):"), re.compile(r"\bbra(?:\.uni)?\s+(\$?[\w$]+)")
 
 
 class CodeRates:
-    """The rates of a kernel's instructions on a multiprocessor, as `Recording.pipeline` wants them.
+    """Rates of a kernel's instructions on a multiprocessor, as `Recording.pipeline` wants them.
 
     Args:
         blocks: the machine code.
-        lines: what was executed of the PTX.
-        ptx: its text.
+        lines: the executed lines of the PTX.
+        ptx: the text of the PTX.
         model: the GPU.
     """
 
@@ -76,7 +75,7 @@ class CodeRates:
         self._loops = sorted(_loops(ptx), key=lambda loop: loop[1] - loop[0])
 
     def stretch(self, before: int, line: int, instructions: int) -> tuple[float, Sequence[float]]:
-        """As in `workbench.ptx.pipeline.Rates`: what the instructions of these lines take in the mean."""
+        """Return mean clocks and unit cycles of the instructions between PTX lines (`workbench.ptx.pipeline.Rates`)."""
         parts = [(before + 1, line or self._lines[-1])]
         if line and line <= before:  # around a loop
             first, last = next(
@@ -94,8 +93,10 @@ class CodeRates:
         return tuple(max(0.0, b - a) for a, b in zip(low, high, strict=True))
 
     def _timed(self, block: Block, model: DeviceModel) -> Iterator[tuple[Instruction, float, Mapping[int, float]]]:
-        """Each instruction of a block with the clocks of one warp alone from the one before, and how long it keeps
-        units busy. The warp waits for a unit that its own instructions keep busy."""
+        """Yield each instruction with its clocks after the one before, and the cycles that it keeps units busy.
+
+        The clocks are those of one warp that runs alone. The warp waits for a unit that its own instructions keep busy.
+        """
         waits = {
             "global": model.l2_latency_clocks,
             "shared": model.shared_latency_clocks,
@@ -120,7 +121,7 @@ class CodeRates:
 
 
 def _loops(ptx: str) -> list[tuple[int, int]]:
-    """(first, last line) of what each branch back goes over."""
+    """Return the (first, last) PTX line of each loop, found by its backward branch."""
     labels, found = {}, []
     for number, text in enumerate(ptx.splitlines(), 1):
         label, branch = _LABEL.match(text), _BRANCH.search(text)
@@ -139,15 +140,15 @@ def pipeline_counts(
     model: DeviceModel,
     resident: int,
 ) -> PipelineCounts:
-    """What a prediction needs of the recorded blocks of a launch, as plain numbers.
+    """Return the plain numbers that a prediction needs of the recorded blocks of a launch.
 
     Args:
         parts: the `RecordedParts` of the launch.
         grid: its blocks along x, y and z.
-        instructions: of warps, of a block in the mean: if the recorded ones have fewer, they count for more.
-        rates: of the kernel's code on the model.
+        instructions: mean warp instructions of a block; recorded blocks with fewer count for more.
+        rates: rates of the kernel's code on the model.
         model: the GPU; copies have the latency of its DRAM.
-        resident: blocks that a multiprocessor holds; each has others like it beside it.
+        resident: blocks that a multiprocessor holds; each recorded block is timed among as many copies of itself.
     """
     latency, beside = (
         math.ceil(model.dram_latency_clocks),
@@ -159,7 +160,7 @@ def pipeline_counts(
 
 
 def _together(recording: Recording, count: int) -> Recording:
-    """As many blocks like the recorded one as if they were one block, with warps and barriers of their own."""
+    """Return a recording of ``count`` copies of the block as one block, each copy with its own warps and mbarriers."""
     warps = -(-recording.warps // CodeRates.schedulers) * CodeRates.schedulers
     events = [
         replace(event, warp=event.warp + copy * warps, at=event.at + copy * _APART)
@@ -171,8 +172,11 @@ def _together(recording: Recording, count: int) -> Recording:
 
 
 def launch_clocks(pipeline: PipelineCounts, at_once: int) -> float:
-    """Clocks of a launch of `pipeline_counts`: each block takes as long as the one that was recorded in its part, and
-    begins, in the order of the grid, as soon as one of ``at_once`` places is free."""
+    """Return the clocks of a launch with these `pipeline_counts`.
+
+    Each block takes as long as the block that was recorded in its part of the grid. Blocks begin in the order of the
+    grid, each as soon as one of ``at_once`` places is free.
+    """
     x, y, z = (np.arange(size) * cut // size for size, cut in zip(pipeline["grid"], pipeline["cut"], strict=True))
     part = (z[:, None, None] * pipeline["cut"][1] + y[:, None]) * pipeline["cut"][0] + x
     each = np.array(pipeline["clocks"], float)[part.ravel()]

@@ -1,9 +1,9 @@
-"""How long one warp must wait for its own results: the dependent chain through an executed kernel.
+"""Least time of one warp, from the longest chain of dependent instructions through an executed kernel.
 
-A roofline of throughputs says nothing about a kernel that has too few warps to hide latency. What one warp needs at
-least is the longest chain of instructions in which each uses the result of the one before. Here it is taken from the
-machine's per-instruction execution counts: PTX instructions that follow each other and ran equally often are one
-stretch; within it the longest path over the registers is found, and stretches run one after the other.
+A roofline of throughputs says nothing about a kernel that has too few warps to hide latency. One warp needs at least
+the longest chain of instructions in which each uses the result of the one before. It is found from the machine's
+execution counts: PTX instructions that follow each other and ran equally often form a stretch, the longest path over
+the registers is found within it, and stretches run one after the other.
 
 Left out on purpose: values carried from one stretch to the next (loads issued a whole iteration ahead look exposed,
 except ``cp.async``, whose waits say how many groups may still be in flight) and memory as a carrier of values.
@@ -56,7 +56,7 @@ class Chain:
     barriers: float = 0.0
 
     def to_dict(self) -> ChainSteps:
-        """What a store keeps of it, rounded to a thousandth."""
+        """Return the chain as a store keeps it, rounded to a thousandth."""
         return {
             "global_loads": round(self.global_loads, 3),
             "shared_accesses": round(self.shared_accesses, 3),
@@ -66,7 +66,10 @@ class Chain:
 
 
 def dependent_chain(lines: Iterable, warps: int) -> Chain:
-    """The chain of a launch of ``warps`` warps, from its ``LaunchReport.lines`` (``.text``, ``.executions``, order)."""
+    """Return the chain of a launch of ``warps`` warps.
+
+    ``lines`` are those of a ``LaunchReport``; their ``text``, ``executions`` and ``ptx_line`` are read.
+    """
     totals = [0.0, 0.0, 0.0, 0.0]
     stretch: list[tuple] = []
     times = 0
@@ -128,7 +131,7 @@ def _registers(kind: str, operands: str) -> tuple[list[str], list[str]]:
 
 
 def _step(kind: str, opcode: str) -> tuple[int, int, int]:
-    """What an instruction adds to its chain: (global loads, shared accesses, units of arithmetic latency)."""
+    """Return an instruction's part of its chain: (global loads, shared accesses, units of arithmetic latency)."""
     if kind in ("ld", "ldu", "atom"):
         if ".global" in opcode:
             return 1, 0, 0

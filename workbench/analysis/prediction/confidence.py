@@ -1,7 +1,7 @@
-"""How far a predicted time can be trusted: what comparisons with measured times showed, by what bounds the kernel.
+"""Trust in a predicted time: how far comparable predictions were from measured times, by what bounds the kernel.
 
-The comparisons are those of the record that comes with the package (``predictions.json``, written by
-``workbench bench predict --measured FOLDER --record FILE``): kernels of published search spaces, measured elsewhere.
+The comparisons are those of the package's record (``predictions.json``, written by ``workbench bench predict
+--measured FOLDER --record FILE``): kernels of published search spaces, measured elsewhere.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ RECORD = Path(__file__).with_name("predictions.json")
 FORMAT = 1
 
 OURS = "our kernel"
-"""The ``source`` of an entry that is not about the published kernel."""
+"""The ``source`` of a record's entries on our own kernels, which are not the published ones."""
 
 TIE = "to 1%"
-"""The pairs whose predicted times count as tied, as `in_order` calls them."""
+"""Key of the pairs whose predicted times count as tied in `in_order`."""
 
 LEAST_ROWS = 10
-"""Fewer compared configurations than this of one space say nothing of a kind of bound."""
+"""Least number of compared configurations from which a space says something of a kind of bound."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What measured times were of predicted ones with the same bound: of ``rows`` comparisons most lay between ``low``
-    and ``high`` times the predicted (the 10th and the 90th percentile; of several samples the widest)."""
+    """Ratios of measured to predicted time among ``rows`` comparisons with the same bound.
+
+    ``low`` and ``high`` are the 10th and the 90th percentile; over several samples, the lowest and the highest of them.
+    """
 
     bound_by: str
     rows: int
@@ -47,7 +49,7 @@ class Spread:
 
 @functools.cache
 def spreads() -> Mapping[str, Spread]:
-    """The spreads by bound, of the published kernels in the record."""
+    """Return the spreads of the published kernels in the record, by bound."""
     found: dict[str, Spread] = {}
     for entry in _entries():
         for bound_by, (rows, _, least, most) in entry["bounds"].items():
@@ -61,20 +63,19 @@ def spreads() -> Mapping[str, Spread]:
 
 
 def spread_of(bound_by: str) -> Spread | None:
-    """The spread of predictions with this bound; None where too few have been compared."""
+    """Return the spread of predictions with this bound, or None if too few have been compared."""
     return spreads().get(bound_by)
 
 
 def trust(bound_by: str) -> str:
-    """What the record says of predictions with this bound, in a phrase."""
+    """Return a phrase on how predictions with this bound compared with published times."""
     few = f"fewer than {LEAST_ROWS} predictions with the bound {bound_by!r} have been compared with published times"
     return str(spread_of(bound_by) or few)
 
 
 @functools.cache
 def in_order() -> Mapping[str, float]:
-    """Of pairs of configurations, by how far their predicted times differ ("to 1%", ...), the share of which the
-    measured times have the same order."""
+    """Return the fraction of pairs ranked correctly, by how far their predicted times differ ("to 1%", ...)."""
     pairs, right = Counter[str](), Counter[str]()
     for entry in _entries():
         for apart, (count, share) in entry["order"].items():
@@ -84,7 +85,7 @@ def in_order() -> Mapping[str, float]:
 
 
 def read(path: str | Path = RECORD) -> list[dict]:
-    """The entries of a record. Raises StoreError for a file that is none."""
+    """Return the entries of a record. Raises StoreError for a file that is none."""
     try:
         record = json.loads(Path(path).read_text())
         if record["format"] > FORMAT:

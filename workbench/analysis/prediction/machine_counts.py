@@ -1,12 +1,12 @@
-"""How often the machine code of a kernel ran, from how often its PTX did: instructions by pipe, and the time of a warp.
+"""Counts of executed machine instructions by pipe, and the time of a warp, from the execution counts of the PTX.
 
-The PTX machine counts executions of each line of the PTX, and the assembler says which line each instruction is of.
-What it can neither drop, nor move, nor run for nothing (accesses to memory, barriers, branches) ran as often as its
-line, all copies of it together: where it copied code, as it does with loops, that is one equation for several basic
-blocks. Least squares over all of them say how often each block ran.
+The PTX machine counts executions of each line of the PTX, and the assembler says which line each instruction comes
+from. Instructions that the assembler can neither drop, nor move, nor execute speculatively (accesses to memory,
+barriers, branches) ran as often as their line, all copies together. Where it copied code, as it does with loops, that
+is one equation for several basic blocks. Least squares over all equations give how often each block ran.
 
 A division calls a subroutine of the compiler for rare operands, such as zeros. The PTX machine counts the warps that
-need it; which way through it they take is not known, so each branch in it counts as taken every second time.
+need it. Their path through it is not known, so each branch in it counts as taken every second time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROUNDS = 200
 
 
 def pipe_of(base: str) -> str:
-    """The unit that executes a SASS instruction: "fma", "alu", "fp16", "fp64", "special", "tensor", "memory" or ""."""
+    """Return the unit of a SASS instruction: "fma", "alu", "fp16", "fp64", "special", "tensor", "memory" or ""."""
     if base in _FMA or base in _HEAVY:
         return "fma"
     if base in ALU:
@@ -53,8 +53,11 @@ def pipe_of(base: str) -> str:
 
 
 class Ran(NamedTuple):
-    """What ran of a line of the PTX: its instruction, such as "fma", the warp instructions that were executed of it,
-    and in how many of them a lane needed the compiler's subroutine for rare operands."""
+    """Executions of one PTX line.
+
+    ``opcode`` is its instruction, such as "fma". ``executions`` counts warp instructions, ``slow_paths`` those in which
+    a lane needed the compiler's subroutine for rare operands.
+    """
 
     opcode: str = ""
     executions: float = 0.0
@@ -62,23 +65,23 @@ class Ran(NamedTuple):
 
 
 Lines = Mapping[int, Ran]
-"""By line of the PTX; those that never ran may be missing."""
+"""Executions by PTX line; lines that never ran may be missing."""
 
 _NEVER = Ran()
 
 
 def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> MachineCounts:
-    """Of a launch: warp instructions, those of each pipe, and the mean time of its warps.
+    """Count a launch's warp instructions in machine code, in total and by pipe, and the mean time of its warps.
 
     Args:
         blocks: the kernel's machine code.
-        lines: those that were executed.
-        warps: that ran.
+        lines: the executed lines of the PTX.
+        warps: number of warps that ran.
 
     Returns:
-        ``"instructions"``; ``"local_bytes"`` moved for spills and for arrays of a thread; ``"pipes"``, instructions by
-        `pipe_of` ("heavy" are those of "fma" that multiply integers or have an operand in constant memory); of one warp
-        ``"clocks"`` in which it issues and ``"waits"``, the latencies that it waits for, by kind.
+        ``"instructions"``; ``"local_bytes"``, moved for spills and for arrays of a thread; ``"pipes"``, instructions by
+        `pipe_of` ("heavy" are those of "fma" that multiply integers or have an operand in constant memory); and for one
+        warp the ``"clocks"`` in which it issues, and ``"waits"``, the latencies that it waits for, by kind.
     """
     pipes: defaultdict[str, float] = defaultdict(float)
     total = clocks = local = 0.0
@@ -106,8 +109,10 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> Machi
 
 
 def executed(blocks: Sequence[Block], lines: Lines) -> Iterator[tuple[Block, float, int]]:
-    """Each block, and those of the compiler's subroutines once for each call: how often it ran, in warp instructions,
-    and of a subroutine the line of the PTX that called it, otherwise 0."""
+    """Yield each block with its executions in warp instructions, and 0 or the PTX line that called it.
+
+    Blocks of the compiler's subroutines come once for each call, with the PTX line of that call.
+    """
     for block, times in zip(blocks, block_executions(blocks, lines), strict=True):
         yield block, times, 0
         if times:
@@ -116,7 +121,7 @@ def executed(blocks: Sequence[Block], lines: Lines) -> Iterator[tuple[Block, flo
 
 
 def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
-    """How often each block ran, in warp instructions."""
+    """Return how often each block ran, in warp instructions."""
     like, rare = _alike(blocks)
     equations: dict[tuple[int, str], np.ndarray] = {}
     for at, block in enumerate(blocks):
@@ -148,11 +153,11 @@ def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
 
 
 def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, dict[int, tuple[int, int]]]:
-    """For each block the first that runs as often; and those that run for rare operands only, each with the block that
-    decides on it and the one that calls.
+    """Return for each block the first that runs as often, and the blocks that run only for rare operands.
 
-    A branch over a call is taken but for rare operands: what it comes from and what it leads to run as often. So is one
-    to a call that nothing else leads to not taken.
+    The latter come with the block that decides on them and the block that calls the subroutine. A branch over a call is
+    taken except for rare operands, so the block it leaves and the block it leads to run equally often. A branch to a
+    call that nothing else leads to is not taken except for rare operands.
     """
     like, rare = np.arange(len(blocks)), dict[int, tuple[int, int]]()
     for at, block in enumerate(blocks):
@@ -169,7 +174,7 @@ def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, dict[int, tuple[int, in
 
 
 def _ends(block: Block) -> bool:
-    """Whether what follows a block is never come to from it."""
+    """Return True if the block never falls through to the next one."""
     last = block.instructions[-1]
     return last.base in ("BRA", "EXIT", "RET") and not last.predicated
 
@@ -177,8 +182,11 @@ def _ends(block: Block) -> bool:
 def _share_slow_paths(
     blocks: Sequence[Block], lines: Lines, rare: Mapping[int, tuple[int, int]], found: np.ndarray
 ) -> None:
-    """Give the blocks that run for rare operands their executions: those of the line, shared by all copies of its call
-    as often as these come to it."""
+    """Set the executions of the blocks that run for rare operands.
+
+    They are the slow paths of their PTX line, shared by all copies of its call in proportion to how often each is
+    reached.
+    """
     come: defaultdict[int, float] = defaultdict(float)
     for decides, calls in set(rare.values()):
         come[blocks[calls].instructions[-1].line] += found[decides]
@@ -195,7 +203,7 @@ def _is_fixed(one: Instruction, lines: Lines) -> bool:
 
 
 def _least_squares(copies: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """What, not negative, solves copies [equations, blocks] x = times best, each equation relative to its size."""
+    """Solve copies [equations, blocks] x = times for x >= 0 by least squares, each equation relative to its size."""
     weights = 1 / np.maximum(times, 1)
     a, b = copies * weights[:, None], times * weights
     square, right = a.T @ a, a.T @ b

@@ -1,37 +1,37 @@
-"""A predicted time from what the simulator counted and what is published about a GPU.
+"""The model that predicts a launch's time from the simulator's counts and the published figures of a GPU.
 
 Each resource gives the time that the launch needs of it at its full rate. They overlap, but not perfectly:
 
     seconds = launch overhead + first access + sqrt(rates ** 2 + latency ** 2)
     rates = (sum of the other parts ** OVERLAP) ** (1 / OVERLAP)
 
-which is at least the largest part (what bounds it), and more where others come near: the many warps that keep the
+This is at least the largest part (what bounds it), and more where others come near: the many warps that keep the
 resources busy hide each other's latency, few do not.
 
-* Device-wide: ``dram`` and ``l2``. Of what a block reads again, L1 answers what lies no further back than it holds, by
-  the distances that the machine records, shared between the resident blocks; L2 is asked for the rest and for every
-  write. DRAM brings each sector once, and again what blocks share and one wave of them does not leave in L2.
-* Of the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
+* Device-wide: ``dram`` and ``l2``. When a block reads bytes again, L1 answers if they lie no further back than it
+  holds, by the distances that the machine records, shared between the resident blocks. The rest and every write go to
+  L2. DRAM brings each sector once, and again the shared bytes that one wave of blocks does not leave in L2.
+* For the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
   ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp16``, ``fp64``,
   ``integer``, ``conversion``, ``special`` and ``tensor``. Of 128 FP32 lanes only 64 multiply integers, by the
   programming guide, or take an operand from constant memory, by what convolutions measured on an RTX 3090 show.
-  Instructions are those of the machine code (:mod:`workbench.analysis.prediction.machine_counts`); where there is none,
-  those of the PTX.
-* ``latency``: the time of one warp, as often as there are waves of resident blocks: the clocks that the assembler's
+  Instructions are those of the machine code (:mod:`workbench.analysis.prediction.machine_counts`) if there is any,
+  otherwise those of the PTX.
+* ``latency``: the time of one warp times the number of waves of resident blocks: the clocks that the assembler's
   schedule gives it, and the latencies that it waits for. This is Little's law: with few warps, or loads that depend on
   each other, the latency rather than a rate sets the pace.
 
-Of a launch whose blocks were recorded (:mod:`workbench.analysis.prediction.block_time`), as those of warps that wait
-for each other at mbarriers can be, ``schedule`` is the time of its blocks, one after the other on each multiprocessor,
-and takes the place of ``latency``. What it needs of a multiprocessor is in it; ``dram`` and ``l2`` are added as above:
+If the launch's blocks were recorded (:mod:`workbench.analysis.prediction.block_time`), as blocks can be whose warps
+wait for each other at mbarriers, ``schedule`` takes the place of ``latency``. It is the time of the blocks, one after
+the other on each multiprocessor, and includes the resources of a multiprocessor; ``dram`` and ``l2`` are added as
+above:
 
     seconds = launch overhead + sqrt(rates of dram and l2 ** 2 + schedule ** 2)
 
-What it leaves out, so that a reader can judge it: uneven work between blocks, instruction fetch, clocks that are not
-the published ones, DRAM efficiency below 100 %, which way through a division's slow path its operands take, what else
-runs on the GPU. It ranks configurations and names their bottleneck; it is no measurement, and is labelled
-``predicted`` with the device model wherever it is printed. How near it comes to measured times:
-:mod:`workbench.analysis.prediction.confidence`.
+The model leaves out uneven work between blocks, instruction fetch, clocks that differ from the published ones, DRAM
+efficiency below 100 %, the path of operands through a division's slow path, and other work on the GPU. It ranks
+configurations and names their bottleneck. It is no measurement, and is labelled ``predicted`` with the device model
+wherever it is printed. :mod:`workbench.analysis.prediction.confidence` says how near it comes to measured times.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
 
 VERSION = 2
-"""Changes with the model; stored predictions of another version are computed anew from the stored counts."""
+"""Version of the model; predictions stored under another version are computed anew from the stored counts."""
 
 OVERLAP = 4.0
-"""The exponent with which parts add up: 1 would be one after the other, infinity the largest alone.
+"""Exponent with which parts add up: with 1 they run one after the other, with infinity only the largest counts.
 
-It, the sum of squares for the latency and the rate of FP32 operands in constant memory are the three constants that are
-not published ones. On one space alone, 400 rows of a convolution on an RTX 3090, they rank best of a grid (exponents 2
-to 16 and 1 to 8, a rate of 64 or 128; Spearman 0.942 to 0.964). What they are worth on the others, an RTX 2080 Ti and
-another kind of kernel, is in the record that ``workbench bench predict`` writes."""
+Three constants are not published ones: this exponent, the sum of squares for the latency, and the rate of FP32 operands
+in constant memory. On one space alone, 400 rows of a convolution on an RTX 3090, they rank best of a grid (exponents 2
+to 16 and 1 to 8, a rate of 64 or 128; Spearman 0.942 to 0.964). The record that ``workbench bench predict`` writes has
+their quality on the others, an RTX 2080 Ti and another kind of kernel.
+"""
 
 
 _SCHEDULED, _SPECIAL = 4, 20
@@ -112,7 +113,7 @@ class Prediction:
         return f"predicted {self.seconds * 1e6:.2f} µs on {self.device}, bound by {self.bound_by}"
 
     def to_dict(self) -> PredictionRecord:
-        """What a store keeps of it; the parts to six digits."""
+        """Return the prediction as a store keeps it, with the parts to six digits."""
         parts = {name: float(f"{value:.6g}") for name, value in self.parts.items()}
         return {
             "seconds": self.seconds,
@@ -126,11 +127,11 @@ class Prediction:
 
 
 def counts_of(report: LaunchReport, kernels: Sequence[CompiledKernel], model: DeviceModel) -> Counts:
-    """What a prediction needs of a run, as plain numbers that can be stored.
+    """Return the plain numbers that a prediction needs of a run, as a store can keep them.
 
-    ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. Of
-    several launches the counts are the sums, with those of each launch under ``"parts"``. Clocks of recorded blocks are
-    those on GPUs of the ``model``'s architecture.
+    ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. For
+    several launches the counts are sums, and ``"parts"`` has those of each launch. Clocks of recorded blocks are those
+    on GPUs of the ``model``'s architecture.
     """
     if len(kernels) == 1:
         return launch_counts(report, kernels[0], model=model)
@@ -148,10 +149,11 @@ def launch_counts(
     grid_blocks: int | None = None,
     model: DeviceModel | None = None,
 ) -> Counts:
-    """`counts_of` for one launch; its extent may be given where the report was taken with another one.
+    """Return `counts_of` for one launch.
 
-    What a sample of the blocks was run for is scaled to all of them. With a ``model`` recorded blocks count, and what
-    blocks share is what those that ran do: a sample of one that run at the same time.
+    ``block_threads`` and ``grid_blocks`` replace the report's own block and grid, if it was taken with others. If a
+    sample of the blocks ran, the counts are scaled to all of them. With a ``model``, recorded blocks are timed, and the
+    bytes that blocks share are taken from the blocks that ran, as a sample of those that run at the same time.
     """
     *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
     counts = _ptx_counts(report, kernel, *extent)
@@ -175,7 +177,7 @@ def launch_counts(
 
 
 def _extent(report: LaunchReport, threads: int | None = None, blocks: int | None = None) -> tuple[int, int, float, int]:
-    """Threads of a block, blocks, how many blocks each that ran stands for, and the warps that ran."""
+    """Return the threads of a block, the blocks, how many blocks each executed one stands for, and executed warps."""
     given = blocks is not None
     threads = math.prod(_tuple(report.block)) if threads is None else threads
     blocks = math.prod(_tuple(report.grid)) if blocks is None else blocks
@@ -187,7 +189,7 @@ def _extent(report: LaunchReport, threads: int | None = None, blocks: int | None
 def _ptx_counts(
     report: LaunchReport, kernel: CompiledKernel, threads: int, blocks: int, scale: float, warps: int
 ) -> Counts:
-    """What `launch_counts` has without the machine code's own."""
+    """Return the `launch_counts` that need no machine code."""
     tensor_flops = 0.0
     for line in report.lines:
         shape = _MMA_SHAPE.search(line.text)
@@ -220,7 +222,7 @@ def _ptx_counts(
 
 
 def _bytes(report: LaunchReport, scale: float) -> Counts:
-    """What blocks read and write of global memory: distinct in the launch, distinct in each block, and read again."""
+    """Return global bytes that blocks read and write: distinct in the launch, distinct per block, and read again."""
     buffers = getattr(report, "buffers", ())
     read: float = report.unique_bytes_read
     written: float = report.unique_bytes_written
@@ -236,15 +238,14 @@ def _bytes(report: LaunchReport, scale: float) -> Counts:
 
 
 def _sharing(report: LaunchReport) -> float:
-    """The exponent by which blocks share what they read: the distinct bytes of n blocks are n ** (1 - exponent) times
-    those of one."""
+    """Return the exponent by which blocks share reads: n blocks read n ** (1 - exponent) times one block's bytes."""
     blocks, each = report.blocks_run, sum(one.read_by_blocks for one in report.buffers)
     together = sum(one.read_unique for one in report.buffers)
     return math.log(each / together) / math.log(blocks) if blocks > 1 and together else 0.0
 
 
 def machine_counts_of(report: LaunchReport, kernel: CompiledKernel, warps: float) -> MachineCounts | None:
-    """`machine_counts` of a launch of ``warps`` warps; None where the kernel has no machine code that can be read."""
+    """Return `machine_counts` of a launch of ``warps`` warps, or None if the kernel has no readable machine code."""
     blocks = _machine_code(kernel)
     return machine_counts(blocks, _executed(report), warps) if blocks else None
 
@@ -269,7 +270,7 @@ def _executed(report: LaunchReport) -> Lines:
 
 @lru_cache(maxsize=64)
 def _blocks_of(kernel: CompiledKernel) -> Sequence[sass_flow.Block]:
-    """Read once: a client of the driver may have every launch of a loop timed."""
+    """Return the basic blocks of a kernel, cached: a client of the driver may have every launch of a loop timed."""
     return sass_codes.blocks_of_kernel(kernel)
 
 
@@ -280,13 +281,13 @@ def predict(
     grid_blocks: int,
     model: str | DeviceModel | None = None,
 ) -> Prediction:
-    """Predict the time of the launch that ``report`` (with statistics) describes, on a device model."""
+    """Predict the time on a device model of the launch that ``report`` (with statistics) describes."""
     counts = launch_counts(report, kernel, block_threads=block_threads, grid_blocks=grid_blocks)
     return predict_counts(counts, device_model(model))
 
 
 def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
-    """Predict from stored counts (see :func:`counts_of`). Infinite, bound by occupancy, if not one block fits.
+    """Predict from stored counts (see :func:`counts_of`). The time is infinite, bound by occupancy, if no block fits.
 
     Launches that follow each other take the sum of their times, with the overhead of a launch once: the later ones are
     queued while the first one runs.
@@ -299,7 +300,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
         return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0)
     clock, machine = model.clock_hz, counts.get("machine")
     issued = machine["instructions"] if machine else counts["warp_instructions"]
-    # The busiest multiprocessor's share of everything that blocks do evenly.
+    # Share of the busiest multiprocessor in the work, which blocks are taken to do evenly.
     share = -(-blocks // int(model.multiprocessors)) / blocks
     memory = _traffic(counts, model, resident)
     # Shared memory is reached through the load/store units, which take the lanes of an access in turns.
@@ -343,7 +344,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
 
 
 def overlapped(rates: np.ndarray, latency: np.ndarray) -> np.ndarray:
-    """The time of what goes on at the same time: at least its largest part, at most the sum.
+    """Return the seconds of resources that are used at the same time: at least the largest part, at most the sum.
 
     Args:
         rates: ``[n, parts]`` seconds of each resource at its rate.
@@ -354,7 +355,7 @@ def overlapped(rates: np.ndarray, latency: np.ndarray) -> np.ndarray:
 
 
 def _in_sequence(predictions: Sequence[Prediction]) -> Prediction:
-    """The time of several launches one after the other; parts and occupancy are those of the longest."""
+    """Add up the times of several launches in sequence; parts and occupancy are those of the longest."""
     longest = max(predictions, key=lambda prediction: prediction.seconds)
     hidden = sum(prediction.parts.get("launch", 0.0) for prediction in predictions[1:])
     return replace(longest, seconds=sum(prediction.seconds for prediction in predictions) - hidden)
@@ -362,7 +363,7 @@ def _in_sequence(predictions: Sequence[Prediction]) -> Prediction:
 
 @dataclass(frozen=True)
 class _Traffic:
-    """Bytes that L1, L2 and DRAM are asked for, and the share of the loads' bytes that L1 and L2 answer."""
+    """Bytes requested from L1, L2 and DRAM, and the shares of the loads' bytes that L1 and L2 answer."""
 
     l1: float
     l2: float
@@ -377,25 +378,25 @@ def _traffic(counts: Counts, model: DeviceModel, resident: Occupancy) -> _Traffi
     room = max(model.l1_bytes - resident.blocks_per_sm * counts["shared_bytes"], 0)
     missed = min(read, counts.get("block_bytes_read", read))
     if missed < read:
-        # What warps read until they read it again, if each block's warps read different sectors as far as it does.
+        # New bytes that all resident warps read while one of them reads a sector, if blocks read different sectors.
         between = resident.warps_per_sm * _SECTOR * missed / read
         missed += sum(size for at, size in enumerate(counts["read_again"]) if at and 0.75 * 2**at * between > room)
-    # What several blocks read is in L2 still if the blocks that run at the same time leave it there.
+    # Bytes that several blocks read are still in L2 if the blocks that run at the same time leave them there.
     running = min(counts["grid_blocks"], resident.blocks_per_sm * model.multiprocessors)
     alike = min(running ** counts.get("sharing", 0.0), max(1.0, missed / unique_read)) if unique_read else 1.0
     at_once = min(unique_read + unique_written, running / counts["grid_blocks"] * (missed / alike + unique_written))
     dropped = max(0.0, 1 - model.l2_bytes / at_once) if at_once else 0.0
     dram_read = unique_read + max(0.0, missed - unique_read) * dropped
-    # A write that covers its sector is brought together in L2.
+    # L2 merges writes to a sector, so DRAM sees each written sector once.
     dram = dram_read + unique_written
-    # Where the compiler's spills are not counted as they run, they are charged once. They go as far as what the stacks
-    # of all resident threads take.
+    # Without counts of the machine code, spills are charged once per thread. Their reuse distance is the stacks of all
+    # resident threads.
     spilled = counts["spill_bytes"] * counts["block_threads"] * counts["grid_blocks"]
     local = counts["machine"]["local_bytes"] if "machine" in counts else spilled
     stacks = resident.warps_per_sm * _WARP * counts.get("stack_bytes", counts["spill_bytes"] // 2)
     beyond_l1 = local * max(0.0, 1 - room / stacks) if stacks else 0.0
     beyond_l2 = beyond_l1 * max(0.0, 1 - model.l2_bytes / (stacks * model.multiprocessors)) if stacks else 0.0
-    # A request looks up its lines one by one: at least one wavefront each, four sectors in one.
+    # L1 serves a request one cache line at a time: at least one wavefront each, and a wavefront has four sectors.
     requests = (counts["global_load_requests"] + counts["global_store_requests"]) * 4 * _SECTOR
     l1 = max(read + written, requests) + local
     l2 = missed + written + beyond_l1
@@ -405,7 +406,7 @@ def _traffic(counts: Counts, model: DeviceModel, resident: Occupancy) -> _Traffi
 
 
 def _warp_clocks(counts: Counts, model: DeviceModel, memory: _Traffic) -> float:
-    """Clocks of one warp alone."""
+    """Return the clocks of one warp alone."""
     from_dram = 1 - memory.from_l1 - memory.from_l2
     load = (
         from_dram * model.dram_latency_clocks

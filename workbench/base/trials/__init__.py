@@ -1,1 +1,1 @@
-"""What was tried, on what, with which outcome: a trial, and the store on disk that keeps every one."""
+"""Tuning trials (an attempt at a configuration, with its outcome), and the store on disk that keeps every one."""

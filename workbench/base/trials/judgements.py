@@ -1,4 +1,4 @@
-"""The verdicts that a store keeps beside its trials: one row for each judged candidate, under a key of its content."""
+"""Verdicts that a store keeps beside its trials: one row for each judged candidate, keyed by its content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JudgementStore:
         return {key: json.loads(row["record"]) for key, row in rows if row is not None}
 
     def keep(self, key: str, record: Mapping[str, Any]) -> None:
-        """Commit a record in the place of an earlier one."""
+        """Commit a record, replacing an earlier one of that key."""
         values = (key, record["op"], record["candidate"], record["outcome"], json.dumps(record), time.time())
         query = "INSERT OR REPLACE INTO judgements VALUES (?, ?, ?, ?, ?, ?)"
         self._file.write(lambda db: db.execute(query, values))

@@ -1,4 +1,4 @@
-"""Who works on a row of a tuning store, and whether that process still lives."""
+"""Owners of claimed rows in a tuning store, and the test that such a process still lives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 STALE_SECONDS = 900.0
-"""After how long a claim counts as abandoned if its process cannot be looked at (another host or container)."""
+"""Age at which a claim counts as abandoned if its process cannot be looked up (another host or container)."""
 
 
 def this_process() -> dict:
-    """This process, such that another one on this host can tell whether it still lives."""
+    """Describe this process so that another one on this host can tell if it still lives."""
     return {"host": socket.gethostname(), "space": _pid_space(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
@@ -27,16 +27,16 @@ def _pid_space() -> str:
 
 
 def _born(pid: int) -> str:
-    """When a process started, in the kernel's ticks; "" if there is no such process (or no /proc)."""
+    """Return a process's start time in the kernel's ticks, or "" if there is no such process (or no /proc)."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        # A zombie has ended; it only waits for its parent to notice.
+        # A zombie has ended; only its parent has not noticed yet.
         return "" if fields[0] in "ZX" else fields[19]
     return ""
 
 
 def owner_alive(owner: str, claimed: float | None, live_tokens: Collection[str]) -> bool:
-    """Whether the process behind a claim, made at the Unix time ``claimed``, can still finish it.
+    """Return True if the process behind a claim, made at the Unix time ``claimed``, can still finish it.
 
     ``live_tokens`` are the stores that this very process has open: a notebook's kernel outlives the runs in it.
     """

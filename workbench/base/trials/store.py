@@ -1,8 +1,8 @@
 """The tuning store: every attempted configuration with its outcome, in one SQLite file.
 
-A finished row is committed before the next configuration is measured, so a killed run loses none. Several processes
-may share a store: a row is claimed before it is worked on, a claim whose process is gone is taken over, and a
-configuration whose measurement ended the process again and again is given up as a ``crash``.
+A finished row is committed before the next configuration is measured, so a killed run loses none. Several processes may
+share a store. A process claims a row before it works on it; a claim is taken over if its process is gone. A
+configuration whose measurement keeps ending the process is given up as a ``crash``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workbench.base.trials.trial import Trial, canonical, digest
 from workbench.errors import StoreError
 
 CRASH_AFTER = 3
-"""A configuration whose measurement ended this many processes is recorded as a crash."""
+"""Number of processes that a measurement may end before its configuration is recorded as a crash."""
 
 _Decoded = TypeVar("_Decoded")
 
@@ -48,13 +48,13 @@ _PLAIN = (
 
 
 def default_path() -> Path:
-    """Where the store lives unless another is named."""
+    """Return the path of the store unless another is named."""
     return home() / "tuning.sqlite"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes two attempts the same attempt. ``key`` identifies the row."""
+    """Everything that two attempts must share to be the same attempt. ``key`` identifies the row."""
 
     op: str
     variant: str
@@ -83,14 +83,14 @@ class Identity:
 
 @dataclass(frozen=True)
 class Claim:
-    """Answer to a claim: ``state`` is "mine" (work on it), "done" (here is its ``trial``) or "busy" (another does)."""
+    """Answer to a claim: ``state`` is "mine" (work on it), "done" (with its ``trial``) or "busy" (another does)."""
 
     state: str
     trial: Trial | None = None
 
 
 class Store:
-    """A tuning store in the file ``path``, made if it is not there. Use it as a context manager.
+    """A tuning store in the file ``path``, which is made if missing. Use it as a context manager.
 
     Raises StoreError for a file that is no tuning store, was written by a newer version, or cannot be written. A
     damaged store is mended, with a StoreWarning.
@@ -112,7 +112,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Give up what is claimed and not finished, and close the file."""
+        """Give up claimed rows that are not finished, and close the file."""
         _LIVE_TOKENS.discard(self.run)
         with contextlib.suppress(StoreError, sqlite3.ProgrammingError):
             self.release_all()
@@ -121,14 +121,14 @@ class Store:
     # -- claiming and finishing ---------------------------------------------------------------------------------
 
     def claim(self, identities: Sequence[Identity], *, retry_failed: bool = False) -> list[Claim]:
-        """Claim configurations to work on, all in one transaction; one answer each, in order.
+        """Claim configurations to work on, all in one transaction; return one answer each, in order.
 
         With ``retry_failed`` a row that failed before this store was opened is given out again.
         """
         return self._file.write(lambda db: [self._claim(db, identity, retry_failed) for identity in identities])
 
     def begin(self, key: str) -> None:
-        """Say that the measurement of a claimed row starts; if the process dies in it, the row remembers."""
+        """Record that the measurement of a claimed row starts; the row keeps it if the process dies in it."""
         begun = "status = 'measuring', attempts = attempts + 1, started = ?"
         query = f"UPDATE trials SET {begun} WHERE key = ? AND owner = ?"
         self._file.write(lambda db: db.execute(query, (time.time(), key, self._owner)))
@@ -159,7 +159,7 @@ class Store:
         self._file.write(lambda db: _set(db, key, **values))
 
     def release(self, *keys: str) -> None:
-        """Give back claimed rows that were not finished; only what failed before a retry stays of them."""
+        """Give back claimed rows that are not finished; a failure from before a retry is restored."""
         mine = "SELECT extra FROM trials WHERE key = ? AND owner = ? AND status != 'done'"
 
         def release(db: sqlite3.Connection) -> None:
@@ -181,13 +181,13 @@ class Store:
         self._file.write(lambda db: db.executemany("DELETE FROM trials WHERE key = ?", [(key,) for key in keys]))
 
     def release_all(self) -> None:
-        """Give back everything that is claimed and not finished."""
+        """Give back every row that is claimed and not finished."""
         self.release(*tuple(self._claimed))
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Trial | None:
-        """The finished trial of a row, or None."""
+        """Return the finished trial of a row, or None."""
 
         def get(db: sqlite3.Connection) -> Trial | None:
             row = db.execute("SELECT * FROM trials WHERE key = ? AND status = 'done'", (key,)).fetchone()
@@ -196,11 +196,11 @@ class Store:
         return self._file.read(get)
 
     def trials(self, *, op: str | None = None, device: str | None = None, case: str | None = None) -> list[Trial]:
-        """Finished trials in the order they finished, of one op, device or case name if given."""
+        """Return finished trials in the order they finished, restricted to an op, device or case name if given."""
         return self._rows(_trial, op=op, device=device, case_name=case)
 
     def records(self, *, op: str | None = None, device: str | None = None, case: str | None = None) -> list[dict]:
-        """Finished rows as plain dictionaries with every column, JSON columns decoded."""
+        """Return finished rows as plain dictionaries with every column, JSON columns decoded."""
         return self._rows(_record, op=op, device=device, case_name=case)
 
     def __len__(self) -> int:
@@ -224,7 +224,7 @@ class Store:
             _set(db, identity.key, status="done", outcome="crash", message=message, attempts=0, finished=time.time())
             row = db.execute("SELECT * FROM trials WHERE key = ?", (identity.key,)).fetchone()
             return Claim("done", _trial(row))
-        # What failed before is kept aside until there is a new result: giving up restores it.
+        # An earlier failure is kept aside until there is a new result; giving up restores it.
         before = {name: row[name] for name in (*_PLAIN, *_JSON)} if row["status"] == "done" else None
         claim = {"status": "claimed", "owner": self._owner, "claimed": time.time(), "run": self.run}
         if before:
@@ -233,7 +233,7 @@ class Store:
         return self._mine(identity)
 
     def _insert(self, db: sqlite3.Connection, identity: Identity) -> None:
-        """A row of our own that has no result yet."""
+        """Insert a row of our own that has no result yet."""
         columns = {name: getattr(identity, name) for name in identity.__dataclass_fields__}
         columns |= {"config": canonical(dict(identity.config)), "versions": canonical(dict(identity.versions))}
         columns |= {"key": identity.key, "case_hash": identity.case_hash}
@@ -253,7 +253,7 @@ class Store:
 
 
 def _set(db: sqlite3.Connection, key: str, **values: Any) -> bool:
-    """Change columns of a row; False if there is no such row."""
+    """Change columns of a row; return False if there is no such row."""
     assignments = ", ".join(f"{name} = ?" for name in values)
     return db.execute(f"UPDATE trials SET {assignments} WHERE key = ?", (*values.values(), key)).rowcount > 0
 
@@ -273,7 +273,7 @@ def _trial(row: sqlite3.Row) -> Trial:
 
 
 def _finite(value: Any) -> Any:
-    """Infinity and NaN as text: JSON has neither."""
+    """Return the value with infinity and NaN as text, as JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

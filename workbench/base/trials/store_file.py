@@ -1,8 +1,8 @@
 """The SQLite file behind a tuning store: opened, shared with other processes, and mended when it is damaged.
 
-Write-ahead log with ``synchronous = FULL``: a committed row survives a killed process and a power cut. Reading and
-writing go through `read` and `write`, which turn SQLite's errors into StoreError. A store whose content is damaged is
-kept aside; whatever of it can be read and proves right goes into a new one, and a StoreWarning says so.
+The file has a write-ahead log with ``synchronous = FULL``: a committed row survives a killed process and a power cut.
+Reading and writing go through `read` and `write`, which turn SQLite's errors into StoreError. A store whose content is
+damaged is kept aside; rows that can be read and prove right go into a new one, and a StoreWarning reports it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.base.trials.store_salvage import salvage
 from workbench.errors import StoreError, StoreWarning
 
 BUSY_SECONDS = 30.0
-"""How long to wait for another process that is writing."""
+"""Longest wait for another process that is writing, in seconds."""
 
 _MAGIC, _ID_AT = b"SQLite format 3\0", slice(68, 72)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -32,8 +32,10 @@ Result = TypeVar("Result")
 
 
 class StoreFile:
-    """An open tuning store. Raises StoreError for a file that is none, is newer than this workbench, or cannot be
-    written."""
+    """An open tuning store.
+
+    Raises StoreError for a file that is no tuning store, is newer than this workbench, or cannot be written.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -44,11 +46,11 @@ class StoreFile:
             self._open()
 
     def read(self, body: Callable[[sqlite3.Connection], Result]) -> Result:
-        """``body(connection)``; called again if the file had to be mended or was replaced."""
+        """Return ``body(connection)``, called again if the file had to be mended or was replaced."""
         return self._run(body)
 
     def write(self, body: Callable[[sqlite3.Connection], Result]) -> Result:
-        """``body(connection)`` in a transaction of its own, which is committed, or rolled back on an exception."""
+        """Return ``body(connection)``, run in a transaction that is committed, or rolled back on an exception."""
 
         def transaction(connection: sqlite3.Connection) -> Result:
             connection.execute("BEGIN IMMEDIATE")
@@ -72,7 +74,7 @@ class StoreFile:
     def _run(self, body: Callable[[sqlite3.Connection], Result]) -> Result:
         with self._errors():
             if _inode(self.path) != self._inode:
-                # Moved, deleted, or mended by another process: what is written to the old file would be lost.
+                # Moved, deleted, or mended by another process: rows written to the old file would be lost.
                 self.connection.close()
                 self._open()
             try:
@@ -121,7 +123,7 @@ class StoreFile:
         db.execute("PRAGMA synchronous = FULL")
         if not tables or version < store_schema.SCHEMA_VERSION:
             db.execute("BEGIN IMMEDIATE")
-            # Looked at again inside the transaction: another process may have been faster.
+            # Looked up again inside the transaction: another process may have been faster.
             if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 store_schema.create(db)
             else:
@@ -129,7 +131,7 @@ class StoreFile:
             db.execute("COMMIT")
 
     def _use_wal(self) -> None:
-        """Switch to the write-ahead log. SQLite does not wait for others by itself here, so it is tried again."""
+        """Switch to the write-ahead log, trying again as SQLite does not wait for other processes here."""
         deadline = time.monotonic() + BUSY_SECONDS
         while self.connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
@@ -140,7 +142,7 @@ class StoreFile:
                 time.sleep(0.02)
 
     def _mend(self, reason: str) -> None:
-        """Put what can be read of a damaged file into a new one, keep the damaged one aside, and say so."""
+        """Copy the readable rows of a damaged file into a new one, keep the damaged one aside, and warn."""
         self.connection.close()
         with _locked(self.path.with_name(f"{self.path.name}.lock")):
             if self._inode in ((0, 0), _inode(self.path)):  # else another process has mended it in the meantime
@@ -154,7 +156,7 @@ class StoreFile:
                 os.rename(rebuilt, self.path)
                 warnings.warn(
                     f"store {self.path} was damaged ({reason}). The {kept} rows that could still be read are in a new "
-                    f"store in its place; the damaged one is kept as {aside}. What is missing will be tuned anew.",
+                    f"store in its place; the damaged one is kept as {aside}. Missing rows will be tuned again.",
                     StoreWarning,
                     stacklevel=2,
                 )
@@ -184,14 +186,14 @@ class StoreFile:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error means that the content is damaged: SQLite's own word, or a cell that is not what was written."""
+    """Return True if an error means damaged content: SQLite's own code, or a cell that cannot be decoded."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
     return True
 
 
 def _looks_ours(path: Path) -> bool:
-    """Whether the header, which is written once, is that of a tuning store."""
+    """Return True if the header, which is written once, is that of a tuning store."""
     with path.open("rb") as file:
         header = file.read(100)
     return header.startswith(_MAGIC) and header[_ID_AT] == store_schema.APPLICATION_ID.to_bytes(4, "big")
@@ -213,7 +215,7 @@ def _free_name(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with this process at the latest."""
+    """Hold a lock on the file; it ends with this process at the latest."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,8 @@
-"""Copies what SQLite still reads of a damaged tuning store into a new one; the rest can be computed again.
+"""Salvage of a damaged tuning store: copy the rows that SQLite still reads into a new one.
 
-A row's key is the digest of what identifies it, so a row whose identity was damaged gives itself away; one whose result
-is not what the store writes (a JSON column that is none, an outcome that does not exist) is left behind, too.
+The other rows can be computed again. A row's key is the digest of its identity, so a row with a damaged identity gives
+itself away. A row whose result is not as the store writes it (a JSON column without JSON, an unknown outcome) is left
+behind, too.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from workbench.base.trials.trial import digest
 
 _IDENTITY = ("op", "variant", "source_hash", "case_json", "config", "device", "arch", "toolchain")
 _BATCH = 256
-_LEAST_ROW_BYTES = 256  # with its key, hashes and versions; bounds how many rows a file can have
+_LEAST_ROW_BYTES = 256  # a row with its key, hashes and versions; bounds the number of rows in a file
 
 
 def row_key(row: Mapping[str, Any] | sqlite3.Row) -> str:
-    """The digest that identifies a row, from its columns."""
+    """Return the digest that identifies a row, from its columns."""
     return digest(*(row[name] for name in _IDENTITY))
 
 
 def salvage(damaged: Path, new: Path) -> int:
-    """Copy the rows that can be read and prove right; how many they are. ``new`` is made."""
+    """Copy the readable, valid rows into ``new``, which is made, and return how many they are."""
     with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as target:
         target.execute("BEGIN IMMEDIATE")
         store_schema.create(target)
@@ -42,7 +43,7 @@ def salvage(damaged: Path, new: Path) -> int:
 
 
 def _insert(target: sqlite3.Connection, row: Mapping[str, Any], known: Sequence[str]) -> bool:
-    """Keep a row that proves right; whether it does and is not there already."""
+    """Insert a row if it is valid and not there already; return True if it was inserted."""
     values = {name: row[name] for name in row if name in known}
     names, places = ", ".join(values), ", ".join("?" * len(values))
     with contextlib.suppress(sqlite3.IntegrityError):
@@ -53,7 +54,7 @@ def _insert(target: sqlite3.Connection, row: Mapping[str, Any], known: Sequence[
 
 
 def _rows(source: sqlite3.Connection, size: int) -> Iterator[sqlite3.Row]:
-    """Every row that can be reached, batch by batch, and one by one where a batch cannot be read."""
+    """Yield every readable row, batch by batch, and one by one where a batch cannot be read."""
     query = "SELECT * FROM trials NOT INDEXED WHERE rowid BETWEEN ? AND ?"
     try:
         last = source.execute("SELECT max(rowid) FROM trials NOT INDEXED").fetchone()[0] or 0

@@ -1,9 +1,9 @@
-"""The shape of a tuning store, and how an older one is brought to it.
+"""Schema of a tuning store, and the migrations that bring an older store to it.
 
 One table has a row per attempted configuration, another one per judged candidate. Numbers that are searched or sorted
-by have a column of their own; whatever may still grow (resources, counts, parts of a prediction, versions) is a JSON
-object in one column, so a new figure needs no new shape. Times are in seconds, ``started`` and ``finished`` in Unix
-time.
+by have a column of their own. Values that may still grow (resources, counts, parts of a prediction, versions) are a
+JSON object in one column, so a new figure needs no new schema. Times are in seconds, ``started`` and ``finished`` in
+Unix time.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ MIGRATIONS: tuple[str, ...] = (_JUDGEMENTS,)
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Write the current shape into an empty file. Call inside a transaction."""
+    """Write the current schema into an empty file. Call inside a transaction."""
     for statement in _statements(_CREATE + _JUDGEMENTS):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -97,7 +97,7 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection, version: int, migrations: tuple[str, ...] = MIGRATIONS) -> None:
-    """Bring a store of an older ``version`` to the current shape. Call inside a transaction."""
+    """Bring a store of an older ``version`` to the current schema. Call inside a transaction."""
     for number, script in enumerate(migrations[version - 1 :], start=version + 1):
         for statement in _statements(script):
             connection.execute(statement)

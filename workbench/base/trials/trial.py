@@ -1,4 +1,4 @@
-"""What one attempt at one configuration came to: the row that everything else stores, ranks and prints."""
+"""``Trial``, the outcome of one attempt at one configuration, which everything else stores, ranks and prints."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ OUTCOME_MEANING = {
 
 
 def canonical(value: object) -> str:
-    """JSON with one spelling for equal values: keys sorted, no spaces."""
+    """Return JSON with one spelling for equal values: keys sorted, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def digest(*parts: str) -> str:
-    """32 hex digits that identify a sequence of texts."""
+    """Return 32 hex digits that identify a sequence of texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -41,9 +41,9 @@ def digest(*parts: str) -> str:
 class Trial:
     """One attempted configuration of one variant on one case and device.
 
-    Times are in seconds. ``measured_seconds`` is the median of ``samples`` (a GPU's clock); ``predicted_seconds`` comes
+    Times are in seconds. ``measured_seconds`` is the median of ``samples`` (a GPU's clock). ``predicted_seconds`` comes
     from the simulator's ``counts`` and the published limits of the device model named in ``predicted_for``. At most one
-    of the two stands for a row: see :attr:`seconds`.
+    of the two ranks a row: see :attr:`seconds`.
     """
 
     op: str
@@ -74,19 +74,19 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether it was correct, and counted or timed."""
+        """True if the attempt was correct, and counted or timed."""
         return self.outcome == "ok"
 
     @property
     def seconds(self) -> float | None:
-        """The time that ranks it: measured where a GPU measured it, else predicted; None unless ``ok``."""
+        """The time that ranks the trial: measured if a GPU measured it, else predicted; None unless ``ok``."""
         if not self.ok:
             return None
         return self.measured_seconds if self.measured_seconds is not None else self.predicted_seconds
 
     @property
     def basis(self) -> str:
-        """``"measured"``, ``"predicted"``, or ``""`` where there is no time."""
+        """``"measured"``, ``"predicted"``, or ``""`` if there is no time."""
         if self.seconds is None:
             return ""
         return "measured" if self.measured_seconds is not None else "predicted"
@@ -102,7 +102,7 @@ class Trial:
 
     @property
     def memory(self) -> MemoryCounts:
-        """What the ``counts`` say of memory; requests to global memory are loads and stores, as no atomics are kept."""
+        """Memory counts of the trial; its requests to global memory are loads and stores, as no atomics are kept."""
         counts = self.counts
         return MemoryCounts(
             global_requests=counts.get("global_load_requests", 0) + counts.get("global_store_requests", 0),
@@ -114,12 +114,12 @@ class Trial:
 
     @property
     def config_text(self) -> str:
-        """``"BLOCK_SIZE=16 num_warps=4"``."""
+        """The configuration as ``"BLOCK_SIZE=16 num_warps=4"``."""
         return " ".join(f"{name}={value}" for name, value in self.config.items()) or "(nothing to tune)"
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """exp of the mean logarithm; infinity if one of the values is."""
+    """Return exp of the mean logarithm; infinity if one of the values is."""
     values = list(values)
     if any(math.isinf(value) for value in values):
         return math.inf

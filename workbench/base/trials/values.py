@@ -1,4 +1,4 @@
-"""The parts of a row as the plain values that a store keeps: what was counted, predicted, taken and timed."""
+"""Parts of a trial as the plain values that a store keeps: counts, predictions, resources and timings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class MachineCounts(TypedDict):
-    """Of the machine code of a launch: see `workbench.analysis.prediction.machine_counts`."""
+    """Counts of a launch's machine code: see `workbench.analysis.prediction.machine_counts`."""
 
     instructions: int
     pipes: dict[str, int]
@@ -16,7 +16,7 @@ class MachineCounts(TypedDict):
 
 
 class ChainSteps(TypedDict):
-    """Of one warp: see `workbench.analysis.prediction.chain.Chain`."""
+    """Steps of one warp's dependent chain: see `workbench.analysis.prediction.chain.Chain`."""
 
     global_loads: float
     shared_accesses: float
@@ -25,7 +25,7 @@ class ChainSteps(TypedDict):
 
 
 class PipelineCounts(TypedDict):
-    """Of recorded blocks: the clocks of each, how many there are along x, y and z, and the launch's grid."""
+    """Clocks of each recorded block, the number of recorded blocks along x, y and z, and the launch's grid."""
 
     clocks: list[int]
     cut: list[int]
@@ -33,7 +33,7 @@ class PipelineCounts(TypedDict):
 
 
 class SampleRecord(TypedDict):
-    """Of which blocks the counts are: see `workbench.ptx.sample.Sampled`."""
+    """Sample of blocks that the counts come from: see `workbench.ptx.sample.Sampled`."""
 
     blocks: int
     of: int
@@ -42,12 +42,11 @@ class SampleRecord(TypedDict):
 
 
 class Counts(TypedDict, total=False):
-    """Of one launch, or of several together, which are its ``parts``: see
-    `workbench.analysis.prediction.predict.counts_of`.
+    """Counts of one launch, or of several together, which are its ``parts``.
 
-    What was stored by an earlier version may lack some; a launch without machine code that can be read has no
-    ``machine``, one of which no blocks were recorded neither ``pipeline`` nor ``sharing``, one that was not sampled no
-    ``sample``.
+    See `workbench.analysis.prediction.predict.counts_of`. A row stored by an earlier version may lack some. ``machine``
+    is missing if the machine code cannot be read, ``pipeline`` and ``sharing`` if no blocks were recorded, ``sample``
+    if the launch was not sampled.
     """
 
     grid_blocks: int
@@ -82,8 +81,7 @@ class Counts(TypedDict, total=False):
 
 
 class PredictionRecord(TypedDict, total=False):
-    """The fields of a `workbench.analysis.prediction.predict.Prediction`; of a time that others predicted only what is
-    known."""
+    """Fields of a `workbench.analysis.prediction.predict.Prediction`; the known ones if others predicted the time."""
 
     seconds: float
     bound_by: str
@@ -95,7 +93,7 @@ class PredictionRecord(TypedDict, total=False):
 
 
 class Resources(TypedDict, total=False):
-    """What the main kernel takes: registers and spills of a thread, shared memory of a block, occupancy."""
+    """Resources of the main kernel: registers and spills of a thread, shared memory of a block, occupancy."""
 
     registers: int
     spill_bytes: int
@@ -110,7 +108,7 @@ class Resources(TypedDict, total=False):
 
 
 class Timing(TypedDict, total=False):
-    """How a GPU's samples were taken, what disturbed them ("" for nothing), and the clock before and after."""
+    """Method of a GPU's samples, what disturbed them ("" for nothing), and the clock before and after."""
 
     method: str
     samples: int

@@ -1,4 +1,4 @@
-"""What a result was measured on: the GPU, its driver, and whether it ran at full clocks."""
+"""The machine that a result was measured on: the GPU, its driver, and the state of its clocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATE = {
 
 
 def gpu_facts() -> dict[str, Any]:
-    """Name, architecture, multiprocessors, memory, L2 and driver of torch's current GPU."""
+    """Return name, architecture, multiprocessors, memory, L2 and driver of torch's current GPU."""
     import torch
 
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -33,14 +33,15 @@ def gpu_facts() -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "cuda": torch.version.cuda,
-        "driver": _query(["driver_version"]).get("driver_version"),  # None where nvidia-smi does not say
+        "driver": _query(["driver_version"]).get("driver_version"),  # None without an answer of nvidia-smi
     }
 
 
 def gpu_state() -> dict[str, Any]:
-    """Clocks, temperature, power and what holds the clocks of torch's current GPU down, as ``nvidia-smi`` says now.
+    """Return the clocks, temperature and power of torch's current GPU, and what throttles it, by ``nvidia-smi``.
 
-    ``{"unknown": reason}`` where it says nothing. (Not NVML's Python binding: a benchmark of peers need not have it.)
+    Without an answer it is ``{"unknown": reason}``. (Not by NVML's Python binding, which the environment of a peer's
+    benchmark may lack.)
     """
     found = _query(list(_STATE.values()))
     if "unknown" in found:
@@ -56,12 +57,12 @@ def gpu_state() -> dict[str, Any]:
 
 
 def _throttled_by(bits: str) -> list[str] | None:
-    """What a mask such as ``0x0000000000000004`` names; None for a text that is no mask."""
+    """Return the reasons in a mask such as ``0x0000000000000004``, or None for a text that is no mask."""
     return list(throttle_reasons(int(bits, 16))) if re.fullmatch(r"0x[0-9a-fA-F]+", bits) else None
 
 
 def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """`workbench.base.versions` and those of further packages where installed."""
+    """Return `workbench.base.versions` and the versions of further packages that are installed."""
     found = dict(versions())
     for package in packages:
         try:
@@ -72,7 +73,7 @@ def all_versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _query(fields: list[str]) -> dict[str, str]:
-    """What nvidia-smi says of torch's current GPU; only ``unknown``, why it says nothing, where it does not."""
+    """Return the answer of nvidia-smi on torch's current GPU, or only ``unknown`` with the reason why there is none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {"unknown": "nvidia-smi is not on the PATH"}
@@ -87,5 +88,5 @@ def _query(fields: list[str]) -> dict[str, str]:
     said = (done.stdout + done.stderr).strip()
     values = [value.strip() for value in done.stdout.partition("\n")[0].split(",")]
     if done.returncode != 0 or len(values) != len(fields):
-        return {"unknown": f"nvidia-smi says: {said or f'nothing, status {done.returncode}'}"}
+        return {"unknown": f"nvidia-smi reports: {said or f'nothing, status {done.returncode}'}"}
     return dict(zip(fields, values, strict=True))

@@ -1,9 +1,10 @@
-"""Predicted times beside measured ones, for complete search spaces that others have published.
+"""Comparison of predicted times with measured ones, for complete search spaces that others have published.
 
 A folder of measurements holds Kernel Tuner caches or T4 results (``NAME/GPU.json.gz``), a folder of sources the kernel
-and its launch (:mod:`workbench.tuning.bench.spaces`). Of each space the best ten configurations are taken and others,
-spread over the order of the times; every one is compiled for the GPU's architecture, a sample of its blocks is run, and
-its time is predicted for the GPU's device model. What was counted is kept on disk: the same command goes on.
+and its launch (:mod:`workbench.tuning.bench.spaces`). From each space the best ten configurations are taken, and others
+spread over the order of the times. Each is compiled for the GPU's architecture, a sample of its blocks is run, and its
+time is predicted for the GPU's device model. The counts are kept on disk, so that the same command goes on where it
+stopped.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from workbench.tuning.sweep import SUFFIXES, Sweep, load
 from workbench.tuning.sweep_checks import Refused
 
 BEST = 10
-"""So many of the best configurations are always among the rows."""
+"""Number of the best configurations that are always among the rows."""
 
 
 APART = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, math.inf)
-"""Differences of predicted times by which pairs of configurations are told apart."""
+"""Upper bounds of the classes of pairs of configurations, by how far their predicted times differ."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How well one way to order configurations orders them: rank correlations with the measured times, and regrets.
+    """Quality of one way to order configurations: rank correlations with the measured times, and regrets.
 
-    A regret is a measured time as a multiple of the best of the whole space: ``first`` of the first choice among the
-    rows, ``best_of_ten`` of the best measured of the first ten choices (means over ties).
+    A regret is a measured time as a multiple of the best of the whole space: ``first`` for the first choice among the
+    rows, ``best_of_ten`` for the best measured of the first ten choices (means over ties).
     """
 
     spearman: float
@@ -56,15 +57,16 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Judged:
-    """One space on one GPU: ``rows`` configurations of ``valid``, ``rankings`` by prediction and by the baselines.
+    """Comparison on one space and GPU: ``rows`` configurations of ``valid``, ranked by prediction and by baselines.
 
     The rows are the best ten and others, spread evenly over the order of the times by ``seed``; ``measured`` says where
-    the times are from. ``refused`` configurations were measured, but here the compiler takes too long for them, or they
-    are refused or do not fit. ``ratio`` is predicted / measured: median, 10th and 90th percentile; ``bounds`` has by
-    what the prediction calls the bound its rows and that ratio. ``order`` has for pairs of rows by how far their
-    predicted times differ (at most this share) their number and the share that is in the measured order. Some caches
-    keep single runs whose mean is not the time beside them: ordering by that mean ("its own single runs") shows how far
-    measurements agree among themselves, and is more than a prediction can reach.
+    the times are from. ``refused`` counts configurations that were measured but cannot be predicted: the compiler takes
+    too long for them or refuses them, or they do not fit. ``rankings`` has the quality of each order. ``ratio`` is
+    predicted / measured: median, 10th and 90th percentile. ``bounds`` has, by the prediction's bound, the number of
+    rows and that ratio. ``order`` has, for pairs of rows by how far their predicted times differ (at most this share),
+    their number and the share that is in the measured order. Some caches keep single runs whose mean is not the time
+    beside them. The order by that mean ("its own single runs") shows how far measurements agree among themselves, and
+    is more than a prediction can reach.
     """
 
     space: str
@@ -105,7 +107,7 @@ def _spread(ratio: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class Judgement(Benchmark):
-    """All spaces that could be judged, and notes on the others."""
+    """Results of all spaces that could be compared, and notes on the others."""
 
     kind = "bench-measured"
 
@@ -125,9 +127,9 @@ class Judgement(Benchmark):
 
 
 def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
-    """The best ten, then others that are spread evenly over the order of the times; all if there are no more.
+    """Return the best ten trials, then others spread evenly over the order of the times; all if there are no more.
 
-    A sample is the beginning of every larger one of its seed, so that rows that were counted serve again.
+    A sample is the beginning of every larger one of its seed, so that counted rows are used again.
     """
     timed = [(t.measured_seconds, t) for t in trials if t.measured_seconds is not None]
     ordered = [trial for _, trial in sorted(timed, key=lambda one: one[0])]
@@ -142,14 +144,14 @@ def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
 
 
 def _reversed_bits(number: int) -> float:
-    """The van der Corput sequence: 0, 1/2, 1/4, 3/4, 1/8, ..."""
+    """Return an element of the van der Corput sequence: 0, 1/2, 1/4, 3/4, 1/8, ...."""
     return int(f"{number:b}"[::-1], 2) / 2 ** number.bit_length()
 
 
 def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
-    """(name of the space, sweep) of every file of measured times in a folder and its folders, in the order of names.
+    """Yield (name of the space, sweep) of every file of measured times in a folder and its subfolders, sorted by name.
 
-    The space is called as the folder that the file lies in. Raises StoreError where there is none, and for one whose
+    The space has the name of the folder that the file lies in. Raises StoreError if there is none, and for a file whose
     content is refused.
     """
     found = False
@@ -159,18 +161,18 @@ def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
         except StoreError as error:
             if isinstance(error.__cause__, Refused):
                 raise
-            continue  # what describes a space, and other JSON
+            continue  # a description of a space, or other JSON
         if sweep.basis == "measured":
             found = True
             yield path.parent.name, sweep
     if not found:
         raise StoreError(
-            f"{folder}: no file of measured times. It holds Kernel Tuner caches or T4 results, NAME/GPU.json."
+            f"{folder}: no file of measured times. It must hold Kernel Tuner caches or T4 results, NAME/GPU.json."
         )
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files of a folder and its folders, those that are links too, each folder once."""
+    """Yield all files of a folder and its subfolders, following links, each folder once."""
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(place)) in seen:
@@ -189,7 +191,7 @@ def judge(
     said: Callable[[str], None] | None = None,
     compile_seconds: float = DEFAULT_SECONDS,
 ) -> Judged:
-    """Predict a sample of a measured sweep's configurations and compare. ``said`` is told how far it has come."""
+    """Predict a sample of a measured sweep's configurations and compare. ``said`` is called with progress lines."""
     trials = sampled(sweep.trials, limit, seed)
 
     def counted(trial: Trial) -> Counts | str:
@@ -251,7 +253,7 @@ def _ratio(predicted: np.ndarray, measured: np.ndarray) -> tuple[float, float, f
 
 
 def in_order(predicted: np.ndarray, measured: np.ndarray) -> dict[str, tuple[int, float]]:
-    """Of pairs by how far their predicted times differ: how many, and the share that is in the measured order."""
+    """Return the number of pairs and the fraction ranked correctly, grouped by predicted difference."""
     one, other = np.triu_indices(len(predicted), 1)
     apart = np.maximum(predicted[one], predicted[other]) / np.minimum(predicted[one], predicted[other]) - 1
     right = np.sign(predicted[one] - predicted[other]) == np.sign(measured[one] - measured[other])
@@ -266,7 +268,7 @@ def in_order(predicted: np.ndarray, measured: np.ndarray) -> dict[str, tuple[int
 
 
 def baselines(counts: Sequence[Mapping], model: DeviceModel) -> dict[str, np.ndarray]:
-    """What one might rank by without a model, small first: instructions of the PTX, and (negative) occupancy."""
+    """Return orders that need no model, small first: instructions of the PTX, and (negative) occupancy."""
     full = [
         occupancy(model.arch, one["block_threads"], one["registers"], one["shared_bytes"]).fraction for one in counts
     ]
@@ -277,9 +279,9 @@ def baselines(counts: Sequence[Mapping], model: DeviceModel) -> dict[str, np.nda
 
 
 def ranking(order: np.ndarray, measured: np.ndarray, best: float) -> Ranking:
-    """How well ``order`` (small first) orders ``measured``; ``best`` is the best time of the whole space."""
+    """Return how well ``order`` (small first) orders ``measured``; ``best`` is the best time of the whole space."""
     first = measured[order <= order.min() + 1e-9 * abs(order.min())].mean()
-    # Ties at the tenth place are broken at random: the mean of many ways to do it.
+    # Ties at the tenth place are broken at random; the result is the mean over many draws.
     rng = np.random.default_rng(0)
     tens = [measured[np.lexsort((rng.random(len(order)), order))[:10]].min() for _ in range(20)]
     return Ranking(
@@ -303,16 +305,16 @@ def judge_all(
     compile_seconds: float = DEFAULT_SECONDS,
     said: Callable[[str], None] | None = None,
 ) -> Judgement:
-    """Compare predictions for every space in ``measured`` of which there is the kernel, in ``sources`` or among ours.
+    """Compare predictions for every space in ``measured`` whose kernel is in ``sources`` or among ours.
 
     Args:
         measured: a folder of Kernel Tuner caches and T4 results.
-        sources: a folder of kernels and their launches; those of ours come after it.
-        model: the device model, where the files do not name a GPU that has one.
+        sources: a folder of kernels and their launches, searched before ours.
+        model: the device model, if the files do not name a GPU that has one.
         limit: configurations of each space and GPU.
-        seed: of the sample.
+        seed: seed of the sample.
         compile_seconds: a configuration that takes longer to compile is refused.
-        said: is told how far it has come.
+        said: called with lines on the progress.
     """
     folders = [*([Path(sources)] if sources is not None else []), SHIPPED]
     judged, notes = [], []

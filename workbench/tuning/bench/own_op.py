@@ -1,8 +1,8 @@
-"""``workbench bench my_ops.py:NAME``: an op's kernels beside torch and what ``torch.compile`` makes of the reference.
+"""``workbench bench my_ops.py:NAME``: an op's kernels beside torch and beside ``torch.compile`` of the reference.
 
-Each is checked first; a wrong one gets no time. On a GPU times are measured with CUDA events, the L2 cache flushed
-between runs; elsewhere those of kernels are predicted from the simulator's counts, and torch has none. A kernel runs
-with its tuned configuration for the case, or, where nothing is tuned, with its default one.
+Each variant is checked first; a wrong one gets no time. On a GPU times are measured with CUDA events, the L2 cache
+flushed between runs. Elsewhere those of kernels are predicted from the simulator's counts, and torch has none. A kernel
+runs with its tuned configuration for the case, or with its default one if there is none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from workbench.ops.variant import Variant
 from workbench.tuning.measure import evaluate
 
 COMPILED = "torch.compile"
-"""The row of the reference as torch's own compiler makes it, on a GPU."""
+"""Name of the row of the reference compiled by torch, which needs a GPU."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One variant on one case; ``tuned`` says where its configuration comes from."""
+    """Result of one variant on one case; ``tuned`` says where its configuration comes from."""
 
     case: str
     trial: Trial
@@ -40,11 +40,11 @@ class Row:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The bytes that must cross memory once, over the time; None without one."""
+        """Bytes that must cross memory once, divided by the time; None without a time."""
         return self.minimum_bytes / self.trial.seconds if self.trial.seconds else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, times in microseconds."""
+        """Return plain values, times in microseconds."""
         trial = self.trial
         return {
             "case": self.case,
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class OpBenchmark:
-    """All rows; ``str()`` is a table by case."""
+    """Results of all variants and cases; ``str()`` is a table by case."""
 
     op: str
     times: str
@@ -70,11 +70,11 @@ class OpBenchmark:
 
     @property
     def all_correct(self) -> bool:
-        """Whether everything that was run met its error bound."""
+        """True if every variant that ran met its error bound."""
         return all(row.trial.ok for row in self.rows)
 
     def to_json(self) -> str:
-        """The rows as JSON; see `workbench.base.documents`."""
+        """Return the rows as JSON; see `workbench.base.documents`."""
         rows = [row.to_dict() for row in self.rows]
         return document("bench-op", op=self.op, times=self.times, all_correct=self.all_correct, rows=rows)
 
@@ -107,7 +107,7 @@ def run(
     """Check and time the variants of an op on each of its cases.
 
     Args:
-        op: name or value; one of your own also gets the row `COMPILED`, where there is a GPU.
+        op: name or value; one of your own also gets the row `COMPILED`, if there is a GPU.
         cases: names; default every case of an own op, the quick one of a built-in op.
         variants: names; default every variant that reads the case.
         device: "auto", "sim" or "cuda".
@@ -138,7 +138,7 @@ def run(
 
 
 def _configuration(op: Op, variant: Variant, problem: Any, device: Any) -> tuple[Mapping[str, Any], str]:
-    """What a variant runs with, and whether that is tuned."""
+    """Return the configuration that a variant runs with, and a word on where it comes from."""
     if not variant.space:
         return {}, ""
     found = lookup(op, variant, problem, device)

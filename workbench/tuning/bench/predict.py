@@ -1,9 +1,9 @@
 """``workbench bench predict``: how far predicted times can be believed.
 
-Where a sweep was measured on a GPU, predictions are compared with it, those of the published figures and those of the
-calibrated model on rows that it was not fitted to. Where none was, there is no such number, and none is given; what can
-be said is how much the ranking depends on figures that may be wrong: each group of figures is scaled at random, and the
-ranking and the first choice are compared with those of the published figures.
+If a sweep was measured on a GPU, predictions are compared with it, those of the published figures and those of the
+calibrated model, on rows that it was not fitted to. Without one there is no such number, and none is given. The
+benchmark then shows how much the ranking depends on figures that may be wrong: each group of figures is scaled at
+random, and the ranking and the first choice are compared with those of the published figures.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from workbench.tuning.ranking import agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 
 SPREAD = 1.5
-"""A figure is scaled by this factor or its inverse, one standard deviation: two thirds lie between."""
+"""Factor of one standard deviation by which a figure is scaled up or down; two thirds lie between."""
 
 DRAWS = 200
 
 
 @dataclass(frozen=True)
 class Stability:
-    """What becomes of one sweep's predicted ranking when the published figures are wrong: median and worst tenth.
+    """Stability of one sweep's predicted ranking when the published figures are wrong: median and worst tenth.
 
-    ``regret`` is what the first choice of the published figures costs, as a share of the best under the others;
+    ``regret`` is the extra time of the published figures' first choice, as a share of the best under the others.
     ``ties`` is the share of configurations whose predicted time is within 1 % of the best.
     """
 
@@ -54,6 +54,7 @@ class PredictionBenchmark(Benchmark):
     notes: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
+        """Return all figures as plain values."""
         calibrations = [
             {"model": one.model.key, "origin": one.origin, "rows": one.rows, "factors": dict(one.factors)}
             | {"published": asdict(one.published), "calibrated": asdict(one.calibrated)}
@@ -93,13 +94,13 @@ class PredictionBenchmark(Benchmark):
 
 
 def run(sweeps: Sequence[str] | None = None, *, draws: int = DRAWS, seed: int = 0) -> PredictionBenchmark:
-    """Compare predictions with what was measured, or say that nothing was.
+    """Compare predictions with measured times, if there are any, and test how stable the predicted rankings are.
 
     Args:
         sweeps: files or names; default all that come with the package. Counts of a measured sweep may come from a
             simulator sweep of the same variant and case among them.
         draws: how often the figures are scaled.
-        seed: of the random numbers.
+        seed: seed of the random numbers.
     """
     loaded = [load(name) for name in (shipped() if sweeps is None else sweeps)]
     measured = [sweep for sweep in loaded if sweep.basis == "measured"]
@@ -120,7 +121,7 @@ def run(sweeps: Sequence[str] | None = None, *, draws: int = DRAWS, seed: int = 
 
 
 def stability(sweep: Sweep, draws: int = DRAWS, seed: int = 0) -> Stability:
-    """How a predicted sweep's ranking depends on the device model's figures."""
+    """Return how a predicted sweep's ranking depends on the device model's figures."""
     rows = [trial for trial in sweep.trials if trial.seconds is not None and trial.counts]
     parts = Parts([trial.counts for trial in rows], device_model(sweep.predicted_for))
     usual = parts.seconds(np.zeros(len(GROUPS)))

@@ -29,7 +29,7 @@ _HEADS = (
 
 
 def write(judgement: Judgement, path: str | Path) -> Path:
-    """Put what was judged into a record, beside what it has of other spaces and seeds."""
+    """Write the results of a comparison into a record, beside its entries on other spaces and seeds."""
     path = Path(path)
     entries = {_key(entry): entry for entry in read(path)} if path.exists() else {}
     used = {"workbench": versions()["workbench"], "model": str(VERSION), "NVRTC": nvrtc.version()}
@@ -73,7 +73,7 @@ def _key(entry: Mapping) -> tuple:
 
 
 def _short(value: Any) -> Any:
-    """Four digits of each number."""
+    """Return a value with each number rounded to four digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, Mapping):

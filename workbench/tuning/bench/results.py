@@ -1,5 +1,7 @@
-"""What every benchmark does: time its runs in turn, so that a busier moment of the computer meets all of them, and give
-its figures for a record."""
+"""Common parts of the benchmarks: timing of runs in turn, and results as records.
+
+Runs take turns, so that a busy moment of the computer meets all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Name = TypeVar("Name")
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """How long one call takes, by a clock in seconds."""
+    """Return the time of one call, by a clock in seconds."""
     start = clock()
     work()
     return clock() - start
@@ -23,20 +25,20 @@ def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_cou
 def in_turn(
     runs: Mapping[Name, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[Name, tuple[float, ...]]:
-    """The seconds of each run in each of so many rounds, in which all have their turn."""
+    """Return the seconds of each run in each of so many rounds; in a round every run has its turn."""
     taken = [[timed(run, clock) for run in runs.values()] for _ in range(rounds)]
     return dict(zip(runs, zip(*taken, strict=True), strict=True))
 
 
 class Benchmark:
-    """The result of a benchmark, a dataclass: ``str()`` is its table, ``kind`` that of its document."""
+    """Result of a benchmark, a dataclass: ``str()`` is its table, ``kind`` names its JSON document."""
 
     kind: ClassVar[str]
 
     def record(self) -> dict[str, Any]:
-        """All figures as plain values."""
+        """Return all figures as plain values."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def to_json(self) -> str:
-        """All figures as JSON; see `workbench.base.documents`."""
+        """Return all figures as JSON; see `workbench.base.documents`."""
         return document(self.kind, **self.record())

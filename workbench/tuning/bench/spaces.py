@@ -1,4 +1,4 @@
-"""How a kernel of a measured search space is launched: a small file beside its source.
+"""Launches of the kernels of measured search spaces, each described by a small file beside its source.
 
 ``NAME.toml`` in a folder of sources describes the kernel of the measured space NAME::
 
@@ -15,9 +15,9 @@
 
 Sizes are expressions of the tunables (:mod:`workbench.ops.expressions`), which the source gets as macros. An array is
 filled with "zeros" (the default), "normal" or "uniform" numbers, or read from a ``.npy`` file: ``{file = "v.npy"}``. A
-whole number is an ``int``, another one a ``float``. ``shared_bytes`` is dynamic shared memory; ``macros`` are further
-ones, and one that is called like a tunable takes its place: where the measured times do not depend on it, what was
-measured did not have it.
+whole number is an ``int``, another one a ``float``. ``shared_bytes`` is dynamic shared memory. ``macros`` are further
+macros; one with the name of a tunable replaces it. That is for a tunable on which the measured times do not depend, as
+the kernel that was measured did not use it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from workbench.toolchain import CompiledKernel, compile_cuda, disk_cache, nvrtc
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS, compile_limit
 
 SHIPPED = cuda_sources() / "spaces"
-"""Kernels of ours with the design and the tunables of published ones."""
+"""Folder of our own kernels with the design and the tunables of published ones."""
 
 SAMPLE = 8
-"""Blocks that are run of a launch."""
+"""Blocks of a launch that are run."""
 
 _FILLS = ("zeros", "normal", "uniform")
 _KEYS = ("source", "kernel", "grid", "block", "arguments", "constants", "macros", "shared_bytes")
@@ -65,11 +65,11 @@ class Space:
 
     @cached_property
     def source(self) -> str:
-        """The text of the kernel's source."""
+        """Text of the kernel's source."""
         return (self.path.parent / self.record["source"]).read_text()
 
     def compile(self, config: Mapping[str, Any], arch: str) -> CompiledKernel:
-        """The kernel of one configuration, with its machine code. Raises CompileError."""
+        """Return the compiled kernel of one configuration, with its machine code. Raises CompileError."""
         threads = int(np.prod(self._shape("block", config)))
         macros = {**config, **self.record.get("macros", {})}
         return compile_cuda(
@@ -79,10 +79,10 @@ class Space:
         )  # fmt: skip
 
     def counts(self, config: Mapping[str, Any], arch: str, seconds: float = DEFAULT_SECONDS) -> Counts:
-        """What a prediction needs of one configuration (see `launch_counts`), counted on a sample of its blocks.
+        """Return what a prediction needs of one configuration (see `launch_counts`), counted on a sample of its blocks.
 
-        It is kept on disk beside the compilations, as is that ``seconds`` were too few to compile it. Raises
-        CompileTimeout at that limit, CompileError for what the compiler refuses.
+        The counts are kept on disk beside the compilations; so is the fact that ``seconds`` were too few to compile it.
+        Raises CompileTimeout at that limit, CompileError for a source that the compiler refuses.
         """
         key = self._key(config, arch)
         kept = disk_cache.load(key) or {}
@@ -98,7 +98,7 @@ class Space:
         return json.loads(kept["counts"])
 
     def _key(self, config: Mapping[str, Any], arch: str) -> str:
-        """The hash of all that the counts depend on."""
+        """Return the hash of all that the counts depend on."""
         files = [self.path, *(self.path.parent / name for name in self._files())]
         digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         return disk_cache.content_key(["counts", digests, dict(config), arch, nvrtc.version(), SAMPLE, _code()])
@@ -119,7 +119,7 @@ class Space:
 
     @staticmethod
     def _padded(kernel: CompiledKernel, symbol: str, value: np.ndarray) -> bytes:
-        """The bytes of a variable of which the first ones are given."""
+        """Return the bytes of a variable whose first bytes are given, the rest zero."""
         size, content = len(Simulator().read_variable(kernel, symbol)), value.tobytes()
         return content + bytes(size - len(content))
 
@@ -150,7 +150,7 @@ class Space:
 
 @cache
 def _code() -> str:
-    """The hash of the package's own code that counts."""
+    """Return the hash of the package's own code that counts."""
     package = Path(workbench.__file__).parent
     rooms = ("analysis/prediction", "ptx", "toolchain")
     files = [file for room in rooms for file in package.glob(f"{room}/*") if file.suffix in (".py", ".so")]
@@ -167,20 +167,20 @@ def _filled(dtype: np.dtype, size: int, fill: str) -> np.ndarray:
 
 
 def load_space(name: str, folders: list[Path]) -> Space:
-    """The description of space ``name``: ``NAME.toml`` in one of the folders, or in a folder of that name in it.
+    """Return the description of space ``name``: ``NAME.toml`` in one of the folders, or in its subfolder of that name.
 
-    Raises UnknownKeyError where there is none, StoreError for a file that describes no launch.
+    Raises UnknownKeyError if there is none, StoreError for a file that describes no launch.
     """
     places = [place / f"{name}.toml" for folder in folders for place in (folder, folder / name)]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        remedy = "workbench.tuning.bench.spaces says what it holds."
+        remedy = "The docstring of workbench.tuning.bench.spaces describes the file."
         raise UnknownKeyError("space", repr(name), f"one described in {', '.join(map(str, folders))}", remedy)
     try:
         record = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StoreError(
-            f"{path}: not a TOML file ({error}). workbench.tuning.bench.spaces says what it holds."
+            f"{path}: not a TOML file ({error}). The docstring of workbench.tuning.bench.spaces describes the file."
         ) from error
     missing = [key for key in ("source", "kernel", "grid", "block", "arguments") if key not in record]
     unknown = [key for key in record if key not in _KEYS]

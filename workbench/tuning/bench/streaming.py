@@ -1,8 +1,8 @@
-"""The speed at which a GPU reads memory in a stream: the ceiling of everything that mostly reads.
+"""Speed at which a GPU reads memory in a stream: the ceiling of every kernel that mostly reads.
 
 Published bandwidth is never reached, and a copy also writes. So the benchmark measures a kernel that only reads, on the
-same GPU in the same run, with the best of several shapes of it; and between what is compared with it again, in that
-shape alone, for clocks and temperature drift.
+same GPU in the same run, with the best of several shapes of it. It measures that shape again between the other timings,
+as clocks and temperature drift.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHORT_ROUNDS = 10
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The fastest stream: bytes per second (median), of how many bytes, by which configuration, with its noise."""
+    """The fastest stream: median bytes per second, the bytes that it reads, its configuration and its noise."""
 
     bytes_per_second: float
     bytes_read: int
@@ -41,18 +41,20 @@ class Ceiling:
     """Median absolute deviation, as a share of the median."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as the benchmark's JSON file has them."""
+        """Return the fields, as the benchmark's JSON file has them."""
         return asdict(self)
 
 
 def reader(
     data: torch.Tensor, config: Mapping[str, int], multiprocessors: int, device: str
 ) -> tuple[Callable[[], None], torch.Tensor]:
-    """A function that reads all of ``data`` once, and where it adds up the words.
+    """Return a function that reads all of ``data`` once, and the tensor to which it adds the sum of the words.
 
     Args:
         data: ``[words]`` int32; whole chunks of ``16 * UNROLL * NUM_THREADS`` bytes.
         config: UNROLL, NUM_THREADS and BLOCKS_PER_MULTIPROCESSOR.
+        multiprocessors: number of multiprocessors of the GPU.
+        device: "cuda" or "sim".
 
     Returns:
         The function, and ``[1]`` int32: each call adds the sum of all words modulo 2**32.
@@ -86,7 +88,7 @@ def measure_ceiling(
     device: str = "cuda",
     space: Mapping[str, Sequence[int]] = SPACE,
 ) -> Ceiling:
-    """Try every shape of the stream on ``data`` (see `reader`), the fastest few again in turns.
+    """Time every shape of the stream on ``data`` (see `reader`), the fastest few again in turns, and return the best.
 
     Raises:
         WrongResultError: a sum is wrong: part of the data was not read, or read twice.
@@ -114,7 +116,7 @@ def measure_ceiling(
 def measure_again(
     clock: Clock, data: torch.Tensor, multiprocessors: int, config: Mapping[str, int], *, device: str = "cuda"
 ) -> float:
-    """Bytes per second of the stream in a shape that is known to be the fastest, from a few samples.
+    """Return bytes per second of the stream in a shape that is known to be the fastest, from a few samples.
 
     Raises:
         WrongResultError: the sum is wrong, before or after them.

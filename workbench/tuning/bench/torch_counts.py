@@ -1,4 +1,4 @@
-"""Operations and bytes of a computation in plain torch, counted while it runs: what its time is put beside."""
+"""Operations and bytes of a computation in plain torch, counted while it runs, for comparison with its time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from workbench.tuning.bench.results import timed
 
 @dataclass(frozen=True)
 class TorchCounts:
-    """What eager torch was asked for.
+    """Counts of the calls to eager torch.
 
     Attributes:
-        flops: of matrix products, a multiplication and an addition counting two (`torch.utils.flop_counter`).
-        bytes_moved: what each call reads (its tensor arguments) and writes (its result), added up. Calls that only view
-            a tensor move nothing. Caches answer some of it, and a call's own temporary tensors are not seen.
-        largest_bytes: the largest tensor that was created.
+        flops: operations of matrix products; a multiplication and an addition count two (`torch.utils.flop_counter`).
+        bytes_moved: bytes that each call reads (its tensor arguments) and writes (its result), added up. Calls that
+            only
+            view a tensor move nothing. Caches answer some of it, and a call's own temporary tensors are not seen.
+        largest_bytes: size of the largest tensor that was created.
     """
 
     flops: int
@@ -44,9 +45,9 @@ def count(function: Callable[..., Any], *arguments: Any, **options: Any) -> Torc
 
 
 def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5, **options: Any) -> float:
-    """CPU time of a call on one thread: the median of ``repeats``, after one that does not count.
+    """Return the CPU time of a call on one thread: the median of ``repeats``, after a first call that does not count.
 
-    CPU time and not time that passed, so that other programs on the machine change it little.
+    It is CPU time and not wall time, so that other programs on the machine change it little.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -60,7 +61,7 @@ def cpu_seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 5,
 
 
 class _Products(TorchDispatchMode):
-    """Adds up torch's own counts, as its `FlopCounterMode` does, without loading torch's compiler for it."""
+    """Mode that adds up torch's own counts, as its `FlopCounterMode` does, without loading torch's compiler for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 
 
 class _Traffic(TorchFunctionMode):
-    """Sees every torch function that is called, with its arguments and its result."""
+    """Mode that sees every call of a torch function, with its arguments and its result."""
 
     def __init__(self) -> None:
         super().__init__()

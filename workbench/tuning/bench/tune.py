@@ -1,14 +1,15 @@
-"""``workbench bench tune``: how much of a space each search strategy looks at.
+"""``workbench bench tune``: how much of a space each search strategy has to evaluate.
 
-It replays recorded sweeps, and published spaces with the configurations that failed in them: for every
-strategy, how many it had evaluated when it met one within a few per cent of the best, over many seeds. Everybody starts
-at a random point, since Kernel Tuner does not know the untuned rule; what it is worth shows in the rows that start from
-it. With each seed the values of every tunable are listed forwards or backwards: some strategies look at one end of the
-space first (Kernel Tuner's diff_evo takes its first population in the order of the space), and whether the best lies
-there is luck of who wrote the lists. Ours and Kernel Tuner's see the same space through the same interface; a
-configuration that is asked for again costs nothing, one that fails costs as much as one that runs. Two strategies are
-tied unless the rank-sum test of Mann and Whitney (1947) tells their searches apart, corrected for the number of
-strategies that are compared (Holm, 1979); one that did not find it is behind all that did, and tied with the others.
+The benchmark replays recorded sweeps, and published spaces with the configurations that failed in them. For every
+strategy it counts, over many seeds, the evaluations until one is within a few per cent of the best. Every search starts
+at a random point, since Kernel Tuner does not know the untuned rule; the value of that rule shows in the rows that
+start from it. With each seed the values of every tunable are listed forwards or backwards: some strategies look at one
+end of the space first (Kernel Tuner's diff_evo takes its first population in the order of the space), and it is an
+accident of the lists whether the best lies there. Ours and Kernel Tuner's see the same space through the same
+interface. A configuration that is asked for again costs nothing, one that fails costs as much as one that runs. Two
+strategies are tied unless the rank-sum test of Mann and Whitney (1947) tells their searches apart, corrected for the
+number of strategies that are compared (Holm, 1979). A search without success is behind all with success, and tied with
+the others.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from workbench.tuning.space import Space
 from workbench.tuning.sweep import Sweep, load, shipped
 
 TOLERANCE = 0.02
-"""A configuration is good enough within this share of the best of the sweep."""
+"""Share above the best of the sweep within which a configuration is good enough."""
 
 TIE = 0.05
-"""Two strategies whose searches differ as much by chance as often as this are tied."""
+"""Chance of a difference by luck alone, from which on two strategies are tied."""
 
 SEEDS = 50
 
 AIM = 0.10
-"""What our best strategy, started anywhere, may take of any sweep; nothing should be sooner on any of them."""
+"""Largest share of any sweep that our best strategy may evaluate, started anywhere; nothing should be sooner on any."""
 
 _OURS = ("exhaustive", "random", "greedy", "bayesian")
 _STARTED = ("greedy", "bayesian")
@@ -48,7 +49,7 @@ _STARTED = ("greedy", "bayesian")
 
 @dataclass(frozen=True)
 class Searched:
-    """One strategy on one sweep: evaluations until it was good enough, for each seed; None where it ended before."""
+    """Searches of one strategy on one sweep: evaluations until success for each seed, None if it ended without."""
 
     sweep: str
     strategy: str
@@ -57,31 +58,31 @@ class Searched:
 
     @property
     def share(self) -> float:
-        """The median share of the space; a search that ended without is charged all of it."""
+        """Median share of the space that is evaluated; a search without success is charged all of it."""
         return statistics.median(self.size if count is None else count for count in self.evaluations) / self.size
 
     @property
     def worst_tenth(self) -> float:
-        """The share that nine searches in ten get by with."""
+        """Share of the space that suffices for nine searches in ten."""
         counts = sorted(self.size if count is None else count for count in self.evaluations)
         return counts[math.ceil(0.9 * len(counts)) - 1] / self.size
 
     @property
     def found(self) -> int:
-        """Searches that ended with a good one; the others gave up, or might not go on."""
+        """Number of searches that succeeded; the others gave up, or ran out of budget."""
         return len(self.evaluations) - self.evaluations.count(None)
 
     @property
     def median(self) -> float:
-        """The median of the evaluations; infinity where half of the searches did not find it."""
+        """Median of the evaluations; infinity if half of the searches did not succeed."""
         return statistics.median(self._counts)
 
     def chance(self, other: Searched) -> float:
-        """How often chance alone would tell the two strategies apart as much as these searches do."""
+        """Return the chance that luck alone tells the two strategies apart as much as these searches do."""
         return rank_sum(self._counts, other._counts)
 
     def before(self, other: Searched) -> bool:
-        """Whether it finds a good one earlier than another strategy more often than later."""
+        """Return True if it succeeds earlier than another strategy more often than later."""
         return sum((count > each) - (count < each) for count in self._counts for each in other._counts) < 0
 
     @property
@@ -91,7 +92,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class TunerBenchmark(Benchmark):
-    """What `run` found: ``searches`` for each sweep and strategy and ``labels`` of the sweeps."""
+    """Result of `run`: ``searches`` for each sweep and strategy, and ``labels`` of the sweeps."""
 
     kind = "bench-tune"
 
@@ -100,7 +101,7 @@ class TunerBenchmark(Benchmark):
     notes: tuple[str, ...] = field(default=())
 
     def of(self, sweep: str) -> list[Searched]:
-        """The strategies on one sweep, the most frugal first."""
+        """Return the strategies on one sweep, the most frugal first."""
         return sorted(
             (one for one in self.searches if one.sweep == sweep), key=lambda one: (one.share, one.worst_tenth)
         )
@@ -116,10 +117,10 @@ class TunerBenchmark(Benchmark):
         return sorted(ranked, key=lambda row: row[1])
 
     def beside(self, sweep: str) -> dict[str, tuple[str, float]]:
-        """How each strategy stands to bayesian on one sweep: sooner, later or tied, and the corrected chance of that.
+        """Compare each strategy with bayesian on one sweep: sooner, later or tied, and the corrected chance of that.
 
-        Those that start anywhere are corrected for their number, those that know more for theirs; without bayesian
-        there are none.
+        Strategies that start anywhere are corrected for their number, those that know more for theirs. Without bayesian
+        the result is empty.
         """
         rows = {one.strategy: one for one in self.of(sweep)}
         ours = rows.pop("bayesian", None)
@@ -134,7 +135,7 @@ class TunerBenchmark(Benchmark):
 
     @property
     def verdict(self) -> str:
-        """Our bayesian search against `AIM` and against all that start anywhere, too; empty where it did not run."""
+        """Verdict on our bayesian search against `AIM` and against all that start anywhere; empty if it did not run."""
         ours = {one.sweep: one for one in self.searches if one.strategy == "bayesian"}
         if not ours:
             return ""
@@ -152,6 +153,7 @@ class TunerBenchmark(Benchmark):
         return "\n".join(lines)
 
     def record(self) -> dict[str, Any]:
+        """Return all figures as plain values."""
         rows = [asdict(one) | {"share": one.share} for one in self.searches]
         return {"labels": dict(self.labels), "searches": rows}
 
@@ -190,13 +192,13 @@ def run(
 
     Args:
         sweeps: files or names; default all that come with the package.
-        measured: a folder of published spaces, Kernel Tuner caches and T4 results, before them.
+        measured: a folder of published spaces, Kernel Tuner caches and T4 results, which come first.
         seeds: searches of each strategy on each sweep.
         tolerance: a configuration is good enough within this share of the best.
-        budget: a search that has evaluated so many ends; default: it goes on.
-        peers: also Kernel Tuner's strategies, where it is installed.
-        strategies: only these.
-        progress: called with a line about each thing that is begun.
+        budget: evaluations after which a search ends; default: no limit.
+        peers: True to compare with Kernel Tuner's strategies, if it is installed.
+        strategies: names of the only strategies to run; default: all.
+        progress: called with a line about each step as it begins.
     """
     found = [] if measured is None else [sweep for _, sweep in sweeps_in(Path(measured))]
     loaded = found + [load(name) for name in (shipped() if sweeps is None else sweeps)]
@@ -229,12 +231,12 @@ def run(
 
 
 def _anywhere(one: Searched) -> bool:
-    """Whether a strategy starts at a random point, and knows no other case."""
+    """Return True if a strategy starts at a random point and knows no other case."""
     return one.strategy in search.STRATEGIES or one.strategy.startswith(kernel_tuner_strategies.PREFIX)
 
 
 def _listed(sweep: Sweep, seed: int) -> Space:
-    """The space of a sweep, with the values of each tunable in their order or backwards."""
+    """Return the space of a sweep, with the values of each tunable in their order or backwards."""
     rng = random.Random(f"{sweep.name} {seed}")
     lists = {name: values[:: rng.choice((1, -1))] for name, values in sweep.parameters.items()}
     return space_of(replace(sweep, parameters=lists))
@@ -243,7 +245,7 @@ def _listed(sweep: Sweep, seed: int) -> Space:
 def _plans(
     sweep: Sweep, names: Iterable[str], sweeps: Sequence[Sweep]
 ) -> Iterable[tuple[str, search.Strategy, Mapping | None]]:
-    """What is compared on a sweep: a name, the strategy, and where it starts."""
+    """Yield the contenders on a sweep: a name, the strategy, and where it starts."""
     yield from ((name, search.strategy(name), None) for name in names)
     for other in sweeps:
         if (other.op, other.variant) == (sweep.op, sweep.variant) and other.case_name != sweep.case_name:
@@ -255,7 +257,7 @@ def _plans(
 
 
 def _ordered_by(scouted: Sweep) -> search.Strategy:
-    """The strategy "predicted" with the times of another case's sweep."""
+    """Return the strategy "predicted" with the times of another case's sweep."""
     seconds = {tuple(trial.config.items()): trial.seconds for trial in scouted.trials if trial.seconds is not None}
 
     def plan(space: Space, start: Mapping | None, rng: random.Random) -> search.Batches:
@@ -274,7 +276,7 @@ def evaluations(
     tolerance: float = TOLERANCE,
     budget: int | None = None,
 ) -> int | None:
-    """How many configurations a strategy evaluates until one is within ``tolerance`` of the best.
+    """Return how many configurations a strategy evaluates until one is within ``tolerance`` of the best.
 
     None if it ends before, or has evaluated ``budget`` of them.
     """
