@@ -165,6 +165,8 @@ struct Finding {
   u32 bytes = 0;
   u64 count = 1;
   s64 other_block = -1;
+  bool exchanged = false;  // of a race of a write with a read: their lanes have exchanged values
+                           // in between (Clocks::exchange)
   std::string text =
       {};  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
 };
@@ -174,8 +176,8 @@ struct Stop {
   Finding finding;
 };
 
-// Findings of one worker, one per (problem, pc, other pc, within a block or not), keeping the
-// lowest block and thread.
+// Findings of one worker, one per (problem, pc, other pc, within a block or not, exchanged or not),
+// keeping the lowest block and thread.
 class FindingList {
  public:
   void add(const Finding& finding);

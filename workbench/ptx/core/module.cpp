@@ -313,6 +313,7 @@ nb::dict describe(const Finding& finding) {
   row["other_block"] = finding.other_block, row["block"] = finding.block,
   row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
   row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count,
+  row["exchanged"] = finding.exchanged;
   row["text"] = nb::bytes(finding.text.data(), finding.text.size());
   return row;
 }
