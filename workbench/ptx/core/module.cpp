@@ -8,17 +8,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <latch>
 #include <memory>
 #include <sstream>
-#include <thread>
 #include <unordered_map>
 
 #include "access.hpp"
@@ -34,6 +28,7 @@
 #include "registers.hpp"
 #include "scan.hpp"
 #include "tensor_map.hpp"
+#include "workers.hpp"
 
 namespace nb = nanobind;
 
@@ -165,100 +160,6 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
 
 // (address, size, host pointer, writable, where Buffer::written is)
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
-
-// Address space that is put by.
-class Reserve {
- public:
-  explicit Reserve(std::size_t bytes) : bytes_(bytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-  }
-  Reserve(const Reserve&) = delete;
-  ~Reserve() { give_back(); }
-  void give_back() {
-    if (memory_ != MAP_FAILED) ::munmap(memory_, bytes_);
-    memory_ = MAP_FAILED;
-  }
-
- private:
-  std::size_t bytes_;
-  void* memory_;
-};
-
-// The threads of a launch, a worker each.
-//
-// The C library ends the process where a thread has no memory for the variables that its first
-// exception needs. So where the process has a limit, each throws one at its start, when address
-// space that was put by for that is given back: its allocator asks the system for pages. Nobody
-// takes more before all have done so.
-class Workers {
- public:
-  Workers(Launch& launch, std::vector<WorkerResult>& results)
-      : launch_(launch), prepared_(static_cast<std::ptrdiff_t>(results.size())) {
-    threads_.reserve(results.size());
-    const bool limited = has_limit(RLIMIT_AS) || has_limit(RLIMIT_DATA);
-    running_ = static_cast<int>(results.size());
-    for (WorkerResult& result : results) {
-      try {
-        threads_.emplace_back(
-            [this, &result,
-             reserve = limited ? std::make_unique<Reserve>(kReserve) : nullptr]() mutable {
-              if (reserve) prepare(*reserve);
-              work(result);
-            });
-      } catch (const std::exception& error) {  // no memory, or too many threads
-        const std::size_t missing = results.size() - threads_.size();
-        if (missing == results.size())
-          throw OutOfMemory("a thread to run blocks on (%s)", error.what());
-        std::lock_guard lock(mutex_);
-        running_ -= static_cast<int>(missing);  // those that there are do the work
-        prepared_.count_down(static_cast<std::ptrdiff_t>(missing));
-        break;
-      }
-    }
-    created_.count_down();
-  }
-  Workers(const Workers&) = delete;
-  ~Workers() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  // True if all of them are done, after so much time at most.
-  bool wait_for(std::chrono::duration<double> time) {
-    std::unique_lock lock(mutex_);
-    return finished_.wait_for(lock, time, [&] { return running_ == 0; });
-  }
-
- private:
-  static constexpr std::size_t kReserve = 1 << 17;
-
-  static bool has_limit(int resource) {
-    rlimit limit;
-    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  }
-
-  void prepare(Reserve& reserve) {
-    created_.wait();
-    reserve.give_back();
-    try {
-      throw Stop{};
-    } catch (const Stop&) {}
-    prepared_.arrive_and_wait();
-  }
-
-  void work(WorkerResult& result) {
-    run_worker(launch_, result);
-    std::lock_guard lock(mutex_);
-    if (--running_ == 0) finished_.notify_all();
-  }
-
-  Launch& launch_;
-  std::latch created_{1}, prepared_;
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  int running_ = 0;
-  std::vector<std::thread> threads_;
-};
 
 // Throws what ended a worker, unless it is that it had no memory to begin with and others did the
 // work.
