@@ -12,7 +12,6 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <sstream>
 #include <unordered_map>
 
 #include "access.hpp"
@@ -24,6 +23,7 @@
 #include "machine.hpp"
 #include "map_watch.hpp"
 #include "processor.hpp"
+#include "python_enums.hpp"
 #include "recorder.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
@@ -40,30 +40,6 @@ struct CodeRow {
   s32 opcode, guard, guard_flip, counted, elements, bytes, target, imm_low, imm_high;
   s32 slot[kSlots];
 };
-
-// (name, number) of each enumerator of a PTX_NAMED_ENUM.
-std::vector<std::pair<std::string, s64>> enumerators(const char* text) {
-  std::vector<std::pair<std::string, s64>> found;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const std::size_t begin = part.find_first_not_of(' '), equals = part.find('=');
-    const s64 number = equals != std::string::npos ? std::stoll(part.substr(equals + 1))
-                       : found.empty()             ? 0
-                                                   : found.back().second + 1;
-    found.emplace_back(part.substr(begin, part.find_first_of(" =", begin) - begin), number);
-  }
-  return found;
-}
-
-// They as the attributes of one value; a name that C++ keeps for itself loses its underscore.
-nb::object named(const char* text) {
-  nb::dict all;
-  for (auto& [name, number] : enumerators(text)) {
-    if (name.back() == '_') name.pop_back();
-    all[name.c_str()] = number;
-  }
-  return nb::module_::import_("types").attr("SimpleNamespace")(**all);
-}
 
 // What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and
 // its size.
@@ -207,9 +183,8 @@ bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seco
 }
 
 nb::dict describe(const Finding& finding) {
-  static const auto names = enumerators(kProblemNames);
   nb::dict row;
-  row["problem"] = names[static_cast<std::size_t>(finding.problem)].first;
+  row["problem"] = nb::cast(finding.problem).attr("name");
   row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
   row["other_block"] = finding.other_block, row["block"] = finding.block,
   row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
@@ -427,10 +402,8 @@ nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors
 // (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
 nb::list table_rows() {
   nb::list rows;
-  const auto classes = enumerators(kClassNames);
   for (const TableEntry& entry : instruction_table()) {
-    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind),
-                               classes[static_cast<std::size_t>(entry.group)].first,
+    rows.append(nb::make_tuple(entry.name, entry.kind, nb::cast(entry.group).attr("name"),
                                entry.destinations, entry.sources));
   }
   return rows;
@@ -451,16 +424,7 @@ void add_constants(nb::module_& m) {
   m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow,
   m.attr("PARAM_WINDOW") = kParamWindow;
-  m.attr("Kind") = named(kKindNames), m.attr("Problem") = named(kProblemNames);
-  m.attr("IntegerType") = named(kIntegerTypeNames), m.attr("Rounding") = named(Rounding::kNames);
-  m.attr("Combine") = named(kCombineNames), m.attr("Meeting") = named(Meeting::kNames);
-  m.attr("Video") = named(Video::kNames), m.attr("Carry") = named(Carry::kNames),
-  m.attr("WarpGroupProduct") = named(WarpGroupProduct::kNames);
-  m.attr("Bulk") = named(Bulk::kNames), m.attr("BulkFlags") = named(BulkFlags::kNames),
-  m.attr("Reduction") = named(kReductionNames);
-  m.attr("Event") = named(RecordedEvent::kKindNames),
   m.attr("IN_REGISTERS") = RecordedEvent::kInRegisters;
-  m.attr("RequestFlags") = named(RecordedRequest::kFlagNames);
   m.attr("ROW") = nb::object(Layout<CodeRow>()
                                  .field("opcode", &CodeRow::opcode)
                                  .field("guard", &CodeRow::guard)
@@ -533,6 +497,7 @@ void add_constants(nb::module_& m) {
 NB_MODULE(PTX_MODULE_NAME, m) {
   nb::set_leak_warnings(false);  // kernels are cached for the life of the process
   m.doc() = "SIMT core of the PTX machine.";
+  bind_enums(m);
   add_constants(m);
   m.attr("TARGET") = PTX_TARGET;
   nb::list specials;
