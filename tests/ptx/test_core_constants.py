@@ -14,7 +14,7 @@ from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:
     found_in_python = {products.TOUCHED, products.UNFENCED, "replicas", "shuffled"}
-    assert set(KINDS) == {*vars(core.Problem), *found_in_python}
+    assert set(KINDS) == {*core.Problem.__members__, *found_in_python}
 
 
 def test_every_count_is_a_fact_of_a_line() -> None:
@@ -30,7 +30,7 @@ def test_records_name_all_of_their_bytes() -> None:
 
 
 def test_opcodes_are_of_kinds_that_the_core_has() -> None:
-    assert {opcode.kind for opcode in OPCODES.values()} <= set(vars(core.Kind).values())
+    assert {opcode.kind for opcode in OPCODES.values()} <= set(core.Kind)
 
 
 def test_the_driver_numbers_the_same_elements_in_another_order() -> None:

@@ -112,8 +112,7 @@ _IN_SHARED = (
 )
 _NEAR = 24  # instructions, to look for a named line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
-_EXCHANGES = ("shfl.", "redux.", "vote.", "match.")
-_LANES = 32
+_READS = ("ld", "wmma.load")  # that have a value before their warp goes on: no copies, and no products of warp groups
 _TRITONS_SHARED = "global_smem"  # all shared memory of a kernel that Triton compiled; its source cannot name it
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
@@ -160,7 +159,7 @@ def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]
     if kernel.program.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
         if _of_replicas(kernel, row):
             return {**row, "problem": "replicas"}
-        if _behind_a_shuffle(kernel, row):
+        if row["exchanged"] and _opcode(kernel, row["other_pc"]).startswith(_READS):
             return {**row, "problem": "shuffled"}
     return row
 
@@ -172,17 +171,6 @@ def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
     found = shared_variable(kernel, row["address"])
     named = found is not None and found[0] == _TRITONS_SHARED
     return named and _opcode(kernel, row["pc"]).startswith("st")
-
-
-def _behind_a_shuffle(kernel: Kernel, row: Mapping[str, Any]) -> bool:
-    """Return whether a lane stores where another one of its warp has loaded, with an exchange of values in between."""
-    apart = row["other_block"] >= 0 or row["other_thread"] < 0
-    if apart or row["thread"] // _LANES != row["other_thread"] // _LANES:
-        return False
-    first, last = (kernel.decoded.written_at(row[pc]) for pc in ("other_pc", "pc"))
-    if not _opcode(kernel, row["other_pc"]).startswith("ld.") or not _opcode(kernel, row["pc"]).startswith("st."):
-        return False
-    return any(one.opcode.name.startswith(_EXCHANGES) for one in kernel.decoded.code[first:last])
 
 
 def _opcode(kernel: Kernel, pc: int) -> str:

@@ -11,7 +11,7 @@ from workbench.ptx import _core as _first  # type: ignore[attr-defined]  # compi
 
 
 class Opcode(NamedTuple):
-    """One row of the core's table; ``kind`` is one of the numbers in ``core.Kind``."""
+    """One row of the core's table; ``kind`` is one of ``core.Kind``."""
 
     number: int
     name: str

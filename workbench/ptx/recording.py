@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_REQUESTS = 50_000  # of one recording, and as many spans: about 100 MB of Python objects
 
-_KINDS = {number: name for name, number in vars(core.Event).items()}
+_KINDS = {int(kind): kind.name for kind in core.Event}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,42 @@ void Clocks::begin() {
     own.seen[agent] = start_;
     own.has_fenced = own.has_fenced_wide = false;
     own.lane_order += 1;
-    own.step = 0;
+    own.step = own.since = 0;
+    own.touched = false;
+    own.exchanges.clear();
     own.begins.clear();
   }
   for (std::vector<u32>& barrier : barriers_) std::fill(barrier.begin(), barrier.end(), 0);
   flags_.clear();
+}
+
+void Clocks::exchange(u32 agent, u32 lanes, u32 live) {
+  // Of so many steps that nothing else orders, the earlier ones count as ordered.
+  constexpr u32 kMostSteps = 1 << 15;
+  constexpr std::size_t kMostExchanges = 1 << 12;
+  Agent& own = agents_[agent];
+  if (own.touched) next_step(own);
+  if (own.step == own.since) return;  // nothing to tell of
+  if (own.step - own.since >= kMostSteps || own.exchanges.size() >= kMostExchanges)
+    return order_lanes(agent);
+  if (!(live & ~lanes)) own.exchanges.clear();  // this one says all of the steps before
+  if (own.exchanges.empty() || own.exchanges.back().step != own.step) {
+    own.exchanges.push_back({own.step, {}});
+    for (u32 lane = 0; lane < kLanes; ++lane) own.exchanges.back().reach[lane] = 1u << lane;
+  }
+  for (u32& reach : own.exchanges.back().reach)
+    if (reach & lanes) reach |= lanes;
+}
+
+u32 Clocks::reached(u32 agent, u32 lane, u32 step) const {
+  u32 lanes = 1u << lane;
+  for (const Exchange& exchange : agents_[agent].exchanges) {
+    if (exchange.step <= step) continue;
+    u32 further = 0;
+    PTX_FOR_EACH_LANE (each, lanes) further |= exchange.reach[each];
+    lanes = further;
+  }
+  return lanes;
 }
 
 void Clocks::arrive(u32 agent, u32 barrier) {

@@ -9,6 +9,7 @@
 // model demands; an acquire needs none; a failed atomic counts as both.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <vector>
 
@@ -42,14 +43,27 @@ class Clocks {
   // Up to which clock an agent has seen another one: the first is 1, 0 is nothing.
   u32 since_start(u32 agent, u32 other) const { return agents_[agent].seen[other] + 1 - start_; }
 
-  // Lanes of one warp: accesses of different lanes are ordered if this number changed in between.
+  // Lanes of one warp go from step to step, counted from the start of the block. Accesses of
+  // different lanes are ordered if one is of a step before since(), where something last ordered
+  // them. Of the steps from there on only exchanges of values are known, which order nothing: what
+  // a lane read before one has been read for whoever it reaches.
+  u32 step(u32 agent) const { return agents_[agent].step; }
+  u32 since(u32 agent) const { return agents_[agent].since; }
+  // The step as records of shared memory have it: 16 bits, which go on from block to block.
   u16 lane_order(u32 agent) const { return agents_[agent].lane_order; }
   void order_lanes(u32 agent) {
-    agents_[agent].lane_order += 1;
-    agents_[agent].step += 1;
+    Agent& own = agents_[agent];
+    next_step(own);
+    own.since = own.step;
+    own.exchanges.clear();
   }
-  // The same number as lane_order, from 0 at the start of the block.
-  u32 step(u32 agent) const { return agents_[agent].step; }
+  // An access of this agent is told of: the next exchange begins another step.
+  void touch(u32 agent) { agents_[agent].touched = true; }
+  // `lanes`, all of which are here, hand values to each other; `live`: those that have not exited.
+  void exchange(u32 agent, u32 lanes, u32 live);
+  // The lanes that have had values, at first or second hand, which `lane` handed on after a step
+  // that is not before since(); with itself.
+  u32 reached(u32 agent, u32 lane, u32 step) const;
   // Lanes of one warp wait for each other, as at bar.warp.sync. Accesses that only their own order
   // of execution orders, such as volatile ones, are those between which this number, met(), is the
   // same.
@@ -90,14 +104,21 @@ class Clocks {
   void publish(u64 key, const std::vector<u32>& seen) { join(flag(key), seen); }
 
  private:
+  // By lane, those that it reached between the step before this one and this one.
+  struct Exchange {
+    u32 step;
+    std::array<u32, kLanes> reach;
+  };
   struct Agent {
     std::vector<u32> seen, fenced,
         fenced_wide;  // seen at the last fence, and at the last one for other blocks
     bool has_fenced = false, has_fenced_wide = false;
     u32 met = 0;
     u16 lane_order = 0;
-    u32 step = 0;
-    std::vector<u32> begins;  // the first step of each clock but the block's first
+    u32 step = 0, since = 0;
+    bool touched = false;             // since this step began
+    std::vector<Exchange> exchanges;  // after `since`, by step
+    std::vector<u32> begins;          // the first step of each clock but the block's first
   };
 
   std::vector<u32>& flag(u64 key) {
@@ -111,6 +132,7 @@ class Clocks {
     order_lanes(agent);
     own.begins.push_back(own.step);
   }
+  static void next_step(Agent& own) { own.lane_order += 1, own.step += 1, own.touched = false; }
   static void join(std::vector<u32>& into, const std::vector<u32>& from) {
     for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
   }

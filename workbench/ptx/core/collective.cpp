@@ -29,6 +29,13 @@ u32 begins_at(const u32* from, u32 mask) {
   return past;
 }
 
+// Every lane waits for the others of its mask, whose values it then has: with checks, what they
+// read before has been read (Clocks::exchange).
+void exchanged(const Warp& warp, u32 mask) {
+  if (warp.block->shadow)
+    warp.block->shadow->clocks.exchange(warp.agent, mask, warp.all & ~warp.exited);
+}
+
 // shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a
 // sum over a group of a power of two does not use what they get. Of any other size it does, unless
 // the kernel sees to it: that is known from a second launch, in which such lanes get something else
@@ -79,38 +86,42 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
   write_lanes(registers, in.slot[0], mask, out);
   if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, pack_mask(inside));
+  exchanged(warp, mask);
 }
 
 inline u32 operand_predicate(u8* registers, const Instruction& in) {
   return *at<u32>(registers, in.slot[1]) ^ in.slot[5];
 }
 
-void ballot(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void ballot(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) u32 out[kLanes];
   const u32 votes = operand_predicate(registers, in) & mask;
   PTX_LANES {
     out[lane] = votes;
   }
   write_lanes(registers, in.slot[0], mask, out);
+  exchanged(warp, mask);
 }
 
 template <class F>
-void vote(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void vote(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   set_predicate(registers, in.slot[0], mask,
                 F{}(operand_predicate(registers, in) & mask, mask) ? ~0u : 0u);
+  exchanged(warp, mask);
 }
 
 template <class T>
-void match_any(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void match_any(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const T* value = at<const T>(registers, in.slot[1]);
   alignas(64) u32 out[kLanes] = {};
   PTX_FOR_EACH_LANE (lane, mask)
     PTX_FOR_EACH_LANE (other, mask) out[lane] |= (value[other] == value[lane] ? 1u : 0u) << other;
   write_lanes(registers, in.slot[0], mask, out);
+  exchanged(warp, mask);
 }
 
 template <class T>
-void match_all(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void match_all(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const T* value = at<const T>(registers, in.slot[1]);
   bool same = true;
   PTX_FOR_EACH_LANE (lane, mask) same &= value[lane] == value[first_lane(mask)];
@@ -120,10 +131,11 @@ void match_all(u8* registers, const Instruction& in, u32 mask, Warp&) {
   }
   write_lanes(registers, in.slot[0], mask, out);
   if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, same ? ~0u : 0u);
+  exchanged(warp, mask);
 }
 
 template <class T, class F>
-void reduce(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void reduce(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const T* value = at<const T>(registers, in.slot[1]);
   T result = value[first_lane(mask)];
   PTX_FOR_EACH_LANE (lane, mask & (mask - 1)) result = F{}(result, value[lane]);
@@ -132,6 +144,7 @@ void reduce(u8* registers, const Instruction& in, u32 mask, Warp&) {
     out[lane] = result;
   }
   write_lanes(registers, in.slot[0], mask, out);
+  exchanged(warp, mask);
 }
 
 void active_mask(u8* registers, const Instruction& in, u32 mask, Warp&) {
@@ -161,7 +174,7 @@ void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
 
 // F: (value, value) -> value; of a single lane too, so that what F makes of a NaN holds.
 template <bool Magnitudes, class F>
-void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
+void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const f32* values = at<f32>(registers, in.slot[1]);
   const auto value = [&](u32 lane) {
     return Magnitudes ? bits_as<f32>(bits_as<u32>(values[lane]) & 0x7fffffffu) : values[lane];
@@ -174,6 +187,7 @@ void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
     out[lane] = result;
   }
   write_lanes(registers, in.slot[0], mask, out);
+  exchanged(warp, mask);
 }
 
 template <class F>

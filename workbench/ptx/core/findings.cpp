@@ -14,7 +14,7 @@ bool earlier(const Finding& a, const Finding& b) {
 void FindingList::add(const Finding& finding) {
   for (Finding& known : items_) {
     if (known.problem != finding.problem || known.pc != finding.pc ||
-        known.other_pc != finding.other_pc)
+        known.other_pc != finding.other_pc || known.exchanged != finding.exchanged)
       continue;
     if ((known.other_block < 0) != (finding.other_block < 0)) continue;
     const u64 count = known.count + finding.count;

@@ -142,8 +142,8 @@ u64 GlobalShadow::bytes() const {
 GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, const u64* addresses,
                                           u32 mask, u32 bytes) const {
   const Block& block = *warp.block;
-  const u32 index = static_cast<u32>(warp.index),
-            step = std::min(block.shadow->clocks.step(warp.agent), kLatest);
+  const Clocks& clocks = block.shadow->clocks;
+  const u32 index = static_cast<u32>(warp.index);
   return {warp,
           in,
           addresses,
@@ -151,9 +151,10 @@ GlobalShadow::Asking GlobalShadow::asking(Warp& warp, const Instruction& in, con
           bytes,
           base_ + 1 + static_cast<u32>(block.index),
           index,
-          index << kWarpShift | step,
+          index << kWarpShift | std::min(clocks.since(warp.agent), kLatest),
+          index << kWarpShift | std::min(clocks.step(warp.agent), kLatest),
           short_pc(block.pc_of(in)),
-          {0, 0}};
+          {0, 0, 0}};
 }
 
 // Calls on_sector(buffer, piece, sector of the shadow) for each piece of a request. For a line that
@@ -203,18 +204,19 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
 void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                         u32 bytes) {
   Asking who = asking(warp, in, addresses, mask, bytes);
+  warp.block->shadow->clocks.touch(warp.agent);
   if (launch_.overlapped) check_overlap(who, false);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
     check_written(who, buffer, piece);
     if (!fresh(sector)) {
       sector = {};
-      sector.read = access_of(who, piece.bytes, piece.lanes);
+      sector.read = read_of(who, piece.bytes, piece.lanes);
       return;
     }
     if (sector.write.block > base_) check_writes(who, piece, sector);
-    const bool again = same(sector.read, who) && sector.read.lanes == piece.lanes &&
-                       !(piece.bytes & ~sector.read.bytes);
+    const bool again = sector.read.block == who.block && sector.read.when == who.when &&
+                       sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
     if (!again) record_read(who, piece, sector);
   };
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
@@ -231,7 +233,7 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
     mark_written(buffer, piece.sector, piece.bytes);
     if (fresh(sector)) return write_sector(who, piece, sector);
     sector = {};
-    sector.write = access_of(who, piece.bytes, piece.lanes);
+    sector.write = write_of(who, piece.bytes, piece.lanes);
   };
   const auto on_line = [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
     if (!changed || !write_line(who, piece, line)) return false;
@@ -275,8 +277,12 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
 bool GlobalShadow::read_line(const Asking& who, const Piece& piece, GlobalLine& line) const {
   if (line.block > base_) {
     if (line.state != GlobalLine::read) return false;
-    if (same(line, who)) return line.lanes == piece.lanes;
-    if (!before(line, who)) return false;
+    if (same(line, who)) {
+      if (line.lanes != piece.lanes) return false;
+      if (line.when == who.when) return true;
+    } else if (!before(line, who)) {
+      return false;
+    }
   }
   line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::read};
   return true;
@@ -287,7 +293,7 @@ bool GlobalShadow::write_line(const Asking& who, const Piece& piece, GlobalLine&
     const bool of_each_lane = same(line, who) && line.lanes == piece.lanes && piece.lanes.single();
     if (!of_each_lane && (same(line, who) || !before(line, who))) return false;
   }
-  line = {who.block, who.when, who.pc, piece.lanes, GlobalLine::written};
+  line = {who.block, who.since, who.pc, piece.lanes, GlobalLine::written};
   return true;
 }
 
@@ -310,7 +316,7 @@ bool GlobalShadow::before(const Access& access, const Asking& who) const {
   const Block& block = *who.warp.block;
   const u32 warp = access.when >> kWarpShift;
   if (access.block == who.block && warp == who.index)
-    return access.when != who.when || (who.when & kLatest) == kLatest;
+    return !same(access, who) || (who.when & kLatest) == kLatest;
   u32 rank = block.rank;
   if (access.block != who.block) {
     const auto& blocks = block.cluster->blocks;
@@ -407,20 +413,23 @@ void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSect
   const u32 bytes = piece.bytes;
   u32 once = 0, twice = 0;              // bytes with that many concurrent readers in other warps
   u32 lanes_once = 0, lanes_twice = 0;  // likewise in other lanes of this one
-  bool found = false;
+  bool found = false, by_others_earlier = false;
   GlobalAccess *mine_already = nullptr,
                *lanes_already = nullptr;  // at another instruction; of other lanes
   const auto meet = [&](GlobalAccess& access) {
     if (access.block <= base_) return false;
     if (same(access, who)) {
       if (access.lanes == piece.lanes) {
-        if (access.pc == who.pc || !(bytes & ~access.bytes))
+        if (access.when != who.when)
+          access.bytes &= ~bytes;  // who may not write after this one may not after either
+        else if (access.pc == who.pc || !(bytes & ~access.bytes))
           access.bytes |= bytes, found = true;
         else
           mine_already = &access;
       } else {
         lanes_twice |= lanes_once & access.bytes, lanes_once |= access.bytes,
             lanes_already = &access;
+        by_others_earlier |= access.when != who.when;
       }
     } else if (access.bytes & bytes) {
       if (before(access, who))
@@ -434,10 +443,21 @@ void GlobalShadow::record_read(const Asking& who, const Piece& piece, GlobalSect
   meet(sector.read);
   if (sector.more)
     for_each_extra(sector, [&](Extra& extra) { return extra.is_write || meet(extra.access); });
+  if (by_others_earlier && (bytes & lanes_twice)) {  // the values of these may have been handed on
+    const auto forget = [&](GlobalAccess& access) {
+      if (same(access, who) && access.when != who.when && access.lanes != piece.lanes)
+        access.bytes &= ~(bytes & lanes_twice);
+      if (!access.bytes) access = {};
+      return access.bytes != 0;
+    };
+    forget(sector.read);
+    for_each_extra(sector, [&](Extra& extra) { return extra.is_write || forget(extra.access); });
+    lanes_already = nullptr, lanes_twice = 0;
+  }
   const u32 left = bytes & ~twice & ~lanes_twice;
   if (found || !left) return settle(sector);
   const GlobalAccess mine =
-      access_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
+      read_of(who, mine_already ? left & ~mine_already->bytes : left, piece.lanes);
   if (!mine.bytes) return settle(sector);
   if (sector.read.block <= base_)
     sector.read = mine;
@@ -500,7 +520,7 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
     if (access.block <= base_) return false;
     const u32 open = unordered(access, who, bytes,
                                [&](u32 both) { return piece.lanes.apart(access.lanes, both); });
-    if (open & ~put_back) report(who, piece, open & ~put_back, access);
+    if (open & ~put_back) report(who, piece, open & ~put_back, access, true);
     access.bytes &= ~bytes | (open & put_back);
     if (!access.bytes) access = {};
     return access.bytes != 0;
@@ -523,31 +543,40 @@ void GlobalShadow::write_sector(Asking& who, const Piece& piece, GlobalSector& s
     if (!(bytes & ~twice)) return;
     add(sector, sector.write, true);
   }
-  sector.write = access_of(who, bytes, piece.lanes);
+  sector.write = write_of(who, bytes, piece.lanes);
 }
 
 // ---- findings ----
 
-void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes,
-                          const GlobalAccess& other) const {
+void GlobalShadow::report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other,
+                          bool is_read) const {
   Block& block = *who.warp.block;
+  const Clocks& clocks = block.shadow->clocks;
   const bool inside = other.block == who.block, lanes_only = same(other, who);
   const u32 other_warp = other.when >> kWarpShift;
   const s32 asking = block.pc_of(who.in);
-  u32& reported = who.reported[inside ? 0 : 1];
-  PTX_FOR_EACH_LANE (lane, who.mask & ~reported) {
+  PTX_FOR_EACH_LANE (lane, who.mask & ~who.reported[inside ? 0 : 1]) {
     const u32 touched = who.touched(lane, piece.sector) & bytes;
     if (!touched) continue;
     u32 others = other.lanes.known() ? other.lanes.at(static_cast<u32>(first_lane(touched))) : 1;
     if (lanes_only) others &= ~(1u << lane);
     if (!others) continue;
+    u32 open = others;  // those whose values have not reached this lane
+    if (is_read && lanes_only)
+      PTX_FOR_EACH_LANE (each, others)
+        if (clocks.reached(who.warp.agent, each, other.when & kLatest) >> lane & 1)
+          open &= ~(1u << each);
+    if (open) others = open;
+    u32& reported = who.reported[open ? (inside ? 0 : 1) : 2];
+    if (reported >> lane & 1) continue;
     Finding finding{.problem = Problem::global_race,
                     .pc = asking,
                     .other_pc = long_pc(other.pc),
                     .block = block.index,
                     .thread = who.warp.thread(lane),
                     .address = who.addresses[lane],
-                    .bytes = who.width};
+                    .bytes = who.width,
+                    .exchanged = !open};
     if (inside)
       finding.other_thread = static_cast<s32>(other_warp * kLanes + first_lane(others));
     else

@@ -5,7 +5,7 @@
 // Two accesses to a byte race if one of them is a plain store, the other one is plain or atomic,
 // and neither comes before the other; two stores of the same value do not race, and who made one of
 // them may read it. Accesses of one lane come one after the other, and those of two lanes of a warp
-// if something orders them (Clocks::step). Within a block warps are ordered by their clocks
+// if something orders them (Clocks::since). Within a block warps are ordered by their clocks
 // (clocks.hpp). An access of another block comes before one of ours if its block published it (a
 // fence, then a strong store or atomic, see Clocks::published) under an address that our warp, or
 // one that ours comes after, has read with a strong access since; what a block has acquired it
@@ -32,7 +32,7 @@ namespace workbench::ptx {
 // What one instruction of a warp did to a sector, between two of the warp's steps.
 struct GlobalAccess {
   u32 block = 0;  // number of the block in this process, see ShadowPages; 0 for no access
-  u32 when = 0;   // warp and step, see Asking
+  u32 when = 0;   // warp and step, see Asking; of a write, the step since which it is unordered
   u32 bytes = 0;  // of the sector
   u16 pc = 0;     // kUnknownPc where it does not fit
   Lanes lanes{};
@@ -136,13 +136,14 @@ class GlobalShadow {
     Warp& warp;
     const Instruction& in;
     const u64* addresses;
-    u32 mask;   // lanes
-    u32 width;  // bytes per lane
-    u32 block;  // its number
-    u32 index;  // of the warp
-    u32 when;
+    u32 mask;         // lanes
+    u32 width;        // bytes per lane
+    u32 block;        // its number
+    u32 index;        // of the warp
+    u32 since, when;  // the warp, and its step: since which its lanes are unordered, and now
     u16 pc;
-    u32 reported[2];  // lanes: with their own block, and with another one
+    // Lanes: with their own block, with another one, and with a read that was handed on.
+    u32 reported[3];
 
     // Bytes of a sector that a lane touches.
     u32 touched(u32 lane, u64 sector) const {
@@ -180,14 +181,19 @@ class GlobalShadow {
   template <class F>
   u32 unordered(const GlobalAccess& access, const Asking& who, u32 bytes, F between_lanes) const;
   bool published(u32 block, u32 when, const Asking& who) const;
-  GlobalAccess access_of(const Asking& who, u32 bytes, Lanes lanes) const {
+  GlobalAccess read_of(const Asking& who, u32 bytes, Lanes lanes) const {
     return {who.block, who.when, bytes, who.pc, lanes};
   }
+  GlobalAccess write_of(const Asking& who, u32 bytes, Lanes lanes) const {
+    return {who.block, who.since, bytes, who.pc, lanes};
+  }
+  // Of the same warp, and nothing has ordered its lanes since.
   template <class Access>
   bool same(const Access& access, const Asking& who) const {
-    return access.block == who.block && access.when == who.when;
+    return access.block == who.block && access.when >= who.since && access.when <= who.when;
   }
-  void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other) const;
+  void report(Asking& who, const Piece& piece, u32 bytes, const GlobalAccess& other,
+              bool is_read = false) const;
   void check_overlap(const Asking& who, bool is_write) const;
   void report_clash(const Asking& who, u32 lanes) const;
   void report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const;

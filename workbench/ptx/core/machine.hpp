@@ -23,11 +23,36 @@ using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask
 // is there. `poll`: asks for something that others do, and lets them go on if it has not happened;
 // `wait` is asked again until it has. `timed`: plain, and asks when it runs.
-PTX_NAMED_ENUM(enum class Kind : u8, kKindNames, plain, branch, exit, trap, barrier, collective,
-               call, ret, poll, wait, timed);
+enum class Kind : u8 {
+  plain,
+  branch,
+  exit,
+  trap,
+  barrier,
+  collective,
+  call,
+  ret,
+  poll,
+  wait,
+  timed
+};
 
-PTX_NAMED_ENUM(enum class Class : u8, kClassNames, integer, fp32, fp16, fp64, conversion, special,
-               tensor, global, shared, local, constant, control, sync, other);
+enum class Class : u8 {
+  integer,
+  fp32,
+  fp16,
+  fp64,
+  conversion,
+  special,
+  tensor,
+  global,
+  shared,
+  local,
+  constant,
+  control,
+  sync,
+  other
+};
 
 constexpr u32 kNoSlot = 0xffffffffu;
 constexpr u32 kTrueSlot = 0;  // the guard of unguarded instructions: a predicate that always holds
@@ -144,15 +169,49 @@ struct Counts {
 
 // ---- findings and faults ----
 
-PTX_NAMED_ENUM(enum class Problem : u8, kProblemNames, out_of_bounds, misaligned, read_only,
-               shared_out_of_bounds, local_out_of_bounds, shared_race, uninitialised_shared,
-               divergent_barrier, warp_race, absent_lane, pending_copy, trap, deadlock, timeout,
-               parameter_out_of_bounds, assertion, stack_overflow, global_race,
-               uninitialised_global, mbarrier_misuse, absent_self, mismatched_mask, barrier_misuse,
-               proxy_fence, bulk_misuse, pending_read, remote_misuse, undefined_lane,
-               unawaited_arrivals, scattered_barrier, unawaited_copy, unknown_mbarrier,
-               refill_fence, unknown_map, map_in_use, store_unawaited, warp_synchronous,
-               acquire_fence, ended_threads, dependency_wait, heap_misuse);
+enum class Problem : u8 {
+  out_of_bounds,
+  misaligned,
+  read_only,
+  shared_out_of_bounds,
+  local_out_of_bounds,
+  shared_race,
+  uninitialised_shared,
+  divergent_barrier,
+  warp_race,
+  absent_lane,
+  pending_copy,
+  trap,
+  deadlock,
+  timeout,
+  parameter_out_of_bounds,
+  assertion,
+  stack_overflow,
+  global_race,
+  uninitialised_global,
+  mbarrier_misuse,
+  absent_self,
+  mismatched_mask,
+  barrier_misuse,
+  proxy_fence,
+  bulk_misuse,
+  pending_read,
+  remote_misuse,
+  undefined_lane,
+  unawaited_arrivals,
+  scattered_barrier,
+  unawaited_copy,
+  unknown_mbarrier,
+  refill_fence,
+  unknown_map,
+  map_in_use,
+  store_unawaited,
+  warp_synchronous,
+  acquire_fence,
+  ended_threads,
+  dependency_wait,
+  heap_misuse
+};
 
 struct Finding {
   Problem problem;
@@ -165,6 +224,8 @@ struct Finding {
   u32 bytes = 0;
   u64 count = 1;
   s64 other_block = -1;
+  bool exchanged = false;  // of a race of a write with a read: their lanes have exchanged values
+                           // in between (Clocks::exchange)
   std::string text =
       {};  // an assertion's own words, or what is wrong about a barrier, an mbarrier or a mask
 };
@@ -174,8 +235,8 @@ struct Stop {
   Finding finding;
 };
 
-// Findings of one worker, one per (problem, pc, other pc, within a block or not), keeping the
-// lowest block and thread.
+// Findings of one worker, one per (problem, pc, other pc, within a block or not, exchanged or not),
+// keeping the lowest block and thread.
 class FindingList {
  public:
   void add(const Finding& finding);

@@ -8,17 +8,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <latch>
 #include <memory>
-#include <sstream>
-#include <thread>
 #include <unordered_map>
 
 #include "access.hpp"
@@ -30,10 +23,12 @@
 #include "machine.hpp"
 #include "map_watch.hpp"
 #include "processor.hpp"
+#include "python_enums.hpp"
 #include "recorder.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
 #include "tensor_map.hpp"
+#include "workers.hpp"
 
 namespace nb = nanobind;
 
@@ -45,30 +40,6 @@ struct CodeRow {
   s32 opcode, guard, guard_flip, counted, elements, bytes, target, imm_low, imm_high;
   s32 slot[kSlots];
 };
-
-// (name, number) of each enumerator of a PTX_NAMED_ENUM.
-std::vector<std::pair<std::string, s64>> enumerators(const char* text) {
-  std::vector<std::pair<std::string, s64>> found;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const std::size_t begin = part.find_first_not_of(' '), equals = part.find('=');
-    const s64 number = equals != std::string::npos ? std::stoll(part.substr(equals + 1))
-                       : found.empty()             ? 0
-                                                   : found.back().second + 1;
-    found.emplace_back(part.substr(begin, part.find_first_of(" =", begin) - begin), number);
-  }
-  return found;
-}
-
-// They as the attributes of one value; a name that C++ keeps for itself loses its underscore.
-nb::object named(const char* text) {
-  nb::dict all;
-  for (auto& [name, number] : enumerators(text)) {
-    if (name.back() == '_') name.pop_back();
-    all[name.c_str()] = number;
-  }
-  return nb::module_::import_("types").attr("SimpleNamespace")(**all);
-}
 
 // What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and
 // its size.
@@ -166,100 +137,6 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
 // (address, size, host pointer, writable, where Buffer::written is)
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
 
-// Address space that is put by.
-class Reserve {
- public:
-  explicit Reserve(std::size_t bytes) : bytes_(bytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-  }
-  Reserve(const Reserve&) = delete;
-  ~Reserve() { give_back(); }
-  void give_back() {
-    if (memory_ != MAP_FAILED) ::munmap(memory_, bytes_);
-    memory_ = MAP_FAILED;
-  }
-
- private:
-  std::size_t bytes_;
-  void* memory_;
-};
-
-// The threads of a launch, a worker each.
-//
-// The C library ends the process where a thread has no memory for the variables that its first
-// exception needs. So where the process has a limit, each throws one at its start, when address
-// space that was put by for that is given back: its allocator asks the system for pages. Nobody
-// takes more before all have done so.
-class Workers {
- public:
-  Workers(Launch& launch, std::vector<WorkerResult>& results)
-      : launch_(launch), prepared_(static_cast<std::ptrdiff_t>(results.size())) {
-    threads_.reserve(results.size());
-    const bool limited = has_limit(RLIMIT_AS) || has_limit(RLIMIT_DATA);
-    running_ = static_cast<int>(results.size());
-    for (WorkerResult& result : results) {
-      try {
-        threads_.emplace_back(
-            [this, &result,
-             reserve = limited ? std::make_unique<Reserve>(kReserve) : nullptr]() mutable {
-              if (reserve) prepare(*reserve);
-              work(result);
-            });
-      } catch (const std::exception& error) {  // no memory, or too many threads
-        const std::size_t missing = results.size() - threads_.size();
-        if (missing == results.size())
-          throw OutOfMemory("a thread to run blocks on (%s)", error.what());
-        std::lock_guard lock(mutex_);
-        running_ -= static_cast<int>(missing);  // those that there are do the work
-        prepared_.count_down(static_cast<std::ptrdiff_t>(missing));
-        break;
-      }
-    }
-    created_.count_down();
-  }
-  Workers(const Workers&) = delete;
-  ~Workers() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  // True if all of them are done, after so much time at most.
-  bool wait_for(std::chrono::duration<double> time) {
-    std::unique_lock lock(mutex_);
-    return finished_.wait_for(lock, time, [&] { return running_ == 0; });
-  }
-
- private:
-  static constexpr std::size_t kReserve = 1 << 17;
-
-  static bool has_limit(int resource) {
-    rlimit limit;
-    return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  }
-
-  void prepare(Reserve& reserve) {
-    created_.wait();
-    reserve.give_back();
-    try {
-      throw Stop{};
-    } catch (const Stop&) {}
-    prepared_.arrive_and_wait();
-  }
-
-  void work(WorkerResult& result) {
-    run_worker(launch_, result);
-    std::lock_guard lock(mutex_);
-    if (--running_ == 0) finished_.notify_all();
-  }
-
-  Launch& launch_;
-  std::latch created_{1}, prepared_;
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  int running_ = 0;
-  std::vector<std::thread> threads_;
-};
-
 // Throws what ended a worker, unless it is that it had no memory to begin with and others did the
 // work.
 void check_workers(const std::vector<WorkerResult>& results) {
@@ -306,13 +183,13 @@ bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seco
 }
 
 nb::dict describe(const Finding& finding) {
-  static const auto names = enumerators(kProblemNames);
   nb::dict row;
-  row["problem"] = names[static_cast<std::size_t>(finding.problem)].first;
+  row["problem"] = nb::cast(finding.problem).attr("name");
   row["pc"] = finding.pc, row["other_pc"] = finding.other_pc;
   row["other_block"] = finding.other_block, row["block"] = finding.block,
   row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
   row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count,
+  row["exchanged"] = finding.exchanged;
   row["text"] = nb::bytes(finding.text.data(), finding.text.size());
   return row;
 }
@@ -525,10 +402,8 @@ nb::tuple allocate(const std::vector<u32>& lengths, const Successors& successors
 // (name, kind, class, destinations, sources) of every instruction; the position is the opcode.
 nb::list table_rows() {
   nb::list rows;
-  const auto classes = enumerators(kClassNames);
   for (const TableEntry& entry : instruction_table()) {
-    rows.append(nb::make_tuple(entry.name, static_cast<int>(entry.kind),
-                               classes[static_cast<std::size_t>(entry.group)].first,
+    rows.append(nb::make_tuple(entry.name, entry.kind, nb::cast(entry.group).attr("name"),
                                entry.destinations, entry.sources));
   }
   return rows;
@@ -549,16 +424,7 @@ void add_constants(nb::module_& m) {
   m.attr("CLUSTER_BASE") = kClusterBase;
   m.attr("SHARED_WINDOW") = kSharedWindow, m.attr("LOCAL_WINDOW") = kLocalWindow,
   m.attr("PARAM_WINDOW") = kParamWindow;
-  m.attr("Kind") = named(kKindNames), m.attr("Problem") = named(kProblemNames);
-  m.attr("IntegerType") = named(kIntegerTypeNames), m.attr("Rounding") = named(Rounding::kNames);
-  m.attr("Combine") = named(kCombineNames), m.attr("Meeting") = named(Meeting::kNames);
-  m.attr("Video") = named(Video::kNames), m.attr("Carry") = named(Carry::kNames),
-  m.attr("WarpGroupProduct") = named(WarpGroupProduct::kNames);
-  m.attr("Bulk") = named(Bulk::kNames), m.attr("BulkFlags") = named(BulkFlags::kNames),
-  m.attr("Reduction") = named(kReductionNames);
-  m.attr("Event") = named(RecordedEvent::kKindNames),
   m.attr("IN_REGISTERS") = RecordedEvent::kInRegisters;
-  m.attr("RequestFlags") = named(RecordedRequest::kFlagNames);
   m.attr("ROW") = nb::object(Layout<CodeRow>()
                                  .field("opcode", &CodeRow::opcode)
                                  .field("guard", &CodeRow::guard)
@@ -631,6 +497,7 @@ void add_constants(nb::module_& m) {
 NB_MODULE(PTX_MODULE_NAME, m) {
   nb::set_leak_warnings(false);  // kernels are cached for the life of the process
   m.doc() = "SIMT core of the PTX machine.";
+  bind_enums(m);
   add_constants(m);
   m.attr("TARGET") = PTX_TARGET;
   nb::list specials;

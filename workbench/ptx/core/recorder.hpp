@@ -15,7 +15,7 @@ namespace workbench::ptx {
 
 // One warp request.
 struct RecordedRequest {
-  PTX_NAMED_ENUM(enum Flags : u32, kFlagNames, shared = 1, reads = 2, writes = 4);
+  enum Flags : u32 { shared = 1, reads = 2, writes = 4 };
   s32 warp;
   s32 pc;
   u32 mask;   // lanes whose access was allowed
@@ -42,19 +42,19 @@ static_assert(sizeof(RecordedSpan) == 32);
 // that the warp had issued, without those of polls that found nothing; pipeline.py makes times of
 // them.
 struct RecordedEvent {
-  PTX_NAMED_ENUM(enum Kind : u32, kKindNames,
-                 arrive,       // at an mbarrier: `count` arrivals, `bytes` more to expect
-                 arrive_late,  // likewise, once the warp's copies have landed
-                 copy,         // `bytes` to shared memory at `to`, which the mbarrier counts
-                 pass,  // found a phase of an mbarrier complete; the lanes are the bits of `count`
-                 product,  // of warp group `at`, number `phase`: `count` columns, A at `bytes`
-                           // (kInRegisters), B at `to`
-                 wait_products,  // the products of a warp group before number `phase` are over
-                 meet,
-                 come,  // at barrier number `at`, for the `phase`-th time: waits, or arrives only
-                 end,
-                 complete  // of nobody: a phase of an mbarrier
-  );
+  enum Kind : u32 {
+    arrive,         // at an mbarrier: `count` arrivals, `bytes` more to expect
+    arrive_late,    // likewise, once the warp's copies have landed
+    copy,           // `bytes` to shared memory at `to`, which the mbarrier counts
+    pass,           // found a phase of an mbarrier complete; the lanes are the bits of `count`
+    product,        // of warp group `at`, number `phase`: `count` columns, A at `bytes`
+                    // (kInRegisters), B at `to`
+    wait_products,  // the products of a warp group before number `phase` are over
+    meet,
+    come,  // at barrier number `at`, for the `phase`-th time: waits, or arrives only
+    end,
+    complete  // of nobody: a phase of an mbarrier
+  };
   static constexpr u32 kInRegisters = 0xffffffffu;
   s32 warp;  // -1: of nobody, or of another block
   s32 pc;

@@ -9,7 +9,7 @@ namespace workbench::ptx {
 namespace {
 
 void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 address, u32 bytes,
-            s32 other_pc, s32 other_thread) {
+            s32 other_pc, s32 other_thread, bool exchanged = false) {
   Finding finding{.problem = problem,
                   .pc = warp.block->pc_of(in),
                   .other_pc = other_pc,
@@ -17,7 +17,8 @@ void report(Warp& warp, const Instruction& in, Problem problem, u32 lane, u32 ad
                   .thread = warp.thread(lane),
                   .other_thread = other_thread,
                   .address = address,
-                  .bytes = bytes};
+                  .bytes = bytes,
+                  .exchanged = exchanged};
   if (other_thread >= 0) {  // in its own block
     const Block& block = *warp.block;
     const s32 threads = static_cast<s32>(block.warps->size()) * kLanes;
@@ -50,6 +51,7 @@ void Shadow::begin_block() {
   landings_.clear();
   mbarriers_.clear();
   volatile_stores_.clear();
+  earlier_reads_.clear();
 }
 
 void Shadow::drop_pending() {
@@ -61,6 +63,10 @@ void Shadow::drop_pending() {
 void Shadow::take_apart(u32 unit) {
   if (granules_.empty()) granules_.assign(units_.size() * per_unit_, Granule{});
   std::fill_n(granules_.begin() + unit * per_unit_, per_unit_, units_[unit]);
+  if (const auto earlier = earlier_reads_.find(&units_[unit]); earlier != earlier_reads_.end()) {
+    const std::vector<EarlierRead> reads = earlier->second;
+    for (u32 i = 0; i < per_unit_; ++i) earlier_reads_[&granules_[unit * per_unit_ + i]] = reads;
+  }
   apart_[unit] = 1;
 }
 
@@ -112,12 +118,13 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
           clocks.seen(agent).data(),
           clocks.start(),
           clocks.floor(agent),
+          clocks.step(agent) - clocks.since(agent),
           warp,
           access};
 }
 
 inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
-  who.lanes = lanes, who.lane = static_cast<u32>(first_lane(lanes));
+  who.lanes = lanes, who.lane = static_cast<u32>(first_lane(lanes)), who.noted = false;
   who.access.by = (who.access.by & ~0x7fffu) | (warp.agent * kLanes + who.lane);
 }
 
@@ -125,8 +132,7 @@ inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
 Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lanes) {
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock > who.seen[warp] ? Conflict::warps : Conflict::none;
-  if (other.clock < who.start || other.lane_order() != who.access.lane_order())
-    return Conflict::none;
+  if (!unordered(who, other)) return Conflict::none;
   return lanes & ~(1u << who.lane) ? Conflict::lanes : Conflict::none;
 }
 
@@ -135,8 +141,7 @@ Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lan
                                                   u32 lanes) {
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock <= who.seen[warp];
-  return other.clock < who.start || other.lane_order() != who.access.lane_order() ||
-         !(lanes & ~who.lanes);
+  return !unordered(who, other) || !(lanes & ~who.lanes);
 }
 
 inline void Shadow::record_write(const Asker& who, Granule& g) {
@@ -169,16 +174,39 @@ Shadow::Conflict Shadow::with_write(const Asker& who, const Granule& g) {
   return conflict(who, other, lanes);
 }
 
-Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other,
-                                    u32& lanes) {
-  Conflict found = Conflict::none;
-  if (!(who.access.strong() && g.read.strong()))
-    other = &g.read, lanes = g.read_lanes, found = conflict(who, *other, lanes);
-  if (found == Conflict::none && !(who.access.strong() && g.other.strong())) {
-    other = &g.other, lanes = 1u << g.other.thread() % kLanes;
-    found = conflict(who, *other, lanes);
+// Of lanes of the own warp, those are left whose values have not reached the one who asks; all of
+// them where the values of all have.
+Shadow::Conflict Shadow::with_read(const Asker& who, const Granule& g, const Access& read,
+                                   u32& lanes) const {
+  if (who.access.strong() && read.strong()) return Conflict::none;
+  const Conflict found = conflict(who, read, lanes);
+  if (found != Conflict::lanes) return found;
+  const auto earlier = earlier_reads_.find(&g);
+  u32 open = 0;
+  PTX_FOR_EACH_LANE (lane, lanes & ~(1u << who.lane)) {
+    const Access* access = &read;
+    if (&read == &g.read && earlier != earlier_reads_.end())
+      for (const EarlierRead& one : earlier->second)
+        if (one.lanes >> lane & 1 && unordered(who, one.access)) access = &one.access;
+    const u32 back = static_cast<u16>(who.access.lane_order() - access->lane_order());
+    const u32 reached = clocks.reached(who.warp, lane, clocks.step(who.warp) - back);
+    open |= (~reached >> who.lane & 1) << lane;
   }
+  if (!open) return Conflict::exchanged;
+  lanes = open;
   return found;
+}
+
+Shadow::Conflict Shadow::with_reads(const Asker& who, const Granule& g, const Access*& other,
+                                    u32& lanes) const {
+  other = &g.read, lanes = g.read_lanes;
+  const Conflict found = with_read(who, g, g.read, lanes);
+  if (found != Conflict::none && found != Conflict::exchanged) return found;
+  u32 one = 1u << g.other.thread() % kLanes;
+  const Conflict further = with_read(who, g, g.other, one);
+  if (further == Conflict::none || further == found) return found;
+  other = &g.other, lanes = one;
+  return further;
 }
 
 // A reader that the new one comes after may be forgotten: what is ordered after the new one is
@@ -188,7 +216,22 @@ void Shadow::record_read(const Asker& who, Granule& g) {
   const u32 bit = 1u << who.lane;
   if (g.read.thread() / kLanes == who.warp && g.read.clock >= who.start) {
     const bool same = g.read.clock == mine.clock && g.read.lane_order() == mine.lane_order();
-    g.read_lanes = same ? g.read_lanes | bit : bit;
+    const u32 others = g.read_lanes & ~bit;
+    if (!same && others && unordered(who, g.read)) {
+      std::vector<EarlierRead>& earlier = earlier_reads_[&g];
+      u32 known = bit;
+      std::erase_if(earlier, [&](const EarlierRead& one) { return !unordered(who, one.access); });
+      for (EarlierRead& one : earlier) one.lanes &= ~bit, known |= one.lanes;
+      earlier.push_back({g.read, others & ~known});
+      g.read_lanes |= bit;
+    } else if (same) {
+      if (const auto earlier = earlier_reads_.find(&g); earlier != earlier_reads_.end())
+        for (EarlierRead& one : earlier->second) one.lanes &= ~bit;
+      g.read_lanes |= bit;
+    } else {
+      earlier_reads_.erase(&g);
+      g.read_lanes = bit;
+    }
     const bool strong = mine.strong() && (!same || g.read.strong());
     if (!same || who.lane == g.read.thread() % kLanes) g.read = mine;
     if (!strong) g.read.weaken();
@@ -202,6 +245,7 @@ void Shadow::record_read(const Asker& who, Granule& g) {
     else
       return;
   }
+  earlier_reads_.erase(&g);
   g.read = mine, g.read_lanes = bit;
 }
 
@@ -213,16 +257,22 @@ void report_pending(Warp& warp, const Instruction& in, u32 lane, u32 address, u3
          numbered(warp, pending & 1023));
 }
 
-constexpr Problem problem_of(bool lanes) {
-  return lanes ? Problem::warp_race : Problem::shared_race;
-}
-
 }  // namespace
+
+// Tells of lanes that race with others; where those have read and handed on what they read, once.
+void Shadow::report_conflict(Warp& warp, const Instruction& in, Asker& who, Conflict found,
+                             u32 address, u32 bytes, s32 other_pc, s32 other_thread) {
+  const bool exchanged = found == Conflict::exchanged;
+  if (exchanged && who.noted) return;
+  who.noted |= exchanged;
+  report(warp, in, found == Conflict::warps ? Problem::shared_race : Problem::warp_race, who.lane,
+         address, bytes, other_pc, other_thread, exchanged);
+}
 
 // A plain read of what was written before it: the usual case, with the same outcome as read_slowly.
 // False if unsure.
 [[gnu::always_inline]] inline bool Shadow::read_quietly(const Asker& who, Granule& g) const {
-  if (g.write.clock < who.start || who.access.strong() ||
+  if (g.write.clock < who.start || who.access.strong() || !earlier_reads_.empty() ||
       (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))))
     return false;
   if (g.write.clock <= who.floor && g.read.clock <= who.floor) {
@@ -230,15 +280,14 @@ constexpr Problem problem_of(bool lanes) {
     return true;
   }
   const u32 writer = g.write.thread() / kLanes;
-  if (writer != who.warp ? g.write.clock > who.seen[writer]
-                         : g.write.lane_order() == who.access.lane_order())
-    return false;
+  if (writer != who.warp ? g.write.clock > who.seen[writer] : unordered(who, g.write)) return false;
   const u32 reader = g.read.thread() / kLanes;
   if (reader == who.warp) {
     if (g.read.clock == who.access.clock && g.read.lane_order() == who.access.lane_order()) {
       g.read_lanes |= who.lanes, g.read.weaken();
       return true;
     }
+    if (g.read_lanes & ~who.lanes && unordered(who, g.read)) return false;
   } else if (g.read.clock > who.seen[reader]) {
     const u32 other = g.other.thread() / kLanes;
     if (other != who.warp && g.other.clock > who.seen[other]) return true;
@@ -279,8 +328,8 @@ constexpr Problem problem_of(bool lanes) {
   return true;
 }
 
-bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g,
-                         u32 address, u32 bytes, bool reported) {
+bool Shadow::read_slowly(Warp& warp, const Instruction& in, Asker& who, Granule& g, u32 address,
+                         u32 bytes, bool reported) {
   if (!reported) {
     if (g.pending >= 0) {
       report_pending(warp, in, who.lane, address, bytes, g.pending);
@@ -293,8 +342,8 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
       reported = true;
     } else if (const Conflict found = with_write(who, g); found != Conflict::none) {
       const Access& other = who.access.strong() ? g.weak : g.write;
-      report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other.pc,
-             other_thread(who, other, storing_lanes(g, other)));
+      report_conflict(warp, in, who, found, address, bytes, other.pc,
+                      other_thread(who, other, storing_lanes(g, other)));
       reported = true;
     }
   }
@@ -305,6 +354,7 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, const Asker& who, Gr
 void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                   bool strong) {
   Asker who = asker(warp, in, strong);
+  clocks.touch(warp.agent);
   const LaneGroups& groups =
       warp.block->pattern(in, true, addresses, mask, bytes).groups(addresses);
   for (int i = 0; i < groups.count; ++i) {
@@ -324,8 +374,8 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   }
 }
 
-bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& g,
-                          u32 address, u32 bytes, bool changes, bool reported) {
+bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule& g, u32 address,
+                          u32 bytes, bool changes, bool reported) {
   const bool strong = who.access.strong();
   if (!reported && g.pending >= 0) {
     report_pending(warp, in, who.lane, address, bytes, g.pending);
@@ -358,15 +408,15 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, const Asker& who, G
   if (!reported && (found == Conflict::none || other->pc == who.access.pc)) {
     const Access* reader = nullptr;
     u32 readers = 0;
-    if (const Conflict read = with_reads(who, g, reader, readers); read != Conflict::none)
+    const Conflict read = with_reads(who, g, reader, readers);
+    if (read != Conflict::none && (read != Conflict::exchanged || found == Conflict::none))
       found = read, other = reader, lanes = readers, like_mine = false;
   }
   if (found != Conflict::none) {
     const s32 thread = like_mine ? static_cast<s32>(first_lane(others) * kLanes)
                                  : other_thread(who, *other, lanes);
-    report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc,
-           thread);
-    reported = true;
+    report_conflict(warp, in, who, found, address, bytes, other->pc, thread);
+    reported = found != Conflict::exchanged;
   }
   record_write(who, g);
   return reported;
@@ -387,16 +437,16 @@ void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 
   }
 }
 
-bool Shadow::report_race(Warp& warp, const Instruction& in, const Asker& who, const Granule& g,
-                         u32 address, u32 bytes) {
+bool Shadow::report_race(Warp& warp, const Instruction& in, Asker& who, const Granule& g,
+                         u32 address, u32 bytes) const {
   const Access* other = &g.write;
   u32 lanes = storing_lanes(g, *other);
   Conflict found = with_write(who, g);
   if (found == Conflict::none) found = with_reads(who, g, other, lanes);
   if (found == Conflict::none) return false;
-  report(warp, in, problem_of(found == Conflict::lanes), who.lane, address, bytes, other->pc,
-         other_thread(who, *other, lanes));
-  return true;
+  report_conflict(warp, in, who, found, address, bytes, other->pc,
+                  other_thread(who, *other, lanes));
+  return found != Conflict::exchanged;
 }
 
 // The copy may land at any time from now on: whoever still reads or wrote these bytes races with
@@ -526,6 +576,7 @@ void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 addres
                         bool& reported) {
   Asker who = asker(warp, in, false);
   set_lanes(who, warp, lanes);
+  clocks.touch(warp.agent);
   for_each(address, bytes, false, [&](Granule& g) {
     const bool written = g.write.clock >= who.start,
                ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
@@ -606,14 +657,14 @@ void Shadow::waited(const Warp& warp, u32 lanes, u32 mbarrier) {
   const auto known = mbarriers_.find(mbarrier);
   if (known == mbarriers_.end() || known->second.over == kNoLanding) return;
   Landing& landing = landings_[static_cast<std::size_t>(known->second.over - first_landing_)];
-  const u32 order = clocks.lane_order(warp.agent);
+  const u32 since = clocks.since(warp.agent);
   if (warp.agent < 64 && lanes == (warp.all & ~warp.exited)) landing.warps |= u64{1} << warp.agent;
   for (Wait& wait : landing.waits) {
-    if (wait.agent != warp.agent || wait.order != order) continue;
+    if (wait.agent != warp.agent || wait.since != since) continue;
     wait.lanes |= lanes;
     return;
   }
-  landing.waits.push_back({warp.agent, clocks.now(warp.agent), lanes, order});
+  landing.waits.push_back({warp.agent, clocks.now(warp.agent), lanes, since});
 }
 
 const Shadow::Landing* Shadow::landing_of(const Granule& g) const {
@@ -626,7 +677,7 @@ bool Shadow::has_landed_for(const Landing& landing, u32 agent, u32 lane) const {
   const std::vector<u32>& seen = clocks.seen(agent);
   for (const Wait& wait : landing.waits) {
     if (wait.agent != agent ? wait.clock <= seen[wait.agent]
-                            : wait.lanes >> lane & 1 || wait.order != clocks.lane_order(agent))
+                            : wait.lanes >> lane & 1 || wait.since != clocks.since(agent))
       return true;
   }
   return false;

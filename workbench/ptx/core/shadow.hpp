@@ -92,11 +92,11 @@ class Shadow {
   struct Access {
     u32 clock = 0;
     s32 pc = -1;
-    u32 by = 0;  // thread (32 * agent + lane): bits 0-14, strong: 15, lane order: 16-31
+    u32 by = 0;  // thread (32 * agent + lane): bits 0-14, strong: 15, step: 16-31
 
     u32 thread() const { return by & 0x7fff; }
     bool strong() const { return by >> 15 & 1; }
-    u32 lane_order() const { return by >> 16; }
+    u16 lane_order() const { return static_cast<u16>(by >> 16); }
     void weaken() { by &= ~0x8000u; }
   };
   struct alignas(64) Granule {
@@ -105,7 +105,7 @@ class Shadow {
     u32 weak_warps = 0;  // warps that stored the same bytes as `weak` since
     u32 weak_lanes = 0;  // likewise, lanes of its warp
     Access read, other;  // readers of two warps
-    u32 read_lanes = 0;  // lanes of `read`'s warp
+    u32 read_lanes = 0;  // lanes of `read`'s warp, some of them perhaps earlier (EarlierRead)
     s32 pending = -1;  // the copy that has this destination and has not landed: pc * 1024 + thread;
                        // or -2 - its landing
   };
@@ -118,22 +118,31 @@ class Shadow {
     u32 bit;  // of the agent in Granule::weak_warps; 0 for those beyond
     const u32* seen;
     u32 start, floor;  // see Clocks
+    u32 steps;         // likewise from since() to now
     const Warp& self;
     Access access;
+    bool noted = false;  // a race of these lanes with a read that they exchanged values with
 
     // Field by field: the lane was filled in just now, and a copy of the whole would have to wait
     // for it.
     void record(Access& to) const { to.clock = access.clock, to.pc = access.pc, to.by = access.by; }
   };
-  enum class Conflict : u8 { none, warps, lanes };
+  // `exchanged`: of lanes, with reads whose values have been handed on (Clocks::exchange).
+  enum class Conflict : u8 { none, warps, lanes, exchanged };
 
   Asker asker(const Warp& warp, const Instruction& instruction, bool strong) const;
   void set_lanes(Asker& who, const Warp& warp, u32 lanes) const;
+  static bool unordered(const Asker& who, const Access& other) {
+    return other.clock >= who.start &&
+           static_cast<u16>(who.access.lane_order() - other.lane_order()) <= who.steps;
+  }
   static Conflict conflict(const Asker& who, const Access& other, u32 lanes);
   static bool before(const Asker& who, const Access& other, u32 lanes);
   static Conflict with_write(const Asker& who, const Granule& granule);
-  static Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other,
-                             u32& lanes);
+  Conflict with_read(const Asker& who, const Granule& granule, const Access& read,
+                     u32& lanes) const;
+  Conflict with_reads(const Asker& who, const Granule& granule, const Access*& other,
+                      u32& lanes) const;
   static u32 storing_lanes(const Granule& granule, const Access& write);
   // The thread on the other side, never the one who asks. `lanes`: those of the other access' warp
   // that took part in it.
@@ -143,13 +152,13 @@ class Shadow {
   static bool quiet(const Asker& who, const Granule& granule);
   bool read_quietly(const Asker& who, Granule& granule) const;
   bool write_quietly(const Asker& who, Granule& granule) const;
-  static void record_read(const Asker& who, Granule& granule);
+  void record_read(const Asker& who, Granule& granule);
   static void record_write(const Asker& who, Granule& granule);
 
   // The waits for what lands in one phase of an mbarrier.
   struct Wait {
     u32 agent, clock;
-    u32 lanes, order;  // all lanes of the agent come after it once their order is another one
+    u32 lanes, since;  // all lanes of the agent come after it once something has ordered them
   };
   struct Landing {
     u32 mbarrier;
@@ -179,24 +188,33 @@ class Shadow {
   template <class F>
   [[gnu::always_inline]] void for_each(u32 address, u32 bytes, bool joins, const F& function);
   // Tells of a write that others' accesses race with. True if there are any.
-  static bool report_race(Warp& warp, const Instruction& in, const Asker& who,
-                          const Granule& granule, u32 address, u32 bytes);
+  bool report_race(Warp& warp, const Instruction& in, Asker& who, const Granule& granule,
+                   u32 address, u32 bytes) const;
+  static void report_conflict(Warp& warp, const Instruction& in, Asker& who, Conflict found,
+                              u32 address, u32 bytes, s32 other_pc, s32 other_thread);
   // Tells of bytes that are written while they are being read. True if there are any.
   bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                        u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
   void join(u32 unit);
-  bool read_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule,
-                   u32 address, u32 bytes, bool reported);
-  bool write_slowly(Warp& warp, const Instruction& in, const Asker& who, Granule& granule,
-                    u32 address, u32 bytes, bool changes, bool reported);
+  bool read_slowly(Warp& warp, const Instruction& in, Asker& who, Granule& granule, u32 address,
+                   u32 bytes, bool reported);
+  bool write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule& granule, u32 address,
+                    u32 bytes, bool changes, bool reported);
 
   static constexpr u32 kUnitShift = 4;
   std::vector<Granule> units_;
   std::vector<u8> apart_;          // by unit
   std::vector<Granule> granules_;  // of units that were taken apart; made when needed
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
+  // Lanes of Granule::read's warp that read in an earlier step than that says, and nothing has
+  // ordered them since. By granule; of this block.
+  struct EarlierRead {
+    Access access;
+    u32 lanes;
+  };
+  std::unordered_map<const Granule*, std::vector<EarlierRead>> earlier_reads_;
   std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed
   std::vector<u8> swizzle_;        // likewise in which the last tensor copy wrote
   std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread

@@ -44,11 +44,6 @@ inline int count_lanes(u32 mask) { return __builtin_popcount(mask); }
 
 }  // namespace workbench::ptx
 
-// An enum, and the text of its enumerators: module.cpp gives them to Python by their names.
-#define PTX_NAMED_ENUM(declaration, names, ...) \
-  declaration{__VA_ARGS__};                     \
-  static constexpr char names[] = #__VA_ARGS__
-
 // Lane i of a result depends on lane i of the sources only, also where a destination is one of its
 // sources.
 #define PTX_LANES _Pragma("GCC ivdep") for (int lane = 0; lane < kLanes; ++lane)

@@ -13,7 +13,7 @@ from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.tensor_map import ELEMENTS
 
 _SLOTS, _FLAGS = core.Bulk, core.BulkFlags
-_OPERATIONS = {name: number for name, number in vars(core.Reduction).items() if name != "none"}
+_OPERATIONS = {one.name: one for one in core.Reduction if one != core.Reduction.none}
 _TYPES = {name: number for number, (name, _) in enumerate(ELEMENTS)}
 _TYPES |= {"b32": _TYPES["u32"], "b64": _TYPES["u64"]}
 _REDUCED = {

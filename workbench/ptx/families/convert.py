@@ -8,8 +8,8 @@ from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
-_ROUNDS = {name: number for name, number in vars(core.Rounding).items() if name != "ftz"}
-_INTEGERS = vars(core.IntegerType)
+_ROUNDS = {mode: core.Rounding[mode] for mode in ("rni", "rzi", "rmi", "rpi")}
+_INTEGERS = core.IntegerType.__members__
 _PACKED = {"s16": 80, "u16": 16, "s8": 72, "u8": 8, "s4": 68, "u4": 4, "s2": 66, "u2": 2}  # bits, 64 for signed
 
 

@@ -142,7 +142,7 @@ def selp(parts: list[str]) -> Plan:
 
 
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-COMBINE = {name: number for name, number in vars(core.Combine).items() if name != "none"}
+COMBINE = {how.name: how for how in core.Combine if how != core.Combine.none}
 
 
 def setp(parts: list[str]) -> SinglePlan:

@@ -139,7 +139,7 @@ def barrier(parts: list[str]) -> Plan:
         return _reducing_barrier(kept)
     if kept not in (["sync"], ["arrive"]):
         raise Refused("the machine does not know this barrier")
-    row, imm = opcode(f"bar.{kept[0]}"), vars(core.Meeting)[kept[0]]
+    row, imm = opcode(f"bar.{kept[0]}"), core.Meeting[kept[0]]
     apart = int(parts[0] == "barrier" and "aligned" not in parts)  # threads may arrive from different places
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -155,7 +155,7 @@ def barrier(parts: list[str]) -> Plan:
 def _reducing_barrier(kept: list[str]) -> Plan:
     operation = kept[1]
     row = opcode(f"bar.red.{operation}")
-    imm = vars(core.Meeting)[operation]
+    imm = core.Meeting[operation]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3, 4)
