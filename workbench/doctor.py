@@ -1,4 +1,4 @@
-"""``doctor``: what this machine can do, and how to get what is missing."""
+"""``workbench doctor``: a report of what this machine can do, and how to get what is missing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNa
 _PIP = "python -m pip install"
 
 _LAUNCH_SECONDS = 120.0
-"""What compiling, launching and checking one kernel on a GPU may take."""
+"""Time limit for compiling, launching and checking one kernel on a GPU."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. ``ok`` is False where something is missing, and then ``remedy`` says how to get it.
+    """One row of the report: a part of the installation, with ``ok`` and a ``detail``.
 
-    ``needed`` is False for what only some uses need.
+    ``remedy`` says how to get the part if it is missing. ``needed`` is False for a part that only some uses need.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Check:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All checks; ``str()`` is a table of them."""
+    """All checks of this machine; ``str()`` is a table of them, ``report["NVRTC"]`` one check."""
 
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether everything that is needed without a GPU is there."""
+        """True if everything that the workbench needs without a GPU is there."""
         return all(check.ok for check in self.checks if check.needed)
 
     def __getitem__(self, name: str) -> Check:
-        """The check of that name; UnknownNameError lists the ones there are."""
+        """Return the check of that name; raise UnknownNameError, with the list of names, for any other."""
         for check in self.checks:
             if check.name == name:
                 return check
@@ -62,7 +62,7 @@ class DoctorReport:
         raise UnknownNameError("check", repr(name), known, "str() of the report shows them all.")
 
     def to_json(self) -> str:
-        """The checks as JSON; see `workbench.base.documents`."""
+        """Return the checks as JSON; see `workbench.base.documents`."""
         from workbench.base.documents import document
 
         return document("doctor", ok=self.ok, summary=self.summary, checks=self.checks)
@@ -79,7 +79,7 @@ class DoctorReport:
 
     @property
     def summary(self) -> str:
-        """One line: what works on this machine."""
+        """One-line summary of what works on this machine."""
         missing = [check.name for check in self.checks if check.needed and not check.ok]
         if missing:
             return f"Missing: {', '.join(missing)}."
@@ -105,10 +105,10 @@ def _mark(check: Check) -> str:
 
 
 def doctor() -> DoctorReport:
-    """Look at this machine: compilers, tools, devices, notebook, caches. Where torch finds a GPU, launch a kernel on it
-    in each language, in a process of its own, which may hang or crash.
+    """Check this machine: compilers, tools, devices, notebook, caches.
 
-    Works with any part missing: what cannot be imported is a row of the table, never an error.
+    If torch finds a GPU, one kernel of each language is launched on it, in a child process that may hang or crash. Any
+    part may be missing: a failing import is a row of the table, never an error.
     """
     rows = (
         ("Python", _python, True),
@@ -139,7 +139,7 @@ def doctor() -> DoctorReport:
 
 
 class _Missing(Exception):
-    """Raised by a look that finds nothing: what is wrong, and the remedy."""
+    """A failed check: its message says what is wrong, ``remedy`` what to do about it."""
 
     def __init__(self, detail: str, remedy: str):
         super().__init__(detail)
@@ -165,7 +165,7 @@ def _python() -> str:
 
 
 def _package(name: str, module: str, requirement: str) -> str:
-    """The version of an installed package; ``module`` is imported, where given, to see that it can be."""
+    """Return the version of an installed package; import ``module``, unless it is "", to see that it works."""
     if importlib.util.find_spec(name) is None:
         raise _Missing("not installed", f"{_PIP} {requirement}")
     if module:
@@ -193,7 +193,7 @@ _PROBE = """
 
 
 def _ptx_machine() -> str:
-    """Runs a kernel of nine instructions, so that an extension which was built for another machine shows here."""
+    """Run a kernel of seven instructions, which fails if the extension was built for another processor."""
     import numpy as np
 
     from workbench import ptx
@@ -237,7 +237,7 @@ def _driver() -> str:
 
     program = shutil.which("nvidia-smi")
     remedy = 'Needs an NVIDIA GPU and its driver; without, device="sim" runs kernels on the CPU.'
-    if program is None or tools.is_drivers(Path(program).parent.parent):  # one of a simulated driver is no driver
+    if program is None or tools.is_drivers(Path(program).parent.parent):  # the simulated driver's nvidia-smi
         raise _Missing("nvidia-smi not found: no NVIDIA driver", remedy)
     query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
@@ -247,7 +247,7 @@ def _driver() -> str:
 
 
 def _answering_driver() -> str:
-    """Which driver PyCUDA would meet."""
+    """Return the driver that PyCUDA would use."""
     from workbench.driver import simulated
     from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 
@@ -309,12 +309,12 @@ def _gpu_seen() -> bool:
         import torch
 
         return torch.cuda.is_available()
-    except Exception:  # the row of torch says what is wrong with it
+    except Exception:  # the row "torch" reports the error
         return False
 
 
 def _nvrtc_and_driver() -> str:
-    """Whether the driver loads what NVRTC makes."""
+    """Check that the driver loads the code that NVRTC generates."""
     import torch
 
     from workbench import gpu_probes
@@ -335,7 +335,7 @@ def _nvrtc_and_driver() -> str:
 
 
 def _launched(worker: Worker, language: str) -> str:
-    """Launch a kernel on the GPU, in another process."""
+    """Launch the language's probe kernel on the GPU, in the worker process."""
     from workbench import gpu_probes
 
     probe = {"cuda": gpu_probes.cuda_kernel, "triton": gpu_probes.triton_kernel}[language]
@@ -370,7 +370,7 @@ def _cache() -> str:
 
 
 class _CallableModule(types.ModuleType):
-    """Importing this module binds ``workbench.doctor`` to it; called, it does what the function of that name does."""
+    """A module that can be called like its function: ``import workbench.doctor`` binds the module to that name."""
 
     def __call__(self) -> DoctorReport:
         return doctor()
