@@ -87,7 +87,7 @@ class DoctorReport:
             failed = [check.name for check in self.checks if check.name in _ON_GPU and not check.ok]
             if failed:
                 return (
-                    f"Kernels compile here and run in the simulator. There is a GPU, but not all is well: {failed[0]}."
+                    f"Kernels compile here and run in the simulator. There is a GPU, but a check failed: {failed[0]}."
                 )
             return "Kernels compile here and run on the GPU and in the simulator."
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
@@ -331,7 +331,7 @@ def _nvrtc_and_driver() -> str:
     wrong = gpu_probes.mismatch(driver, (int(major), int(minor)), arch)
     if wrong is not None:
         raise _Missing(*wrong)
-    return f"the driver, of CUDA {driver[0]}.{driver[1]}, loads what NVRTC {nvrtc.version()} makes"
+    return f"the driver (CUDA {driver[0]}.{driver[1]}) loads the code of NVRTC {nvrtc.version()}"
 
 
 def _launched(worker: Worker, language: str) -> str:
@@ -359,7 +359,7 @@ def _cache() -> str:
             probe.unlink(missing_ok=True)
     except OSError as error:
         raise _Missing(
-            f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a folder that can."
+            f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a writable folder."
         ) from error
     sizes = []
     for inside, _, names in os.walk(folder):

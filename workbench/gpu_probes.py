@@ -92,10 +92,10 @@ def mismatch(driver: tuple[int, int], compiler: tuple[int, int], arch: str) -> t
     if compiler[0] == driver[0]:
         # CUDA's minor version compatibility: machine code of the same major release loads, PTX of a newer one does not.
         return (
-            f"the driver is of CUDA {have}, NVRTC of {wanted}: its machine code loads, its PTX does not",
+            f"the driver supports CUDA {have} and NVRTC is {wanted}: its machine code loads, its PTX does not",
             f'Compile for this GPU itself (arch="{arch}"), which gives machine code; {_NEWER_DRIVER}; {other}',
         )
     return (
-        f"the driver is of CUDA {have}, NVRTC of {wanted}: neither its PTX nor its machine code need load",
+        f"the driver supports CUDA {have} and NVRTC is {wanted}: neither its PTX nor its machine code may load",
         f"{_NEWER_DRIVER[0].upper()}{_NEWER_DRIVER[1:]}, {other}",
     )

@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="take the first configuration of each Triton autotuner that runs",
     )
-    group.addoption("--gpu-seconds-limit", type=float, metavar="S", help="how long a launch may take")
+    group.addoption("--gpu-seconds-limit", type=float, metavar="S", help="the time limit of a launch in seconds")
 
 
 @pytest.hookimpl(tryfirst=True)

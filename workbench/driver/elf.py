@@ -56,7 +56,7 @@ def read_elf(path: Path) -> Elf:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(
-            "program", f"{str(path)!r}, a damaged ELF file", "a whole one", "Build it again."
+            "program", f"{str(path)!r}, a damaged ELF file", "an intact one", "Build it again."
         ) from error
 
 

@@ -132,7 +132,7 @@ def entry_object(compiler: str = "gcc") -> Path:
     Raises CompileError with the compiler's messages, MissingToolError without a compiler.
     """
     if shutil.which(compiler) is None:
-        raise MissingToolError(f"Programs need {compiler}, and there is none. Install it: apt-get install g++")
+        raise MissingToolError(f"Linking programs needs {compiler}, which was not found: apt-get install g++")
     text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
     path = cache_folder() / "programs" / f"entry-{hashlib.sha256((compiler + text).encode()).hexdigest()[:12]}.o"
     if not path.is_file():

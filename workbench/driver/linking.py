@@ -70,7 +70,7 @@ def linked(modules: Sequence[str], arch: str, device_runtime: bool = False) -> s
 def _header(text: str, which: str, pattern: str) -> str:
     found = re.search(rf"^[ \t]*\.{which}[ \t]+({pattern})(?![\w.])", text, re.MULTILINE)
     if found is None:
-        raise ArgumentError("link", "PTX without it", f"PTX with .{which}", "Link what a compiler wrote.")
+        raise ArgumentError("link", f"PTX without .{which}", f"PTX with .{which}", "Pass PTX as a compiler wrote it.")
     return found[1]
 
 

@@ -138,7 +138,9 @@ def simulated_driver(
 
 def _check_same(running: Driver, model: str, force: bool, memory_bytes: int | None) -> None:
     if (running.simulated and model not in (running.model, DEFAULT_MODEL)) or (force and not running.simulated):
-        raise ArgumentError("model", repr(model), f"what runs: {running.name}", "A process has one driver: restart it.")
+        raise ArgumentError(
+            "model", repr(model), f"the running driver, {running.name}", "A process has one driver: restart it."
+        )
     if memory_bytes not in (None, running.memory_bytes):
         raise ArgumentError("memory_bytes", memory_bytes, str(running.memory_bytes), "A process has one driver.")
 

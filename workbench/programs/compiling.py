@@ -58,7 +58,7 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     if "main" not in read_elf(kept).defined:
         raise ArgumentError(
             "program", f"{sources[0]}, which has no main()", "a CUDA program",
-            "Kernels alone are loaded by workbench.load_cuda; more files of a program follow --nvcc.",
+            "Load kernels without a main() with workbench.load_cuda; name further files of a program after --nvcc.",
         )  # fmt: skip
     return kept
 
@@ -118,20 +118,20 @@ def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> N
 
 def _advice(log: str) -> str:
     if "cudaThreadSynchronize" in log:
-        return "It left CUDA with 13: workbench run --nvcc -DcudaThreadSynchronize=cudaDeviceSynchronize program.cu"
+        return "CUDA 13 removed it: workbench run --nvcc -DcudaThreadSynchronize=cudaDeviceSynchronize program.cu"
     if member := re.search(r'"cudaDeviceProp".* has no member "(\w+)"', log):
-        return f"{member[1]} left that struct with CUDA 13: ask cudaDeviceGetAttribute for it."
+        return f"CUDA 13 removed {member[1]} from that struct: ask cudaDeviceGetAttribute for it."
     if found := _MISSING.search(log):
         library = _LIBRARIES[next(key for key in _LIBRARIES if found[1].lower() == key.lower())]
         return _no_such(library)
     if found := re.search(r"fatal error: (cublas|curand)\w*\.h", log):
-        return f"The headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} are fetched by: workbench setup nvcc"
+        return f"Fetch the headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} with: workbench setup nvcc"
     if found := re.search(r"undefined reference to [`'](cublasLt|cublas|curand)", log):
         return f"Link {found[1]}: workbench run --nvcc '-l{found[1]}' program.cu"
     if "fatal error:" in log and "No such file" in log:
-        return "A folder of headers is named by: workbench run --nvcc '-I FOLDER' program.cu"
+        return "Name a folder of headers with: workbench run --nvcc '-I FOLDER' program.cu"
     if "undefined reference to" in log:
-        return "More files of the program are named by: workbench run --nvcc 'other.cu' program.cu"
+        return "Name further files of the program with: workbench run --nvcc 'other.cu' program.cu"
     return ""
 
 

@@ -133,7 +133,7 @@ def told(status: int, check: bool, said: str | None = None) -> int:
     driver = current()
     said = said or (driver.last_error if driver is not None else None)
     if driver is not None and driver.last_fault is not None and not check:  # the program may have ignored the error
-        say(f"workbench: a kernel failed: {driver.last_fault.message}; --check tells what else is wrong", err=True)
+        say(f"workbench: a kernel failed: {driver.last_fault.message}; --check reports what else is wrong", err=True)
     elif status and said and not refused:
         say(f"workbench: the simulated driver said: {said}", err=True)
     return status

@@ -255,7 +255,7 @@ def _advice(error: BaseException, check: bool) -> str | None:
         torch = installed_torch()
         return torch.problem if torch is not None else None
     if isinstance(error, KernelFault) and not check:
-        return "with --check the report has what else is wrong"
+        return "--check reports what else is wrong"
     driver = current()
     said = driver.last_error if driver is not None else None
     if said is not None and "CUDA" in str(error) and said not in str(error):

@@ -269,7 +269,7 @@ def _taken_names(log: str, macros: Mapping[str, str]) -> tuple[str, str] | None:
     what = f"The macro{'s' * (len(names) > 1)} {', '.join(f'{name}={macros[name]}' for name in names)}"
     where = f"{Path(found[1]).name}:{found[2]}"
     said = f"{what} replace{'s' * (len(names) == 1)} a name that a header of CUDA's own uses, {where}."
-    return said, f"Give {', '.join(names)} another name: a macro or tunable has to have one of its own."
+    return said, f"Rename {', '.join(names)}: a macro or tunable needs a name that CUDA's headers do not use."
 
 
 def _base(name: str) -> str:

@@ -156,27 +156,26 @@ def _own_errors(log: str) -> str:
 
 _DEVICE_ONLY = (
     'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc" (workbench setup nvcc '
-    "gets it). A program with a main() is run by: workbench run program.cu"
+    "gets it). Run a program with a main() with: workbench run program.cu"
 )
 _ONE_BY_ONE = (
     "NVRTC takes the headers of CUB for blocks and warps, one by one: #include <cub/block/block_reduce.cuh>, not "
     "<cub/cub.cuh>."
 )
-_HOST_HEADERS = r"[a-z_]+|sys/\w+\.h|(unistd|omp|getopt|pthread|fcntl|errno|signal|dirent)\.h"  # of C++, of the system
+_HOST_HEADERS = r"[a-z_]+|sys/\w+\.h|(unistd|omp|getopt|pthread|fcntl|errno|signal|dirent)\.h"  # C++'s, the system's
 _LIBRARIES = {"cublas": "cublas", "curand": "curand", "cufft": "cufft", "cusparse": "cusparse", "cusolver": "cusolver"}
 _ADVICE = {
     **{
-        f'cannot open source file "{stem}\\w*\\.h"': f"This header is in a package of its own: python -m pip install "
-        f"'cuda-toolkit[{package}]>=13,<14' puts it where it is looked for; of another installation name the folder, "
-        "include_dirs=[FOLDER]."
+        f'cannot open source file "{stem}\\w*\\.h"': f"This header comes in a separate package: python -m pip install "
+        f"'cuda-toolkit[{package}]>=13,<14'; for another installation of it pass its folder, include_dirs=[FOLDER]."
         for stem, package in _LIBRARIES.items()
     },
     'cannot open source file "(nv|cuda|cub|thrust)/': "These headers are an extra package: "
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
     r"/cccl/\S*\(\d+\): error: A function explicitly marked as a __host__ function": _ONE_BY_ONE,
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
-    r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in a header of CUDA's "
-    "own: does a macro, or a tunable, have a name that the header uses (T, N, ...)? Give it another.",
+    r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in one of CUDA's own "
+    "headers: a macro or tunable may have a name that the header uses (T, N, ...). Rename it.",
     "<<<|a host function call|cudaMalloc|cudaMemcpy": _DEVICE_ONLY,
 }
 

@@ -23,6 +23,6 @@ def rounded_products(ptx: Iterable[str], error: float, bound: float) -> str:
             continue
         before = _LINE.findall(text, 0, product.start())
         where = f" at {before[-1]}" if before else ""
-        remedy = 'input_precision="ieee" in tl.dot keeps all' if before else "round nothing, or allow for it"
+        remedy = 'input_precision="ieee" in tl.dot keeps all' if before else "do not round it, or allow a larger error"
         return f"float32 is multiplied in TF32{where}, which keeps 10 of its 23 bits: {remedy}"
     return ""
