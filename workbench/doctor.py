@@ -1,4 +1,4 @@
-"""``workbench doctor``: a report of what this machine can do, and how to get what is missing."""
+"""``workbench doctor``: a report on what this machine can do, and how to get what is missing."""
 
 from __future__ import annotations
 

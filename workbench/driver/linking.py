@@ -87,8 +87,8 @@ def _definitions(text: str) -> list[re.Match[str]]:
 def _part(text: str, number: int, defined: dict[str, int]) -> str:
     """Rewrite one module as a part of the linked one.
 
-    Its private names that clash get its number, its file numbers and labels become unique, and its extern declarations
-    of what other modules define go away.
+    Private names that clash get the module's number, file numbers and labels become unique, and extern declarations of
+    names that other modules define are removed.
     """
     own = {m["name"] for m in _definitions(text) if "visible" not in m["links"] and defined[m["name"]] != number}
     text = _HEADER.sub("", text.rstrip("\0"))

@@ -59,7 +59,7 @@ def _empty_archive() -> bytes:
     """Return a libcudadevrt.a with one empty object; nvlink warns about an archive without any.
 
     Builds with separate compilation link with it. driver/linking.py provides its functions for grid synchronization;
-    the simulated device has no launches from kernels.
+    its other functions launch from kernels, which the simulated device does not support.
     """
     machine = _ELF_MACHINES.get(platform.machine(), 0)
     header = b"\x7fELF\x02\x01\x01" + struct.pack("<9xHHIQQQIHHHHHH", 1, machine, 1, 0, 0, 0, 0, 64, 0, 0, 64, 0, 0)

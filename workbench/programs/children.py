@@ -81,10 +81,10 @@ def given() -> tuple[RunLaunches, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """One launch of another process, or later notes or a fault of one: the number of new findings, and their reports.
+    """One entry of another process's file: a launch, later notes on one, or a fault.
 
-    ``kernel`` is "" for notes and faults, which do not count as a launch of their own. ``row`` is the row of the page,
-    if a trace was asked for.
+    ``count`` is the number of new findings, ``texts`` are their reports. ``kernel`` is "" for notes and faults, which
+    are not launches of their own. ``row`` is the row of the page, if a trace was asked for.
     """
 
     process: int

@@ -1,4 +1,4 @@
-"""Commands under ``workbench run``: child processes, the signals sent on to them, and their exit status."""
+"""Commands under ``workbench run``: child processes, the signals passed on to them, and their exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code programs run in this process: their ``main`` is called, and every way in which they end is caught.
+"""Programs in machine code that run in this process: their ``main`` is called, and every way of ending is caught.
 
 The program is loaded as a library, so its kernels are watched like those of a Python program. It ends like a process
 of its own: by returning from ``main``, by ``exit``, or by a signal. Each way calls ``finish``, which reports, and then
@@ -63,7 +63,7 @@ class HostOutput(io.TextIOBase):
 
 
 class End:
-    """The end of a program: it reports once, for whichever way of ending, in whichever thread, comes first."""
+    """The end of a program, reported once: for the first way of ending, in any thread."""
 
     def __init__(self, finish: Finish, libc: ctypes.CDLL):
         self._finish, self._libc, self._lock, self._process = finish, libc, threading.Lock(), os.getpid()
@@ -98,7 +98,7 @@ class End:
 
 
 def run_main(path: Path, arguments: Sequence[str], finish: Finish) -> NoReturn:
-    """Load a program and call its ``main`` with ``arguments``, of which the first is its name; never return."""
+    """Load a program and call its ``main`` with ``arguments``, the first of which is its name; never return."""
     libc = ctypes.CDLL(None)
     load_libraries()
     end = End(finish, libc)

@@ -1,4 +1,4 @@
-"""``workbench run``: it runs a program, in Python or CUDA C++, on the simulated devices and watches each launch."""
+"""The runner of ``workbench run``: a program in Python or CUDA C++ on the simulated devices, each launch watched."""
 
 from __future__ import annotations
 

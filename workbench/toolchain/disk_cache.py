@@ -93,7 +93,7 @@ def store(key: str, blobs: Mapping[str, bytes]) -> bool:
 
 
 def trim(limit: int | None = None) -> int:
-    """Trim a folder over its limit: remove the entries unread for longest until it is at most 9/10 of the limit.
+    """Trim the folder if it is over the limit: remove the entries unread for longest, down to 9/10 of the limit.
 
     ``limit`` is in bytes (default: `limit_bytes`). A folder within the limit loses no entry, only temporary files of
     writers that died. An entry that another process is reading stays readable to it. Returns the number of bytes

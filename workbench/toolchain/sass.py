@@ -60,7 +60,7 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
 
     cuobjdump gives all but the spills. A kernel without a stack frame has none; for the others the bytes of local loads
     and stores in the machine code are summed. ptxas reports the same sum unless the source has arrays in local memory,
-    which Triton has not. Raises MissingToolError without cuobjdump and nvdisasm.
+    which Triton does not have. Raises MissingToolError without cuobjdump and nvdisasm.
     """
     with _as_file(cubin, ".cubin") as file:
         usage = tools.run_program([tools.find_program("cuobjdump"), "-res-usage", file])

@@ -45,9 +45,9 @@ def simulated_gpu(
 
     A real GPU is preferred, unless ``force``. Otherwise this many ``devices`` of ``model`` are simulated, each with
     ``memory_bytes`` of memory and "(simulated)" in its name, unless ``exact_name``. A launch that runs longer than
-    ``seconds_limit`` seconds ends with an error (default: 60 s in a notebook, else no limit). torch must be a CUDA
-    build. Its operators run on the host; Triton's and CUDA kernels run on the PTX machine, one launch at a time in the
-    order of torch's streams::
+    ``seconds_limit`` seconds ends with an error (default: 60 s in a notebook, else no limit; None: no limit). torch
+    must be a CUDA build. Its operators run on the host; Triton's and CUDA kernels run on the PTX machine, one launch at
+    a time in the order of torch's streams::
 
         wb.simulated_gpu("h100-sxm")
         import torch
