@@ -58,7 +58,7 @@ def machine(monkeypatch):
 def test_a_gpu_in_order(machine):
     report = wb.doctor()
     assert [check.name for check in report.checks][-3:] == list(ROWS)
-    assert report["NVRTC and driver"].detail == "the driver, of CUDA 13.0, loads what NVRTC 13.0.88 makes"
+    assert report["NVRTC and driver"].detail == "the driver (CUDA 13.0) loads the code of NVRTC 13.0.88"
     assert report["CUDA on the GPU"].detail == "ran"
     assert report["Triton on the GPU"].detail == "ran too"
     assert report.summary == "Kernels compile here and run on the GPU and in the simulator."
@@ -83,7 +83,7 @@ def test_driver_and_compiler(machine, driver, nvrtc, detail, remedies):
     machine.driver, machine.nvrtc = driver, nvrtc
     check = wb.doctor()["NVRTC and driver"]
     assert check.ok == (detail is None)
-    assert (detail or "loads what") in check.detail
+    assert (detail or "loads the code") in check.detail
     for remedy in remedies:
         assert remedy in check.remedy
 
@@ -116,7 +116,7 @@ def test_a_launch_that_fails(machine, which, error, detail, remedy):
     assert not failed.ok
     assert detail in failed.detail
     assert remedy in failed.remedy
-    assert report.summary.endswith(f"not all is well: {failed.name}.")
+    assert report.summary.endswith(f"a check failed: {failed.name}.")
     assert report.ok, "nothing that is needed without a GPU is missing"
 
 

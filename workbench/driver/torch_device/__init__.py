@@ -1,7 +1,7 @@
-"""torch's ``cuda`` device on the simulated GPU: torch's own CUDA build over our driver and runtime.
+"""torch's ``cuda`` device on the simulated GPU: torch's own CUDA build over the workbench's driver and runtime.
 
-Memory, streams, events, generators and graphs are torch's own. Its operators run as the kernels of its CPU, on the same
-bytes; kernels of the program's own, in CUDA C++ or Triton, run on the PTX machine.
+Memory, streams, events, generators and graphs are torch's own. torch's operators run as its CPU kernels, on the bytes
+of the simulated device; the program's own kernels, in CUDA C++ or Triton, run on the PTX machine.
 """
 
 from workbench.base.lazy import lazily

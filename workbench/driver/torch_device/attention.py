@@ -1,7 +1,7 @@
-"""Attention that a program chooses by name (FlashAttention, memory-efficient), composed of products and a softmax.
+"""Attention operators that torch has for GPUs alone (flash, memory-efficient, cuDNN), composed of products and softmax.
 
-`torch.nn.attention.sdpa_kernel` leads to these operators, for which torch has kernels on GPUs alone. Like those they
-compute in float32 and round once; is_causal aligns the mask to the top left.
+A program reaches them through `torch.nn.attention.sdpa_kernel`. Like torch's kernels they compute in float32 and round
+once; ``is_causal`` aligns the mask to the top left.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _LSE_ALIGNMENT = 32  # the memory-efficient kernel pads its rows of log_sumexp
 
 
 class Attention:
-    """The arguments of one attention in float32, heads of keys and values repeated for each head of the query.
+    """One attention in float32 (float64 for float64 inputs), with key and value heads repeated to match the query's.
 
-    ``causal`` aligns its mask to the top left; ``mask`` has the scores that count.
+    ``causal`` aligns its mask to the top left; ``mask`` is True for the scores that count.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Attention:
             self.kept = torch.empty_like(self.weights).bernoulli_(1 - dropout_p, generator=generator) / (1 - dropout_p)
 
     def output(self) -> Tensor:
-        """Return the weighted values."""
+        """Return the attention output: the values, weighted after dropout."""
         return (self.weights * self.kept) @ self.value
 
     def gradients(self, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the gradients of query, key and value, and of the scores."""
+        """Return the gradients of query, key, value and scores for the gradient of the output."""
         grad = grad.to(self.query.dtype)
         grad_weights = grad @ self.value.transpose(-2, -1) * self.kept
         grad_scores = self.weights * (grad_weights - (grad_weights * self.weights).sum(-1, keepdim=True))
@@ -64,24 +64,27 @@ class Attention:
 
 
 def draw_seed(query: Tensor, dropout_p: float) -> Tensor:
-    """Draw the seed of one attention's dropout, which its backward takes; zeros without dropout."""
+    """Draw the seed of one attention's dropout, which its backward pass uses again; zeros without dropout."""
     if dropout_p == 0:
         return torch.zeros(2, dtype=torch.uint64, device=query.device)
     return torch.randint(2**62, (2,), device=query.device).view(torch.uint64)
 
 
 def number(seed: Tensor, dropout_p: float) -> int:
-    """Return a seed that `draw_seed` made; 0 without dropout, as reading it would end a capture."""
+    """Return the value of a seed from `draw_seed`; 0 without dropout, because reading it would end a graph capture."""
     return int(seed.reshape(-1)[0].long()) if dropout_p > 0 else 0
 
 
 def philox(seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return seed and offset as operators do, each a number, of a seed that `draw_seed` made."""
+    """Return seed and offset as the operators return them, two scalar tensors, for a seed from `draw_seed`."""
     return seed.view(torch.int64)[0].clone(), torch.zeros((), dtype=torch.int64, device=seed.device)
 
 
 def padded_lse(lse: Tensor, length: int, wanted: bool) -> Tensor:
-    """Return log_sumexp [..., tokens] with the memory-efficient kernel's rows for ``length`` tokens, or none."""
+    """Return log_sumexp [..., tokens] padded like the memory-efficient kernel's, or empty unless ``wanted``.
+
+    The last dimension is ``length``, rounded up to a multiple of 32.
+    """
     rows = math.ceil(length / _LSE_ALIGNMENT) * _LSE_ALIGNMENT if wanted else 0
     return torch.nn.functional.pad(lse, (0, rows - lse.size(-1)), value=math.inf).float()
 
@@ -112,7 +115,7 @@ def flash_backward(
     cum_seq_q: Tensor | None, cum_seq_k: Tensor | None, max_q: int, max_k: int, dropout_p: float, is_causal: bool,
     philox_seed: Tensor, philox_offset: Tensor, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute ``_scaled_dot_product_flash_attention_backward``."""
+    """Compute ``_scaled_dot_product_flash_attention_backward``: the gradients of query, key and value."""
     made = Attention(query, key, value, None, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
     return _three_gradients(made, grad_out, query, key, value)
 
@@ -133,7 +136,7 @@ def efficient_backward(
     logsumexp: Tensor, philox_seed: Tensor, philox_offset: Tensor, dropout_p: float, grad_input_mask: Sequence[bool],
     is_causal: bool = False, *, scale: float | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    """Compute ``_scaled_dot_product_efficient_attention_backward``; a gradient that nobody asks for is None."""
+    """Compute ``_scaled_dot_product_efficient_attention_backward``; the bias's gradient is None unless asked for."""
     made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
     grad_query, grad_key, grad_value, grad_scores = made.gradients(grad_out)
     grad_bias = None
@@ -159,6 +162,6 @@ def cudnn_backward(
     philox_offset: Tensor, attn_bias: Tensor | None, cum_seq_q: Tensor | None, cum_seq_k: Tensor | None, max_q: int,
     max_k: int, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute ``_scaled_dot_product_cudnn_attention_backward``."""
+    """Compute ``_scaled_dot_product_cudnn_attention_backward``: the gradients of query, key and value."""
     made = Attention(query, key, value, attn_bias, dropout_p, is_causal, scale, number(philox_seed, dropout_p))
     return _three_gradients(made, grad_out, query, key, value)

@@ -1,4 +1,4 @@
-"""Operators for which torch has a kernel on GPUs alone, composed of others."""
+"""Operators that torch has for GPUs alone, composed of other operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def register(names: Sequence[str]) -> None:
-    """Register a composition for each of the operators named for which there is one."""
+    """Register the compositions of the named operators; names without a composition are skipped."""
     known = {name: one for name, one in _COMPOSITIONS.items() if f"aten::{name}" in names}
     library = torch.library.Library("aten", "IMPL", "CUDA")
     for name, composition in known.items():

@@ -1,4 +1,4 @@
-"""The library that exchanges torch's operators, compiled for the installed torch."""
+"""The C++ library that replaces operators of torch's CUDA build, compiled for the installed torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BUILDS = "python -m pip install --index-url https://download.pytorch.org/whl/cu
 
 @dataclass(frozen=True)
 class Torch:
-    """The installed torch: its folder, its version, and the CUDA runtime that it is linked with (None: CPU build)."""
+    """The installed torch: its folder, its version, and the CUDA runtime it is linked with (None for a CPU build)."""
 
     folder: Path
     version: str
@@ -35,7 +35,7 @@ class Torch:
 
     @property
     def problem(self) -> str | None:
-        """Why this build cannot have a simulated GPU; None where it can."""
+        """Reason why this build cannot have a simulated GPU, or None."""
         if self.runtime is None:
             return f"torch {self.version} is the CPU build, which has no cuda device. Install the CUDA build: {_BUILDS}"
         if self.runtime != runtime_path().name:
@@ -48,7 +48,7 @@ class Torch:
 
 @cache
 def installed_torch() -> Torch | None:
-    """Return the torch that ``import torch`` would import, without importing it; None where there is none."""
+    """Return the torch that ``import torch`` would import, without importing it, or None."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -60,9 +60,9 @@ def installed_torch() -> Torch | None:
 
 
 def prepare(say: Callable[[str], object] = print) -> Path:
-    """Compile the library for the installed torch ahead of its first use; return where it lies.
+    """Compile the library for the installed torch ahead of its first use, and return its path.
 
-    Raises DeviceUnavailableError without torch, and what `compiled` raises.
+    Raises DeviceUnavailableError without torch, and the errors of `compiled`.
     """
     torch = installed_torch()
     if torch is None:
@@ -73,10 +73,10 @@ def prepare(say: Callable[[str], object] = print) -> Path:
 
 
 def compiled(torch: Torch) -> Path:
-    """Return the library for ``torch``, compiled where nobody has compiled it yet (some ten seconds).
+    """Return the library for ``torch``; compile it first (some ten seconds) unless the cache has it.
 
     Raises DeviceUnavailableError for a build that cannot have a simulated GPU, MissingToolError without g++,
-    CompileError where g++ refuses the sources.
+    CompileError if g++ refuses the sources.
     """
     if torch.problem is not None:
         raise DeviceUnavailableError(torch.problem)
@@ -119,6 +119,6 @@ def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
 
 
 def _run(*command: str) -> str:
-    """Run the compiler; what it says where it fails, else ""."""
+    """Run the compiler; return the end of its error output if it fails, else ""."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr[-4000:] or f"exit status {done.returncode}"

@@ -1,7 +1,7 @@
-"""Operators on sparse tensors of the device, whose kernels on GPUs take CUB and cuSPARSE: computed on the host.
+"""Operators on the device's sparse tensors, computed on the host: torch's GPU kernels for them need CUB and cuSPARSE.
 
-Indices and values lie in the device's memory as dense tensors. An operator takes copies of them, and its result gets
-the device's memory again.
+Indices and values lie in the device's memory as dense tensors. An operator copies them to the host, and its result is
+copied back to the device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS = ("SparseCUDA", "SparseCsrCUDA")
 
 
 def register() -> list[torch.library.Library]:
-    """Register the operators for the keys of sparse tensors; they stay as long as what is returned."""
+    """Register the operators for the sparse dispatch keys; they stay registered while the returned libraries live."""
     libraries = []
     for key in KEYS:
         library = torch.library.Library("aten", "IMPL", key)

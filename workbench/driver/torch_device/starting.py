@@ -1,4 +1,4 @@
-"""Giving torch a simulated GPU, before it is imported."""
+"""`simulated_gpu`, which gives torch a simulated GPU before it is imported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.errors import ArgumentError, DeviceUnavailableError
 if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton
 
-# Inductor's own launchers take machine code; Triton's takes PTX. Its names in torch 2.11 and 2.13.
+# Inductor's own launchers take machine code, Triton's takes PTX. The switch has one name in torch 2.11, one in 2.13.
 _INDUCTOR = {"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0", "TORCHINDUCTOR_USE_STATIC_TRITON_LAUNCHER": "0"}
 
 _attached = False
@@ -41,22 +41,23 @@ def simulated_gpu(
     exact_name: bool = False,
     force: bool = False,
 ) -> Driver:
-    """Give torch a ``cuda`` device in this process: call it before the first ``import torch``.
+    """Give torch a ``cuda`` device in this process; call it before ``import torch``.
 
-    A real GPU is preferred, unless ``force``. Otherwise ``devices`` GPUs of ``model`` are simulated, with
-    ``memory_bytes`` of memory each and "(simulated)" in their name, unless ``exact_name``. torch must be a CUDA build;
-    its operators run on the host, and Triton's and CUDA kernels on the PTX machine, launch by launch in the order of
-    torch's streams::
+    A real GPU is preferred, unless ``force``. Otherwise this many ``devices`` of ``model`` are simulated, each with
+    ``memory_bytes`` of memory and "(simulated)" in its name, unless ``exact_name``. A launch that runs longer than
+    ``seconds_limit`` seconds ends with an error (default: 60 s in a notebook, else no limit; None: no limit). torch
+    must be a CUDA build. Its operators run on the host; Triton's and CUDA kernels run on the PTX machine, one launch at
+    a time in the order of torch's streams::
 
         wb.simulated_gpu("h100-sxm")
         import torch
         x = torch.randn(1024, device="cuda")
 
-    The operators' library is compiled for the installed torch the first time, which takes some ten seconds;
-    ``workbench setup gpu`` does it ahead. The second call returns the same driver.
+    The first use compiles a library of operators for the installed torch, which takes some ten seconds; ``workbench
+    setup gpu`` does it ahead. A second call returns the same driver.
 
-    Raises DeviceUnavailableError where torch is imported already, is not a build for CUDA 13, or is not installed,
-    ArgumentError where TRITON_INTERPRET is set, and what `simulated_driver` raises.
+    Raises DeviceUnavailableError if torch is imported already, is not installed, or is not a build for CUDA 13,
+    ArgumentError if TRITON_INTERPRET is set, and the errors of `simulated_driver`.
     """
     if force or real_device() is None:
         refuse_interpreter()
@@ -64,7 +65,7 @@ def simulated_gpu(
 
 
 def refuse_interpreter() -> None:
-    """Raise ArgumentError where the environment asks for Triton's interpreter."""
+    """Raise ArgumentError if the environment asks for Triton's interpreter."""
     if os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "yes", "on", "y"):
         raise ArgumentError(
             "TRITON_INTERPRET", "set", "unset", "Triton's interpreter would take the place of its compiler: unset it."
@@ -86,7 +87,7 @@ def _started(
         torch = library.installed_torch()
         if torch is None:
             raise DeviceUnavailableError("There is no torch here: python -m pip install torch")
-        library.compiled(torch)  # what is missing for it is told here, not by the import of torch
+        library.compiled(torch)  # so that what it lacks is reported here, not by a later import of torch
         attach(torch)
         given = {"model": model, "devices": devices, "memory_bytes": memory_bytes, "exact_name": exact_name}
         inherit_gpu(given)
@@ -94,18 +95,18 @@ def _started(
 
 
 def join_gpu() -> None:
-    """In a process that one with a simulated GPU started: the same device."""
+    """Start the parent process's simulated device in this child process."""
     _started(**inherited_gpu(), seconds_limit="auto", force=True)
 
 
 def attach(
     torch: library.Torch, triton_on_cpu: Callable[[], SimulatedTriton] | None = None, *, first_config: bool = False
 ) -> None:
-    """Let ``torch``, once it is imported, find the running simulated driver. A second call does nothing.
+    """Let ``torch``, once it is imported, use the running simulated driver; a second call does nothing.
 
-    ``triton_on_cpu`` starts a session for launches of Triton's kernels on tensors of the CPU (default: none, they are
-    refused). With ``first_config`` an autotuner takes its first configuration that runs. The operators are compiled, if
-    need be, when torch is imported: most programs do without.
+    ``triton_on_cpu`` starts a session for launches of Triton kernels on CPU tensors; without it they are refused. With
+    ``first_config`` an autotuner takes its first configuration that runs. The library of operators is compiled, if need
+    be, when torch is imported, because most programs never import it.
     """
     global _attached
     if _attached:
@@ -143,7 +144,7 @@ def _exchange(path: Path) -> None:
 
 
 def _sleep(cycles: int) -> None:
-    """Let the current stream's clock pass, in the place of torch's own kernel that waits."""
+    """Advance the current stream's simulated clock by ``cycles``; replaces torch's kernel that waits."""
     import torch
 
     driver = current()
@@ -155,7 +156,7 @@ def _sleep(cycles: int) -> None:
 
 
 def _predict_inductor() -> None:
-    """Let torch.compile choose by predicted times, each from one launch."""
+    """Make torch.compile choose between kernels by predicted times, each from one launch."""
     from torch._inductor.runtime import benchmarking
 
     from workbench.driver.torch_device.triton_kernels import benchmark
@@ -171,7 +172,7 @@ def _start_triton(on_cpu: Callable[[], SimulatedTriton] | None, first_config: bo
 
 
 class _LazyGenerators(ModuleType):
-    """``torch.cuda`` whose ``default_generators`` are there from the first look on, as they are once it is in use."""
+    """The class of the module ``torch.cuda`` while it is lazy: reading ``default_generators`` initializes CUDA."""
 
     def __getattr__(self, name: str) -> object:
         if name != "default_generators":

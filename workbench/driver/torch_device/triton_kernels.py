@@ -1,6 +1,6 @@
-"""Triton over the simulated driver: its own JIT, launcher and autotuner, with PTX in the place of machine code.
+"""Triton over the simulated driver: Triton's own JIT, launcher and autotuner, with PTX instead of machine code.
 
-Kernels that are launched on tensors of the CPU run on the PTX machine too, by `simulated_triton`'s driver.
+Kernels launched on CPU tensors run on the PTX machine too, through the driver of `simulated_triton`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton
 
 _on_cpu: Callable[[], SimulatedTriton] | None = None
-"""Starts the session for launches on tensors of the CPU."""
+"""Function that starts a session of `simulated_triton` for launches on CPU tensors."""
 
 
 def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: bool = False) -> None:
-    """Let Triton's own driver find the simulated one, stop its compiler at the PTX, and predict what it would measure.
+    """Let Triton's own driver use the simulated one, stop its compiler at the PTX, and predict times.
 
-    ``on_cpu`` starts a session of `simulated_triton` for launches on tensors of the CPU; without one they are refused,
-    as Triton refuses them on a GPU. With ``first_config`` an autotuner takes its first configuration that runs.
+    ``on_cpu`` starts a session of `simulated_triton` for launches on CPU tensors; without it they are refused, as
+    Triton refuses them on a GPU. With ``first_config`` an autotuner takes its first configuration that runs.
     """
     global _on_cpu
     import triton.testing
@@ -54,7 +54,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
 
 
 def _by_device(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Triton's ``run``: a launch whose tensors are all on the CPU goes to the session for them."""
+    """Wrap Triton's ``run`` so that a launch whose tensors are all on the CPU runs in the session for CPU tensors."""
 
     def dispatched(function: Any, *args: Any, **kwargs: Any) -> Any:
         devices = {kind for value in (*args, *kwargs.values()) if (kind := _device_of(value)) is not None}
@@ -72,7 +72,7 @@ def _by_device(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _take_first(autotuner: Any) -> None:
-    """Let an autotuner try configurations up to the first that runs; each that follows is infinitely slow."""
+    """Make the autotuner stop at the first configuration that runs, by reporting infinite time for all later ones."""
     prune, bench = autotuner.prune_configs, autotuner._bench
 
     def pruned(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -98,9 +98,9 @@ def benchmark(
     fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Any = None, quantiles: Any = None,
     return_mode: str = "mean",
 ) -> Any:  # fmt: skip
-    """In the place of ``triton.testing.do_bench``: ``fn`` runs once, and its predicted milliseconds are the answer.
+    """Replace ``triton.testing.do_bench``: run ``fn`` once and return its predicted milliseconds.
 
-    torch's own operators count with the time that the device's memory would take for their bytes.
+    torch's own operators count with the time that the device's memory would need for their bytes.
     """
     import torch
 
@@ -121,7 +121,7 @@ def benchmark(
 def benchmark_graph(
     fn: Callable[[], Any], rep: int = 20, grad_to_none: Any = None, quantiles: Any = None, return_mode: str = "mean"
 ) -> Any:
-    """In the place of ``triton.testing.do_bench_cudagraph``."""
+    """Replace ``triton.testing.do_bench_cudagraph``: run ``fn`` once and return its predicted milliseconds."""
     return benchmark(fn, 0, rep, grad_to_none, quantiles, return_mode)
 
 

@@ -1,8 +1,8 @@
-"""Attention of sequences of several lengths, which lie one after the other in [tokens, heads, head size].
+"""Attention operators over sequences of different lengths, packed into [tokens, heads, head size].
 
-torch's nested tensors and ``varlen_attn`` lead to these operators, for which torch has kernels on GPUs alone. Each
-sequence is one attention of its own; without ``cu_seqlens`` each member of a batch is. FlashAttention aligns masks and
-windows to the bottom right, the memory-efficient kernel as ``custom_mask_type`` says.
+torch has these operators for GPUs alone; nested tensors and ``varlen_attn`` call them. Each sequence is an attention of
+its own; without ``cu_seqlens`` each member of a batch is one. FlashAttention aligns masks and windows to the bottom
+right, the memory-efficient kernel by ``custom_mask_type``, cuDNN's to the top left.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ _TOP_LEFT, _BOTTOM_RIGHT = 1, 2  # custom_mask_type
 
 @dataclass(frozen=True)
 class Sequences:
-    """The offsets of the sequences (None: a batch of equal lengths), and the keys of each that count (None: all)."""
+    """Boundaries of packed sequences.
+
+    ``cum_q`` and ``cum_k`` are offsets of queries and keys, None for a batch of equal lengths. ``used_k`` is the number
+    of keys that each sequence uses, None for all.
+    """
 
     cum_q: Tensor | None
     cum_k: Tensor | None
     used_k: Tensor | None = None
 
     def of_query(self, tensor: Tensor) -> list[Tensor]:
-        """Return a view of each sequence of the queries' tokens."""
+        """Split a tensor of the queries' shape into one view per sequence."""
         return _split(tensor, self.cum_q)
 
     def of_keys(self, tensor: Tensor) -> list[Tensor]:
-        """Return a view of each sequence of the keys' tokens that count."""
+        """Split a tensor of the keys' shape into one view per sequence, cut to the keys that are used."""
         pieces = _split(tensor, self.cum_k)
         if self.used_k is None:
             return pieces
@@ -41,7 +45,11 @@ class Sequences:
 
 @dataclass(frozen=True)
 class Scores:
-    """The rule that makes a sequence's scores: a mask, a window (left and right, -1 for none), a bias, dropout."""
+    """Rule for the scores of each sequence.
+
+    The mask is causal or not, and aligned to the bottom right or the top left. ``window`` is the number of keys to the
+    left and to the right, -1 for no limit; ``slopes`` are those of ALiBi.
+    """
 
     causal: bool
     bottom_right: bool
@@ -52,7 +60,7 @@ class Scores:
     scale: float | None
 
     def attention(self, at: int, query: Tensor, key: Tensor, value: Tensor, seed: int) -> Attention:
-        """Return the attention of sequence ``at``, whose tensors are [tokens, heads, head size]."""
+        """Return the attention of the sequence with index ``at``, whose tensors are [tokens, heads, head size]."""
         q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (query, key, value))
         rows, columns = len(query), len(key)
         shift = columns - rows if self.bottom_right else 0
@@ -92,7 +100,7 @@ def _each(
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, sequences: Sequences, scores: Scores, seed: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the output, and log_sumexp of each sequence, [heads, tokens]."""
+    """Return the output of all sequences, and the log_sumexp of each, [heads, tokens]."""
     out = query.new_empty(*query.shape[:-1], value.size(-1))
     lse = []
     for place, made in zip(sequences.of_query(out), _each(query, key, value, sequences, scores, seed), strict=True):
@@ -104,7 +112,7 @@ def _forward(
 def _backward(
     grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, sequences: Sequences, scores: Scores, seed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Return the gradients of query, key and value, and of each sequence's scores."""
+    """Return the gradients of query, key and value, and those of the scores, one tensor per sequence."""
     grads = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
     of_scores = []
     places = zip(sequences.of_query(grads[0]), *map(sequences.of_keys, grads[1:]), strict=True)
@@ -145,7 +153,7 @@ def flash(
 
 
 def flash_into(out: Tensor, *arguments: object, **options: object) -> Tensor:
-    """Compute ``_flash_attention_forward_no_dropout_inplace``: into ``out``; return log_sumexp."""
+    """Compute ``_flash_attention_forward_no_dropout_inplace`` into ``out``, and return log_sumexp."""
     made, lse, *_ = flash(*arguments, **options)  # type: ignore[arg-type]  # the operator's schema has checked them
     out.copy_(made)
     return lse
@@ -157,7 +165,7 @@ def flash_backward(
     rng_state: Tensor, unused: Tensor, *, scale: float | None = None, window_size_left: int | None = None,
     window_size_right: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute ``_flash_attention_backward``."""
+    """Compute ``_flash_attention_backward``: the gradients of query, key and value."""
     scores = _of_flash(is_causal, dropout_p, scale, window_size_left, window_size_right, None)
     return _backward(grad_out, query, key, value, Sequences(cum_seq_q, cum_seq_k), scores, rng_state)[:3]
 
@@ -165,7 +173,7 @@ def flash_backward(
 def _of_efficient(
     mask_type: int, bias: Tensor | None, dropout_p: float, scale: float | None, window: int | None
 ) -> Scores:
-    left = -1 if not window else window - 1  # that many keys, the row's own among them
+    left = -1 if not window else window - 1  # a window of this operator counts the row's own key
     causal = mask_type in (_TOP_LEFT, _BOTTOM_RIGHT)
     return Scores(causal, mask_type == _BOTTOM_RIGHT, (left, -1), None, bias, dropout_p, scale)
 
@@ -176,7 +184,10 @@ def efficient(
     custom_mask_type: int, compute_log_sumexp: bool = False, *, scale: float | None = None,
     seqlen_k: Tensor | None = None, window_size: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int]:  # fmt: skip
-    """Compute ``_efficient_attention_forward`` of [batch, length, heads, head size]; sequences lie in a batch of 1."""
+    """Compute ``_efficient_attention_forward`` of [batch, length, heads, head size].
+
+    Packed sequences are a batch of 1.
+    """
     seed = draw_seed(query, dropout_p)
     scores = _of_efficient(custom_mask_type, bias, dropout_p, scale, window_size)
     out, lse = _forward(query, key, value, Sequences(cu_seqlens_q, cu_seqlens_k, seqlen_k), scores, seed)
@@ -193,7 +204,7 @@ def efficient_backward(
     scale: float | None = None, num_splits_key: int | None = None, window_size: int | None = None,
     shared_storage_dqdkdv: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """Compute ``_efficient_attention_backward``; without ``bias_requires_grad`` the bias has no gradient."""
+    """Compute ``_efficient_attention_backward``; the bias's gradient is None without ``bias_requires_grad``."""
     scores = _of_efficient(custom_mask_type, bias, dropout_p, scale, window_size)
     sequences = Sequences(cu_seqlens_q, cu_seqlens_k)
     *grads, of_scores = _backward(grad_out, query, key, value, sequences, scores, philox_seed)
@@ -206,7 +217,7 @@ def cudnn(
     cum_seq_k: Tensor | None, max_q: int, max_k: int, compute_log_sumexp: bool, dropout_p: float = 0.0,
     is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute ``_cudnn_attention_forward`` of [tokens, heads, head size]; is_causal aligns to the top left."""
+    """Compute ``_cudnn_attention_forward`` of [tokens, heads, head size]; ``is_causal`` aligns to the top left."""
     seed = draw_seed(query, dropout_p)
     scores = Scores(is_causal, False, (-1, -1), None, attn_bias, dropout_p, scale)
     out, lse = _forward(query, key, value, Sequences(cum_seq_q, cum_seq_k), scores, seed)
@@ -219,6 +230,6 @@ def cudnn_backward(
     philox_offset: Tensor, attn_bias: Tensor | None, cum_seq_q: Tensor | None, cum_seq_k: Tensor | None, max_q: int,
     max_k: int, dropout_p: float, is_causal: bool, *, scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Compute ``_cudnn_attention_backward``."""
+    """Compute ``_cudnn_attention_backward``: the gradients of query, key and value."""
     scores = Scores(is_causal, False, (-1, -1), None, attn_bias, dropout_p, scale)
     return _backward(grad_out, query, key, value, Sequences(cum_seq_q, cum_seq_k), scores, philox_seed)[:3]

@@ -1,6 +1,9 @@
-"""Python runs this first in the processes that a program under ``workbench run`` starts, or one that has called
-`workbench.simulated_gpu`. Their devices are simulated too, from their first import of torch's CUDA build, Triton,
-PyCUDA, cuda-python or the workbench's own device on. The judge's processes stay apart: they judge what they run."""
+"""Startup code of child processes: it gives them the simulated devices of their parent.
+
+Python runs it first in the processes started by a program under ``workbench run``, or by one that has called
+`workbench.simulated_gpu`. Their devices are simulated from the first import of torch's CUDA build, Triton, PyCUDA,
+cuda-python or the workbench's own device on. The judge's processes are left alone: they judge what they run.
+"""
 
 import contextlib
 import importlib.machinery
@@ -32,7 +35,7 @@ class _BeforeImport:
 if {"WORKBENCH_RUN", "WORKBENCH_GPU"} & os.environ.keys() and "WORKBENCH_NURSERY" not in os.environ:
     sys.meta_path.insert(0, _BeforeImport)
 
-# The environment's own file of this name, which this one stands before.
+# Run the environment's own sitecustomize, which this file hides.
 sys.path[:] = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
 ours = sys.modules.pop("sitecustomize")
 with contextlib.suppress(ImportError):

@@ -42,7 +42,7 @@ void Recorded::replay() {
         if (!argument && next < results_.size()) results_[next++].copy_(tensor);
       });
     }
-  } catch (const std::exception& error) {  // across the driver's C interface
+  } catch (const std::exception& error) {  // must not cross the driver's C interface
     std::fprintf(stderr, "workbench: %s of a CUDA graph failed: %s\n", traits_->name.c_str(),
                  error.what());
   }

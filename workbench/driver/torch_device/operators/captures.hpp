@@ -1,13 +1,13 @@
-// Operations that a captured stream keeps: a host function of its graph.
+// Operations on a captured stream, each a host function in its graph.
 #pragma once
 #include "host_call.hpp"
 
 namespace workbench::torch_device {
 
-// One operation of a graph: it runs again with each replay, on the same memory.
+// One operation of a graph; each replay runs it again on the same memory.
 class Recorded {
  public:
-  // To the current stream's graph, which keeps it.
+  // Adds an operation to the current stream's graph, which keeps it.
   static void add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
                   std::vector<Tensor> results, const std::optional<RandomPosition>& random);
 

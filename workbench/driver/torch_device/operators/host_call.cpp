@@ -15,14 +15,14 @@ at::ScalarType widened_type(at::ScalarType type) {
   return type == at::kComplexHalf ? at::kComplexFloat : at::kFloat;
 }
 
-// The type of a result that was computed in a wide one; `wanted` is that of the arguments.
+// The type of a result that was computed in a wide type; `wanted` is the type of the arguments.
 at::ScalarType narrowed_type(at::ScalarType made, at::ScalarType wanted) {
   if (made == at::kFloat) return c10::toRealValueType(wanted);
   const bool half = c10::toRealValueType(wanted) == at::kHalf;
   return made == at::kComplexFloat && half ? at::kComplexHalf : made;
 }
 
-// The CPU's kernel, called with arguments on the host.
+// A call of the CPU's kernel with arguments on the host.
 class HostCall {
  public:
   HostCall(const Traits& traits, const OperatorHandle& handle, Stack& stack)
@@ -52,7 +52,7 @@ void run_on_host(const Traits& traits, const OperatorHandle& handle, Stack& stac
     host_generator().set_current_seed(random->seed());
     return call();
   }
-  at::Generator generator = at::detail::getDefaultCPUGenerator();  // what the kernel takes
+  at::Generator generator = at::detail::getDefaultCPUGenerator();  // the kernel's generator
   const Tensor before = generator.get_state();
   generator.set_current_seed(random->seed());
   call();
@@ -75,7 +75,7 @@ void HostCall::run() {
   Stack arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
   try {
     handle_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &stack_);
-  } catch (const c10::NotImplementedError&) {  // the CPU has it for fewer types
+  } catch (const c10::NotImplementedError&) {  // the CPU supports fewer types
     stack_.resize(first);
     stack_.insert(stack_.end(), arguments.begin(), arguments.end());
     run_wide(std::move(arguments));
@@ -85,7 +85,7 @@ void HostCall::run() {
 void HostCall::run_wide(Stack arguments) {
   std::optional<at::ScalarType> wanted;
   bool any_bool = false;
-  std::vector<std::pair<Tensor, Tensor>> widened;  // written, with the wide one
+  std::vector<std::pair<Tensor, Tensor>> widened;  // written tensors and their wide copies
   const auto wide = [&](const Tensor& tensor, bool written) {
     if (!tensor.defined()) return tensor;
     const at::ScalarType type = tensor.scalar_type();

@@ -1,4 +1,4 @@
-// The kernels of torch's CPU, called with tensors on the host.
+// Calls of torch's CPU kernels with tensors on the host.
 #pragma once
 #include "operation.hpp"
 
@@ -15,12 +15,12 @@ void each_tensor(const IValue& value, Body&& body) {
   }
 }
 
-// Calls the CPU's kernel with the arguments at the end of the stack, which are on the host; random
-// numbers begin at `random`.
+// Calls the CPU's kernel with the arguments at the end of the stack, which are on the host; its
+// random numbers begin at `random`.
 void run_on_host(const Traits& traits, const OperatorHandle& handle, Stack& stack,
                  const std::optional<RandomPosition>& random);
 
-// A generator of the host's own, which each operation seeds.
+// A generator on the host, which each operation seeds.
 at::Generator& host_generator();
 
 }  // namespace workbench::torch_device

@@ -15,7 +15,7 @@
 
 namespace workbench::torch_device {
 
-// Of the device's memory, as the driver takes it.
+// A range of the device's memory, in the driver's form.
 struct Range {
   std::uint64_t address, bytes;
 };
@@ -66,7 +66,7 @@ inline Tensor host_tensor(const Tensor& device) {
   return made;
 }
 
-// What of a tensor's memory an operation writes: what lies between its elements counts too.
+// The range of memory that an operation on a tensor writes, gaps between its elements included.
 inline Range range_of(const Tensor& device) {
   if (device.layout() != c10::kStrided || device.numel() == 0) return {0, 0};
   std::int64_t last = 0;
@@ -98,7 +98,7 @@ class HostTensors {
  public:
   struct Pair {
     Tensor device, host;
-    const void* bytes;  // of the host's storage when it was made: another pointer after a resize
+    const void* bytes;  // the host storage at first: a resize changes the pointer
     bool written;
   };
 
@@ -114,13 +114,13 @@ class HostTensors {
     return host;
   }
 
-  // Gives the device tensors the shapes that the operation gave their counterparts.
+  // Gives the device tensors the shapes that the operation gave to their host tensors.
   void finish() {
     for (Pair& pair : pairs) {
       if (!pair.written) continue;
       const Tensor &host = pair.host, &device = pair.device;
       c10::TensorImpl* impl = device.unsafeGetTensorImpl();
-      if (host.storage().data() != pair.bytes) {  // out= of another size
+      if (host.storage().data() != pair.bytes) {  // a resized out= tensor
         const std::size_t bytes = host.storage().nbytes();
         impl->set_storage_keep_dtype(
             device_tensor(
@@ -135,7 +135,7 @@ class HostTensors {
     }
   }
 
-  // The device's counterpart of a result: an argument, a view of one, or a tensor of its own.
+  // The device tensor of a result: an argument, a view of one, or a new tensor.
   Tensor to_device(const Tensor& host, c10::DeviceIndex device, std::vector<Tensor>* fresh) {
     if (!host.defined() || !host.is_cpu()) return host;
     for (const Pair& pair : pairs) {

@@ -8,8 +8,8 @@
 namespace workbench::torch_device {
 namespace {
 
-// Operators that add up many numbers, or end in a transcendental: CUDA computes them in float32
-// and rounds once, where some of the CPU's kernels round each step.
+// Operators that sum many numbers, or end in a transcendental function: CUDA computes them in
+// float32 and rounds once, but some of the CPU's kernels round each step.
 const std::set<std::string> kWide = {
     "sum",
     "mean",
@@ -229,8 +229,8 @@ void Operation::take_results() {
   }
 }
 
-// Shapes are found by running it now, on bytes that are put back; the graph runs it again, on those
-// of its time.
+// Runs the operation now to find its shapes, and restores the bytes; the graph runs it again, on
+// the bytes of that time.
 void Operation::capture() {
   TORCH_CHECK(!traits_.waits && !(traits_.name == "aten::copy_" && host_tensors_),
               "CUDA error: operation not permitted when stream is capturing (", traits_.name, ")");

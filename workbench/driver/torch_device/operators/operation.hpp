@@ -1,4 +1,4 @@
-// One operation of torch on device tensors, run by the CPU's kernel on the same bytes.
+// One torch operation on device tensors, run by the CPU's kernel on the same bytes.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -21,12 +21,12 @@ struct Traits {
 
   std::string name;  // "aten::add"
   std::size_t arguments, results;
-  std::vector<bool> written;             // by argument
-  std::optional<std::size_t> generator;  // the argument that takes one
-  bool draws = false;                    // random numbers, though it takes no generator
-  bool any_device = false;               // takes tensors of the host beside those of a device
+  std::vector<bool> written;             // for each argument
+  std::optional<std::size_t> generator;  // index of the generator's argument
+  bool draws = false;                    // uses random numbers without a generator's argument
+  bool any_device = false;               // accepts host tensors beside device tensors
   bool wide = false;                     // sums: computed in float32 and rounded once, as CUDA does
-  bool waits = false;                    // its results depend on values: it cannot be captured
+  bool waits = false;                    // its results depend on values, so it cannot be captured
 };
 
 class Operation {
@@ -51,7 +51,7 @@ class Operation {
   const Traits& traits_;
   const OperatorHandle& handle_;
   Stack& stack_;
-  std::size_t first_ = 0;  // the place of the first argument
+  std::size_t first_ = 0;  // index of the first argument
   int device_ = -1;
   bool host_tensors_ = false;
   std::optional<RandomPosition> random_;

@@ -1,8 +1,8 @@
 // Random numbers of the device's generators, drawn by the CPU's kernels.
 //
-// An operation takes the seed and the offset of the device's generator, moves the offset on, and
-// seeds a generator of the CPU with both: seeds, states and graphs behave as on a GPU; the numbers
-// are the CPU's.
+// An operation takes seed and offset of the device's generator, advances the offset, and seeds a
+// CPU generator with both. So seeds, states and graphs behave as on a GPU; the numbers are the
+// CPU's.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -11,7 +11,7 @@ namespace workbench::torch_device {
 
 constexpr std::uint64_t kOffsetsPerOperation = 4;  // Philox gives four numbers each
 
-// Where one operation's numbers begin; within a graph seed and offset come with each replay.
+// The position at which one operation's numbers begin; in a graph each replay sets seed and offset.
 struct RandomPosition {
   at::PhiloxCudaState state;
 
@@ -30,8 +30,7 @@ struct RandomPosition {
     return mixed(read(state.seed_.ptr), read(state.offset_.ptr) + state.offset_intragraph_);
   }
 
-  // By SplitMix64's finaliser; the first numbers of a seed are those of the CPU's generator with
-  // it.
+  // SplitMix64's finaliser. At offset 0 the numbers of a seed are those of the CPU's generator.
   static std::uint64_t mixed(std::uint64_t seed, std::uint64_t offset) {
     if (offset == 0) return seed;
     std::uint64_t z = seed + (offset / kOffsetsPerOperation + 1) * 0x9E3779B97F4A7C15u;

@@ -1,4 +1,4 @@
-// Exchanges the CUDA kernels of torch's operators for those of its CPU.
+// Replaces the CUDA kernels of torch's operators by its CPU kernels.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -29,14 +29,14 @@ class Refusal final : public c10::OperatorKernel {
   }
 };
 
-// Memory, its shapes and views of it are torch's own.
+// Operators that keep their own CUDA kernels: allocation, shapes and views.
 const std::set<std::string> kOwn = {
     "aten::empty",     "aten::empty_strided",        "aten::set_",
     "aten::resize_",   "aten::_local_scalar_dense",  "aten::record_stream",
     "aten::is_set_to", "aten::_efficientzerotensor",
 };
 
-// One kernel for all devices, with a table of devices inside.
+// Operators with one kernel for all devices, which dispatches on the device inside.
 const std::vector<c10::OperatorName> kComposite = {
     {"aten::copy_", ""},    {"aten::ldexp_", ""},      {"aten::ldexp", "Tensor"},
     {"aten::ldexp", "out"}, {"aten::convolution", ""}, {"aten::convolution_backward", ""},
@@ -50,12 +50,12 @@ bool is_view(const c10::FunctionSchema& schema) {
 }
 
 class Silent final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}  // that kernels are exchanged is the purpose
+  void process(const c10::Warning&) override {}  // its warnings are of replaced kernels
 };
 
-// Tells the driver of every block of torch's caching allocator, with the bytes that were asked for.
-// A graph's own memory is used again while it is replayed, whatever the allocator holds of it:
-// there kernels are held to whole segments.
+// Reports every block of torch's caching allocator to the driver, in its requested size. A replayed
+// graph uses its own memory whatever the allocator has freed, so kernels are checked against whole
+// segments there.
 void report_block(const c10::CachingDeviceAllocator::TraceEntry& entry) {
   using Entry = c10::CachingDeviceAllocator::TraceEntry;
   if (entry.mempool_ != c10::MempoolId_t{0, 0}) return;
@@ -66,7 +66,7 @@ void report_block(const c10::CachingDeviceAllocator::TraceEntry& entry) {
 }  // namespace
 }  // namespace workbench::torch_device
 
-// The names of the operators for which there is no kernel to take, one a line.
+// Replaces the kernels. Returns the names of the operators without a CPU kernel, one per line.
 extern "C" __attribute__((visibility("default"))) const char* workbench_exchange_operators() {
   using namespace workbench::torch_device;
   static std::string without;
@@ -90,11 +90,12 @@ extern "C" __attribute__((visibility("default"))) const char* workbench_exchange
     kept.push_back(dispatcher.registerImpl(name, DispatchKey::CUDA, std::move(kernel), std::nullopt,
                                            nullptr, "workbench: the CPU's kernel"));
   }
-  new std::vector<c10::RegistrationHandleRAII>(std::move(kept));  // to the end of the process
+  new std::vector<c10::RegistrationHandleRAII>(std::move(kept));  // kept to the end of the process
   return without.c_str();
 }
 
-// Has the driver follow torch's caching allocator, once that is there: after torch.cuda.init().
+// Makes the driver follow torch's caching allocator; called after torch.cuda.init(), which creates
+// it.
 extern "C" __attribute__((visibility("default"))) void workbench_follow_blocks() {
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(
       &workbench::torch_device::report_block);
