@@ -12,18 +12,16 @@ import numpy as np
 
 from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError, KernelFault, KernelTimeout
-from workbench.ptx import passed_phases, recording
+from workbench.ptx import passed_phases, recorder
 from workbench.ptx.buffers import Buffer, pack
-from workbench.ptx.calls import HEAP_CALLS
 from workbench.ptx.decode import locate
 from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, of_tritons_code, widest_first
 from workbench.ptx.host_memory import without_memory
+from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
-from workbench.ptx.parse import Entry, Location, Parameter
+from workbench.ptx.parse import Entry
 from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
-from workbench.ptx.sample import dependence
-from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -100,46 +98,13 @@ def _with_buffer(name_buffers: Callable[[], list[Buffer]], one: Buffer) -> list[
     return sorted([*name_buffers(), one], key=lambda buffer: buffer.address)
 
 
-class Kernel:
+class Kernel(DecodedKernel):
     """One entry of a program, ready to launch."""
 
     def __init__(self, program: Program, entry: Entry, decoded: Decoded):
+        super().__init__(program.module, entry, decoded)
         self.program = program
-        self.entry = entry
-        self.decoded = decoded
-        self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
         self._counted: tuple[bytes, list[LineFacts]] = b"", []
-
-    @property
-    def name(self) -> str:
-        """The entry's name in the PTX."""
-        return self.entry.name
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The entry's parameters, in order."""
-        return self.entry.parameters
-
-    @property
-    def shared_bytes(self) -> int:
-        """Static shared memory in bytes."""
-        return self.decoded.static_shared
-
-    @functools.cached_property
-    def uses_heap(self) -> bool:
-        """True for a kernel that calls malloc or free."""
-        return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
-
-    @functools.cached_property
-    def dependence(self) -> str:
-        """What its blocks can depend on each other by: an instruction, or that they run as clusters; "" if nothing."""
-        if self.entry.cluster not in (None, (1, 1, 1)):
-            return f"clusters of {self.entry.cluster}"
-        return dependence([instruction.opcode.name for instruction in self.decoded.code])
-
-    def __repr__(self) -> str:
-        types = ", ".join(f".{parameter.type}" for parameter in self.parameters)
-        return f"Kernel({self.name}({types}), {len(self.decoded.code)} instructions)"
 
     def launch(
         self,
@@ -214,17 +179,30 @@ class Kernel:
         chosen = _sampled(options, grid, cluster)
         workers = options.threads or (1 if checks else _PROCESSORS)
 
+        bound = core.BoundLaunch()
+        bound.name, bound.grid, bound.block, bound.cluster = self.name, grid, block, cluster
+        bound.dynamic_shared, bound.params, bound.buffers, bound.sample = shared_bytes, params, rows, chosen
+        bound.threads, bound.statistics, bound.checks, bound.strict = (
+            workers,
+            options.statistics,
+            checks,
+            options.strict,
+        )
+        bound.last_warp_first, bound.copies_early = options.last_warp_first, options.copies_early
+        bound.undefined = UNDEFINED_BITS[options.last_warp_first] if options.undefined is None else options.undefined
+        bound.instruction_limit, bound.seconds_limit = options.instruction_limit or 0, options.seconds_limit or 0.0
+        bound.record_limit, bound.workspace = recorder.MAX_REQUESTS, _WORKSPACE if options.cooperative else 0
+        if checks and options.repeats:
+            bound.unused = self.unused(block)
+        if options.overlapped is not None:
+            bound.overlapped = options.overlapped
+        if heap is not None:
+            bound.heap, bound.number_in_heap = heap.core, heap.begin(self)
+
         def run(recorded: int | None) -> dict[str, Any]:
+            bound.recorded_block = -1 if recorded is None else recorded
             try:
-                return core.launch(
-                    self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks, workers,
-                    options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
-                    recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
-                    self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
-                    UNDEFINED_BITS[options.last_warp_first] if options.undefined is None else options.undefined,
-                    options.strict, options.overlapped, self.name,
-                    None if heap is None else heap.core, 0 if heap is None else heap.begin(self),
-                )  # fmt: skip
+                return self.decoded.core.launch(bound)
             except MemoryError as error:
                 shared = self.shared_bytes + shared_bytes
                 raise without_memory(
@@ -267,17 +245,8 @@ class Kernel:
             )
         if recorded is not None:
             warps = (block[0] * block[1] * block[2] + 31) // 32
-            report.recording = recording.unpack(self, coordinates(recorded, grid), warps, result, buffers)
+            report.recording = recorder.unpack(self, coordinates(recorded, grid), warps, result, buffers)
         return report
-
-    def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
-        """(pc, by warp the lanes in which it is) of the loads that are unused in some threads of such a block."""
-        if block not in self._unused_loads:
-            found = unused_loads(self.program.module.body(self.entry), block)
-            self._unused_loads[block] = [
-                (pc, found[step.start].tolist()) for pc, step in enumerate(self.decoded.code) if step.start in found
-            ]
-        return self._unused_loads[block]
 
     @staticmethod
     def _unwritten(positions: Sequence[int], buffers: list[Buffer]) -> set[str]:
@@ -356,11 +325,11 @@ class Kernel:
         if again["fault"] is None or any(again["fault"][name] != fault[name] for name in ("pc", "block", "thread")):
             return finding
         threads, warp = block[0] * block[1] * block[2], fault["thread"] // 32
-        events = recording.unpack(self, finding.block, (threads + 31) // 32, again, []).events
+        events = recorder.unpack(self, finding.block, (threads + 31) // 32, again, []).events
         places = {step.statement.line: step.statement.location for step in self.decoded.code if step.statement}
         why = passed_phases.why(
             finding.message, events, warp, min(threads - 32 * warp, 32),
-            lambda event: locate(self.program.module, places.get(event.ptx_line)),
+            lambda event: locate(self.module, places.get(event.ptx_line)),
         )  # fmt: skip
         return replace(finding, message=finding.message + why)
 
@@ -378,7 +347,7 @@ class Kernel:
             location, opcode = statement.location, instruction.opcode
             place = places.get(id(location))
             if place is None:
-                place = places[id(location)] = *self._place(location), *self._place(location, in_kernel_file=True)
+                place = places[id(location)] = *self.place_of(location), *self.place_of(location, in_kernel_file=True)
             space = opcode.group if opcode.group in _SPACES else ""
             if space == "global" and not numbers["sectors"] and numbers["wavefronts"]:
                 space = "shared"  # a generic address that always pointed there
@@ -396,21 +365,3 @@ class Kernel:
                 )
             )
         return sorted(lines, key=lambda line: (line.ptx_line, line.pc))
-
-    def source_of(self, pc: int, *, in_kernel_file: bool = False) -> tuple[str, int]:
-        """(file, line) of an instruction; ("", 0) where the compiler left no .loc.
-
-        ``in_kernel_file``: for code inlined from another file, the line of the kernel's own file that uses it.
-        """
-        if not 0 <= pc < len(self.decoded.code):
-            return "", 0
-        statement = self.decoded.code[pc].statement
-        return self._place(statement.location if statement else None, in_kernel_file)
-
-    def _place(self, location: Location | None, in_kernel_file: bool = False) -> tuple[str, int]:
-        files = self.program.module.files
-        if location is None or location.file not in files:
-            return "", 0
-        if in_kernel_file and location.caller and (site := location.kernel_site).file in files:
-            location = site
-        return str(files[location.file]), location.line
