@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -86,23 +86,6 @@ class Watch:
     def failed(self, fault: KernelFault) -> None:
         """Keep why a launch did not come to its end."""
         self.launches.failed(fault)
-
-    def run(
-        self, kernel: CompiledKernel, options: LaunchOptions, launch: Callable[[LaunchOptions], LaunchReport],
-        notes: Sequence[str] = (),
-    ) -> LaunchReport:  # fmt: skip
-        """Launch with the watch's options and keep what came of it.
-
-        A launch that records single blocks of one that has run is no launch of the program's own, and not kept.
-        """
-        try:
-            report = launch(self.options(options))
-        except KernelFault as fault:
-            self.failed(fault)
-            raise
-        if options.sample is None or options.record_block is None:
-            self.keep(kernel, report, notes)
-        return report
 
 
 def watch(one: Watch | None) -> None:

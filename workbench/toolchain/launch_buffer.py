@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+
+from workbench.ptx import signature
+from workbench.ptx.signature import Parameter
 
 _BASES = ((100, 0x380), (90, 0x210), (0, 0x160))
 """Byte of the constant bank at which the parameters begin, from a compute capability (times ten) on. Source: the
@@ -11,29 +13,16 @@ EIATTR_PARAM_CBANK and EIATTR_KPARAM_INFO of machine code by ptxas 12.8 and 13.0
 otherwise."""
 
 
-class Placed(Protocol):
-    """A parameter of a kernel."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def align(self) -> int:
-        """Bytes."""
+def base_of(arch: str) -> int:
+    """Return the address that the parameters of a launch on ``arch`` (``"sm_90a"``) are copied to."""
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    return next(base for since, base in _BASES if number >= since)
 
 
-def offsets(parameters: Sequence[Placed], arch: str) -> tuple[list[int], int]:
-    """Return the byte offset of each parameter in the buffer of a launch on ``arch`` (``"sm_90a"``), and its size.
+def offsets(parameters: Sequence[Parameter], arch: str) -> tuple[list[int], int]:
+    """Return the byte offset of each parameter in the buffer of a launch on ``arch``, and its size.
 
     A parameter is aligned in the constant bank, which the buffer is copied into at an address that is a multiple of 16
     or 32 alone: a tensor map, aligned to 64 bytes, lies elsewhere than the PTX's order and alignments say.
     """
-    number = int(arch.removeprefix("sm_").rstrip("af"))
-    base = next(base for since, base in _BASES if number >= since)
-    found, end = [], base
-    for one in parameters:
-        end += -end % one.align
-        found.append(end - base)
-        end += one.size
-    return found, end - base
+    return signature.offsets(parameters, base_of(arch))
