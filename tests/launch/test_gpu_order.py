@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from workbench.errors import ArgumentError, KernelFault
-from workbench.launch import gpu
+from workbench.launch import gpu, gpu_code, gpu_tensor_map
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda, compile_cuda_module
 
@@ -89,7 +89,8 @@ class Recorder:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
     monkeypatch.setattr(gpu, "_for_ever", lambda value: value)
-    monkeypatch.setattr(gpu, "_simulated", lambda: False)  # whatever other tests have started in this process
+    for module in (gpu, gpu_code):
+        monkeypatch.setattr(module, "is_simulated", lambda: False)  # whatever other tests have started in this process
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index=0: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index=0: "recorder")
@@ -155,19 +156,11 @@ def test_static_shared_memory_counts_too(device: gpu.Gpu, recorder: Recorder):
     assert [call[2] for call in recorder.calls if call[0] == "attribute"] == [46721, 49152]
 
 
-def test_checked_launches_are_not_kept_without_end(device: gpu.Gpu, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gpu, "_MOST_CHECKED", 2)
-    kernel = compile_cuda(SOURCE, "store", arch="sm_90")
-    for blocks in range(1, 6):
-        device.launch(kernel, (blocks, 1, 1), (32, 1, 1), [4096, 1])
-        assert 1 <= len(device._checked) <= 2
-
-
 def test_a_tensor_map_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch):
     driver = SimpleNamespace(cuTensorMapEncodeTiled=lambda *values: 1)
-    monkeypatch.setattr(gpu.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setattr(gpu_tensor_map.ctypes, "CDLL", lambda name: driver)
     with pytest.raises(ArgumentError, match=r"tensor map.*it says 1.*compute capability 9\.0"):
-        gpu._encoded(TensorMap.of(torch.zeros(64, 64), (8, 8)))
+        gpu_tensor_map.encoded(TensorMap.of(torch.zeros(64, 64), (8, 8)))
 
 
 def test_each_thread_retains_the_context_for_itself(device: gpu.Gpu, recorder: Recorder):
@@ -204,8 +197,8 @@ def test_machine_code_where_it_runs_else_ptx(device: gpu.Gpu, recorder: Recorder
     ],
 )
 def test_where_code_runs(arch: str, capability: tuple[int, int], machine_code: bool, as_ptx: bool):
-    assert gpu.runs_on(arch, capability, machine_code=True) == machine_code
-    assert gpu.runs_on(arch, capability, machine_code=False) == as_ptx
+    assert gpu_code.runs_on(arch, capability, machine_code=True) == machine_code
+    assert gpu_code.runs_on(arch, capability, machine_code=False) == as_ptx
 
 
 def test_code_for_one_architecture_is_refused_elsewhere(device: gpu.Gpu, recorder: Recorder):

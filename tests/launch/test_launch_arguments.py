@@ -13,8 +13,9 @@ import triton
 import triton.language as tl
 
 from workbench.errors import ArgumentError
-from workbench.launch import parameters
 from workbench.toolchain import CompiledKernel, compile_cuda, compile_triton
+from workbench.toolchain.launch_buffer import base_of
+from workbench.toolchain.occupancy import limits_of
 
 SOURCE = """
 struct Pair { int first; double second; };
@@ -52,22 +53,33 @@ def bounded() -> CompiledKernel:
     return compile_cuda(SOURCE, "bounded")
 
 
+def taken(kernel: CompiledKernel, args: list) -> list:
+    """The values that a launch packs, 0 in the place of arrays."""
+    fields = kernel.signature.take(args)[0]
+    kernel.signature.pack(fields)
+    return fields
+
+
+def shaped(kernel: CompiledKernel, grid: object, block: object, shared_bytes: object, arch: str = "sm_80") -> tuple:
+    return kernel.signature.blocks.check(grid, block, shared_bytes, limits_of(arch))
+
+
 def _replaced(index: int, value: object) -> list[object]:
     return [value if position == index else good for position, good in enumerate(GOOD)]
 
 
 def test_what_fits_is_taken(every: CompiledKernel):
-    assert parameters.check_arguments(every, GOOD)[1:] == [255, -5, -(2**31), 2**40, 1.5, 2.5, 1, bytes(16)]
+    assert taken(every, GOOD) == [0, 255, -5, -(2**31), 2**40, 1.5, 2.5, 1, bytes(16)]
 
 
 @pytest.mark.parametrize(
     ("index", "value", "result"),
     [
-        (0, None, None),
+        (0, None, 0),
         (0, 4096, 4096),
         (3, np.int32(7), 7),
         (3, 2**32 - 1, 2**32 - 1),
-        (4, np.int64(-7), -7),
+        (4, np.int64(-7), 2**64 - 7),
         (5, 3, 3.0),
         (5, np.float32(0.5), 0.5),
         (5, float("inf"), float("inf")),
@@ -78,7 +90,7 @@ def test_what_fits_is_taken(every: CompiledKernel):
     ],
 )
 def test_other_forms_are_taken(every: CompiledKernel, index: int, value: object, result: object):
-    assert parameters.check_arguments(every, _replaced(index, value))[index] == result
+    assert taken(every, _replaced(index, value))[index] == result
 
 
 @pytest.mark.parametrize(
@@ -112,41 +124,51 @@ def test_other_forms_are_taken(every: CompiledKernel, index: int, value: object,
 )
 def test_what_does_not_fit_is_refused_by_name(every: CompiledKernel, index: int, value: object, name: str):
     with pytest.raises(ArgumentError) as error:
-        parameters.check_arguments(every, _replaced(index, value))
+        taken(every, _replaced(index, value))
     assert f"every(): argument {index} '{name}'" in str(error.value)
 
 
 @pytest.mark.parametrize("count", [0, 8, 10])
 def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
     with pytest.raises(ArgumentError, match=rf"got {count} values.*array \(pointer\), small \(u8\)"):
-        parameters.check_arguments(every, [*GOOD, 0][:count])
+        taken(every, [*GOOD, 0][:count])
 
 
 def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
-    values = parameters.check_arguments(every, _replaced(8, struct.pack("=iid", 9, 0, 4.5)))
-    buffer = parameters.pack(every, values, [0xABCDE, *[None] * 8], "sm_90")
+    fields, ((position, _, array),) = every.signature.take(_replaced(8, struct.pack("=iid", 9, 0, 4.5)))
+    assert (position, array) == (0, GOOD[0])
+    fields[position] = 0xABCDE
     # The layout of C: each value at a multiple of its own alignment.
-    assert buffer == struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(
-        7
-    ) + struct.pack("=iid", 9, 0, 4.5)
+    expected = struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(7)
+    expected += struct.pack("=iid", 9, 0, 4.5)
+    assert every.signature.pack(fields, base_of("sm_90")) == every.signature.pack(fields) == expected
 
 
 def test_a_struct_of_one_pointer_takes_an_array():
     kernel, array = compile_cuda(PLAIN, "holder"), np.zeros(4, np.float32)
-    assert parameters.check_arguments(kernel, [array])[0] is array
-    assert parameters.pack(kernel, [array], [0xABCDE], "sm_90") == struct.pack("<Q", 0xABCDE)
-    assert parameters.packed_at_once(kernel, [torch.zeros(4)], lambda tensor: 0) is None
+    _, ((_, _, held),) = kernel.signature.take([array])
+    assert held is array
+    assert kernel.signature.pack([0xABCDE]) == struct.pack("<Q", 0xABCDE)
+    assert kernel.signature.take([struct.pack("<Q", 0xABCDE)]) == ([0xABCDE], [])
     with pytest.raises(ArgumentError, match="struct of 8 bytes"):
-        parameters.check_arguments(kernel, [None])
+        kernel.signature.take([None])
 
 
 def test_null_and_negative_values_are_packed(every: CompiledKernel):
-    values = parameters.check_arguments(every, _replaced(0, None))
-    assert parameters.pack(every, values, [None] * 9, "sm_90")[:8] == bytes(8)
-    assert (
-        parameters.pack(replace(every, key="short", parameters=every.parameters[2:3]), [-1], [None], "sm_90")
-        == b"\xff\xff"
-    )
+    assert every.signature.pack(taken(every, _replaced(0, None)))[:8] == bytes(8)
+    short = replace(every, key="short", parameters=every.parameters[2:3])
+    assert short.signature.pack([-1]) == b"\xff\xff"
+
+
+def _packed(kernel: CompiledKernel, args: list, at_once: bool) -> bytes:
+    """What a launch packs: as it does, or with every value looked at by the rule of its parameter."""
+    signature = kernel.signature
+    fields, arrays = signature.take(args)
+    for position, _, value in arrays:
+        fields[position] = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+    if not at_once:
+        fields = [rule.number(one) for rule, one in zip(signature.rules, fields, strict=True)]
+    return signature.pack(fields)
 
 
 @pytest.mark.parametrize(
@@ -158,30 +180,16 @@ def test_null_and_negative_values_are_packed(every: CompiledKernel):
     ],
     ids=repr,
 )
-def test_one_pass_packs_what_a_second_look_would_and_nothing_else(plain: CompiledKernel, value: object):
+def test_numbers_are_packed_at_once_as_their_rules_would_and_nothing_else(plain: CompiledKernel, value: object):
     for position in range(len(plain.parameters)):
         given = [value if at == position else 0 for at in range(len(plain.parameters))]
-        packed = parameters.packed_at_once(plain, given, lambda tensor: 3)
-        try:
-            values = parameters.check_arguments(plain, given)
-        except ArgumentError:
-            assert packed is None
-            continue
-        if packed is not None:
-            places = [one.data_ptr() if isinstance(one, torch.Tensor) else None for one in values]
-            assert packed == (parameters.pack(plain, values, places, "sm_90"), 3 if any(places) else None)
-        else:  # what is left to the second look is not what programs pass at every launch
-            assert type(value) not in (int, float, torch.Tensor) or value < 0
-
-
-def test_one_pass_leaves_tensors_of_two_devices_and_of_none_to_a_second_look(plain: CompiledKernel):
-    devices = iter((0, 1))
-    numbers = [0] * (len(plain.parameters) - 2)
-    pair = [torch.zeros(4), torch.zeros(4), *numbers]
-    assert parameters.packed_at_once(plain, pair, lambda tensor: next(devices)) is None
-    assert parameters.packed_at_once(plain, pair, lambda tensor: None) is None
-    assert parameters.packed_at_once(plain, pair, lambda tensor: 0)[1] == 0
-    assert parameters.packed_at_once(plain, pair[:-1], lambda tensor: 0) is None
+        results = []
+        for at_once in (True, False):
+            try:
+                results.append(_packed(plain, given, at_once))
+            except ArgumentError as error:
+                results.append(str(error))
+        assert results[0] == results[1]
 
 
 # ---- dimensions and shared memory ------------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ def test_one_pass_leaves_tensors_of_two_devices_and_of_none_to_a_second_look(pla
     ("grid", "full"), [(3, (3, 1, 1)), ((2, 3), (2, 3, 1)), ([1, 2, 3], (1, 2, 3)), (np.int64(4), (4, 1, 1))]
 )
 def test_grids_in_every_form(bounded: CompiledKernel, grid: object, full: tuple):
-    assert parameters.check_launch(bounded, grid, 32, 0, "sm_80")[0] == full
+    assert shaped(bounded, grid, 32, 0, "sm_80")[0] == full
 
 
 @pytest.mark.parametrize(
@@ -199,31 +207,31 @@ def test_grids_in_every_form(bounded: CompiledKernel, grid: object, full: tuple)
 )
 def test_grids_that_no_gpu_takes(bounded: CompiledKernel, grid: object):
     with pytest.raises(ArgumentError) as error:
-        parameters.check_launch(bounded, grid, 32, 0, "sm_80")
+        shaped(bounded, grid, 32, 0, "sm_80")
     assert error.value.argument == "grid"
 
 
 @pytest.mark.parametrize("block", [0, 129, (64, 4), (1, 1, 65), 1025])
 def test_blocks_beyond_the_kernels_bound(bounded: CompiledKernel, block: object):
     with pytest.raises(ArgumentError) as error:
-        parameters.check_launch(bounded, 1, block, 0, "sm_80")
+        shaped(bounded, 1, block, 0, "sm_80")
     assert error.value.argument == "block"
 
 
 def test_shared_memory_beside_what_the_kernel_declares(bounded: CompiledKernel):
     room = 163 * 1024 - 4096
-    assert parameters.check_launch(bounded, 1, 32, room, "sm_80")[2] == room
+    assert shaped(bounded, 1, 32, room, "sm_80")[2] == room
     for amount in (room + 1, -1, 1.5):
         with pytest.raises(ArgumentError) as error:
-            parameters.check_launch(bounded, 1, 32, amount, "sm_80")
+            shaped(bounded, 1, 32, amount, "sm_80")
         assert error.value.argument == "shared_bytes"
-    assert parameters.check_launch(bounded, 1, 32, room + 1, "sm_90")[2] == room + 1
+    assert shaped(bounded, 1, 32, room + 1, "sm_90")[2] == room + 1
 
 
 @pytest.mark.parametrize(("named", "used"), [(0, 2048), (1024, 1024), (4096, 4096)])
 def test_a_launch_that_names_no_shared_memory_gets_what_was_named_when_compiling(named: int, used: int):
     kernel = compile_cuda(SOURCE, "bounded", dynamic_shared_bytes=2048)
-    assert parameters.check_launch(kernel, 1, 32, named, "sm_80")[2] == used
+    assert shaped(kernel, 1, 32, named, "sm_80")[2] == used
 
 
 @triton.jit
@@ -239,23 +247,23 @@ def summed() -> CompiledKernel:
 
 def test_a_triton_kernel_gets_null_for_its_scratch_and_its_own_shared_memory(summed: CompiledKernel):
     x, out = torch.zeros(256), torch.zeros(1)
-    values = parameters.check_arguments(summed, [x, out, 256])
-    assert values[3:] == [None] * (len(summed.parameters) - 3)
-    assert parameters.check_launch(summed, 1, 128, 0, "sm_80")[2] == summed.dynamic_shared_bytes
+    values = taken(summed, [x, out, 256])
+    assert values[3:] == [0] * (len(summed.parameters) - 3)
+    assert shaped(summed, 1, 128, 0, "sm_80")[2] == summed.dynamic_shared_bytes
     with pytest.raises(ArgumentError, match="exactly"):
-        parameters.check_launch(summed, 1, 64, 0, "sm_80")
+        shaped(summed, 1, 64, 0, "sm_80")
 
 
 def test_broken_promises_of_alignment_are_refused(summed: CompiledKernel):
     x, out = torch.zeros(257), torch.zeros(1)
     with pytest.raises(ArgumentError, match=r"argument 0 'x'.*multiples of 16"):
-        parameters.check_arguments(summed, [x[1:], out, 256])
+        taken(summed, [x[1:], out, 256])
     with pytest.raises(ArgumentError, match=r"argument 2 'n'.*multiples of 16"):
-        parameters.check_arguments(summed, [x, out, 250])
+        taken(summed, [x, out, 250])
 
 
 def test_static_shared_memory_that_no_assembler_takes_is_refused():
     source = 'extern "C" __global__ void f(float *x) { __shared__ float a[12500]; a[threadIdx.x] = *x; *x = a[0]; }'
     kernel = compile_cuda(source, "f")
     with pytest.raises(ArgumentError, match=r"static shared memory of f: got 50000 bytes; allowed: at most 49152"):
-        parameters.check_launch(kernel, 1, 32, 0, "sm_80")
+        shaped(kernel, 1, 32, 0, "sm_80")

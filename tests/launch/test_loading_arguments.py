@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import workbench as wb
 from workbench.errors import ArgumentError, KernelFault, UncheckedTypeWarning
+from workbench.launch.gpu import Gpu
 from workbench.toolchain.c_types import ANYTHING, CType, c_type
 
 SOURCE = """\
@@ -29,6 +31,19 @@ extern "C" __global__ void unknown(Real *x, SCALAR *y) { x[threadIdx.x] = y[thre
 extern "C" __global__ void untyped(void *x) { ((float *)x)[threadIdx.x] = 1; }
 template <typename T> __global__ void any(T *x, T value) { x[threadIdx.x] = value; }
 """
+
+
+class HostGpu(Gpu):
+    """The device "cuda" without one: what it does before the driver has the launch."""
+
+    def __init__(self):
+        cuda = SimpleNamespace(
+            current_device=lambda: 0,
+            get_device_capability=lambda index: (9, 0),
+            is_current_stream_capturing=lambda: False,
+        )
+        host = SimpleNamespace(to=lambda device: torch.zeros(1))
+        self._attach(None, SimpleNamespace(cuda=cuda, from_numpy=lambda array: host))
 
 
 @pytest.fixture(scope="module")
@@ -199,15 +214,12 @@ def test_read_only_arrays_can_be_read(module):
 
 def test_a_read_only_array_is_refused_on_cuda_where_the_kernel_may_write(module):
     """There it would be copied to the GPU, and what the kernel writes be lost."""
-    from workbench.launch.declared_types import converted
-
-    y = np.zeros(32, np.float32)
+    x, y = np.zeros(32, np.float32), np.zeros(32, np.float32)
     y.flags.writeable = False
-    kernel = module.floats
-    declared = (CType("float32", pointer=True), CType("float32", pointer=True, constant=True))
-    assert converted(kernel.compiled, declared, [np.zeros(32, np.float32), y], "cuda")
+    device, kernel = HostGpu(), module.floats
+    assert len(device.bind(kernel.compiled, 1, 32, [x, y], signature=kernel.signature).memory.copies) == 2
     with pytest.raises(ArgumentError, match="argument 0 'x': got a read-only array"):
-        converted(kernel.compiled, declared, [y, y], "cuda")
+        device.bind(kernel.compiled, 1, 32, [y, y], signature=kernel.signature)
 
 
 @pytest.mark.parametrize("size", [0, -1, (1, 0), (1, 1, 1, 1), 1.5, True, "1", ()])

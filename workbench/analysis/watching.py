@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -87,23 +87,6 @@ class Watch:
     def failed(self, fault: KernelFault) -> None:
         """Keep the fault that ended a launch early."""
         self.launches.failed(fault)
-
-    def run(
-        self, kernel: CompiledKernel, options: LaunchOptions, launch: Callable[[LaunchOptions], LaunchReport],
-        notes: Sequence[str] = (),
-    ) -> LaunchReport:  # fmt: skip
-        """Launch with the watch's options and keep the result.
-
-        A launch that only records single blocks of an earlier one is not the program's own, and is not kept.
-        """
-        try:
-            report = launch(self.options(options))
-        except KernelFault as fault:
-            self.failed(fault)
-            raise
-        if options.sample is None or options.record_block is None:
-            self.keep(kernel, report, notes)
-        return report
 
 
 def watch(one: Watch | None) -> None:

@@ -14,7 +14,7 @@ import math
 import re
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from workbench.analysis.host_calls import HostCall
 from workbench.analysis.watching import watched
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
+from workbench.driver.observing import observed
 from workbench.errors import (
     ArgumentError,
     HostCallFault,
@@ -35,7 +36,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
-from workbench.ptx.buffers import Buffer
+from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
@@ -150,8 +151,19 @@ class Hooks(ctypes.Structure):
 
 
 _MOST_ASSEMBLED_TOGETHER = 16
-_Row = tuple[int, int, int, bool, int]
-"""(address, bytes, address in this process, writable, address of the marks of its written bytes or 0)."""
+
+
+@dataclass
+class _Allocations:
+    """The driver's allocations, the variables of modules among them, by ascending address."""
+
+    rows: list[Row]
+    heap: DeviceHeap | None = None
+    has_variables: bool = True
+
+    def named(self) -> list[Buffer]:
+        """Return them as buffers."""
+        return [Buffer(f"the allocation at {hex(row[0])}", *row[:4]) for row in self.rows]
 
 
 class _Loaded:
@@ -185,7 +197,7 @@ class Machine:
     def __init__(self, library: ctypes.CDLL, facts: DeviceFacts, seconds_limit: float | None):
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
-        self._memory: tuple[tuple[int, int], list[_Row], list[list[int]]] = ((0, 0), [], [])
+        self._memory = (0, 0), _Allocations([])
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
         self._footprint: Any = None  # of the latest launch, if it lets a dependent one start
@@ -273,7 +285,7 @@ class Machine:
         if (watch := watched()) is not None and watch.idle is not None:
             watch.idle.append(kernel.name)
             return
-        rows, table = self._rows(launch)
+        memory = replace(self._allocations_of(launch), heap=self._heap(launch, kernel))
         timed = bool(launch.timed)
         self._follow_writes(watch is not None and watch.checks)
         cluster = tuple(launch.cluster) if any(launch.cluster) else None
@@ -282,13 +294,10 @@ class Machine:
         if launch.programmatic and self._footprint is not None:
             options = replace(options, overlapped=self._footprint)
         try:
-            report = kernel.launch_packed(
-                grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
-                functools.partial(_named, table), options, shared, self._heap(launch, kernel),
-            )  # fmt: skip
+            parameters = ctypes.string_at(launch.parameters, launch.parameter_bytes)
+            bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
+            report, _ = observed(bound, failed=[] if watch is None else [watch.failed])
         except KernelFault as fault:
-            if watch is not None:
-                watch.failed(fault)
             self.last_fault, message = self._told(fault)
             code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
             raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
@@ -370,16 +379,15 @@ class Machine:
         if not put(taker, text, len(text)):
             raise MemoryError(f"{len(text)} bytes of linked PTX")
 
-    def _rows(self, launch: HookLaunch) -> tuple[list[_Row], list[list[int]]]:
+    def _allocations_of(self, launch: HookLaunch) -> _Allocations:
         """The memory as the machine takes it, made anew only when an allocation came or went."""
-        key, rows, table = self._memory
-        if key != (launch.generation, launch.buffers):
-            count = launch.buffer_count
-            raw = ctypes.string_at(launch.buffers, 32 * count)
+        key = launch.generation, launch.buffers
+        if self._memory[0] != key:
+            raw = ctypes.string_at(launch.buffers, 32 * launch.buffer_count)
             table = np.frombuffer(raw, np.uint64).reshape(-1, 4).tolist()
             rows = [(address, size, host, True, marks) for address, size, host, marks in table]
-            self._memory = (launch.generation, launch.buffers), rows, table
-        return rows, table
+            self._memory = key, _Allocations(rows)
+        return self._memory[1]
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:
         """The finding, and its message with what the driver knows about the address: it may have been freed."""
@@ -475,10 +483,6 @@ def _options(
         seconds_limit=seconds_limit, statistics=statistics, cooperative=cooperative, cluster=cluster, repeats=repeats
     )
     return options if watch is None else watch.options(options)
-
-
-def _named(table: list[list[int]]) -> list[Buffer]:
-    return [Buffer(f"the allocation at {hex(address)}", address, size, host, True) for address, size, host, _ in table]
 
 
 def _virtual_arch(target: str) -> int:

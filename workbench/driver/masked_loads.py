@@ -25,7 +25,8 @@ from workbench.ptx.buffers import stored
 from workbench.ptx.tensor_map import TensorMap
 
 if TYPE_CHECKING:
-    from workbench.ptx import Kernel, LaunchOptions, LaunchReport
+    from workbench.ptx import Kernel, LaunchReport
+    from workbench.ptx.launch import MachineLaunch
     from workbench.toolchain import CompiledKernel
 
 _Place = tuple[str, int, int]
@@ -81,27 +82,21 @@ def poisoned(ptx: str, places: frozenset[_Place], poison: str) -> str:
     return _ZEROS.sub(block, ptx)
 
 
-def notes_on(
-    compiled: CompiledKernel, kernel: Kernel, grid: Any, block: Any, values: Sequence[Any], options: LaunchOptions,
-    shared_bytes: int,
-) -> tuple[str, ...]:  # fmt: skip
-    """Run a launch again with poisoned masked lanes, and return a note if an argument's result depends on them.
-
-    The note names the loads and the first argument that differs. Nothing is returned for a kernel without such loads,
-    for memory over 256 MiB, and for a launch whose plain run fails.
-    """
-    places, ptx = places_of(compiled), kernel.program.module.source
+def notes_on(compiled: CompiledKernel, launch: MachineLaunch) -> tuple[str, ...]:
+    """Return a note where arguments of a launch depend on masked lanes: on which, and by which loads."""
+    kernel = launch.runner
+    places, ptx = places_of(compiled), kernel.module.source
     if not places or poisoned(ptx, places, _POISON[0]) == ptx:
         return ()
-    memory = _Memory.of(values, options.names)
-    beside = replace(options, checks=False, statistics=False, record_block=None, threads=1)
+    memory = _Memory.of(launch.values, launch.names)
+    beside = replace(launch.options, checks=False, statistics=False, record_block=None, threads=1)
 
     def after(one: Kernel, instructions: int | None) -> tuple[LaunchReport, list[bytes]] | WorkbenchError:
         assert memory is not None
-        limited = replace(beside, instruction_limit=instructions)
-        return memory.after(lambda: one.launch(grid, block, values, limited, shared_bytes=shared_bytes))
+        limited = replace(launch, runner=one, options=replace(beside, instruction_limit=instructions))
+        return memory.after(limited.run)
 
-    plain = None if memory is None else after(kernel, options.instruction_limit)
+    plain = None if memory is None else after(kernel, launch.options.instruction_limit)
     if memory is None or plain is None or isinstance(plain, WorkbenchError):
         return ()
     most = _MOST_TIMES * plain[0].instructions + _MOST_MORE

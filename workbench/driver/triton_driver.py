@@ -22,13 +22,11 @@ from workbench.analysis.launches import Launches, prediction_of
 from workbench.analysis.watching import watched
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.time_limit import Limit, seconds_of
-from workbench.driver import masked_loads
+from workbench.driver.observing import observed
 from workbench.driver.triton_sessions import running, start, stop
-from workbench.driver.unwritten import Outputs
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
-    KernelFault,
     MissingToolError,
 )
 from workbench.ptx.options import LaunchOptions
@@ -223,8 +221,8 @@ class SimulatedTriton:
     ) -> None:
         """Run one launch, and keep what this session was asked to keep."""
         if getattr(self._thread, "unseen", False):
-            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1)
-            function.launch(grid, block, values, beside, follow_addresses=False, shared_bytes=shared)
+            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1, follow_addresses=False)
+            function.bind(grid, block, values, beside, shared_bytes=shared).run()
             return
         timing = getattr(self._thread, "timing", False)
         checks, trace = self.options.checks, self.options.statistics
@@ -240,29 +238,16 @@ class SimulatedTriton:
             watch = None  # the session of `workbench run` itself
         if watch is not None:
             options = watch.options(options)
-        run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
-        notes: tuple[str, ...] = ()
-        if options.checks and not timing and function not in self._looked_at:
+        new = options.checks and not timing and function not in self._looked_at
+        if new:
             self._looked_at.add(function)
-            compiled = launcher.compiled(function)
-            notes = masked_loads.notes_on(compiled, function, grid, block, values, options, shared)
-        try:
-            rehearsal = None
-            if self._both_orders:
-                from workbench.ptx.warp_orders import rehearse
-
-                outputs = Outputs(values, launcher.names, unwritten)
-                rehearsal = rehearse(function, values, run, launcher.names)
-            report = run()
-            if rehearsal is not None:
-                if rehearsal.fault is not None:
-                    raise rehearsal.fault
-                report, notes = rehearsal.joined(report), notes + outputs.notes()
-        except KernelFault as fault:
-            self.launches.failed(fault)
-            if watch is not None:
-                watch.failed(fault)
-            raise
+        report, notes = observed(
+            function.bind(grid, block, values, options, shared_bytes=shared),
+            masked_loads_of=launcher.compiled(function) if new else None,
+            both_orders=self._both_orders,
+            unwritten=unwritten,
+            failed=[self.launches.failed, *([] if watch is None else [watch.failed])],
+        )
         self.last_report = report
         if options.checks:
             notes += notes_on(launcher.names, values, launcher.configuration(()).values())

@@ -13,7 +13,8 @@ unless one is asked for (``--sandbox``, by bubblewrap): without it a candidate's
 account can that it runs under.
 """
 
-from workbench.judge.judge import Judge, check
+from workbench.judge.checking import check
+from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.many import check_many
 from workbench.judge.outcomes import OUTCOMES

@@ -1,4 +1,4 @@
-"""``check``: judges an op's variants, or candidates that somebody else wrote for it."""
+"""The judge of an op's variants, or of candidates that somebody else wrote for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from workbench import ops
 from workbench.base import by_value
-from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in, confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
@@ -324,63 +323,6 @@ class Judge:
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
         return verdict_of(self.op.name, about, found, time.monotonic() - started)
-
-
-@checked_kinds
-def check(
-    op: str | Op,
-    candidate: str | Path | None = None,
-    *,
-    variants: str | Variant | Sequence[str | Variant] | None = None,
-    cases: str | Case | Sequence[str | Case] | None = None,
-    config: Mapping[str, Any] | str | None = None,
-    seeds: int | Sequence[int] = SEEDS,
-    seconds: float = SECONDS,
-    memory_mib: int = MEMORY_MIB,
-    elsewhere: bool = True,
-    sandbox: bool = False,
-) -> Judgement:
-    """Judge kernels without trusting them; no GPU is needed, and none is used.
-
-    A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Then seeds
-    are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each buffer between
-    guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and
-    last, with all checks. The outputs are compared with the reference in float64. Once for each case the inputs of an
-    own op are also views, transposed, sliced and expanded, where the variant's declaration does not refuse these.
-
-    Args:
-        op: an op, or its name. The reference and the cases are trusted, and so is all of the file that declares them;
-            of a built-in op also what its variants launch, without guard zones: only their compiled code is not.
-        candidate: a Python file with ``def declare(op)``, which declares its variants on the op with ``op.cuda(...)``
-            and ``op.triton(...)``, unless the op is built in; or a .cu file, or text, that stands in for the source of
-            the op's CUDA variant. None: the op's own variants that have kernels; of a built-in op also those in plain
-            torch, whose values alone are compared.
-        variants: only these of the op's own.
-        cases: names; by default all of the op's, of a built-in one its quick one. A case that a variant of such an op
-            does not read is judged in the first layout and dtype that it reads.
-        config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
-        seeds: how many to draw, or the very ones of a verdict.
-        seconds: limit of describing a case, and of running it.
-        memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
-        elsewhere: judge an own op also on each case's floating-point inputs 100 and 10,000 times as large, and
-            negative. What is wrong only there is said to be so in a verdict of its own, ``"wrong_elsewhere"``, which
-            counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
-        sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
-            Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
-            to other processes.
-
-    Returns:
-        `Judgement`: .ok .verdicts .first_failure .to_json(); `workbench.judge.OUTCOMES` lists the outcomes.
-
-    Raises:
-        ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
-        UnknownNameError: no such op, case or variant.
-        NoSandbox: a sandbox that cannot be made here; says why.
-    """
-    with Judge(
-        op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox
-    ) as judge:
-        return judge.check(candidate, variants=variants, config=config)
 
 
 def _portable(variant: Variant) -> Variant:

@@ -6,10 +6,9 @@ from workbench.analysis.lines import TracedLine, lines_of
 from workbench.analysis.summary import Fact, Summary
 from workbench.analysis.trace import Trace
 from workbench.analysis.traffic import Traffic
-from workbench.launch.checking import check_kernel
+from workbench.launch.checking import check_kernel, trace_kernel
 from workbench.launch.loading import Kernel, Module, load_cuda
 from workbench.launch.loading_ptx import load_ptx
-from workbench.launch.tracing import trace_kernel
 from workbench.launch.variables import Variable, Variables
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -9,66 +10,48 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import ArgumentError, UncheckedTypeWarning
-from workbench.toolchain import CompiledKernel
+from workbench.ptx.signature import Declared
 from workbench.toolchain.c_types import ANYTHING, CType
 
-
-def converted(kernel: CompiledKernel, declared: Sequence[CType | None], args: Sequence[Any], device: str) -> list[Any]:
-    """``args`` with numbers for ``__half`` and ``__nv_bfloat16`` parameters as their bytes.
-
-    Raises ArgumentError for an array of another dtype than the declared one (raw bytes, uint8, go anywhere), and, on
-    ``"cuda"``, for a read-only NumPy array where the kernel may write.
-    """
-    if len(declared) != len(args):
-        return list(args)  # the device counts them, and names what is missing
-    values = []
-    for index, (expected, value) in enumerate(zip(declared, args, strict=True)):
-        where = f"{kernel.label}(): argument {index} {kernel.parameters[index].name!r}"
-        values.append(declared_value(where, expected, value, device))
-    return values
+_RAW = ("void", "|V", "[", "{")
+"""How NumPy's names of records begin."""
 
 
-def check_layout(kernel: CompiledKernel, args: Sequence[Any], *, strided: bool) -> None:
-    """Raise ArgumentError for a torch tensor whose elements are not those at its address, one after the other.
-
-    ``strided``: the kernel knows the strides of its tensors.
-    """
-    for parameter, value in zip(kernel.parameters, args, strict=False):
-        if not hasattr(value, "is_contiguous"):
-            continue
-        where = f"{kernel.label}(): argument {parameter.name!r}"
-        if value.is_conj() or value.is_neg():
-            kind = "conjugate" if value.is_conj() else "negative"
-            remedy = "Pass .resolve_conj()." if value.is_conj() else "Pass .resolve_neg()."
-            raise ArgumentError(where, f"a view that is the {kind} of its memory", "its elements in memory", remedy)
-        if not strided and not value.is_contiguous():
-            got = f"a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}"
-            remedy = "Pass .contiguous(); or load with strided=True a kernel that knows its tensors' strides."
-            raise ArgumentError(where, got, "a contiguous tensor: a kernel gets its address alone", remedy)
+def rules_of(types: Sequence[CType | None]) -> tuple[Declared, ...]:
+    """Return the rule of each parameter by its declared type; None is a type that the source's text does not tell."""
+    return tuple(_rule_of(one) for one in types)
 
 
-def declared_value(where: str, expected: CType | None, value: Any, device: str = "sim") -> Any:
-    """One argument, for a parameter of a declared type; ``where`` names it in an ArgumentError."""
+@functools.cache
+def _rule_of(expected: CType | None) -> Declared:
     if expected is None:
-        _warn_unchecked(where, value)
-        return value
+        return Declared(_warn_unchecked, plain=True, written=False)
     if expected.pointer:
-        _check_array(where, expected, value, device)
-        return value
-    return _half(where, expected, value)
+        return Declared(_array_check(expected), plain=True, written=not expected.constant)
+    half = expected.lanes == 1 and expected.dtype in ("float16", "bfloat16")
+    return Declared(functools.partial(_half, expected) if half else _as_it_is, plain=not half, written=False)
 
 
-def _warn_unchecked(where: str, value: Any) -> None:
+def declared_value(where: str, expected: CType | None, value: Any) -> Any:
+    """Return one argument for a parameter of a declared type, a number for a half as its bytes.
+
+    ``where`` names it in an ArgumentError.
+    """
+    return _rule_of(expected).check(where, value)
+
+
+def _as_it_is(where: str, value: Any) -> Any:
+    return value
+
+
+def _warn_unchecked(where: str, value: Any) -> Any:
     """Warn, once for a parameter, that an array's dtype may be another than the kernel's; raw bytes go anywhere."""
     if isinstance(value, np.ndarray) or hasattr(value, "data_ptr"):
         got = dtype_name(value)
         if got != "uint8" and not got.startswith(_RAW):
             told = f"{where}: the dtype of this array, {got}, is not checked: the source's text does not tell the type"
             warnings.warn(f"{told}. Spell it out in the parameter list.", UncheckedTypeWarning, stacklevel=2)
-
-
-_RAW = ("void", "|V", "[", "{")
-"""How NumPy's names of records begin."""
+    return value
 
 
 def dtype_name(array: Any) -> str:
@@ -76,21 +59,27 @@ def dtype_name(array: Any) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
-def _check_array(where: str, expected: CType, value: Any, device: str) -> None:
-    if not isinstance(value, np.ndarray) and not hasattr(value, "data_ptr"):
-        return
-    got = dtype_name(value)
-    if expected.dtype != ANYTHING and not _fits(expected, got, value.dtype.itemsize):
-        raise ArgumentError(
-            where,
-            f"an array of {got}",
-            f"{expected.dtype} (the kernel declares it so), or uint8 for raw bytes",
-            f"Convert it to {expected.dtype}, or use .view() to pass the same bits.",
-        )
-    if device == "cuda" and isinstance(value, np.ndarray) and not value.flags.writeable and not expected.constant:
-        raise ArgumentError(
-            where, "a read-only array", "a writable one", "Pass a copy, or declare the parameter const in the kernel."
-        )
+def _array_check(expected: CType) -> Any:
+    """The check of arrays for a pointer to elements of a type; dtypes that fit are looked at once."""
+    fitting: set[object] = set()
+
+    def check(where: str, value: Any) -> Any:
+        dtype = getattr(value, "dtype", None)
+        if dtype in fitting or not (isinstance(value, np.ndarray) or hasattr(value, "data_ptr")):
+            return value
+        assert dtype is not None  # of an array
+        got = dtype_name(value)
+        if expected.dtype != ANYTHING and not _fits(expected, got, dtype.itemsize):
+            raise ArgumentError(
+                where,
+                f"an array of {got}",
+                f"{expected.dtype} (the kernel declares it so), or uint8 for raw bytes",
+                f"Convert it to {expected.dtype}, or use .view() to pass the same bits.",
+            )
+        fitting.add(dtype)
+        return value
+
+    return check
 
 
 def _fits(expected: CType, got: str, itemsize: int) -> bool:
@@ -102,9 +91,7 @@ def _fits(expected: CType, got: str, itemsize: int) -> bool:
     return got.startswith("complex") and itemsize == 2 * expected.itemsize
 
 
-def _half(where: str, expected: CType, value: Any) -> Any:
-    if expected.lanes > 1 or expected.dtype not in ("float16", "bfloat16"):
-        return value
+def _half(expected: CType, where: str, value: Any) -> Any:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         return value
     if expected.dtype == "float16":

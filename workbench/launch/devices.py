@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from workbench.ptx import LaunchOptions, LaunchReport
+    from workbench.ptx.bound import BoundLaunch
+    from workbench.ptx.signature import Signature
     from workbench.toolchain import CompiledKernel
 
 NAMES = ("auto", "sim", "cuda")
@@ -56,6 +58,21 @@ class Device(VariableHolder, Protocol):
         """Whether a launch needs more than PTX."""
         ...
 
+    def bind(
+        self,
+        kernel: CompiledKernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object],
+        options: LaunchOptions | None = None,
+        *,
+        shared_bytes: int = 0,
+        signature: Signature | None = None,
+        **named: Any,
+    ) -> BoundLaunch:
+        """Check and pack a launch, which its ``run()`` then runs. Takes and raises what `launch` does."""
+        ...
+
     def launch(
         self,
         kernel: CompiledKernel,
@@ -65,11 +82,13 @@ class Device(VariableHolder, Protocol):
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
+        signature: Signature | None = None,
         **named: Any,
     ) -> LaunchReport | None:
         """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own
-        ``dynamic_shared_bytes``, which for Triton is always there. ``named`` are fields of
-        `LaunchOptions`, in the place of those of ``options``; a GPU takes none.
+        ``dynamic_shared_bytes``, which for Triton is always there. ``signature`` is what it takes, where more is known
+        than the kernel says itself. ``named`` are fields of `LaunchOptions`, in the place of those of ``options``; a
+        GPU takes none.
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """

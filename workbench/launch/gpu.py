@@ -19,23 +19,25 @@ Modules are never unloaded: a captured graph may refer to them for as long as th
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
 import importlib.util
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.driver import images, simulated
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
-from workbench.launch import parameters
+from workbench.launch.gpu_code import digest, image_of, is_simulated
+from workbench.launch.gpu_tensor_map import encoded
+from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.options import LaunchOptions, options_of
-from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
-from workbench.toolchain.sass import resources_of
+from workbench.ptx.signature import Argument, Rule, Signature
+from workbench.ptx.tensor_map import TensorMap
+from workbench.toolchain import launch_buffer
+from workbench.toolchain.occupancy import Limits, limits_of
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
@@ -52,6 +54,7 @@ _PYCUDA_REMEDY = (
 )
 _SIM_REMEDY = 'device="sim" runs kernels without a GPU.'
 _NOTHING: AbstractContextManager[object] = nullcontext()
+_NO_OPTIONS = LaunchOptions()
 
 
 def problem() -> str | None:
@@ -80,17 +83,14 @@ class _Loaded:
     shared_limit: int
 
 
-class _Ready(NamedTuple):
-    """A launch whose shape the kernel and the device take; sizes as the driver wants them."""
+@dataclass(slots=True)
+class GpuMemory:
+    """What a launch holds on the device ``index``: copies of NumPy arrays, each with its array, and scratch memory."""
 
-    function: Any
-    grid: parameters.Dimensions
-    block: parameters.Dimensions
-    shared_bytes: int
-
-
-_MOST_CHECKED = 4096
-"""Then all are checked again."""
+    kernel: CompiledKernel
+    index: int
+    copies: list[tuple[np.ndarray, Any]] = field(default_factory=list)
+    scratch: Any = None
 
 
 class Gpu:
@@ -116,7 +116,7 @@ class Gpu:
         self._modules: dict[tuple[int, str], Any] = {}
         self._capabilities: dict[int, tuple[int, int]] = {}
         self._archs: dict[int, str] = {}
-        self._checked: dict[tuple[object, ...], _Ready] = {}
+        self._launch_limits: dict[int, tuple[Limits, int]] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
         self._lock = threading.RLock()
@@ -129,7 +129,7 @@ class Gpu:
     @property
     def runs_machine_code(self) -> bool:
         """Whether kernels are better compiled to machine code at once; a simulated driver runs PTX."""
-        return not _simulated()
+        return not is_simulated()
 
     @property
     def description(self) -> str:
@@ -155,6 +155,7 @@ class Gpu:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
+        signature: Signature | None = None,
         **named: Any,
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
@@ -165,22 +166,62 @@ class Gpu:
         limits, recordings ...), which only ``"sim"`` has; KernelFault where the driver refuses the launch. A fault
         inside the kernel shows, as always with CUDA, at a later synchronisation.
         """
+        self.bind(
+            kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature, **named
+        ).run()  # fmt: skip
+
+    def bind(
+        self,
+        kernel: CompiledKernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object],
+        options: LaunchOptions | None = None,
+        *,
+        shared_bytes: int = 0,
+        signature: Signature | None = None,
+        **named: Any,
+    ) -> BoundLaunch[Gpu, GpuMemory]:
+        """Check and pack a launch of ``kernel``, and copy its NumPy arrays to the device. Raises as `launch`."""
         if named or options is not None:
             _refuse(options_of(options, named))
-        packed = None if kernel.scratch_bytes else parameters.packed_at_once(kernel, args, self._index_of)
-        buffer, found, copies, _held = self._packed(kernel, grid, args) if packed is None else (*packed, (), None)
-        index = self._torch.cuda.current_device() if found is None else found
+        signature = signature or kernel.signature
+        fields, arrays = signature.take(args)
+        index = self._index_of_all(arrays)
+        if index is None:
+            index = self._torch.cuda.current_device()
+        limits, base = self._limits(index)
+        grid, block, shared_bytes = signature.blocks.check(grid, block, shared_bytes, limits)
+        memory = GpuMemory(kernel, index)
+        if signature.scratch_bytes:
+            bytes_ = signature.scratch_bytes * math.prod(grid)
+            memory.scratch = self._torch.empty(bytes_, dtype=self._torch.uint8, device=f"cuda:{index}")
+            arrays.append(signature.scratch_argument(memory.scratch))
+        for position, rule, value in arrays:
+            if isinstance(value, np.ndarray):
+                value = self._copied(rule, value, memory)
+            fields[position] = value.data_ptr()
+        for position in signature.maps:
+            if isinstance(fields[position], TensorMap):
+                fields[position] = encoded(fields[position])
+        parameters = signature.pack(fields, base)
+        return BoundLaunch(self, signature, grid, block, shared_bytes, parameters, memory, _NO_OPTIONS)
+
+    def run(self, launch: BoundLaunch[Gpu, GpuMemory]) -> None:
+        """Hand a bound launch to the driver, and copy NumPy arrays back. Raises KernelFault where it refuses it."""
+        kernel, index = launch.memory.kernel, launch.memory.index
+        grid, block, buffer, shared = launch.grid, launch.block, launch.parameters, launch.shared_bytes
         with self._lock, self._context(index):
-            function, grid, block, shared_bytes = self._ready(kernel, index, grid, block, shared_bytes, len(buffer))
+            function = self._function(kernel, index, shared, len(buffer))
             with self._stream(index) as stream:
                 try:
                     if stream is None:
-                        function.prepared_call(grid, block, buffer, shared_size=shared_bytes)
+                        function.prepared_call(grid, block, buffer, shared_size=shared)
                     else:
-                        function.prepared_async_call(grid, block, stream, buffer, shared_size=shared_bytes)
+                        function.prepared_async_call(grid, block, stream, buffer, shared_size=shared)
                 except self._driver.Error as error:
                     raise self._fault(kernel, error) from error
-        for host, copy in copies:
+        for host, copy in launch.memory.copies:
             if host.flags.writeable:
                 host[...] = copy.cpu().numpy().view(host.dtype).reshape(host.shape)
 
@@ -199,52 +240,40 @@ class Gpu:
         """The number of a tensor's CUDA device; None for what is elsewhere."""
         return value.get_device() if value.is_cuda else None
 
-    def _packed(
-        self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]
-    ) -> tuple[bytes, int, Sequence[tuple[np.ndarray, Any]], Any]:
-        """The parameter buffer, the one device of all tensors, the NumPy arrays with their copies there, and the
-        kernel's scratch memory, to be held until it is launched.
-
-        Raises ArgumentError for what the kernel does not take, and for tensors elsewhere.
-        """
-        values: list[Any] = [
-            _encoded(value) if isinstance(value, TensorMap) else value
-            for value in parameters.check_arguments(kernel, args)
-        ]
+    def _index_of_all(self, arrays: Sequence[Argument]) -> int | None:
+        """The number of the one device of all tensors; None without any. Raises ArgumentError for tensors elsewhere."""
         found = None
-        for position, value in enumerate(values):
-            if not parameters.is_array(value) or isinstance(value, np.ndarray):
+        for _, rule, value in arrays:
+            if isinstance(value, np.ndarray):
                 continue
             index = self._index_of(value)
             if index is None or found not in (None, index):
-                where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
                 allowed = f"tensors on cuda:{self._torch.cuda.current_device() if found is None else found}"
                 remedy = 'Use .cuda(), or device="sim".' if index is None else "All must be on one device."
-                raise ArgumentError(where, f"a tensor on {value.device}", allowed, remedy)
+                raise ArgumentError(rule.where, f"a tensor on {value.device}", allowed, remedy)
             found = index
-        found = self._torch.cuda.current_device() if found is None else found
-        room = functools.partial(self._torch.empty, dtype=self._torch.uint8, device=f"cuda:{found}")
-        scratch = parameters.give_scratch(kernel, values, parameters.dimensions("grid", grid), room)
-        copies = {
-            position: self._copy(kernel, position, value, found)
-            for position, value in enumerate(values)
-            if isinstance(value, np.ndarray)
-        }
-        addresses = [
-            copies.get(position, value).data_ptr() if parameters.is_array(value) else None
-            for position, value in enumerate(values)
-        ]
-        buffer = parameters.pack(kernel, values, addresses, self._arch(found))
-        pairs = [(values[at], copy) for at, copy in copies.items()]
-        return buffer, found, pairs, scratch
+        return found
 
-    def _copy(self, kernel: CompiledKernel, position: int, value: np.ndarray, index: int) -> Any:
+    def _limits(self, index: int) -> tuple[Limits, int]:
+        """What blocks may have on a device, and where it keeps the parameters of a launch."""
+        found = self._launch_limits.get(index)
+        if found is None:
+            arch = self._arch(index)
+            found = self._launch_limits[index] = limits_of(arch), launch_buffer.base_of(arch)
+        return found
+
+    def _copied(self, rule: Rule, value: np.ndarray, memory: GpuMemory) -> Any:
+        """The copy of a NumPy array on the device."""
+        if rule.declared is not None and rule.declared.written and not value.flags.writeable:
+            remedy = "Pass a copy, or declare the parameter const in the kernel."
+            raise ArgumentError(rule.where, "a read-only array", "a writable one", remedy)
         if self._torch.cuda.is_current_stream_capturing():
-            where = f"{kernel.label}(): argument {position} {kernel.parameters[position].name!r}"
-            raise ArgumentError(where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
+            raise ArgumentError(rule.where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
         # As bytes, because torch does not know every dtype of NumPy.
         content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
-        return self._torch.from_numpy(content).to(f"cuda:{index}")
+        copy = self._torch.from_numpy(content).to(f"cuda:{memory.index}")
+        memory.copies.append((value, copy))
+        return copy
 
     def _context(self, index: int) -> AbstractContextManager[None]:
         """Torch's primary context of device ``index``, current in this thread."""
@@ -272,22 +301,6 @@ class Gpu:
         finally:
             # Also after a failed launch: a capture must not be left with a stream that never comes back.
             current.wait_stream(same_for_torch)
-
-    def _ready(
-        self, kernel: CompiledKernel, index: int, grid: Any, block: Any, shared_bytes: int, buffer_bytes: int
-    ) -> _Ready:
-        """What a launch is when it is checked; most are as one before."""
-        known = (grid.__class__, block.__class__, shared_bytes.__class__) == (tuple, tuple, int)
-        key = index, kernel.key, grid, block, shared_bytes
-        found = self._checked.get(key) if known else None
-        if found is None:
-            shape = parameters.check_launch(kernel, grid, block, shared_bytes, self._arch(index))
-            found = _Ready(self._function(kernel, index, shape[2], buffer_bytes), *shape)
-            if known:
-                if len(self._checked) >= _MOST_CHECKED:
-                    self._checked.clear()
-                self._checked[key] = found
-        return found
 
     def _function(self, kernel: CompiledKernel, index: int, shared_bytes: int, buffer_bytes: int) -> Any:
         """The loaded function, allowed to use ``shared_bytes`` of dynamic shared memory."""
@@ -317,15 +330,11 @@ class Gpu:
 
     def _module(self, kernel: CompiledKernel, index: int) -> Any:
         """The loaded module, one for all kernels of a program: they share its variables."""
-        key = (index, self._digest(kernel))
+        key = (index, digest(kernel))
         if key not in self._modules:
-            self._modules[key] = _for_ever(self._driver.module_from_buffer(self._image(kernel, index)))
+            code = image_of(kernel, self._capability(index), self._arch(index))
+            self._modules[key] = _for_ever(self._driver.module_from_buffer(code))
         return self._modules[key]
-
-    @staticmethod
-    def _digest(kernel: CompiledKernel) -> str:
-        code = None if _simulated() else kernel.cubin
-        return hashlib.sha256(code or kernel.ptx.encode()).hexdigest()
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
         """The content of a device variable of the kernel's program, by its name in the PTX.
@@ -352,10 +361,9 @@ class Gpu:
     def reset_variables(self, kernel: CompiledKernel) -> None:
         """Give every variable of the kernel's program its initial value: the next launch loads it anew."""
         with self._lock:
-            digest = self._digest(kernel)
-            for key in [key for key in self._modules if key[1] == digest]:
+            content = digest(kernel)
+            for key in [key for key in self._modules if key[1] == content]:
                 old = self._modules.pop(key)
-                self._checked.clear()
                 self._functions = {known: one for known, one in self._functions.items() if one.module is not old}
 
     @contextmanager
@@ -364,24 +372,6 @@ class Gpu:
         self._torch.cuda.current_stream(index).synchronize()
         with self._lock, self._context(index), self._driver_errors(kernel):
             yield self._module(kernel, index).get_global(symbol)
-
-    def _image(self, kernel: CompiledKernel, index: int) -> bytes:
-        """The machine code where this GPU runs it, else the PTX, which the driver then compiles.
-
-        Raises ArgumentError for code that uses what this GPU's architecture does not have.
-        """
-        capability = self._capability(index)
-        if self.runs_machine_code and runs_on(kernel.arch, capability, machine_code=True) and kernel.cubin is not None:
-            return kernel.cubin
-        if not runs_on(kernel.arch, capability, machine_code=False):
-            there = self._arch(index)
-            raise ArgumentError(
-                "kernel", f"{kernel.label} for {kernel.arch}", f"code for {there}", "Compile it for that."
-            )
-        if not self.runs_machine_code and _may_take_too_many_registers(kernel) and kernel.cubin is not None:
-            # The simulated driver holds a launch to what the machine code takes.
-            return images.image(kernel.ptx, resources_of(kernel.cubin, kernel.arch)) + b"\0"
-        return kernel.ptx.encode() + b"\0"
 
     @contextmanager
     def _driver_errors(self, kernel: CompiledKernel) -> Iterator[None]:
@@ -392,45 +382,6 @@ class Gpu:
 
     def _fault(self, kernel: CompiledKernel, error: Exception) -> KernelFault:
         return KernelFault(f"{kernel.label} ({kernel.arch}) on {self.description}: {error}")
-
-
-def runs_on(arch: str, capability: tuple[int, int], *, machine_code: bool) -> bool:
-    """Whether code for ``arch`` runs on a GPU of compute capability (major, minor), as machine code or as PTX.
-
-    Machine code runs on its own major version from its minor one on, PTX on everything from its version on. Code that
-    is specific to an architecture (``"sm_90a"``) runs there alone, code for a family (``"sm_100f"``) on the family's
-    members from its own on. Source: CUDA C++ Programming Guide, "Application Compatibility" and "Feature Set Compiler
-    Targets".
-    """
-    digits = arch.removeprefix("sm_").rstrip("af")
-    own = int(digits[:-1]), int(digits[-1])
-    if arch.endswith("a"):
-        return own == capability
-    if machine_code or arch.endswith("f"):
-        return own[0] == capability[0] and own[1] <= capability[1]
-    return own <= capability
-
-
-def _encoded(tensor_map: TensorMap) -> bytes:
-    """The driver's own bytes of a tensor map. Raises ArgumentError where it refuses it."""
-    rank, index = len(tensor_map.sizes), DRIVER_ELEMENTS.index(tensor_map.element)
-    room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + 64)
-    at = (ctypes.addressof(room) + 63) // 64 * 64  # the driver asks for this alignment
-    sizes, strides = (ctypes.c_uint64 * rank)(*tensor_map.sizes), (ctypes.c_uint64 * 4)(*tensor_map.strides)
-    box, steps = (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*tensor_map.steps)
-    result = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
-        ctypes.c_void_p(at), index, rank, ctypes.c_void_p(tensor_map.address), sizes, strides, box, steps,
-        0, SWIZZLES.index(tensor_map.swizzle), 0, int(tensor_map.fill == "nan"),
-    )  # fmt: skip
-    if result:
-        remedy = "See cuTensorMapEncodeTiled; it needs compute capability 9.0."
-        raise ArgumentError("tensor map", tensor_map, f"what the driver encodes (it says {result})", remedy)
-    return ctypes.string_at(at, TENSOR_MAP_BYTES)
-
-
-def _may_take_too_many_registers(kernel: CompiledKernel) -> bool:
-    """Whether a block of it might not fit: with 255 registers a thread, no more than 256 threads always do."""
-    return kernel.thread_bound is None or kernel.thread_bound[0] > 256
 
 
 class _Pushed(AbstractContextManager[None]):
@@ -448,18 +399,13 @@ class _Pushed(AbstractContextManager[None]):
 
 def _refuse(options: LaunchOptions) -> None:
     """Raise ArgumentError for the first option that is not the default one."""
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if value != field.default:
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if value != one.default:
             remedy = 'Only device="sim" can; use that.'
-            if field.name == "cluster":
+            if one.name == "cluster":
                 remedy = "Declare it in the kernel, __cluster_dims__(x, y, z): PyCUDA launches no others."
-            raise ArgumentError(field.name, value, 'nothing on device "cuda"', remedy)
-
-
-def _simulated() -> bool:
-    running = simulated.current()
-    return running is not None and running.simulated
+            raise ArgumentError(one.name, value, 'nothing on device "cuda"', remedy)
 
 
 def _for_ever(value: Any) -> Any:

@@ -17,15 +17,18 @@ from workbench.base.terminal import say
 from workbench.base.time_limit import Limit, seconds_of
 from workbench.errors import ArgumentError, HostCodeError, MissingToolError, UnknownNameError
 from workbench.launch import devices
-from workbench.launch.declared_types import check_layout, converted
+from workbench.launch.declared_types import rules_of
 from workbench.launch.variables import Variable, Variables
+from workbench.ptx.options import LaunchOptions, options_of
 from workbench.toolchain import CompiledKernel, CompiledModule, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import CType, c_type
 from workbench.toolchain.source import Source, kernels_within, read_source, type_names
 from workbench.toolchain.type_names import RECORD
 
 if TYPE_CHECKING:
+    from workbench.analysis.watching import Watch
     from workbench.ptx import LaunchReport
+    from workbench.ptx.signature import Signature
 
 
 _AUTO = re.compile(r"template\s*<[^;{(]*\bauto\b")
@@ -43,7 +46,11 @@ class Kernel:
         self.module = module
         self.device = module._device
         self.__name__ = compiled.label
-        self._types = module._types_of(compiled)
+        views = "resolved" if module._strided else "contiguous"
+        self.signature = compiled.signature.declaring(rules_of(module._types_of(compiled)), views)
+        self._forced = {name: True for name, on in (("statistics", module._trace), ("checks", module._checks)) if on}
+        usual = {**module._limits, **self._forced}
+        self._usual = LaunchOptions(**usual) if usual else None  # type: ignore[arg-type]
         self._noted: set[str] = set()
 
     def __call__(
@@ -62,16 +69,20 @@ class Kernel:
         ``checks=True`` of the module findings are shown at once. Raises ArgumentError naming the parameter, and
         KernelFault where the kernel makes an illegal access.
         """
-        values = self.arguments(args)
-        options = {**self.module._limits, **options}
-        if self.module._trace:
-            options["statistics"] = True
-        if self.module._checks:
-            options["checks"] = True
-        report = self.device.launch(self.compiled, grid, block, values, shared_bytes=shared_bytes, **options)
+        asked = options_of(self._usual, {**options, **self._forced}) if options else self._usual
+        report = self.device.launch(
+            self.compiled, grid, block, args, asked, shared_bytes=shared_bytes, signature=self.signature
+        )
         if report is None:
             return None
-        found, watch = notes_on(self.compiled.parameter_names, args, self.macros.values()), watched()
+        watch, module = watched(), self.module
+        if watch is not None or module._checks:
+            self._note(args, report, watch)
+        return trace_of(self.compiled, report, shared_bytes) if module._trace else report
+
+    def _note(self, args: Sequence[object], report: LaunchReport, watch: Watch | None) -> None:
+        """Tell what is often not meant in the arguments, and with ``checks=True`` of the module what was found."""
+        found = notes_on(self.compiled.parameter_names, args, self.macros.values())
         if watch is not None and found:
             watch.note(self.compiled.label, found)
         if self.module._checks:
@@ -79,19 +90,11 @@ class Kernel:
             self._noted.update(notes)
             if report.findings or notes:
                 show_report(CheckReport(self.compiled.label, tuple(report.findings), report, notes))
-        if self.module._trace:
-            return trace_of(self.compiled, report, shared_bytes)
-        return report
 
     @property
     def macros(self) -> Mapping[str, object]:
         """The macros with which the source was compiled."""
         return self.module._macros
-
-    def arguments(self, args: Sequence[object]) -> list[object]:
-        """``args`` checked against the dtypes that the source declares. Raises ArgumentError naming the parameter."""
-        check_layout(self.compiled, args, strided=self.module._strided)
-        return converted(self.compiled, self._types, args, self.device.name)
 
     def __repr__(self) -> str:
         parameters = ", ".join(f"{parameter.name}: {parameter.kind}" for parameter in self.compiled.parameters)
@@ -309,10 +312,10 @@ def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:
     return module._source, dict(module._settings)
 
 
-def compiled_kernel(
-    kernel: Any, args: Sequence[object], kwargs: Mapping[str, object] | None = None, arch: str | None = None
-) -> tuple[CompiledKernel, list[object]]:
-    """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and the arguments of its launch.
+def kernel_to_launch(
+    kernel: Any, kwargs: Mapping[str, object] | None = None, arch: str | None = None
+) -> tuple[CompiledKernel, Signature]:
+    """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and what it takes.
 
     Raises ArgumentError for anything else, and for what only a ``@triton.jit`` function takes.
     """
@@ -320,9 +323,9 @@ def compiled_kernel(
         if value:
             raise ArgumentError(name, value, "nothing", "Only @triton.jit functions take it: this is compiled already.")
     if isinstance(kernel, Kernel):
-        return kernel.compiled, kernel.arguments(args)
+        return kernel.compiled, kernel.signature
     if isinstance(kernel, CompiledKernel):
-        return kernel, list(args)
+        return kernel, kernel.signature
     remedy = "Pass module.name, or what compile_cuda or compile_triton returned."
     if "KernelInterface" in getattr(kernel, "__qualname__", ""):  # what Triton's kernel[grid] is
         remedy = "Pass the kernel without [grid], and grid=."
@@ -332,12 +335,3 @@ def compiled_kernel(
         "a kernel of load_cuda or load_ptx, a @triton.jit function or a CompiledKernel",
         remedy,
     )
-
-
-def block_of(compiled: CompiledKernel, block: Any) -> Any:
-    """``block``, or the threads that the kernel has by itself. Raises ArgumentError where neither says."""
-    if block is None:
-        block = compiled.threads_per_block
-    if block is None:
-        raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
-    return block

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,15 +12,17 @@ import numpy as np
 
 from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.analysis.watching import watched
-from workbench.driver import masked_loads
+from workbench.driver.observing import observed
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.launch import parameters
+from workbench.ptx import Kernel, Program
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
-from workbench.toolchain.occupancy import occupancy
+from workbench.toolchain.occupancy import limits_of, occupancy
 
 if TYPE_CHECKING:
-    from workbench.ptx import LaunchReport, Program
+    from workbench.ptx import LaunchReport
+    from workbench.ptx.launch import MachineLaunch
+    from workbench.ptx.signature import Signature
     from workbench.toolchain import CompiledKernel
 
 
@@ -43,6 +44,28 @@ class Simulator:
     def __repr__(self) -> str:
         return f"<device sim: PTX machine on the CPU, {self.arch}>"
 
+    def bind(
+        self,
+        kernel: CompiledKernel,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[object],
+        options: LaunchOptions | None = None,
+        *,
+        shared_bytes: int = 0,
+        signature: Signature | None = None,
+        **named: Any,
+    ) -> MachineLaunch:
+        """Check and pack a launch of ``kernel``; its ``run()`` runs it, and nothing of the device's own is added.
+
+        A kernel for a newer architecture is measured by that one's limits. Raises ArgumentError for a launch that the
+        kernel cannot take, and UnsupportedInstructionError for PTX beyond the machine.
+        """
+        return machine_kernel(kernel).bind(
+            grid, block, args, options_of(options, named), shared_bytes=shared_bytes,
+            signature=signature or kernel.signature, limits=limits_of(kernel.arch),
+        )  # fmt: skip
+
     def launch(
         self,
         kernel: CompiledKernel,
@@ -52,6 +75,7 @@ class Simulator:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
+        signature: Signature | None = None,
         **named: Any,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.
@@ -61,38 +85,25 @@ class Simulator:
         Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it makes an illegal access,
         KernelTimeout past a limit, and UnsupportedInstructionError, before anything runs, for PTX beyond the machine.
         """
-        from workbench import ptx
-
-        grid, block, shared_bytes, values = parameters.for_the_machine(kernel, grid, block, args, shared_bytes)
-        for parameter, value in zip(kernel.parameters, values, strict=True):
-            _check_on_cpu(kernel, parameter.name, value)
-        machine, squares, because = ptx.Program.from_text(kernel.ptx).kernels[kernel.name], [], ""
         options = options_of(options, named)
-        sample = options.sample
-        if self.sample and sample is None:
-            together = options.cooperative or options.cluster
-            because = "they run at the same time" if together else machine.dependence
-            squares = [] if because else squares_of(grid, self.sample)
-            sample = [place for square in squares for place in square] or None
-        names = [parameter.name for parameter in kernel.parameters]
-        options = replace(options, sample=sample, names=names, repeats=kernel.language == "triton")
-        if options.cooperative:
-            _check_together(kernel, grid, math.prod(block), shared_bytes)
-        launch = functools.partial(machine.launch, grid, block, values, shared_bytes=shared_bytes)
-        watch = watched()
-        if watch is None:
-            report = launch(options)
-        else:
-            notes: tuple[str, ...] = ()
-            if watch.checks and kernel.language == "triton" and watch.is_new(kernel):
-                notes = masked_loads.notes_on(kernel, machine, grid, block, values, options, shared_bytes)
-            report = watch.run(kernel, options, launch, notes)
+        bound = self.bind(kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature)
+        squares, because = self._sample(bound) if self.sample and options.sample is None else ([], "")
+        report, _ = run(kernel, bound)
         if self.sample:
             blocks = math.prod(report.grid)
             error = standard_error(squares, report.sampled_instructions, blocks) if squares else 0.0
             reason = because and f"they can depend on each other ({because})"
             report.sampled = Sampled(report.blocks_run, blocks, error, reason)
         return report
+
+    def _sample(self, bound: MachineLaunch) -> tuple[list[list[tuple[int, int, int]]], str]:
+        """Choose the blocks to run, squares of them, or say why all of them do."""
+        options = bound.options
+        together = options.cooperative or options.cluster
+        because = "they run at the same time" if together else bound.runner.dependence
+        squares = [] if because else squares_of(bound.grid, self.sample)
+        bound.options = replace(options, sample=[place for square in squares for place in square] or None)
+        return squares, because
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
         """A block like any other: there is one simulator."""
@@ -117,9 +128,46 @@ class Simulator:
 
     @staticmethod
     def _program(kernel: CompiledKernel) -> Program:
-        from workbench import ptx
+        return Program.from_text(kernel.ptx)
 
-        return ptx.Program.from_text(kernel.ptx)
+
+def machine_kernel(kernel: CompiledKernel) -> Kernel:
+    """Return the kernel as the machine runs it. Raises UnsupportedInstructionError for PTX beyond the machine."""
+    return Program.from_text(kernel.ptx)[kernel.name]
+
+
+def run(
+    kernel: CompiledKernel,
+    launch: MachineLaunch,
+    *,
+    both_orders: bool = False,
+    unwritten: Sequence[int] = (),
+    notes: tuple[str, ...] = (),
+) -> tuple[LaunchReport, tuple[str, ...]]:
+    """Run a launch of ``kernel``; return its report, and ``notes`` with what no access shows.
+
+    ``both_orders`` and ``unwritten`` are those of `observed`. Where the process is watched, it runs as the watch wants
+    it, and is kept; but a launch that records single blocks of one that has run is no launch of the program's own.
+    """
+    asked, watch = launch.options, watched()
+    if asked.cooperative:
+        _check_together(kernel, launch.grid, math.prod(launch.block), launch.shared_bytes)
+    if watch is None and not both_orders:
+        return launch.run(), notes
+    if watch is not None:
+        launch.options = watch.options(asked)
+    look = both_orders or (watch is not None and watch.checks and watch.is_new(kernel))
+    report, further = observed(
+        launch,
+        masked_loads_of=kernel if look and kernel.language == "triton" else None,
+        both_orders=both_orders,
+        unwritten=unwritten,
+        failed=[] if watch is None else [watch.failed],
+    )
+    notes += further
+    if watch is not None and (asked.sample is None or asked.record_block is None):
+        watch.keep(kernel, report, notes)
+    return report, notes
 
 
 def _check_together(kernel: CompiledKernel, grid: Sequence[int], threads: int, shared_bytes: int) -> None:
@@ -140,16 +188,4 @@ def _check_together(kernel: CompiledKernel, grid: Sequence[int], threads: int, s
             f"at most {most} in a cooperative launch, as all run at the same time: {share}, "
             f"limited by {resident.limited_by}",
             "Let each block do more: loop over what there is with a stride of the grid.",
-        )
-
-
-def _check_on_cpu(kernel: CompiledKernel, name: str, value: object) -> None:
-    device = getattr(value, "device", None)
-    kind = getattr(device, "type", device)
-    if parameters.is_array(value) and kind not in (None, "cpu"):
-        raise ArgumentError(
-            f"{kernel.label}(): {name!r}",
-            f"a tensor on {device}",
-            "tensors on the cpu",
-            'Use .cpu(), or device="cuda".',
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from workbench import ops
 from workbench.analysis.lines import lines_of
 from workbench.analysis.trace import Trace
 from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
+from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import check_blocks, simulator_of
 from workbench.ops.variant import Case, Config, Variant
@@ -16,7 +18,7 @@ from workbench.ops.variant import Case, Config, Variant
 
 @checked_kinds
 def trace(
-    op: str | Op,
+    op: str | Op | Any,
     case: str | Case | None = None,
     *,
     variant: str | Variant | None = None,
@@ -25,11 +27,17 @@ def trace(
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
     sample: int | None = None,
+    **launch: Any,
 ) -> Trace:
-    """Run one variant of an op in the PTX machine and attribute what it did to its source lines.
+    """Run one variant of an op, or a kernel, in the PTX machine and attribute what it did to its source lines.
+
+    A kernel of `load_cuda` or `load_ptx`, a CompiledKernel or a ``@triton.jit`` function is traced as `trace_kernel`
+    does, which says what it takes beside ``arch``, ``record_block`` and ``seconds_limit``::
+
+        wb.trace(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
 
     Args:
-        op: its name, or the op.
+        op: its name, or the op; or a kernel.
         case: name or value of a case; default: the op's quick one.
         variant: a variant in CUDA C++ or Triton; default: that of an op which has only one.
         config: one value per tunable; default: the untuned rule.
@@ -37,6 +45,7 @@ def trace(
             first of sm_80, sm_89 and sm_90 that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
+        launch: of a kernel its grid, block, args and what else `trace_kernel` takes.
         sample: run about so many blocks of a case that is too large to run in full: counts are theirs, unscaled (so
             that blocks which would share what they read may be missing), the predicted time is that of all. Kernels
             whose blocks can depend on each other, and several in a row, run in full.
@@ -49,6 +58,10 @@ def trace(
         UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
         KernelTimeout: a launch ran past ``seconds_limit``.
     """
+    if is_kernel(op):
+        refuse_for_a_kernel(trace, case=case, variant=variant, config=config, sample=sample)
+        return trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
+    refuse_for_an_op(trace_kernel, launch)
     found = ops.get(op)
     chosen, case = _only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:

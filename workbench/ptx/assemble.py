@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +13,7 @@ from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, Step
 from workbench.ptx.machine import ADDRESS_SLOT, CALL, FLAGS_SLOT, NO_SLOT, OPCODES, TRUE_SLOT, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
-from workbench.ptx.parse import Entry
-
-if TYPE_CHECKING:
-    from workbench.ptx.program import Program
+from workbench.ptx.parse import Entry, Module
 
 _HEAD = core.ROW["names"][:-1]  # of a row of 32-bit numbers; behind it are the slots
 _GUARD, _FLIP, _COUNTED, _TARGET = map(_HEAD.index, ("guard", "guard_flip", "counted", "target"))
@@ -36,8 +33,8 @@ class _Part:
 class Decoded:
     """A kernel in the core's form, and for every pc the statement it came from (None for inserted jumps)."""
 
-    def __init__(self, program: Program, entry: Entry):
-        units = calls.units(program.module, entry, program.global_address)
+    def __init__(self, module: Module, entry: Entry, address_of: Callable[[str], int]):
+        units = calls.units(module, entry, address_of)
         parts = [_lay_out(unit) for unit in units]
         # A kernel that calls functions begins with a jump over them.
         head = [Step.of(Instruction(OPCODES["bra"], {}))] if len(units) > 1 else []
@@ -50,7 +47,7 @@ class Decoded:
         self.shared_variables = {offset: name for name, offset in units[-1].symbols.shared.items()}
         self.shared_sizes = {units[-1].symbols.shared[name]: n for name, n in units[-1].symbols.shared_sizes.items()}
         # Dynamic shared memory begins where ptxas lets it begin: aligned for every array of the module that lies there.
-        arrays = [one.align for one in program.module.variables.values() if one.space == "shared" and one.external]
+        arrays = [one.align for one in module.variables.values() if one.space == "shared" and one.external]
         granule = max([16, *arrays])
         self.static_shared = -(-shared_end // granule) * granule
         self.local_bytes = calls.local_bytes(units)

@@ -9,7 +9,7 @@ from workbench.ptx.findings import place_of
 from workbench.ptx.machine import core
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
 HEAP_BYTES = 8 << 20
 """The bytes that kernels may take at a time, as CUDA has it unless cudaLimitMallocHeapSize says otherwise."""
@@ -22,14 +22,14 @@ class DeviceHeap:
 
     def __init__(self, address: int, limit: int = HEAP_BYTES):
         self.core = core.DeviceHeap(address, limit)
-        self._kernels: list[Kernel] = []
+        self._kernels: list[DecodedKernel] = []
 
     @property
     def row(self) -> tuple[int, int, int, bool, int]:
         """The heap as a launch takes memory: address, bytes, address here, writable, where its marks are."""
         return self.core.row
 
-    def begin(self, kernel: Kernel) -> int:
+    def begin(self, kernel: DecodedKernel) -> int:
         """Return the number by which the heap remembers what a kernel takes."""
         if kernel not in self._kernels:
             self._kernels.append(kernel)

@@ -16,7 +16,7 @@ from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
 # The kind of a shuffle's undefined value, of which only a second launch can tell whether the kernel uses it.
 UNDEFINED = "undefined shuffle value"
@@ -154,9 +154,9 @@ def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | N
     return buffer.name, where
 
 
-def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+def of_tritons_code(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the row of a race, under another problem where Triton's way to write code makes it."""
-    if kernel.program.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
+    if kernel.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
         if _of_replicas(kernel, row):
             return {**row, "problem": "replicas"}
         if row["exchanged"] and _opcode(kernel, row["other_pc"]).startswith(_READS):
@@ -164,7 +164,7 @@ def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]
     return row
 
 
-def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
+def _of_replicas(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
     """Return whether threads of one block store what they hold of one value, with one instruction."""
     if row["problem"] == "global_race" or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
         return False
@@ -173,12 +173,12 @@ def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
     return named and _opcode(kernel, row["pc"]).startswith("st")
 
 
-def _opcode(kernel: Kernel, pc: int) -> str:
+def _opcode(kernel: DecodedKernel, pc: int) -> str:
     return kernel.decoded.code[kernel.decoded.written_at(pc)].opcode.name
 
 
 def describe(
-    kernel: Kernel,
+    kernel: DecodedKernel,
     row: Mapping[str, Any],
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
@@ -249,7 +249,7 @@ def _times(count: int, places: int = 1) -> str:
 
 
 def _detail(
-    kernel: Kernel,
+    kernel: DecodedKernel,
     row: Mapping[str, Any],
     problem: str,
     kind: str,
@@ -331,13 +331,13 @@ def _detail(
     return None, "", None
 
 
-def _waits_at_mbarrier(kernel: Kernel, pc: int) -> bool:
+def _waits_at_mbarrier(kernel: DecodedKernel, pc: int) -> bool:
     """Return whether an instruction is in a wait's loop; the core knows only which mbarrier a warp asked last."""
     before = kernel.decoded.code[max(pc - _LOOP, 0) : pc + 1]
     return any(step.opcode.name.startswith("mbarrier.t") for step in before)
 
 
-def _named(kernel: Kernel, pc: int) -> int:
+def _named(kernel: DecodedKernel, pc: int) -> int:
     """The instruction that says which source line ``pc`` belongs to: itself, or the next one that has a line.
 
     Compilers give line 0 to what they made of several lines, such as two loads merged into one.
@@ -351,7 +351,7 @@ def _named(kernel: Kernel, pc: int) -> int:
     return pc
 
 
-def place_of(kernel: Kernel, pc: int) -> str:
+def place_of(kernel: DecodedKernel, pc: int) -> str:
     """``file:line (PTX line n, `text`)`` of an instruction."""
     if not 0 <= pc < len(kernel.decoded.code):
         return ""
@@ -360,7 +360,7 @@ def place_of(kernel: Kernel, pc: int) -> str:
         return ""
     named = _named(kernel, pc)
     source = kernel.decoded.code[named].statement
-    where = locate(kernel.program.module, source.location if source else None)
+    where = locate(kernel.module, source.location if source else None)
     if where and named != pc:
         where = f"or near {where}"
     ptx = f"PTX line {statement.line}, `{_MANGLED.sub(lambda found: readable(found[0]), statement.text)}`"

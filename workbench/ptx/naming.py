@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
 Scope = Literal["grid", "block", "warp"]
 SCOPES: tuple[Scope, ...] = ("grid", "block", "warp")
@@ -35,12 +35,12 @@ def scope_of(kind: str, thread: int, other_thread: int, other_block: int) -> Sco
     return "warp" if kind in _OF_WARP else "block" if kind in _OF_BLOCK else "grid"
 
 
-def shared_variable(kernel: Kernel, address: int) -> tuple[str, int, int] | None:
+def shared_variable(kernel: DecodedKernel, address: int) -> tuple[str, int, int] | None:
     """Return the shared variable at an offset as the source names it, where it begins, and its bytes; 0 bytes for
     dynamic shared memory. None where no variable lies there."""
     decoded = kernel.decoded
     if address >= decoded.static_shared:
-        declared = kernel.program.module.variables.values()
+        declared = kernel.module.variables.values()
         dynamic = [one.name for one in declared if one.space == "shared" and one.external]
         return (_short(dynamic[0]), decoded.static_shared, 0) if len(dynamic) == 1 else None
     begins = [begin for begin in decoded.shared_variables if begin <= address]
@@ -52,7 +52,7 @@ def shared_variable(kernel: Kernel, address: int) -> tuple[str, int, int] | None
     return _short(decoded.shared_variables[begin]), begin, decoded.shared_sizes[begin]
 
 
-def shared_place(kernel: Kernel, address: int) -> tuple[str | None, str]:
+def shared_place(kernel: DecodedKernel, address: int) -> tuple[str | None, str]:
     """Return the variable at an offset of shared memory, and the place in words."""
     found, where = shared_variable(kernel, address), f"offset {address} of shared memory"
     if found is None:
@@ -61,7 +61,7 @@ def shared_place(kernel: Kernel, address: int) -> tuple[str | None, str]:
     return name, f"{where}, byte {address - begin} of {name}" + (f", which has {size} bytes" if size else "")
 
 
-def mbarrier_name(kernel: Kernel, address: int) -> str | None:
+def mbarrier_name(kernel: DecodedKernel, address: int) -> str | None:
     """Return the source's name of the mbarrier at an offset: ``full[1]``, ``storage+1,024`` of one within a struct;
     None where no variable is known."""
     found = shared_variable(kernel, address)
@@ -76,7 +76,7 @@ def mbarrier_name(kernel: Kernel, address: int) -> str | None:
     return f"{name}+{offset:,}" if offset else name
 
 
-def with_mbarrier_names(kernel: Kernel, text: str) -> str:
+def with_mbarrier_names(kernel: DecodedKernel, text: str) -> str:
     """Return a text of the core with the names of the mbarriers that it gives by their offsets."""
     text = _MBARRIER.sub(
         lambda at: f"the mbarrier {mbarrier_name(kernel, int(at[1])) or ''} at offset {at[1]}".replace("  ", " "), text

@@ -43,6 +43,16 @@ class Parameter:
     align: int
     offset: int
 
+    @property
+    def divisibility(self) -> int:
+        """Nothing is known to rely on more than its alignment."""
+        return 1
+
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return f"struct of {self.size} bytes" if self.type == "b8" else f".{self.type}"
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:

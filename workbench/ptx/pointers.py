@@ -67,6 +67,11 @@ def words_at(address: int, size: int) -> np.ndarray:
     return np.frombuffer(memoryview(content), np.uint64)
 
 
+def may_be_address(word: int) -> bool:
+    """Whether a number may be an address of this process."""
+    return _LOWEST <= word < _HIGHEST or _heap_start() <= word < _LOWEST
+
+
 def candidates(words: np.ndarray) -> list[tuple[int, int]]:
     """Return (position, address) of the words that may be addresses of this process, each address once."""
     low, high = _heap()

@@ -64,7 +64,7 @@ class Program(Mapping[str, "Kernel"]):
             from workbench.ptx.launch import Kernel
 
             with _no_collection():
-                decoded = Decoded(self, self.module.entries[name])
+                decoded = Decoded(self.module, self.module.entries[name], self.global_address)
             self._kernels[name] = Kernel(self, self.module.entries[name], decoded)
         return self._kernels[name]
 

@@ -18,6 +18,7 @@ from workbench.errors import KernelFault
 from workbench.ptx import Finding, Kernel, LaunchReport
 from workbench.ptx.buffers import stored
 from workbench.ptx.findings import UNDEFINED, widest_first
+from workbench.ptx.launch import MachineLaunch
 from workbench.ptx.options import UNDEFINED_BITS
 from workbench.ptx.tensor_map import TensorMap
 
@@ -75,24 +76,25 @@ def _joined(these: Sequence[Finding], those: Sequence[Finding]) -> list[Finding]
     return [*these, *(finding for finding in those if (finding.kind, finding.sides) not in known)]
 
 
-def rehearse(kernel: Kernel, values: Sequence[object], launch: Any, names: Sequence[str] = ()) -> Rehearsal:
-    """Run in the opposite order of warps, then restore the arguments, the variables and memory behind stored addresses.
+def rehearse(launch: MachineLaunch) -> Rehearsal:
+    """Run a launch in the opposite order of warps; arguments and variables are put back.
 
     ``names`` are the arguments'. If shuffles leave something undefined, a second run in that order gives it another
     value:
     the kernel uses it if memory then differs.
     """
-    program, text = kernel.program, _text(kernel)
-    arrays = [value for value in (*values, *stored(values), *program.variables.values()) if _is_writable(value)]
+    kernel, values = launch.runner, launch.values
+    variables, text = kernel.program.variables, _text(kernel)
+    arrays = [value for value in (*values, *stored(values), *variables.values()) if _is_writable(value)]
     kept = [_copy(array) for array in arrays]
     plain = {"statistics": False, "record_block": None, "last_warp_first": True, "copies_early": True}
     findings, notes, fault, results, uses_undefined = [], [], None, None, None
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # the first run has printed the kernel's printf already
-            report = launch(**plain)
+        with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
+            report = launch.run(**plain)
             findings, notes = report.findings, report.notes
             if "cp.async.bulk" in text and not _OF_ORDER.search(text):
-                results = [(name, array, _copy(array)) for name, array in _named(values, names)]
+                results = [(name, array, _copy(array)) for name, array in _named(values, launch.names)]
             if any(one.kind == UNDEFINED for one in (*findings, *notes)) and not _OF_TIME.search(text):
                 before = [_bytes(_copy(array)) for array in arrays]
                 _put_back(arrays, kept)
@@ -107,16 +109,16 @@ def rehearse(kernel: Kernel, values: Sequence[object], launch: Any, names: Seque
 
 
 def _text(kernel: Kernel) -> str:
-    """Return the PTX of a kernel, and of the functions that it may call."""
-    module = kernel.program.module
+    """The PTX of a kernel, and of the functions that it may call."""
+    module = kernel.module
     bodies = [(kernel.entry.body_start, kernel.entry.body_end)]
     bodies += [(one.body_start, one.body_end) for one in module.functions.values() if one.body_start is not None]
     return "\n".join(module.text[begin:end] for begin, end in bodies)
 
 
-def _faults(launch: Any, **options: Any) -> bool:
+def _faults(launch: MachineLaunch, **options: Any) -> bool:
     try:
-        launch(**options)
+        launch.run(**options)
     except KernelFault:
         return True
     return False

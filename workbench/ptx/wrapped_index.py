@@ -11,7 +11,7 @@ from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Statement, parse_number
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
 _LEAST = 1 << 24  # elements: an index that is merely negative is nearer to its buffer, one that wrapped hardly ever
 _DEEP = 16  # instructions from the access back
@@ -29,20 +29,20 @@ class _Widened(NamedTuple):
     before: Statement
 
 
-def cause_of(kernel: Kernel, pc: int, offset: int) -> str:
+def cause_of(kernel: DecodedKernel, pc: int, offset: int) -> str:
     """Return where the index of an access ``offset`` bytes from its buffer's begin wrapped; nothing if it did not."""
     statement = kernel.decoded.code[pc].statement if 0 <= pc < len(kernel.decoded.code) else None
     base = _ADDRESS.search(statement.operands) if statement else None
     if statement is None or base is None or -_LEAST < offset < (1 << 32) - _LEAST:
         return ""
-    items = [item for item in kernel.program.module.body(kernel.entry) if type(item) is Statement]
+    items = [item for item in kernel.module.body(kernel.entry) if type(item) is Statement]
     for one in _widened(items, base[1], statement, 1, _DEEP):
         index = offset // one.factor
         wrapped = -(1 << 31) <= index < -_LEAST if one.signed else (1 << 32) - _LEAST <= index < 1 << 32
         source = _arithmetic(items, one.register, one.before, _DEEP) if wrapped else None
         if source is None:
             continue
-        where = locate(kernel.program.module, source.location) or f"PTX line {source.line}"
+        where = locate(kernel.module, source.location) or f"PTX line {source.line}"
         if one.signed:
             went = f"which has wrapped: {index + (1 << 32):,} does not fit into 32 bits"
         else:

@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
+from workbench.ptx.shapes import BlockRules
+from workbench.ptx.signature import Signature
 from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.occupancy import Occupancy, occupancy
 from workbench.toolchain.sass import Resources, disassemble, no_machine_code
@@ -21,6 +23,7 @@ _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf
 _SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
 _STAGE = "stage "
+_STATIC_SHARED_LIMIT = 48 * 1024  # what the assembler takes; the machine runs code that none has seen
 _ENTRY = re.compile(r"^[^/\n]*\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([^,]*?)([\w$]+)(?:\[(\d+)\])?\s*$")
 
@@ -125,6 +128,22 @@ class CompiledKernel:
         """Threads per block that the code was compiled for, and whether exactly so many; None without a bound."""
         found = re.search(rf"\.entry\s+{re.escape(self.name)}\b[^{{]*?\.(maxntid|reqntid)\s+([\d,\s]+)", self.ptx)
         return (math.prod(int(number) for number in found[2].split(",")), found[1] == "reqntid") if found else None
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What a launch of it takes, by what the PTX declares and the compiler promised."""
+        triton = self.language == "triton"
+        threads, exact = self.thread_bound or (None, False)
+        blocks = BlockRules(
+            self.label,
+            self.static_shared_bytes,
+            _STATIC_SHARED_LIMIT,
+            self.dynamic_shared_bytes,
+            triton,
+            threads,
+            exact,
+        )
+        return Signature(blocks, self.parameters, self.scratch_parameters, self.scratch_bytes, repeats=triton)
 
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+
+from workbench.ptx import signature
+from workbench.ptx.signature import Parameter
 
 _BASES = ((100, 0x380), (90, 0x210), (0, 0x160))
 """Byte of the constant bank at which the parameters begin, from a compute capability (times ten) on.
@@ -13,30 +15,17 @@ with another layout.
 """
 
 
-class Placed(Protocol):
-    """A kernel parameter with a size and an alignment."""
-
-    @property
-    def size(self) -> int:
-        """Size in bytes."""
-
-    @property
-    def align(self) -> int:
-        """Alignment in bytes."""
+def base_of(arch: str) -> int:
+    """Return the address that the parameters of a launch on ``arch`` (``"sm_90a"``) are copied to."""
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    return next(base for since, base in _BASES if number >= since)
 
 
-def offsets(parameters: Sequence[Placed], arch: str) -> tuple[list[int], int]:
-    """Return the byte offset of each parameter in a launch's buffer on ``arch`` (``"sm_90a"``), and the buffer's size.
+def offsets(parameters: Sequence[Parameter], arch: str) -> tuple[list[int], int]:
+    """Return the byte offset of each parameter in the buffer of a launch on ``arch``, and its size.
 
     Parameters are aligned in the constant bank, into which the buffer is copied at an address that is only a multiple
     of 16 or 32. So the offset of a tensor map, which is aligned to 64 bytes, differs from the one that order and
     alignments in the PTX suggest.
     """
-    number = int(arch.removeprefix("sm_").rstrip("af"))
-    base = next(base for since, base in _BASES if number >= since)
-    found, end = [], base
-    for one in parameters:
-        end += -end % one.align
-        found.append(end - base)
-        end += one.size
-    return found, end - base
+    return signature.offsets(parameters, base_of(arch))
