@@ -32,7 +32,9 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
 
 @click.command("attention")
 @device_option
-@click.option("--peers", is_flag=True, help="Also time torch's SDPA, FlexAttention, FlashInfer and xformers, if installed.")
+@click.option(
+    "--peers", is_flag=True, help="Also time torch's SDPA, FlexAttention, FlashInfer, xformers, where installed."
+)
 @click.option("--minutes", default=8.0, show_default=True, help="Time limit; the most informative cells run first.")
 @click.option("--out", type=click.Path(dir_okay=False), help="JSON file for the results; an existing one is continued.")
 @click.option("--model", help="Without a GPU: the GPU to predict for (default: h200).")
