@@ -1,6 +1,6 @@
-"""How many candidates for a softmax the judge judges in an hour: each has a source that was never compiled before.
+"""Throughput of the judge: candidates for a softmax per hour, each with a source that was never compiled before.
 
-Run as a program it judges its share on one core and prints seconds and verdicts as JSON.
+Run as a program, it judges its share on one core and prints seconds and verdicts as JSON.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ extern "C" __global__ void row_softmax(__half *out, const __half *x, int cols) {
 
 
 def row_softmax(x: torch.Tensor) -> torch.Tensor:
-    """The reference."""
+    """Compute the reference."""
     return torch.softmax(x, dim=-1)
 
 
 def candidate(number: int) -> str:
-    """A source that no other number has; every fourth is wrong."""
+    """Return a kernel source that is different for every number; every fourth is wrong."""
     source = SOURCE.replace("SMALLEST", f"-{30_000 + number}.f")
     return source.replace("float sum = 0;", "float sum = 0.5f;") if number % 4 == 3 else source
 
 
 def judge(first: int, count: int) -> dict:
-    """Judge so many candidates in this process; ``right`` of the verdicts were as they must be."""
+    """Judge ``count`` candidates in this process; return the seconds and the number of right verdicts."""
     op = wb.op(row_softmax)
     op.case("small", x=wb.randn(64, 781, dtype="float16"))
     op.case("wide", x=wb.randn(16, 8192, dtype="float16"))
@@ -65,7 +65,7 @@ def judge(first: int, count: int) -> dict:
         args=("out", "x", "cols"),
     )
     with Judge(op) as made:
-        made.check(candidate(first + count))  # the processes are there from here on
+        made.check(candidate(first + count))  # untimed: it starts the judge's processes
         started, right = time.perf_counter(), 0
         for number in range(first, first + count):
             right += made.check(candidate(number)).ok is (number % 4 != 3)

@@ -1,6 +1,7 @@
-"""How many solutions in KernelBench's format the judge judges in an hour on this machine's cores.
+"""Throughput of the judge on solutions in KernelBench's format, on all cores of this machine.
 
-Triton solutions of one small problem, each with a source that was never compiled before; every fourth is wrong.
+The solutions are Triton kernels for one small problem, each with a source that was never compiled before; every fourth
+is wrong.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ModelNew(torch.nn.Module):
 
 
 def seconds_per_solution(count: int) -> float:
-    """Judge so many solutions on all cores, without the time by torch.compile; return the seconds for one."""
+    """Judge ``count`` solutions on all cores, without torch.compile's predicted time; return the seconds for one."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         problem = folder / "problem.py"

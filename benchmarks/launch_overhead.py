@@ -1,8 +1,8 @@
-"""The host's time for an eager launch, in a process of its own: ``python -m benchmarks.launch_overhead``.
+"""Host time of an eager launch, in a process of its own: ``python -m benchmarks.launch_overhead``.
 
-What a variant, the device "cuda" and the real PyCUDA do before the driver has the launch; the driver is the simulated
-one, with nothing behind a launch. Tensors lie in host memory, and say that they lie on the device. Beside it, in turn,
-``torch.empty``, so that a ratio holds on any computer.
+It covers the work of a variant, the device "cuda" and the real PyCUDA until the driver gets the launch. The driver is
+the simulated one, whose launches do nothing. Tensors are in host memory but are treated as if on the device.
+``torch.empty`` is timed in turn with the launches, so that the ratio is comparable between computers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDS, _EACH = 20, 50
 
 
 class _HostGpu(Gpu):
-    """The device "cuda" for tensors of the host."""
+    """A device "cuda" that accepts tensors in host memory."""
 
     def __init__(self, driver: Any):
         stream = SimpleNamespace(cuda_stream=0)
@@ -45,7 +45,7 @@ class _HostGpu(Gpu):
 
 
 def measure() -> dict[str, float]:
-    """Median seconds of one call of each."""
+    """Measure the median seconds of one call of ``torch.empty`` and of each variant."""
     setattr(hooks.Machine, "_launch", lambda machine, launch: None)  # noqa: B010, a method
     simulated_driver(force=True)
     import pycuda.driver

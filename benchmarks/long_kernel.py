@@ -1,13 +1,14 @@
-"""A real kernel of about 7,000 PTX instructions: FP8 keys on a GPU that has to convert them in software.
+"""A real kernel of about 7,000 PTX instructions: scores of FP8 keys for a GPU that converts FP8 in software.
 
-Before sm_89 one E4M3 number costs some forty instructions and six branches, and the loop over a row is unrolled.
+Before sm_89, converting one E4M3 number takes about forty instructions and six branches, and the loop over a row is
+unrolled.
 """
 
 from __future__ import annotations
 
 from workbench.toolchain import compile_cuda
 
-ELEMENTS = 170  # of a row; each adds about 41 instructions
+ELEMENTS = 170  # elements of a row; each adds about 41 instructions
 
 _SOURCE = """
 #include <cuda_fp16.h>
@@ -29,5 +30,5 @@ extern "C" __global__ void fp8_scores(
 
 
 def ptx_text() -> str:
-    """The kernel as NVRTC compiles it for sm_80."""
+    """Return the PTX of the kernel, which NVRTC compiles for sm_80."""
     return compile_cuda(_SOURCE, "fp8_scores", arch="sm_80", macros={"ELEMENTS": ELEMENTS}).ptx

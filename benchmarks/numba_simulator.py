@@ -1,7 +1,8 @@
-"""Peer of ``benchmarks.sim``: the same paged attention under Numba's CUDA simulator.
+"""Paged attention under Numba's CUDA simulator, as a peer of ``benchmarks.sim``.
 
 Run as ``python -m benchmarks.numba_simulator INPUTS.npz`` with ``NUMBA_ENABLE_CUDASIM=1``; prints one JSON line.
-One thread block per (sequence, query head): score each cached token, softmax over shared logits, weigh the values.
+A thread block per (sequence, query head) scores each cached token, computes the softmax over logits in shared memory,
+and accumulates the values.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ MAX_TOKENS = 1024
 
 @cuda.jit
 def paged_attention(out, query, key_cache, value_cache, block_tables, seq_lens, scale):  # type: ignore[no-untyped-def]
-    """out, query [num_seqs, num_heads, head_size]; K [blocks, kv_heads, head_size/x, block_size, x];
-    V [blocks, kv_heads, head_size, block_size]."""
+    """Compute paged attention of one new token per sequence, over a cache in layout "x".
+
+    Shapes: out, query [num_seqs, num_heads, head_size]; key_cache [blocks, kv_heads, head_size/x, block_size, x];
+    value_cache [blocks, kv_heads, head_size, block_size].
+    """
     logits = cuda.shared.array(MAX_TOKENS, float32)
     partial = cuda.shared.array(NUM_THREADS, float32)
     seq, head, thread = cuda.blockIdx.y, cuda.blockIdx.x, cuda.threadIdx.x

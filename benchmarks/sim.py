@@ -1,6 +1,6 @@
-"""Time the PTX machine on attention, beside what else runs kernels without a GPU: ``python -m benchmarks.sim``.
+"""Times of the PTX machine on attention, beside other ways to run kernels without a GPU: ``python -m benchmarks.sim``.
 
-Every figure of one result comes from one run on one machine, so that the ratios hold where the seconds do not.
+All figures of a result come from one run on one machine: trust the ratios rather than the seconds.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _MODES = {
 _PEER_TIMEOUT_SECONDS = 900
 _JUDGES, _CANDIDATES = 2, 12
 CANDIDATES_PER_HOUR = 1000
-"""What a judge on two cores must reach for the softmax."""
+"""Target of the judge on two cores, in candidates for the softmax per hour."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to run the attention. ``rate`` is in million warp instructions per second.
+    """Time of one measured item; ``ratio`` compares it with ``baseline``.
 
-    ``shadow_ratio`` is what checks keep about the buffers, in bytes per byte of them.
+    ``shadow_ratio`` is the state that checks keep about the buffers, in bytes per byte of the buffers.
     """
 
     what: str
@@ -62,19 +62,19 @@ class Row:
 
     @property
     def rate(self) -> float | None:
-        """Millions of warp instructions per second; None where nobody counts them."""
+        """Millions of warp instructions per second; None if they are not counted."""
         return None if self.instructions is None else self.instructions / self.seconds / 1e6
 
 
 @dataclass(frozen=True)
 class SimBenchmark:
-    """What `run` measured, on ``problem``; every row's output passed its error bound."""
+    """Result of `run` on ``problem``; every row's output passed its error bound."""
 
     problem: str
     rows: tuple[Row, ...]
 
     def row(self, what: str) -> Row:
-        """The row of that name."""
+        """Return the row of a name."""
         return next(row for row in self.rows if row.what == what)
 
     def to_json(self) -> str:
@@ -97,18 +97,18 @@ class SimBenchmark:
 def run(
     context: int = 512, *, peers: bool = True, repeats: int = _REPEATS, candidates: int = _CANDIDATES
 ) -> SimBenchmark:
-    """Time fp16 paged attention, 4 sequences x 8 heads x 128, each of ``context`` tokens in pages of 16.
+    """Time fp16 paged attention of 4 sequences x 8 heads x 128 elements, with ``context`` tokens in pages of 16.
 
     Args:
         context: cached tokens per sequence.
-        peers: also run Triton's interpreter and Numba's CUDA simulator (about a minute at 512 tokens).
-        candidates: for a softmax, that each of two judges judges; none: leave that row out, and that of solutions in
-            KernelBench's format.
-        repeats: runs of each kind on the machine; the fastest counts, as the others met a busier computer.
+        peers: True also runs Triton's interpreter and Numba's CUDA simulator (about a minute at 512 tokens).
+        repeats: runs of each kind on the machine; the fastest counts, because other load slowed down the rest.
+        candidates: number of candidates for a softmax that each of two judges judges; 0 omits that row, and that of
+            solutions in KernelBench's format.
 
     Raises:
-        MissingToolError: peers without Numba.
-        WrongResultError: an output misses its bound; nothing is reported then.
+        MissingToolError: if Numba is missing and ``peers`` is True.
+        WrongResultError: if an output misses its bound; nothing is reported then.
     """
     if peers and importlib.util.find_spec("numba") is None:
         raise MissingToolError(
@@ -119,7 +119,7 @@ def run(
     rows: list[Row] = []
     for name, title in ((CUDA, "CUDA"), (TRITON, "Triton")):
         start = _machine(op.variant(name), case)
-        # In turn, so that all meet the same computer.
+        # In turn, so that other load affects all of them.
         rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _front_end(repeats)
@@ -129,7 +129,7 @@ def run(
     rows += _triton_programs(peers, repeats)
     rows += [_judging(candidates)] if candidates else []
     torch = installed_torch()
-    if candidates and torch is not None and torch.problem is None:  # KernelBench's format takes the simulated GPU
+    if candidates and torch is not None and torch.problem is None:  # KernelBench's format needs the simulated GPU
         seconds = seconds_per_solution(candidates)
         rows.append(Row(f"judge a KernelBench solution, all cores ({3600 / seconds:,.0f} an hour)", seconds))
     if peers:
@@ -139,7 +139,7 @@ def run(
 
 
 def _compared(title: str, reports: dict[str, tuple[ptx.LaunchReport, ...]]) -> list[Row]:
-    """One row per way to run a kernel; the first is what the others are compared with."""
+    """Return one row per mode of a kernel; the first is the baseline of the others."""
     rows: list[Row] = []
     for what, runs in reports.items():
         best = min(runs, key=lambda report: report.seconds)
@@ -153,7 +153,7 @@ def _compared(title: str, reports: dict[str, tuple[ptx.LaunchReport, ...]]) -> l
 
 
 def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
-    """A function that runs the variant's default configuration on the PTX machine and checks what it computed."""
+    """Return a function that runs the variant's default configuration on the PTX machine and checks its output."""
     config = variant.default_config(case.problem())
     problem = case.problem(config)
     tensors = case.inputs(problem)
@@ -176,7 +176,7 @@ def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
 
 
 def _front_end(repeats: int) -> list[Row]:
-    """How long a long kernel takes from its PTX text to code that can be launched, at first and from the cache."""
+    """Time parsing and decoding the PTX text of a long kernel, the first time and from the cache."""
     text = long_kernel.ptx_text()
     fresh, programs = [], []
     for _ in range(repeats):
@@ -184,7 +184,7 @@ def _front_end(repeats: int) -> list[Row]:
         program = ptx.Program(text)
         count = sum(len(program[name].decoded.code) for name in program)
         fresh.append(time.perf_counter() - start)
-        programs.append(program)  # taking it down again is no part of decoding
+        programs.append(program)  # kept alive, so that freeing it is not timed
     ptx.Program.from_text(text)
     again = timed(lambda: ptx.Program.from_text(text))
     title = f"parse and decode {count:,} PTX instructions"
@@ -192,7 +192,7 @@ def _front_end(repeats: int) -> list[Row]:
 
 
 def _tensor_products(repeats: int) -> list[Row]:
-    """Instructions that multiply matrices, and a whole product: by multiply-adds, against torch's."""
+    """Time matrix instructions and a whole product, and compare them per multiply-add with torch's product."""
     found = tensor_products.measure(3 * repeats)
     seconds, work = found.pop("torch")
     what = f"torch's float32 product of {tensor_products.SIZE}^3, 1 core"
@@ -204,7 +204,7 @@ def _tensor_products(repeats: int) -> list[Row]:
 
 
 def _simulated_driver(repeats: int) -> list[Row]:
-    """What PyCUDA on the simulated driver adds to a launch and to a copy; nothing where PyCUDA is not installed."""
+    """Time a launch and a copy through PyCUDA on the simulated driver; no rows if PyCUDA is not installed."""
     if importlib.util.find_spec("pycuda") is None:
         return []
     found = _subprocess("benchmarks.simulated_driver", str(repeats))
@@ -217,7 +217,7 @@ def _simulated_driver(repeats: int) -> list[Row]:
 
 
 def _launch_overhead() -> list[Row]:
-    """What the host does for an eager launch on a GPU; nothing where PyCUDA is not installed."""
+    """Time the host's part of an eager launch on a GPU; no rows if PyCUDA is not installed."""
     if importlib.util.find_spec("pycuda") is None:
         return []
     found = _subprocess("benchmarks.launch_overhead")
@@ -230,7 +230,10 @@ def _launch_overhead() -> list[Row]:
 
 
 def _triton_programs(peers: bool, repeats: int) -> list[Row]:
-    """Programs that Triton's own JIT launches, all cores, compilation apart; with peers beside its interpreter."""
+    """Time programs that Triton's own JIT launches, on all cores, without compilation.
+
+    With peers, also time them in Triton's interpreter.
+    """
     ours = _subprocess("benchmarks.triton_programs", str(repeats), TRITON_INTERPRET="0")
     cuda, small = ours.pop("small CUDA launch"), ours.pop("small Triton launch")
     launch, baseline = "launch of a small kernel through load_cuda", "the time of one through load_cuda"
@@ -245,7 +248,7 @@ def _triton_programs(peers: bool, repeats: int) -> list[Row]:
 
 
 def _judging(candidates: int) -> Row:
-    """What one candidate for a softmax costs, with a judge on each of two cores; the ratio is to what is wanted."""
+    """Time a candidate for a softmax, with a judge on each of two cores; the ratio compares the rate with the aim."""
     module = "benchmarks.judging"
     with ThreadPoolExecutor(_JUDGES) as pool:
         shares = [(str(1000 * index), str(candidates)) for index in range(_JUDGES)]
@@ -309,7 +312,7 @@ def _subprocess(module: str, *arguments: str, **environment: str) -> dict:
 @without("peers", "Leave out Triton's interpreter and Numba's simulator.")
 @json_option
 def main(as_json: bool, **options: Any) -> None:
-    """The PTX machine beside TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
+    """Time the PTX machine beside TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
     tell(run(**options), as_json)
 
 

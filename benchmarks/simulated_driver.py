@@ -1,7 +1,7 @@
-"""What the simulated driver costs, in a process of its own: ``python -m benchmarks.simulated_driver COPIES``.
+"""Overhead of the simulated driver, in a process of its own: ``python -m benchmarks.simulated_driver COPIES``.
 
 A launch through PyCUDA is compared with one of the same kernel on the PTX machine, a copy through PyCUDA with NumPy's.
-Both sides run in turn, so that they meet the same computer. Prints JSON.
+Both sides run in turn, so that other load on the machine affects both. Prints JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KERNEL = """
 
 
 def measure(copies: int) -> dict[str, float]:
-    """Seconds of each: medians of the launches, the fastest of so many copies."""
+    """Measure the seconds of launches (medians) and copies (the fastest of ``copies``), direct and through PyCUDA."""
     simulated_driver(force=True, memory_bytes=2 * COPY_BYTES)
     import pycuda.autoprimaryctx  # noqa: F401
     import pycuda.driver as cuda

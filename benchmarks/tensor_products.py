@@ -1,6 +1,6 @@
-"""What products of matrices cost on the PTX machine: one mma of each kind, wgmma, and a whole product for sm_90a.
+"""Times of matrix products on the PTX machine: one mma of each kind, wgmma, and a whole product for sm_90a.
 
-Everything runs on one core, in turn with torch's float32 product, so that multiply-adds can be compared.
+Everything runs on one core, in turn with torch's float32 product, so that times per multiply-add can be compared.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from workbench.toolchain import compile_cuda_module
 from workbench.tuning.bench.results import in_turn
 
 SIZE = 512
-_UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 1250, 4, 500  # so many in a loop, of mma and of wgmma
+_UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 1250, 4, 500  # instructions per iteration and iterations, of mma and wgmma
 _COLUMNS, _DEPTH = 128, 16
-# (what, shape, types) of mma, whose fragments are as large for all of them.
+# (name, shape, types) of mma instructions, all with fragments of the same size.
 _MMAS = (
     ("mma, f16", "m16n8k16", "f32.f16.f16.f32"),
     ("mma, bf16", "m16n8k16", "f32.bf16.bf16.f32"),
@@ -67,11 +67,12 @@ def _wgmma() -> str:
 
 
 def measure(rounds: int) -> dict[str, tuple[float, int]]:
-    """(seconds, multiply-adds) of each: of one instruction, of torch's product, and of a product with all checks.
+    """Measure (seconds, multiply-adds) of each instruction, of torch's product, and of ours without and with checks.
 
     The fastest of ``rounds`` counts.
 
-    Raises WrongResultError where that product is not what torch has.
+    Raises:
+        WrongResultError: if our product differs from torch's.
     """
     import numpy as np
     import torch

@@ -1,4 +1,4 @@
-"""Peer of ``benchmarks.sim``: our own Triton kernel under ``TRITON_INTERPRET=1``.
+"""Our own Triton kernel under ``TRITON_INTERPRET=1``, as a peer of ``benchmarks.sim``.
 
 Run as ``python -m benchmarks.triton_interpreter VARIANT CASE.json CONFIG.json`` with ``TRITON_INTERPRET=1``;
 prints one JSON line.

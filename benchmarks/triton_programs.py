@@ -1,7 +1,7 @@
 """A matrix product and a softmax launched by Triton itself: under TRITON_INTERPRET=1, or else on the PTX machine.
 
-Run as a process of its own, since Triton reads that variable when it is imported; prints the fastest seconds of each
-as JSON, compilation apart.
+Run it as a process of its own, because Triton reads that variable when it is imported. It prints the fastest seconds of
+each as JSON, without compilation.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _SMALL_LAUNCHES = 200
 
 @triton.jit
 def matmul_kernel(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Compute a tile of an M x N product with K terms."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     inner = tl.arange(0, BLOCK_K)
@@ -38,6 +39,7 @@ def matmul_kernel(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 
 @triton.jit
 def softmax_kernel(out, x, cols, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Compute the softmax of a row."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     values = tl.load(x + row * cols + at, mask=at < cols, other=-float("inf"))
@@ -47,6 +49,7 @@ def softmax_kernel(out, x, cols, BLOCK: tl.constexpr):  # type: ignore[no-untype
 
 @triton.jit
 def one_kernel(out):  # type: ignore[no-untyped-def]
+    """Store a 1: the smallest launch."""
     tl.store(out, 1.0)
 
 
@@ -56,7 +59,7 @@ ONE = 'extern "C" __global__ void one(float *out) { if (threadIdx.x == 0) *out =
 def main() -> None:
     """Print the seconds of each program by its name; on the machine also "small Triton launch", "small CUDA launch".
 
-    The command's argument says how often each runs there.
+    The command's argument is the number of runs of each program there.
     """
     torch.manual_seed(0)
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
@@ -100,7 +103,7 @@ def _softmax() -> Callable[[], None]:
 
 
 def _best(work: Callable[[], object], repeats: int) -> float:
-    """The fastest of ``repeats`` runs, in seconds; what was compiled by the first one is not in it."""
+    """Return the fastest of ``repeats`` runs in seconds, after a first run that compiles."""
     work()
     return min(timed(work) for _ in range(repeats))
 

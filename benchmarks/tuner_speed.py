@@ -1,8 +1,7 @@
-"""What the tuner itself costs: enumerating, compiling, checking, storing, looking up: ``python -m
-benchmarks.tuner_speed``.
+"""Overheads of the tuner: ``python -m benchmarks.tuner_speed``.
 
-Each figure stands beside its aim, in wall-clock seconds on a computer that does nothing else; compiling also in CPU
-seconds, which other work on it changes less.
+They are those of enumerating, compiling, checking, storing and looking up configurations. Each figure has a target, in
+wall-clock seconds on an idle computer; compilation also has its CPU seconds, which other load changes less.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _LOOKUPS = 20_000
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured cost in ``unit``; ``aim`` is what it should stay below."""
+    """One measured cost in ``unit``; ``aim`` is the target that it should not exceed."""
 
     what: str
     value: float
@@ -54,7 +53,7 @@ class Figure:
 
     @property
     def ok(self) -> bool:
-        """Whether it stays within the aim."""
+        """True if the value does not exceed the aim."""
         return self.value <= self.aim
 
     def __str__(self) -> str:
@@ -64,11 +63,11 @@ class Figure:
 
 
 def run(*, kernels: int = KERNELS, rows: int = ROWS) -> tuple[Figure, ...]:
-    """Measure every cost, in a home of its own that is removed afterwards.
+    """Measure every cost, in a temporary home folder.
 
     Args:
-        kernels: how many are compiled.
-        rows: how many the store holds.
+        kernels: number of configurations that are compiled.
+        rows: number of rows in the store.
     """
     with tempfile.TemporaryDirectory() as folder, _home(folder):
         overheads = (overhead(Path(folder), isolation) for isolation in ("none", "process"))
@@ -77,7 +76,7 @@ def run(*, kernels: int = KERNELS, rows: int = ROWS) -> tuple[Figure, ...]:
 
 
 def enumeration(values: int = 10) -> Figure:
-    """The legal points among ``values ** 6`` under three rules."""
+    """Time the enumeration of the legal points among ``values ** 6`` under three rules."""
     parameters = {name: tuple(range(1, values + 1)) for name in "ABCDEF"}
     rules = (
         Restriction("divides", "A % B == 0", lambda c, p: c["A"] % c["B"] == 0),
@@ -89,7 +88,7 @@ def enumeration(values: int = 10) -> Figure:
 
 
 def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
-    """Distinct configurations of the CUDA paged-attention kernel on two threads, and again from the cache."""
+    """Time the compilation of configurations of CUDA paged attention on two threads, and again from the cache."""
     op = ops.get("paged_attention")
     variant, case = op.variant("cuda_thread_group"), op.case("llama-3-8b")
     chosen: dict[tuple, tuple] = {}
@@ -113,7 +112,7 @@ def compilation(count: int = KERNELS) -> tuple[Figure, Figure]:
 
 
 def simulation(folder: Path, count: int = KERNELS) -> tuple[Figure, Figure, Figure]:
-    """Configurations of the CUDA paged-attention kernel checked on two threads, predicted by the tuner, and again."""
+    """Time checking configurations of CUDA paged attention on two threads, and tuning them, also from the store."""
     op = ops.get("paged_attention")
     variant, case = op.variant("cuda_thread_group"), op.case("llama-3-8b")
     space, sim = Space.of(variant, case), devices.get("sim")
@@ -147,7 +146,7 @@ def simulation(folder: Path, count: int = KERNELS) -> tuple[Figure, Figure, Figu
 
 
 def large_problem(folder: Path, count: int = KERNELS) -> Figure:
-    """A 4096 x 4096 convolution tuned: values checked on a small image, predicted from a sample of blocks."""
+    """Time tuning a 4096 x 4096 convolution that is checked on a small image and predicted from a sample of blocks."""
     convolution = op(_convolved, name="convolution")
     for name, size in _IMAGES.items():
         convolution.case(name, image=randn(*size), weights=randn(15, 15))
@@ -167,7 +166,7 @@ def large_problem(folder: Path, count: int = KERNELS) -> Figure:
         args=("out", "image"),
         macros={
             "image_height": "height", "image_width": "width", "filter_height": 15, "filter_width": 15,
-            "unrolled_rows": 1,  # a filter that is unrolled as a whole compiles for up to twelve seconds
+            "unrolled_rows": 1,  # a fully unrolled filter takes up to twelve seconds to compile
         },
         constants={"weights": "weights"},
     )  # fmt: skip
@@ -193,9 +192,9 @@ def _convolved(image: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 def overhead(folder: Path, isolation: str = "none", count: int = _MEASURED) -> Figure:
-    """What a configuration costs that takes no time itself: sent, checked, committed to disk three times.
+    """Time a configuration whose kernel takes no time: it is sent, checked, and committed to disk three times.
 
-    From the first result to the last, so that the start of a process is no part of it.
+    The time is from the first result to the last, without the start of a process.
     """
 
     def each(attempt: int) -> float:
@@ -215,7 +214,7 @@ def overhead(folder: Path, isolation: str = "none", count: int = _MEASURED) -> F
 
 
 def store(folder: Path, rows: int = ROWS) -> tuple[Figure]:
-    """Opening a store of so many rows and asking it for one."""
+    """Time opening a store of ``rows`` rows and looking one up."""
     path = folder / "rows.sqlite"
     key = _fill(path, rows)
 
@@ -228,7 +227,7 @@ def store(folder: Path, rows: int = ROWS) -> tuple[Figure]:
 
 
 def call_path(count: int = _LOOKUPS) -> Figure:
-    """The lookup of a tuned configuration that an op's call makes."""
+    """Time the lookup of a tuned configuration that each call of an op makes."""
     op = ops.get("paged_attention")
     problem = op.case("llama-3-8b").problem({"BLOCK_SIZE": 16})
 
@@ -242,8 +241,8 @@ def call_path(count: int = _LOOKUPS) -> Figure:
 
 
 def _seconds_and_cpu(work: Callable[[], object]) -> tuple[float, str]:
-    """Wall-clock seconds, and a note of the CPU time, that of the compiler's processes too."""
-    nvrtc_client.stop()  # what its processes took is known when they have ended
+    """Return wall-clock seconds and a text with the CPU time, that of the compiler's processes included."""
+    nvrtc_client.stop()  # the CPU time of its processes is known only after they have ended
     cpu = sum(os.times()[:4])
     seconds = timed(work)
     nvrtc_client.stop()
@@ -251,7 +250,7 @@ def _seconds_and_cpu(work: Callable[[], object]) -> tuple[float, str]:
 
 
 def _cache(folder: Path) -> contextlib.AbstractContextManager:
-    """An empty cache of compilations."""
+    """Use a folder as the cache of compilations."""
     return mock.patch.dict(os.environ, WORKBENCH_CACHE=str(folder))
 
 
@@ -268,7 +267,7 @@ class _IdleProblem:
 
 
 class _IdleCase:
-    """Sixty-four zeros."""
+    """A case whose output is sixty-four zeros."""
 
     name = label = "idle"
 
@@ -324,10 +323,10 @@ def _idle_op(count: int) -> Op:
 
 
 def _fill(path: Path, rows: int) -> str:
-    """Rows like those of a real run, written past the store for speed; returns the key of one of them."""
+    """Write rows like those of a real run, by SQL for speed, and return the key of one of them."""
     import sqlite3
 
-    assert not path.exists(), path  # each of its rows would be written so many times
+    assert not path.exists(), path  # every row of an existing file would be multiplied too
     with Store(path) as small:
         tune(_idle_op(1), device="sim", store=small, record=False)
     db = sqlite3.connect(path)

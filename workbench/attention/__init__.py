@@ -1,6 +1,6 @@
-"""Attention and its KV cache, the running example: ops, caches, quantization, a model, their pictures.
+"""Attention and its KV cache, the running example: ops, caches, quantization, a model and their pictures.
 
-It stands beside the workbench as a package of yours would: it uses its public names, and offers its ops by entry
+It relates to the workbench as a package of yours would: it uses public names only, and registers its ops by entry
 points. The names below are loaded when first used.
 """
 

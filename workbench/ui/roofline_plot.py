@@ -1,4 +1,4 @@
-"""The instruction roofline of compared variants (Ding and Williams, 2019): what each reached under a GPU's ceilings."""
+"""Instruction roofline (Ding and Williams, 2019) of compared variants under the ceilings of a GPU."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 
 def intensities(trial: Trial) -> tuple[float, float]:
-    """Warp instructions per 32-byte sector: of the distinct sectors, which DRAM has to move, and of all requested ones,
-    which L2 has to answer."""
+    """Return warp instructions per 32-byte sector, for distinct and for all requested sectors.
+
+    DRAM has to move the distinct sectors, L2 has to deliver all requested ones.
+    """
     counts = trial.counts
     distinct = (counts["unique_bytes_read"] + counts["unique_bytes_written"]) / SECTOR_BYTES
     return counts["warp_instructions"] / distinct, counts["warp_instructions"] / trial.memory.global_sectors
 
 
 def roofline(op: str, compared: Iterable[Trial], ax: Axes | None = None) -> Axes:
-    """Billions of warp instructions per second over warp instructions per sector, under the ceilings of the GPU.
+    """Plot billions of warp instructions per second over warp instructions per sector, under a GPU's ceilings.
 
-    A variant has a full marker at its distinct sectors, to be held against the line of DRAM, and an empty one at all
-    that it requests, against that of L2; both are at one height. The rate follows from its time: predicted or measured.
-    Returns the matplotlib Axes.
+    A variant has a full marker for its distinct sectors, to compare with the line of DRAM, and an empty one for all
+    requested sectors, to compare with that of L2; both are at one height. The rate is computed from the predicted or
+    measured time. Returns the matplotlib Axes.
 
     Raises:
-        ArgumentError: no variant has both a time and counts.
+        ArgumentError: if no variant has both a time and counts.
     """
     times = [
         (trial, trial.seconds)

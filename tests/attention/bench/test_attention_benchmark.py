@@ -196,9 +196,9 @@ def test_a_run_on_a_gpu_goes_through_the_grid_with_the_peers(monkeypatch, tmp_pa
 
 def test_what_is_left_and_why_is_said():
     ledger = Ledger({"basis": "predicted", "machine": {"model": "told"}, "ceiling": {"bytes_per_second": 1e12}})
-    for ended, why in (("time", "the time was up"), ("stopped", "it was stopped")):
+    for ended, why in (("time", "the time was up"), ("stopped", "the run was stopped")):
         text = str(AttentionBenchmark(ledger, ended, 3))
-        assert f"3 cells are left, since {why}." in text
+        assert f"3 cells are left, because {why}." in text
         assert "Kept in" not in text
 
 

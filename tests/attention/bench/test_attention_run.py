@@ -160,7 +160,7 @@ def test_the_table_has_every_cell_the_ceiling_and_why_places_are_blank():
     ledger.head["states"] = [{"throttled_by": ["power cap"]}, {"throttled_by": []}, {}]
     text = report.text(ledger)
     assert "measured on told" in text
-    assert "held down by power cap after 1 of 3 cells" in text
+    assert "throttled by power cap after 1 of 3 cells" in text
     assert "4,000 GB/s" in text
     for cell in CELLS:
         assert cell.label in text

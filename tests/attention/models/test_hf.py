@@ -324,5 +324,5 @@ class TestServing:
             return llama
 
         monkeypatch.setattr(serving, "as_llama", wrong)
-        with pytest.raises(WrongResultError, match="write other texts"):
+        with pytest.raises(WrongResultError, match="write different texts"):
             serving.serve(model, prompts, [3, 12, 7], rounds=1)

@@ -1,6 +1,6 @@
-"""The cache of keys and values of past tokens: its layouts in memory, and who owns which part of it.
+"""KV caches, paged and contiguous, with the block manager that assigns blocks to sequences.
 
-The names below are loaded when first used: importing `BlockManager` imports no torch.
+The names below are loaded when first used: importing `BlockManager` does not import torch.
 """
 
 from __future__ import annotations

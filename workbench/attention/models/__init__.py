@@ -1,4 +1,6 @@
-"""A small language model that runs on the caches and kernels of this package: the end of the walk::
+"""A small language model that runs on the caches and kernels of this package.
+
+::
 
     from workbench.attention.models import load_gpt, stream_text
     model, tokenizer = load_gpt()
