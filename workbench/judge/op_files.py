@@ -20,8 +20,8 @@ from workbench.ptx.decode import is_installed
 class OpFiles:
     """The file that declares an op with the SHA-256 of what was read of it, and the modules beside it.
 
-     An op of a notebook's cell, or of an installed package, has no ``file``; then ``sha256`` is that of its `Op.stated`.
-    ``digests`` are of all that it is made of, as it lies there now.
+    An op of a notebook's cell, or of an installed package, has no ``file``; then ``sha256`` is that of its
+    `Op.stated`. ``digests`` are of all that it is made of, as it lies there now.
     """
 
     file: Path | None
