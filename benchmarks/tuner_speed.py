@@ -11,12 +11,10 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Self
 from unittest import mock
 
 import torch
@@ -24,9 +22,11 @@ import torch
 from workbench import ops
 from workbench.base.trials.store import Store
 from workbench.launch import devices
+from workbench.ops.named_case import NamedCase
 from workbench.ops.op import Op
 from workbench.ops.own.inputs import randn
 from workbench.ops.own.op import op
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Check, Config, Restriction, TorchVariant
 from workbench.toolchain import nvrtc_client
@@ -266,19 +266,24 @@ class _IdleProblem:
     arch: str = "sm_80"
 
 
-class _IdleCase:
-    """A case whose output is sixty-four zeros."""
+@dataclass
+class _IdleTensors(RunTensors):
+    """Tensor to be zeroed."""
 
-    name = label = "idle"
+    out: torch.Tensor
 
-    def override(self, **changes: Any) -> Self:
-        return self
+
+@dataclass(frozen=True)
+class _IdleCase(NamedCase):
+    """Case whose output is sixty-four zeros."""
+
+    label = "idle"
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> _IdleProblem:
         return _IdleProblem(arch=arch)
 
-    def inputs(self, problem: _IdleProblem, device: str = "cpu") -> SimpleNamespace:
-        return SimpleNamespace(out=torch.empty(64, device=device))
+    def inputs(self, problem: _IdleProblem, device: str = "cpu") -> _IdleTensors:
+        return _IdleTensors(torch.empty(64, device=device))
 
     def minimum_bytes(self, problem: _IdleProblem) -> int:
         return 4 * 64
@@ -290,19 +295,12 @@ class _IdleCase:
     def reference(self) -> torch.Tensor:
         return torch.zeros(64)
 
-    def to_dict(self) -> dict:
-        return {"name": self.name}
-
-    @classmethod
-    def from_dict(cls, record: Mapping) -> Self:
-        return cls()
-
 
 def _first(problem: _IdleProblem) -> dict:
     return {"NUMBER": 0}
 
 
-def _zero(problem: _IdleProblem, tensors: SimpleNamespace) -> None:
+def _zero(problem: _IdleProblem, tensors: _IdleTensors) -> None:
     tensors.out.zero_()
 
 
@@ -319,7 +317,7 @@ def _idle_op(count: int) -> Op:
         defaults=_first,
         compute=_zero,
     )
-    return Op("idle", (variant,), {"idle": _IdleCase()}, function=_zero)
+    return Op("idle", (variant,), {"idle": _IdleCase("idle")}, function=_zero)
 
 
 def _fill(path: Path, rows: int) -> str:

@@ -72,7 +72,7 @@ WRONG = {
     "no barrier": (ROWS, "  __syncthreads();\n", "", "race"),
     "no C++": (PAGES, "#include", "include", "not_compiled"),
     "another name": (PAGES, "\ncopy_blocks_vectors(", "\ncopy_blocks_faster(", "not_loaded"),
-    "a parameter": (PAGES, "page_bytes", "bytes_of_a_page", "unsupported"),
+    "a parameter": (PAGES, "page_bytes", "bytes_of_a_page", "not_loaded"),
     "a hang": (PAGES, "  // 3.", "  while (page_bytes) __threadfence();\n  // 3.", "timeout"),
 }
 

@@ -56,30 +56,30 @@ def check(
 
         wb.check(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
 
-    A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Then seeds
-    are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each buffer between
-    guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and
-    last, with all checks. The outputs are compared with the reference in float64. Once for each case the inputs of an
-    own op are also views, transposed, sliced and expanded, where the variant's declaration does not refuse these.
+    A kernel of an op is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone.
+    Then seeds are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each
+    buffer between guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a
+    block first and last, with all checks. The outputs are compared with the reference in float64. Once for each case of
+    an op made by `wb.op` the inputs are also views, transposed, sliced and expanded, where the variant's declaration
+    does not refuse these.
 
     Args:
         op: an op, or its name; or a kernel. The reference and the cases are trusted, and so is all of the file that
-            declares them; of a built-in op also what its variants launch, without guard zones: only their compiled code
-            is not.
-        candidate: a Python file with ``def declare(op)``, which declares its variants on the op with ``op.cuda(...)``
-            and ``op.triton(...)``, unless the op is built in; or a .cu file, or text, that stands in for the source of
-            the op's CUDA variant. None: the op's own variants that have kernels; of a built-in op also those in plain
-            torch, whose values alone are compared.
+            declares them.
+        candidate: a Python file with ``def declare(op)``, which declares its variants with ``op.cuda(...)`` and
+            ``op.triton(...)`` on an op made by `wb.op`; or a .cu file, or text, that stands in for the source of the
+            op's CUDA variant. None: the op's own variants, but for the reference; of those in plain torch the values
+            alone are compared.
         variants: only these of the op's own.
-        cases: names; by default all of the op's, of a built-in one its quick one. A case that a variant of such an op
-            does not read is judged in the first layout and dtype that it reads.
+        cases: names; by default the op's `judged_cases`, of one made by `wb.op` all. A case in a layout or dtype that a
+            variant does not read is judged in the first that it reads.
         config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
         seeds: how many to draw, or the very ones of a verdict.
         seconds: limit of describing a case, and of running it.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
-        elsewhere: judge an own op also on each case's floating-point inputs 100 and 10,000 times as large, and
-            negative. What is wrong only there is said to be so in a verdict of its own, ``"wrong_elsewhere"``, which
-            counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
+        elsewhere: judge also on each case's floating-point inputs 100 and 10,000 times as large, and negative, where
+            the case says that they are free. What is wrong only there gets a verdict of its own, ``"wrong_elsewhere"``,
+            which counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
         sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
             Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
             to other processes.

@@ -15,18 +15,17 @@ from typing import Any
 from workbench import ops
 from workbench.base import by_value
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge import built_in, confinement
+from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
-from workbench.judge.elsewhere import CHANGES
 from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
-from workbench.ops.own.op import OwnOp
-from workbench.ops.selection import listed, variants_of
+from workbench.ops.own.elsewhere import CHANGES
+from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
 
 _GRACE_SECONDS = 20.0
@@ -54,9 +53,7 @@ class Judge:
         sandbox: bool = False,
     ):
         self.op = found = ops.get(op)
-        self._own = isinstance(found, OwnOp)
-        usual = list(found.cases) if self._own else [found.quick_case]
-        given = usual if cases is None else listed(cases)
+        given = found.judged_cases if cases is None else listed(cases)
         if not given:
             found.case(None)  # says how one is declared
             raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
@@ -108,12 +105,12 @@ class Judge:
         request |= {
             "path": list(sys.path),
             "folder": os.getcwd(),
-            "cases": [(case.name, case.problem() if self._own else case) for case in self.cases],
+            "cases": [(case.name, self._shipped(case)) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
         }
         with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
-            verdicts = tuple(self._verdicts(nursery, request, chosen))
+            verdicts = tuple(self._verdicts(nursery, request, chosen, config))
         changed = self._files.changed()
         if changed:
             verdicts += (self._op_changed(changed),)
@@ -159,12 +156,10 @@ class Judge:
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
         if path.suffix != ".py":
             return self._with_source(path, text, variants)
-        if not isinstance(self.op, OwnOp):
-            remedy = "What a variant of the workbench launches is declared there; a candidate is its source."
-            raise ArgumentError("candidate", repr(text), "a .cu file, or CUDA C++ text", remedy)
+        contract = self.op.contract_for(text)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        op = self._dumped((self.op.contract, dict(self.op.cases)))
+        op = self._dumped((contract, dict(self.op.cases)))
         return {"op": op, "candidate": str(path)}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
@@ -188,7 +183,7 @@ class Judge:
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
             return variants_of(self.op, variants)
-        return [one for one in self.op.variants if one.compiles or not self._own]
+        return [one for one in self.op.variants if one.name != self.op.reference]
 
     def _trust_cases(self) -> None:
         """Raise where constants would pass: no case's answer depends on its seed."""
@@ -213,7 +208,9 @@ class Judge:
 
     # -- the verdicts -------------------------------------------------------------------------------------------
 
-    def _verdicts(self, nursery: Nursery, request: dict, chosen: Sequence[Variant]) -> Iterator[Verdict]:
+    def _verdicts(
+        self, nursery: Nursery, request: dict, chosen: Sequence[Variant], config: Mapping[str, Any] | str | None
+    ) -> Iterator[Verdict]:
         started = time.monotonic()
         about = {"variant": "", "case": "", "config": {}}
         if request.get("variants") == []:
@@ -225,7 +222,7 @@ class Judge:
             child = nursery.fork("describe", self.memory_mib)  # somebody has ended the other one
         try:
             child.send(request, self.seconds)
-            yield from self._judged(child, chosen, about, started)
+            yield from self._judged(child, chosen, config, about, started)
         except (ProcessEnded, NoAnswer, BadAnswer) as error:
             outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
@@ -233,7 +230,14 @@ class Judge:
         finally:
             child.end()
 
-    def _judged(self, child: Child, chosen: Sequence[Variant], about: dict, started: float) -> Iterator[Verdict]:
+    def _judged(
+        self,
+        child: Child,
+        chosen: Sequence[Variant],
+        config: Mapping[str, Any] | str | None,
+        about: dict,
+        started: float,
+    ) -> Iterator[Verdict]:
         """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
         answer = child.answer(self.seconds)
         if "failed" in answer:
@@ -242,52 +246,61 @@ class Judge:
         variants = variant_names(answer)
         if not variants:
             yield self._verdict(about, no_kernel("the candidate"), started)
-        for name, language in variants:
-            if self._own and language == "torch":
-                yield self._verdict(about | {"variant": name}, no_kernel(name), started)
-        expected: list[tuple[str, Variant | None, Case]]
-        if self._own:
-            expected = [(name, None, case) for name, language in variants if language != "torch" for case in self.cases]
-        else:
-            expected = [(one.name, one, built_in.fitted(one, case)) for one in chosen for case in self.cases]
-        answer, count = (child.answer(self.seconds) if expected else {}), 0
+        known = {one.name: one for one in chosen if one.name != self.op.reference}
+        described = [(name, known.get(name)) for name, language in variants if language != "torch" or name in known]
+        for name in [name for name, _ in variants if name not in dict(described)]:
+            yield self._verdict(about | {"variant": name}, no_kernel(name), started)
+        expected = [
+            (name, variant, case if variant is None else fitted(variant, case))
+            for name, variant in described
+            for case in self.cases
+        ]
+        answer, count = child.answer(self.seconds), 0
         for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
+            if variant is not None and not variant.compiles:
+                yield self._verdict(about, self._values(case, variant, config), started)
+                started = time.monotonic()
+                continue
             if (answer.get("variant"), answer.get("case")) != (name, case.name):
                 raise BadAnswer(f"no description of {name} for {case.name} came in its turn")
             while (answer.get("variant"), answer.get("case")) == (name, case.name):
                 count += 1
                 if count > _MAX_LINES:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
-                config = answer.get("config")
-                about["config"] = plain_config(config) if isinstance(config, dict) else {}
-                found = failed(answer) if "failed" in answer else self._outcome(case, answer, variant, about["config"])
-                wrong = self._elsewhere(case, answer, found) if variant is None else []
+                told = answer.get("config")
+                about["config"] = plain_config(told) if isinstance(told, dict) else {}
+                found = failed(answer) if "failed" in answer else self._outcome(case, answer, about["config"])
+                wrong = self._elsewhere(case, answer, found, about["config"])
                 yield self._verdict(about, found, started)
                 for one in wrong:
                     yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
                 started = time.monotonic()
                 answer = child.answer(self.seconds)
 
-    def _outcome(self, case: Case, description: dict, variant: Variant | None, config: Mapping[str, Any]) -> dict:
-        """The trusted process's word on a description; the seeds are drawn now."""
+    def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
+        """The trusted process's word on a description."""
+        return self._judge(case, {"description": description, "config": config, "memory": self.memory_mib << 20})
+
+    def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
+        """The trusted process's word on a variant in plain torch, which is the op's own."""
+        chosen = dict(config) if isinstance(config, Mapping) else variant.default_config(case.problem())
+        return self._judge(case, {"variant": self._dumped(_portable(variant)), "config": chosen})
+
+    def _judge(self, case: Case, request: Mapping[str, Any]) -> dict:
+        """The fields of a verdict; the seeds are drawn now."""
         seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        request: dict = {"case": self._shipped(case), "seeds": seeds, "description": description}
-        if variant is None:
-            request |= {"problem": case.problem(), "memory": self.memory_mib << 20}
-        else:
-            request |= {"variant": self._dumped(_portable(variant)), "config": config}
-        found = self._run(request | {"seconds": self.seconds})
+        found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
         return found | {"seeds": seeds}
 
-    def _elsewhere(self, case: Case, description: dict, found: dict) -> list[dict]:
+    def _elsewhere(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
         """Fields of verdicts for changed inputs on which it is wrong; those on which it is right go into ``found``."""
         if not self._changes or found.get("outcome") != OK:
             return []
         request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
-        request |= {"problem": case.problem(), "memory": self.memory_mib << 20, "seconds": self.seconds}
+        request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
         for name, (words, _) in CHANGES.items():
             answer = self._run(request | {"change": name})
@@ -318,6 +331,7 @@ class Judge:
 
     def _shipped(self, case: Case) -> bytes:
         if case not in self._shipments:
+            case.problem()  # with the types that it has found
             self._shipments[case] = self._dumped(case)
         return self._shipments[case]
 

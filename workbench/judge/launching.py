@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import of_finding
@@ -91,7 +93,11 @@ def launch(
         options = LaunchOptions(
             checks=True,
             names=[f"argument {i}" for i in range(len(names))],
-            uninitialised=[i for i, name in enumerate(names) if name in unwritten and given.arguments[i].numel()],
+            uninitialised=[
+                place
+                for place, (name, one) in enumerate(zip(names, given.arguments, strict=True))
+                if name in unwritten and isinstance(one, torch.Tensor) and one.numel()
+            ],
             seconds_limit=max(deadline - time.monotonic(), 0.01),
             last_warp_first=last_warp_first,
             copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs

@@ -41,7 +41,6 @@ from workbench.judge.own_processes import OwnProcesses
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.files import load_op
-from workbench.ops.own.op import OwnOp
 
 _JUDGES = 8
 """Judges that a worker keeps, each with its processes."""
@@ -256,9 +255,8 @@ def _submit(
     options: Mapping[bool, Mapping[str, Any]], dumped: dict[int, bytes], executor: Executor, item: _Item
 ) -> Future[Judgement | str]:
     op = item.op
-    if op is not None and id(op) not in dumped:  # an own op by value, others by name
-        sent = op if isinstance(op, OwnOp) else op.name
-        dumped[id(op)] = by_value.dumps(sent, item.modules)
+    if op is not None and id(op) not in dumped:
+        dumped[id(op)] = by_value.dumps(op, item.modules)
     content = b"" if op is None else dumped[id(op)]
     task = JudgingTask(content, item.problem, item.candidate, options[op is None], item.files, os.getpid())
     return executor.submit(judged, task)

@@ -60,3 +60,12 @@ def _variant_of(op: Op, variant: object) -> Variant:
         remedy = f"It has {', '.join(known.name for known in op.variants)}; one of your own says op={op.name!r}."
         raise ArgumentError("variants", got, f"names and variants of {op.name}", remedy)
     return variant
+
+
+def fitted(variant: Variant, case: Case) -> Case:
+    """Return the case in the first layout or dtype of a variant, and with that in its name, if the variant does not
+    read the case's own; else the case."""
+    lacking = {rule.name for rule in variant.unsupported(case.problem())}
+    firsts = {"layout": variant.layouts, "dtype": variant.dtypes}
+    changes = {name: values[0] for name, values in firsts.items() if name in lacking}
+    return case.override(name=" ".join([case.name, *changes.values()]), **changes) if changes else case

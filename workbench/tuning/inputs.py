@@ -38,7 +38,7 @@ class Inputs:
                 self._made.popitem(last=False)
         self._made.move_to_end(problem)
         tensors = self._made[problem]
-        renew(tensors)
+        tensors.renew()
         return tensors
 
     def judging(self, small: Case) -> Inputs:
@@ -83,16 +83,3 @@ def available_bytes(where: str) -> float:
         if found:
             return int(found[1]) * 1024
     return math.inf
-
-
-def renew(tensors: Any) -> None:
-    """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
-
-    Tensors that know more, such as what a run writes in place, do it themselves.
-    """
-    from workbench.ops.element_types import poison
-
-    if hasattr(tensors, "renew"):
-        tensors.renew()
-    else:
-        poison(tensors.out)

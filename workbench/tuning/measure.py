@@ -40,7 +40,7 @@ from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.toolchain.tensor_float import rounded_products
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
-from workbench.tuning.inputs import Inputs, enough_memory, renew
+from workbench.tuning.inputs import Inputs, enough_memory
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
@@ -306,13 +306,13 @@ def _timed(
     clock: Clock,
 ) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
-    renew(tensors)
+    tensors.renew()
     before = clock.look(prepared)
     samples = take_samples(clock, prepared)
     after = clock.look(prepared)
     # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
     if getattr(tensors, "in_place", ()):  # each run went on from what the one before had left
-        renew(tensors)
+        tensors.renew()
         variant.run(config, problem, tensors, device)
     trial = _checked(trial, case, tensors)
     if not trial.ok:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from workbench.base import by_value
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
-    from workbench.ops.variant import Case
 
 _REMEMBERED = 32
 """Received values that a process keeps."""
@@ -74,8 +72,6 @@ def _recipe(value: Any) -> tuple:
     op = registry.installed(getattr(value, "op", ""))
     if op is not None and any(value is known for known in op.variants):
         return ops.variant, (value.op, value.name)
-    if hasattr(value, "from_dict"):
-        return _restored_case, (by_value.dumps(type(value)), value.to_dict())
     if getattr(value, "name", None) == "sim":
         return _simulator, (value.arch,)
     if getattr(value, "name", None) == "cuda":
@@ -83,10 +79,6 @@ def _recipe(value: Any) -> tuple:
     if isinstance(value, Variant):
         value = replace(value)  # the copy leaves out the kernels that it remembers
     return by_value.loads, (by_value.dumps(value),)
-
-
-def _restored_case(kind: bytes, record: Mapping) -> Case:
-    return by_value.loads(kind).from_dict(record)
 
 
 def _simulator(arch: str) -> Device:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -65,6 +67,7 @@ class OwnOp(Op):
     """
 
     cases: Mapping[str, Case]
+    reference = "torch"
 
     def __init__(self, contract: Contract, backward: Callable | None):
         self.contract, self.backward = contract, backward
@@ -169,6 +172,30 @@ class OwnOp(Op):
         from workbench.ops.own.export import export
 
         return export(self, path, variant)
+
+    @property
+    def judged_cases(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self.cases)
+
+    @property
+    def module(self) -> ModuleType | None:
+        """The module of the reference."""
+        return sys.modules.get(self.contract.function.__module__)
+
+    @property
+    def stated(self) -> str:
+        """The reference and the cases."""
+        return "\n".join([self.contract.stated, ", ".join(str(one.to_dict()) for one in self.cases.values())])
+
+    def contract_for(self, candidate: str) -> Contract:
+        """The op's contract, which any candidate may keep."""
+        return self.contract
+
+    def compiled_by_torch(self, name: str) -> Variant:
+        """Return the reference under ``torch.compile``."""
+        function = torch.compile(self.contract.function)
+        return torch_variant(self.contract, function, name, "the reference, compiled by torch")
 
     @property
     def quick_case(self) -> Case:

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model, placed
 from workbench.base.documents import document
@@ -20,7 +18,6 @@ from workbench.base.tables import Table
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
 from workbench.ops.op import Op
-from workbench.ops.own.op import OwnOp, torch_variant
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Variant
 from workbench.tuning.measure import evaluate
@@ -118,11 +115,10 @@ def run(
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
     found, where, model = ops.get(op), devices.get(device), device_model(model)
-    names = list(cases or (found.cases if isinstance(found, OwnOp) else [found.quick_case.name]))
+    names = list(cases or found.judged_cases or [found.quick_case.name])
     chosen = [found.variant(name) for name in variants] if variants else list(found.variants)
-    if isinstance(found, OwnOp) and not where.counts and not variants:
-        function = torch.compile(found.contract.function)
-        chosen.insert(1, torch_variant(found.contract, function, COMPILED, "the reference, compiled by torch"))
+    if not where.counts and not variants and (compiled := found.compiled_by_torch(COMPILED)) is not None:
+        chosen.insert(1, compiled)
     rows = []
     for name in names:
         case = found.case(name)

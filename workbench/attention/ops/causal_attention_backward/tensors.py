@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from workbench.ops.run_tensors import RunTensors
+
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """What the forward pass read and wrote, the gradients of the latter, and those that a variant fills.
 
     query, output, d_output, d_query ``[num_seqs, num_heads, num_queries, head_size]``; key, value, d_key, d_value

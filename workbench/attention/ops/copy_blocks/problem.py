@@ -10,6 +10,7 @@ import torch
 from workbench.attention.ops.cache_problem import Sizes
 from workbench.ops.constants import constant
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.steps import Arguments
 from workbench.ops.tensor_checks import extent
 
@@ -44,7 +45,7 @@ class Memory:
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors of one run; every one of ``targets [num_blocks, ...]`` is written in place.
 
     Inside a cache ``sources`` and ``targets`` are the same. ``source_memory`` and ``target_memory`` say where they lie,

@@ -9,6 +9,7 @@ import torch
 from workbench.attention.ops.cache_problem import CacheProblem
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.values import Config
 
 
@@ -30,7 +31,7 @@ class Problem(CacheProblem):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors of one run. ``starts [num_seqs] int64`` is where each sequence begins in ``keys`` and ``values``,
     which are written; ``out`` is the bytes of both, for whoever judges."""
 

@@ -8,6 +8,7 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, CacheProblem
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.steps import Arguments
 
 
@@ -32,7 +33,7 @@ class Problem(CacheProblem):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors of one run. The caches are written in place; ``out`` is the bytes of both, for whoever judges."""
 
     key: torch.Tensor

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from workbench.ops.own.contract import Contract
 from workbench.ops.own.layout import repeats
-from workbench.ops.own.problem import Problem
+from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.values import Check
+from workbench.ops.values import Check, Config
 
 _GAP = 16
 """Elements between rows: no kernel that copies vectors needs another address."""
@@ -53,6 +52,13 @@ def _expanded(kind: TensorType, written: bool) -> TensorType:
     return replace(kind, strides=(0, *kind.strides[1:]))
 
 
+def _noise(count: int, kind: TensorType) -> torch.Tensor:
+    """Elements of any bits, which a kernel that adds to them changes."""
+    generator = torch.Generator().manual_seed(0)
+    size = (count * kind.element_size(),)
+    return torch.randint(256, size, dtype=torch.uint8, generator=generator).view(getattr(torch, kind.dtype))
+
+
 def fill(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Give a tensor of any strides the elements of another of its shape, which repeats what the tensor repeats."""
     if not repeats(tensor.shape, tensor.stride()):
@@ -69,24 +75,37 @@ def fill(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class ViewedCase:
-    """A case whose tensors lie as those of ``problem``, with an answer of its own where that repeats rows."""
+    """A case whose tensors lie as those of ``viewed_problem``, with an answer of its own where that repeats rows."""
 
     case: Any
-    problem: Problem
+    viewed_problem: Problem
 
-    @property
-    def contract(self) -> Contract:
-        """The case's."""
-        return self.case.contract
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
+        """The case's problem with these tensors."""
+        return replace(self.viewed_problem, arch=arch)
 
-    def arguments(self) -> dict[str, Any]:
+    def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
+        """Fresh tensors of a run; what lies between their rows is noise."""
+        if device == "meta":
+            return problem.without_memory(self.case.contract.in_place)
+        laid = dict(self._arguments())
+        for name, kind in problem.arguments:
+            if isinstance(kind, TensorType) and not kind.is_contiguous():
+                reach = 1 + sum((size - 1) * step for size, step in zip(kind.shape, kind.strides, strict=True))
+                tensor = _noise(reach, kind).as_strided(kind.shape, kind.strides)
+                fill(tensor, laid[name])
+                laid[name] = tensor
+        return problem.tensors(laid, self.case.contract.in_place, device)
+
+    def _arguments(self) -> dict[str, Any]:
         """The case's, with one row for all where the problem has one."""
         found = dict(self.case.arguments())
-        for name, kind in self.problem.arguments:
+        for name, kind in self.viewed_problem.arguments:
             if isinstance(kind, TensorType) and kind.strides[:1] == (0,) and kind.numel():
                 found[name] = found[name][:1].expand(kind.shape)
         return found
 
     def check(self, out: Mapping[str, torch.Tensor]) -> Check:
         """The verdict on outputs."""
-        return self.contract.check(out, self.contract.answer(self.arguments()))
+        contract = self.case.contract
+        return contract.check(out, contract.answer(self._arguments()))

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workbench.ops.own.case import Case
+from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.tensor_checks import real_parts
 from workbench.ops.values import Check
 
@@ -34,15 +34,19 @@ class Meaningless(Exception):
 
 
 class Elsewhere:
-    """A case with one of `CHANGES`; it has what `workbench.judge.running` asks of a case."""
+    """An own case with one of `CHANGES`."""
 
-    def __init__(self, case: Case, change: str):
+    def __init__(self, case: Any, change: str):
         self.contract, self.seed = case.contract, case.seed
         self._case, self._change = case, CHANGES[change][1]
 
     def arguments(self) -> dict[str, Any]:
         """The op's arguments, the same values each time."""
         return {name: self._changed(value) for name, value in self._case.arguments().items()}
+
+    def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
+        """Fresh tensors of a run."""
+        return problem.tensors(self.arguments(), self.contract.in_place, device)
 
     def require_meaning(self) -> None:
         """Raise Meaningless where nothing can be compared."""
