@@ -19,7 +19,7 @@ from pathlib import Path
 
 from workbench.base import tables
 from workbench.base.home import home
-from workbench.base.worker import Worker
+from workbench.base.processes.worker import Worker
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 
 _PIP = "python -m pip install"

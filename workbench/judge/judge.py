@@ -15,12 +15,14 @@ from typing import Any
 from workbench import ops
 from workbench.base import by_value
 from workbench.base.argument_kinds import checked_kinds
+from workbench.base.processes.fork_server import Child
+from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import built_in, confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
 from workbench.judge.elsewhere import CHANGES
-from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
@@ -220,15 +222,12 @@ class Judge:
         if request.get("variants") == []:
             yield self._verdict(about, no_kernel(self.op.name), started)
             return
+        child = nursery.fork(DESCRIBE, self.memory_mib)
         try:
-            child = nursery.fork("describe", self.memory_mib)
-        except WorkbenchError:
-            child = nursery.fork("describe", self.memory_mib)  # somebody has ended the other one
-        try:
-            child.send(request, self.seconds)
+            child.request(request, self.seconds)
             yield from self._judged(child, chosen, about, started)
-        except (ProcessEnded, NoAnswer, BadAnswer) as error:
-            outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+        except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+            outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
             yield self._verdict(about, {"outcome": outcome, "message": message}, started)
         finally:
@@ -236,7 +235,7 @@ class Judge:
 
     def _judged(self, child: Child, chosen: Sequence[Variant], about: dict, started: float) -> Iterator[Verdict]:
         """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
-        answer = child.answer(self.seconds)
+        answer = child.json(self.seconds)
         if "failed" in answer:
             yield self._verdict(about, failed(answer), started)
             return
@@ -251,7 +250,7 @@ class Judge:
             expected = [(name, None, case) for name, language in variants if language != "torch" for case in self.cases]
         else:
             expected = [(one.name, one, built_in.fitted(one, case)) for one in chosen for case in self.cases]
-        answer, count = (child.answer(self.seconds) if expected else {}), 0
+        answer, count = (child.json(self.seconds) if expected else {}), 0
         for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
             if (answer.get("variant"), answer.get("case")) != (name, case.name):
@@ -268,7 +267,7 @@ class Judge:
                 for one in wrong:
                     yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
                 started = time.monotonic()
-                answer = child.answer(self.seconds)
+                answer = child.json(self.seconds)
 
     def _outcome(self, case: Case, description: dict, variant: Variant | None, config: Mapping[str, Any]) -> dict:
         """The trusted process's word on a description; the seeds are drawn now."""
@@ -306,15 +305,15 @@ class Judge:
             self._runner.end()
             self._runner = None
         if self._runner is None:
-            self._runner = self._nursery.fork("run", self.memory_mib)
+            self._runner = self._nursery.fork(RUN, self.memory_mib)
         limit = self.seconds + _GRACE_SECONDS
         try:
-            self._runner.send(request | {"path": list(sys.path)}, limit)
-            return self._runner.answer(limit)
-        except (ProcessEnded, NoAnswer, BadAnswer) as error:
+            self._runner.request(request | {"path": list(sys.path)}, limit)
+            return self._runner.json(limit)
+        except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
             self._runner.end()
             self._runner = None
-            outcome = "timeout" if isinstance(error, NoAnswer) else "crashed"
+            outcome = "timeout" if isinstance(error, ProcessTimeout) else "crashed"
             return {"outcome": outcome, "message": f"while its PTX was run: {error}"}
 
     def _shipped(self, case: Case) -> bytes:

@@ -1,6 +1,6 @@
 """CUDA C++ to PTX and machine code with NVRTC, NVIDIA's compiler as a library: no driver, no CUDA installation.
 
-Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_server`); several threads may
+Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_library`); several threads may
 compile at once. This process loads the library only to ask what it is.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, HostCodeError, MissingToolError
 from workbench.toolchain import nvcc_names, nvrtc_client, tools
-from workbench.toolchain.nvrtc_server import SUCCESS, Library
+from workbench.toolchain.nvrtc_library import SUCCESS, Library
 from workbench.toolchain.source import Source
 
 _INVALID_OPTION = 5
