@@ -11,7 +11,8 @@ import torch
 
 import workbench as wb
 from workbench import gpu_probes
-from workbench.base.worker import Worker, WorkerEnded, WorkerTimeout
+from workbench.base.processes.process import ProcessEnded, ProcessTimeout
+from workbench.base.processes.worker import Worker
 from workbench.errors import DeviceUnavailableError, KernelFault, WrongResultError
 from workbench.launch.sim import Simulator
 
@@ -102,8 +103,8 @@ PTX = KernelFault("probe (sm_90) on H200: cuModuleLoadDataEx failed: the provide
             "wrong bytes",
             "dmesg",
         ),
-        ("cuda", WorkerTimeout("stopped after 120 s, in cuda_kernel"), "stopped after 120 s", "does not answer"),
-        ("cuda", WorkerEnded("the process that worked on it was ended by SIGSEGV"), "SIGSEGV", "nvidia-smi"),
+        ("cuda", ProcessTimeout("stopped after 120 s, in cuda_kernel"), "stopped after 120 s", "does not answer"),
+        ("cuda", ProcessEnded("the process that worked on it was ended by SIGSEGV"), "SIGSEGV", "nvidia-smi"),
         ("cuda", DeviceUnavailableError("PyCUDA cannot be imported. workbench setup pycuda"), "PyCUDA", "setup pycuda"),
         ("triton", RuntimeError("Failed to find C compiler. Please specify via CC"), "RuntimeError: ", "gcc"),
         ("triton", AssertionError("libcuda.so cannot found!"), "libcuda", "ldconfig"),

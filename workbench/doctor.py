@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.base.home import home
+from workbench.base.processes.worker import Worker
 from workbench.base.tables import Table, Tabular
-from workbench.base.worker import Worker
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 
 _PIP = "python -m pip install"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +13,8 @@ from pathlib import Path
 import pytest
 from waiting import gone, wait_until
 
-from workbench.base import worker as worker_module
-from workbench.base.worker import RemoteError, Worker, WorkerEnded, WorkerStartError, WorkerTimeout
+from workbench.base.processes.process import Process, ProcessEnded, ProcessStartError, ProcessTimeout
+from workbench.base.processes.worker import RemoteError, Worker
 from workbench.errors import ConfigurationError
 
 
@@ -53,7 +51,7 @@ def test_a_result_that_cannot_be_sent_is_an_error_and_the_process_stays(worker: 
 
 def test_what_hangs_is_ended_at_its_limit_and_the_next_call_has_a_new_process(worker: Worker):
     before = worker.call(os.getpid)
-    with pytest.raises(WorkerTimeout, match=r"stopped after 0\.2 s, in pause"):
+    with pytest.raises(ProcessTimeout, match=r"stopped after 0\.2 s, in pause"):
         worker.call(signal.pause, seconds=0.2)
     wait_until(lambda: gone(before))
     assert worker.call(os.getpid) != before
@@ -64,13 +62,13 @@ def test_what_hangs_is_ended_at_its_limit_and_the_next_call_has_a_new_process(wo
     [((signal.raise_signal, signal.SIGSEGV), "ended by SIGSEGV"), ((os._exit, 3), "exited with status 3")],
 )
 def test_a_crash_says_how_it_ended(worker: Worker, call, said: str):
-    with pytest.raises(WorkerEnded, match=said):
+    with pytest.raises(ProcessEnded, match=said):
         worker.call(*call)
     assert worker.call(os.getpid)
 
 
 def test_a_crash_tells_the_last_words(worker: Worker):
-    with pytest.raises(WorkerEnded, match="exited with status 1\nlast words"):
+    with pytest.raises(ProcessEnded, match="exited with status 1\nlast words"):
         worker.call(say_and_exit, "last words")
 
 
@@ -80,7 +78,7 @@ def say_and_exit(text: str) -> None:
 
 
 def test_a_process_that_cannot_start_is_another_error():
-    with Worker(["workbench.no_such_module"]) as worker, pytest.raises(WorkerStartError, match="no_such_module"):
+    with Worker(["workbench.no_such_module"]) as worker, pytest.raises(ProcessStartError, match="no_such_module"):
         worker.call(os.getpid)
 
 
@@ -97,7 +95,7 @@ def test_it_ends_with_a_caller_that_was_killed(tmp_path: Path):
     program = """
 import signal
 import socket
-from workbench.base.worker import Worker
+from workbench.base.processes.worker import Worker
 worker = Worker()
 print(worker.call(__import__("os").getpid), flush=True)
 worker.call(signal.pause)
@@ -109,11 +107,18 @@ worker.call(signal.pause)
     wait_until(lambda: gone(pid))
 
 
-def test_a_process_whose_caller_is_gone_before_it_is_ready_says_nothing():
-    ours, theirs = socket.socketpair()
-    with theirs:
-        arguments = map(json.dumps, (sys.path, [], theirs.fileno(), os.getpid()))
-        command = [sys.executable, "-P", "-c", worker_module._PROGRAM, *arguments]
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
-    ours.close()
-    assert process.communicate()[1] == ""
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [("worker:serve", ([], os.getpid())), ("forking:serve", (f"{__file__}:prepare_nothing", [], "", ""))],
+)
+def test_a_process_whose_caller_is_gone_before_it_is_ready_says_nothing(function: str, arguments: tuple):
+    process = Process(f"workbench.base.processes.{function}", *arguments)
+    process._channel.close()
+    process._popen.wait()
+    process._said.seek(0)
+    assert process._said.read() == b""
+    process.end()
+
+
+def prepare_nothing():
+    return lambda role: None

@@ -78,7 +78,7 @@ def lose_the_context(wild) -> None:
 
 
 def test_without_a_process_of_its_own_the_run_ends_and_says_so(wild):
-    from workbench.base.worker import Worker
+    from workbench.base.processes.worker import Worker
     from workbench.tuning.shipping import Shipments
 
     worker = Worker(["test_tuning_gpu"])

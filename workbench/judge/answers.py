@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.judge.nursery import BadAnswer
+from workbench.base.processes.process import BadAnswer
 from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Verdict
 

@@ -20,7 +20,7 @@ from workbench.errors import WorkbenchError
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-_SET_DUMPABLE, _SET_SECCOMP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 4, 22, 36, 38
+_SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 4, 22, 38
 _MODE_FILTER = 2
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION_FLAG, _BENEATH_PATH, _MAKE_CHAR_DEVICE, _SCOPE_SIGNAL, _SIGNALS_SINCE = 1, 1, 1 << 6, 1 << 1, 6
@@ -83,11 +83,6 @@ def confine() -> None:
     _prctl(_SET_NO_NEW_PRIVS, 1)
     _close_memory()
     _prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_Program(len(program) // 8, ctypes.addressof(content))))
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every process whose own has ended, of all that came of this one."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def hide_memory(hidden: bool) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 
 from workbench import ops
 from workbench.base import by_value
+from workbench.base.processes.fork_server import Child
+from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
-from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
@@ -216,15 +218,12 @@ class Judge:
         if request.get("variants") == []:
             yield self._verdict(about, no_kernel(self.op.name), started)
             return
+        child = nursery.fork(DESCRIBE, self.memory_mib)
         try:
-            child = nursery.fork("describe", self.memory_mib)
-        except WorkbenchError:
-            child = nursery.fork("describe", self.memory_mib)  # somebody has ended the other one
-        try:
-            child.send(request, self.seconds)
+            child.request(request, self.seconds)
             yield from self._judged(child, chosen, config, about, started)
-        except (ProcessEnded, NoAnswer, BadAnswer) as error:
-            outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+        except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+            outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
             yield self._verdict(about, {"outcome": outcome, "message": message}, started)
         finally:
@@ -239,7 +238,7 @@ class Judge:
         started: float,
     ) -> Iterator[Verdict]:
         """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
-        answer = child.answer(self.seconds)
+        answer = child.json(self.seconds)
         if "failed" in answer:
             yield self._verdict(about, failed(answer), started)
             return
@@ -255,7 +254,7 @@ class Judge:
             for name, variant in described
             for case in self.cases
         ]
-        answer, count = child.answer(self.seconds), 0
+        answer, count = child.json(self.seconds), 0
         for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
             if variant is not None and not variant.compiles:
@@ -276,7 +275,7 @@ class Judge:
                 for one in wrong:
                     yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
                 started = time.monotonic()
-                answer = child.answer(self.seconds)
+                answer = child.json(self.seconds)
 
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
         """The trusted process's word on a description."""
@@ -318,15 +317,15 @@ class Judge:
             self._runner.end()
             self._runner = None
         if self._runner is None:
-            self._runner = self._nursery.fork("run", self.memory_mib)
+            self._runner = self._nursery.fork(RUN, self.memory_mib)
         limit = self.seconds + _GRACE_SECONDS
         try:
-            self._runner.send(request | {"path": list(sys.path)}, limit)
-            return self._runner.answer(limit)
-        except (ProcessEnded, NoAnswer, BadAnswer) as error:
+            self._runner.request(request | {"path": list(sys.path)}, limit)
+            return self._runner.json(limit)
+        except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
             self._runner.end()
             self._runner = None
-            outcome = "timeout" if isinstance(error, NoAnswer) else "crashed"
+            outcome = "timeout" if isinstance(error, ProcessTimeout) else "crashed"
             return {"outcome": outcome, "message": f"while its PTX was run: {error}"}
 
     def _shipped(self, case: Case) -> bytes:

@@ -26,18 +26,18 @@ from tqdm import tqdm
 
 from workbench.base import by_value
 from workbench.base.argument_kinds import checked_kinds
-from workbench.base.handing_out import HandedOut, check_executor
+from workbench.base.processes.ending import end_with_pool
+from workbench.base.processes.executor import OwnProcesses
+from workbench.base.processes.handing_out import HandedOut, check_executor
 from workbench.base.trials.judgements import JudgementStore
 from workbench.base.trials.trial import canonical, digest
 from workbench.base.versions import versions
-from workbench.base.worker import end_with_pool
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
 from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.op_files import OpFiles
-from workbench.judge.own_processes import OwnProcesses
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.files import load_op

@@ -1,6 +1,6 @@
 """Compilation of CUDA C++ with NVRTC, NVIDIA's compiler as a library, without a driver or a CUDA installation.
 
-Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_server`); several threads may
+Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_library`); several threads may
 compile at once. This process loads the library only to ask for its version and architectures.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, HostCodeError, MissingToolError
 from workbench.toolchain import nvcc_names, nvrtc_client, tools
-from workbench.toolchain.nvrtc_server import SUCCESS, Library
+from workbench.toolchain.nvrtc_library import SUCCESS, Library
 from workbench.toolchain.source import Source
 
 _INVALID_OPTION = 5

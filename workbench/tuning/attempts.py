@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.analysis.prediction.predict import VERSION as PREDICTION_VERSION
-from workbench.base.handing_out import POLL_SECONDS
+from workbench.base.processes.handing_out import POLL_SECONDS
 from workbench.base.trials.store import Identity, Store
 from workbench.base.trials.trial import Trial, canonical
 from workbench.base.versions import toolchain, versions

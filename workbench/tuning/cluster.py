@@ -21,7 +21,7 @@ ended at its limit and costs its row (``timeout``). On the simulator the default
 ends at the simulator's limits.
 
 A task that raises costs its row (``crash``), and so does one that ends its worker; no other row is lost
-(`workbench.base.handing_out`).
+(`workbench.base.processes.handing_out`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING
 
-from workbench.base.handing_out import HandedOut
+from workbench.base.processes.handing_out import HandedOut
 from workbench.tuning import tasks
 from workbench.tuning.measure import attempted
 from workbench.tuning.shipping import Shipments

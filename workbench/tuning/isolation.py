@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel
 from workbench.base import by_value
+from workbench.base.processes.process import ProcessEnded, ProcessTimeout
+from workbench.base.processes.worker import Worker
 from workbench.base.trials.trial import Trial, canonical
-from workbench.base.worker import Worker, WorkerEnded, WorkerTimeout
 from workbench.errors import WorkbenchError
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
@@ -141,9 +142,9 @@ class InWorker:
         request = self._sent(variant), dict(config), by_value.dumps(problem)
         try:
             return self._compiler.call(_compile_there, self._setting, *request, seconds=limit)
-        except WorkerTimeout:
+        except ProcessTimeout:
             outcome, message = "timeout", f"the compiler took longer than {limit:g} s, and was stopped"
-        except WorkerEnded as error:
+        except ProcessEnded as error:
             outcome, message = "compile_error", f"the compiler crashed: {error}"
         return Compiled((), outcome, message, time.perf_counter() - begun)
 
@@ -154,8 +155,8 @@ class InWorker:
         request = self._sent(variant), dict(config), self._sent(case), compiled
         try:
             trial, lost = self._worker.call(_evaluate_there, self._setting, *request, seconds=limit)
-        except (WorkerTimeout, WorkerEnded) as error:
-            outcome = "timeout" if isinstance(error, WorkerTimeout) else "crash"
+        except (ProcessTimeout, ProcessEnded) as error:
+            outcome = "timeout" if isinstance(error, ProcessTimeout) else "crash"
             facts = {"message": str(error), "started": started, "finished": time.time()}
             trial, lost = attempted(variant, config, case, self._device, outcome, **facts), True
             trial = trial if compiled is None else with_compiled(trial, compiled)
@@ -172,7 +173,7 @@ class InWorker:
         limit = None if self._limits.seconds is None else len(leaders) * self._limits.seconds + BESIDE_SECONDS
         try:
             return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds, seconds=limit)
-        except (NotTimedError, WorkerTimeout, WorkerEnded) as error:
+        except (NotTimedError, ProcessTimeout, ProcessEnded) as error:
             self._replace_worker()
             raise NotTimedError(str(error)) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from workbench.analysis.device_models import DeviceModel, placed
-from workbench.base.handing_out import check_executor
+from workbench.base.processes.handing_out import check_executor
 from workbench.base.trials.store import Store, default_path
 from workbench.base.trials.trial import Trial, canonical, geometric_mean
 from workbench.errors import ArgumentError, UnknownNameError

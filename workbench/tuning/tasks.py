@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.analysis.device_models import DeviceModel
+from workbench.base.processes.ending import end_with_pool
 from workbench.base.trials.trial import Trial
 from workbench.base.versions import toolchain
-from workbench.base.worker import end_with_pool
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
 from workbench.tuning.gpu_choice import device_label, use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer

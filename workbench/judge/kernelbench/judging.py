@@ -12,6 +12,7 @@ import torch
 
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.home import cache_folder
+from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError
 from workbench.judge.answers import failed, verdict_of
@@ -21,7 +22,6 @@ from workbench.judge.kernelbench.problem import Problem
 from workbench.judge.kernelbench.process import SolutionProcess
 from workbench.judge.kernelbench.reference import Answer, Reference
 from workbench.judge.launching import Failed
-from workbench.judge.nursery import BadAnswer, NoAnswer, ProcessEnded
 from workbench.judge.outcomes import OK, of_finding
 from workbench.judge.verdict import Judgement
 from workbench.toolchain.tensor_float import rounded_products
@@ -90,8 +90,8 @@ def check_kernelbench(
         fields = trial.run(path, answers)
     except Failed as failure:
         fields = failure.fields
-    except (ProcessEnded, NoAnswer, BadAnswer) as error:
-        outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+    except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+        outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
     finally:
         trial.process.end()
@@ -121,7 +121,7 @@ class _Trial:
     def run(self, path: Path, answers: Sequence[Answer]) -> dict[str, Any]:
         """Return the fields of a verdict that passes. Raises Failed for the first failure."""
         request = {"solution": str(path), "init": self._reference.init, "seed": self._reference.seed}
-        loaded = self.process.ask(request | {"state": self._reference.state}, _BUILD_SECONDS)
+        loaded = self.process.answer(request | {"state": self._reference.state}, _BUILD_SECONDS)
         self._refuse(loaded)
         self._missing = [one for one in loaded.get("missing", ()) if isinstance(one, str)]
         worst, first = None, None
@@ -147,7 +147,7 @@ class _Trial:
 
     def _call(self, answer: Answer, *, idle: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
         limit = self._seconds + _GRACE_SECONDS
-        head = self.process.ask({"inputs": answer.inputs, "idle": idle}, limit)
+        head = self.process.answer({"inputs": answer.inputs, "idle": idle}, limit)
         self._refuse(head, idle)
         if strange := head.get("strange"):
             raise Failed("invalid", f"ModelNew returns {strange!s:.200}: torch.Tensor itself is wanted, no subclass")

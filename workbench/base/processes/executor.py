@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from workbench.base.worker import Worker, WorkerEnded
+from workbench.base.processes.process import ProcessEnded
+from workbench.base.processes.worker import Worker
 
 _Result = TypeVar("_Result")
 
@@ -36,7 +37,7 @@ class OwnProcesses(Executor):
         worker = self._free.get()
         try:
             return worker.call(function, *arguments)
-        except WorkerEnded as error:
+        except ProcessEnded as error:
             raise BrokenExecutor(str(error)) from error
         finally:
             self._free.put(worker)
