@@ -219,7 +219,7 @@ def missing_nvcc() -> str | None:
 
 def test_a_cell_with_a_main_has_no_trace(shell: Shell):
     shell.run(f"%%cuda --trace\n{PROGRAM}")
-    assert "--trace is for a cell with kernels alone" in str(shell.error)
+    assert "--trace is for a cell without a main()" in str(shell.error)
 
 
 def test_completion_and_help(shell: Shell):

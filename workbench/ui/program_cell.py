@@ -30,7 +30,7 @@ def run_cell_program(cell: str, number: int, given: Any) -> None:
     """
     if given.trace or given.strided:
         option = "--trace" if given.trace else "--strided"
-        raise UsageError(f"%%cuda: {option} is for a cell with kernels alone; this one has a main(). It takes --check.")
+        raise UsageError(f"%%cuda: {option} is for a cell without a main(). A program takes --check.")
     words = [*(f"-D{text}" for text in given.macros), *(f"-I{folder}" for folder in given.include_dirs)]
     words += [*([f"-std={given.std}"] if given.std else []), *given.option]
     command = [sys.executable, "-m", "workbench.cli", "run", "--nvcc", " ".join(words)]

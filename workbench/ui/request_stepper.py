@@ -224,7 +224,7 @@ def recording_of(source: Any) -> Recording:
     found = getattr(report, "recording", None)
     if not isinstance(found, Recording):
         raise ArgumentError(
-            "recording", f"{type(source).__name__} without one", "a Recording, or what was run with record_block=",
+            "recording", f"{type(source).__name__} without one", "a Recording, or a trace or report that has one",
             "Trace again with record_block=(0, 0, 0).",
         )  # fmt: skip
     return found

@@ -35,14 +35,14 @@ FACTS: tuple[SourceFact, ...] = (
     SourceFact(
         "instructions",
         "instructions",
-        "share of all warp instructions, and so is the bar",
+        "share of all warp instructions, in the text and in the bar",
         lambda line: f"{100 * line.share:.1f} %",
         lambda line: line.instructions,
     ),
     SourceFact(
         "lanes",
         "active lanes",
-        "lanes at work of 32; the bar is what idle lanes cost, lanes x instructions",
+        "active lanes of 32; the bar is the cost of idle lanes, lanes x instructions",
         lambda line: f"{line.active_lanes:.0f} of 32",
         lambda line: line.instructions * (32 - line.active_lanes),
     ),
@@ -83,7 +83,7 @@ FACTS: tuple[SourceFact, ...] = (
     SourceFact(
         "waits",
         "barrier waits",
-        "warp instructions for which warps waited at the barrier of this line, and so is the bar",
+        "warp instructions that warps waited at the barrier of this line, in the text and in the bar",
         lambda line: f"{line.barrier_waits:,}" if line.barrier_waits else "",
         lambda line: line.barrier_waits,
     ),
@@ -93,7 +93,7 @@ FINDINGS = "findings"
 """Name of the fact that is not a count: the findings of checks."""
 
 LABELS = {fact.name: (fact.label, fact.meaning) for fact in FACTS} | {
-    FINDINGS: ("findings", "what the checks found on this line, or the other side of it")
+    FINDINGS: ("findings", "findings of the checks on this line, or with their other side on it")
 }
 """Label and meaning of each fact."""
 

@@ -76,7 +76,7 @@ def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
                 "variants",
                 f"{variant.name} with the steps {[title for title, _ in steps]}",
                 f"as many as {found[0].name}: {[title for title, _ in cut[0]]}",
-                "Number the steps in the kernel's comments alike.",
+                "Number the same steps in the comments of both kernels.",
             )
     rows = {}
     for number, row in enumerate(zip(*cut, strict=True)):

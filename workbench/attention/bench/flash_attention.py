@@ -134,7 +134,7 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     table = csv.DictReader(line for line in lines if line.strip() and not line.startswith("#"))
     if set(COLUMNS) - set(table.fieldnames or ()):
         raise ArgumentError(
-            "measured", f"columns {', '.join(table.fieldnames or ('none',))}", ", ".join(COLUMNS), "Name them in a row."
+            "measured", f"columns {', '.join(table.fieldnames or ('none',))}", ", ".join(COLUMNS), "Name the columns."
         )
     shapes = []
     for number, row in enumerate(table, 1):
@@ -148,7 +148,7 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
             raise ArgumentError(f"measured, row {number}", dict(row), "numbers above 0", remedy)
         shapes.append(shape)
     if not shapes:
-        raise ArgumentError("measured", "no rows", "one or more", "A row for each shape.")
+        raise ArgumentError("measured", "no rows", "one or more", "Add a row for each shape.")
     return " ".join(notes) or path.name, shapes
 
 

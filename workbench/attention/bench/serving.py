@@ -34,7 +34,7 @@ class Serving:
         prompt_tokens: tokens of each prompt.
         new_tokens: new tokens of each request.
         engine_seconds: CPU time of the engine for all requests, the least of `ROUNDS`.
-        peer_seconds: CPU time of transformers, likewise.
+        peer_seconds: CPU time of transformers for all requests, the least of `ROUNDS`.
         same_tokens: fraction of the tokens that are equal, up to the first difference of each request.
     """
 

@@ -79,7 +79,7 @@ def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | Non
                 "layout",
                 f"None for a {key_cache.dim()}-D key cache",
                 "'nhd' or 'hnd'",
-                "A 4-D cache does not tell block_size from num_kv_heads: say which it is.",
+                "The shape of a 4-D cache does not show which dimension is block_size: name the layout.",
             )
         layout = "x"
     if key_cache.dim() != (5 if layout == "x" else 4) or value_cache.dim() != 4:

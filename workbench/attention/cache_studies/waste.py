@@ -322,7 +322,8 @@ def simulate(trace: Sequence[Request], policy: Policy, *, warm_up: float = 0.2) 
     """
     for request in trace:
         if not policy.fits(request):
-            raise ArgumentError("trace", request, f"what fits {policy.name}, {policy.capacity} slots", "Raise them.")
+            allowed = f"requests that fit {policy.name} with {policy.capacity} slots"
+            raise ArgumentError("trace", request, allowed, "Raise the capacity, or leave it out.")
     waiting = deque((seq, Running(request)) for seq, request in enumerate(trace))
     running: dict[int, Running] = {}
     sums, batches, saved, steps, finished, preemptions = [0, 0, 0], 0, 0.0, 0, 0, 0

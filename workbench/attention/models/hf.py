@@ -222,7 +222,7 @@ class _Step:
         """Allocate slots for the new columns that the mask ``[num_rows, columns]`` shows (None: all), for all rows."""
         if self.number and num_rows != self.num_rows:
             raise ArgumentError(
-                "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the batch it began with", "Call reset()."
+                "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the first call's batch", "Call reset()."
             )
         shown = self._shown(mask, num_rows, num_new)
         real = shown[:, self.columns :]
@@ -261,7 +261,7 @@ class _Step:
         if tuple(shown.shape) != (num_rows, columns):
             raise ArgumentError(
                 "attention_mask", f"shape {tuple(shown.shape)}", f"({num_rows}, {columns})",
-                "It is of all columns: those in the cache, then the new ones.",
+                "The mask has all columns: those in the cache, then the new ones.",
             )  # fmt: skip
         changed = shown[:, : self.columns] != self.shown if self.number else shown[:, :0]
         if changed.any():
@@ -269,7 +269,7 @@ class _Step:
             raise ArgumentError(
                 "attention_mask", f"{int(shown[row, column])} at [{row}, {column}]",
                 f"{int(not shown[row, column])}, as when that column was computed",
-                "Tokens that are in the cache stay seen, and padding has no slot: call reset() and begin again.",
+                "The mask of columns in the cache cannot change, as padding has no slot: call reset() and start again.",
             )  # fmt: skip
         return shown
 

@@ -164,9 +164,9 @@ class WriterView(ipywidgets.VBox):
         use = cache.memory()
         if isinstance(cache, ContiguousCache):
             return (
-                f"one row of {cache.kv.max_seqlen} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold some"
+                f"a row of {cache.kv.max_seqlen} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold tokens"
             )
         if isinstance(cache, PagedCache):
             held = count_of(use.reserved_bytes * cache.kv.manager.num_blocks // use.pool_bytes, "block")
-            return f"{held} of {self.block_size} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold some"
+            return f"{held} of {self.block_size} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold tokens"
         return f"nothing kept: the next token computes all {num_tokens} again"

@@ -97,7 +97,7 @@ function render({ model, el }) {
   list.tabIndex = 0;
   const stages = element("div", "sv-choice sv-stages");
   stages.setAttribute("role", "radiogroup");
-  stages.setAttribute("aria-label", "what the compiler made of it");
+  stages.setAttribute("aria-label", "stage of the compiler");
   const code = element("div", "sv-made");
   const detail = element("div", "sv-detail");
   root.append(title, choice, meaning, list, stages, code, detail);
@@ -151,7 +151,7 @@ function render({ model, el }) {
     const known = model.get("stages"), shown = model.get("stage");
     stages.hidden = !known.length;
     stages.replaceChildren(
-      element("span", "sv-hint", "made of it:"),
+      element("span", "sv-hint", "compiled to:"),
       ...known.map(([name, label]) => {
         const node = element("button", "sv-button", label);
         node.type = "button";
