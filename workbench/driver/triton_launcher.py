@@ -283,5 +283,5 @@ def _mapped(descriptor: Any, base: Any, meta: Mapping[str, Any]) -> list[Any]:
 
 
 def _scratch(programs: int, size: int, alignment: int, allocator: Any) -> Any:
-    """Memory for all programs from the allocator that ``triton.set_allocator`` set; it refuses where none is set."""
+    """Allocate memory for all programs by ``triton.set_allocator``'s allocator, which raises an error if not set."""
     return allocator.get()(programs * size, alignment, 0) if size else None
