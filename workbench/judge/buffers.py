@@ -1,4 +1,4 @@
-"""The tensors of one run, each in memory of its own between guard zones, outputs filled with poison."""
+"""The tensors of one run, each in memory of its own between guard zones, with outputs filled with poison."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ GUARD = 1024
 
 _ALIGNMENT = 512
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The elements of so many bytes as whole numbers."""
+"""Integer dtype of the elements of a tensor, by their size in bytes."""
 
-_POISON = {  # NaN that no computation gives: with a payload of its own
+_POISON = {  # NaN with a payload that no computation gives
     "float16": (0x7EAD, 0x7EA5),
     "bfloat16": (0x7FAD, 0x7FA5),
     "float32": (0x7FADBEEF, 0x7FA5BEEF),
@@ -35,7 +35,7 @@ _POISON |= {"complex64": _POISON["float32"], "complex128": _POISON["float64"]}
 
 @dataclass
 class _Guarded:
-    """A tensor inside a larger allocation, with what that held before the launch."""
+    """A tensor inside a larger allocation, with the content of the allocation before the launch."""
 
     storage: torch.Tensor
     start: int
@@ -45,7 +45,7 @@ class _Guarded:
 
     @classmethod
     def empty(cls, kind: TensorType) -> _Guarded:
-        """One of a type, 512 bytes aligned unless the type says that it is not."""
+        """Make a tensor of a type, aligned to 512 bytes unless the type is declared unaligned."""
         item = kind.element_size()
         span = (1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))) * item
         size = span if kind.numel() else 0
@@ -57,11 +57,11 @@ class _Guarded:
         return cls(storage, start, size, tensor, storage)
 
     def keep(self) -> None:
-        """Remember what is there now."""
+        """Remember the present content."""
         self.before = self.storage.clone()
 
     def guards_written(self, *, between: bool) -> bool:
-        """Return whether anything around the tensor, or ``between`` its rows, has changed."""
+        """Return True if anything around the tensor, or ``between`` its rows, has changed."""
         end = self.start + self.size
         outside = torch.equal(self.storage[: self.start], self.before[: self.start])
         outside = outside and torch.equal(self.storage[end:], self.before[end:])
@@ -73,12 +73,12 @@ class _Guarded:
         return not outside
 
     def bits(self, storage: torch.Tensor | None = None) -> torch.Tensor:
-        """The tensor's elements as integers, as they are or as they were in ``before``."""
+        """Return the tensor's elements as integers, from its own storage or another with the same layout."""
         flat = (self.storage if storage is None else storage)[self.start : self.start + self.size]
         if not self.size:
             return self.tensor
         shape, strides, item = tuple(self.tensor.shape), self.tensor.stride(), self.tensor.element_size()
-        if self.tensor.is_complex():  # its parts
+        if self.tensor.is_complex():  # real and imaginary parts are elements of their own
             shape, strides, item = (*shape, 2), (*(2 * one for one in strides), 1), item // 2
         return flat.view(BITS[item]).as_strided(shape, strides)
 
@@ -93,7 +93,7 @@ def _noise(size: int) -> torch.Tensor:
 class Buffers:
     """Arguments, outputs and workspace of one run; ``round`` chooses between two kinds of poison.
 
-    Kernels get contiguous copies of the arguments ``copied`` that are not contiguous.
+    Arguments in ``copied`` that are not contiguous are passed to kernels as contiguous copies.
     """
 
     def __init__(
@@ -126,48 +126,48 @@ class Buffers:
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Every tensor by name, as kernels get it."""
+        """Every tensor by name, as it is passed to kernels."""
         return {name: one.tensor for name, one in (self._all | self._copies).items()}
 
     def copy_back(self) -> None:
-        """Give the arguments that are written what was written to their copies."""
+        """Copy the contents of written copies back into the arguments that they stand for."""
         for name, one in self._copies.items():
             if name in self._in_place:
                 self._inputs[name].tensor.copy_(one.tensor)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of what nobody has written."""
+        """The names of the outputs, which have no content before the launch."""
         return tuple(self._outputs)
 
     @property
     def out(self) -> dict[str, torch.Tensor]:
-        """What the case's check wants: outputs, then arguments in place."""
+        """The tensors that the case's check compares: outputs, then arguments written in place."""
         written = {name: self._inputs[name] for name in self._in_place}
         return {name: one.tensor for name, one in (self._outputs | written).items()}
 
     def guards_written(self) -> list[str]:
-        """The buffers whose surroundings were written."""
+        """Return the names of the buffers whose surroundings were written."""
         every = (*self._all.items(), *self._copies.items())
         return [name for name, one in every if one.guards_written(between=name in self._in_place)]
 
     def changed_inputs(self) -> tuple[str, int] | None:
-        """(element, count) of the first argument that was written without being declared in place."""
+        """Return (element, count) of the first argument that was written without being declared in place, or None."""
         for name, one in self._inputs.items():
             if name not in self._in_place and not torch.equal(one.storage, one.before):
                 changed = one.bits() != one.bits(one.before)
-                if not bool(changed.any()):  # between its rows
+                if not bool(changed.any()):  # the write is between its rows
                     return f"{name}[between its rows]", 0
                 return _first(name, changed), int(changed.sum())
         return None
 
     def unwritten(self) -> tuple[str, int, int] | None:
-        """(element, count, elements) of the first output that still holds poison."""
+        """Return (element, count, elements) of the first output that still holds poison, or None."""
         for name, one in self._outputs.items():
             if one.size:
                 kept = one.bits() == one.bits(one.before)
                 poisoned = dtype_name(one.tensor.dtype) in _POISON
-                if bool(kept.any()) and (poisoned or bool(kept.all())):  # a whole number may be right by chance
+                if bool(kept.any()) and (poisoned or bool(kept.all())):  # an integer may be right by chance
                     return _first(name, kept), int(kept.sum()), kept.numel()
         return None
 
@@ -185,7 +185,7 @@ def _poison(one: _Guarded, round: int) -> None:
         bits.fill_(
             torch.frombuffer(bytearray(_POISON[name][round].to_bytes(bits.itemsize, "little")), dtype=bits.dtype)[0]
         )
-    else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
+    else:  # every integer is a valid value; an unwritten one is wrong in at least one of the two rounds
         bits = one.bits()
         bits.copy_(
             _noise(one.size).view(bits.dtype).reshape(bits.shape) ^ (-round if bits.dtype.is_signed else 255 * round)

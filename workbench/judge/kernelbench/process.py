@@ -1,4 +1,4 @@
-"""The judge's side of a solution's process: requests with limits, answers that are checked before they are believed."""
+"""The judge's side of a solution's process: requests with time limits, and answers that are checked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ serve(fd, options)
 
 
 class SolutionProcess:
-    """One process for one solution."""
+    """The process of one solution."""
 
     def __init__(self, options: Mapping[str, Any]):
         self._word = secrets.token_hex(16)
@@ -68,7 +68,7 @@ class SolutionProcess:
         return found
 
     def tensor(self, dtype: torch.dtype, shape: Sequence[int], seconds: float) -> torch.Tensor:
-        """Return the tensor that comes next, of this dtype and shape."""
+        """Receive the next tensor, of this dtype and shape. Raises NoAnswer, ProcessEnded or BadAnswer."""
         size = math.prod(shape) * dtype.itemsize
         with self._limited(seconds):
             content = received(self._connection, size)
@@ -101,7 +101,7 @@ class SolutionProcess:
         return ": ".join(["hung up" if status is None else how_ended(status), *said])
 
     def end(self) -> None:
-        """Kill it and everything that came of it."""
+        """Kill the process and all of its descendants."""
         end_descendants(self._process.pid)
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
