@@ -132,7 +132,7 @@ def test_what_depends_on_other_blocks_runs_in_full_and_says_so(tmp_path):
     doubled.cuda(EXCHANGED, kernel="exchanged", tune={"BX": (64,)}, **options)
     run = wb.tune(doubled, "large", sample=16, store=tmp_path / "rows.sqlite", record=False)
     assert [trial.counts["sample"]["blocks"] for trial in run.trials] == [64]
-    assert any("All blocks ran of 1: they can depend on each other" in note for note in run.notes), run.notes
+    assert any("All blocks ran in 1 configurations: they can depend on " in note for note in run.notes), run.notes
 
 
 def test_comparisons_and_traces_say_which_blocks_they_are_of():

@@ -1,4 +1,4 @@
-"""A call of `tune` whose arguments have been understood: the search itself, its leaders again, what is recorded."""
+"""A validated call of `tune`: it searches, times the leaders again and records the winners."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from workbench.tuning.scouting import Scouting
 
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
-"""On a GPU up to this many, within this factor of the best, are timed again in turns, this often."""
+"""Largest number of leaders that a GPU times again in turns, their largest factor to the best, and the rounds."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to tune, as `tune` was asked to: its arguments of these names, strategy and budget looked up.
+    """The options of `tune` by its arguments' names, with strategy and budget looked up.
 
-    Raises what `check_executor` raises, and UnknownNameError for an ``isolation`` that is not in
+    Raises the errors of `check_executor`, and UnknownNameError for an ``isolation`` that is not in
     `workbench.tuning.isolation.ISOLATION`.
     """
 
@@ -68,7 +68,10 @@ class Options:
 
 @dataclass(frozen=True)
 class TuningJob:
-    """What to tune, for what and how; ``scoutings`` are the runs that come first, for the strategy "predicted"."""
+    """The subject and the options of a search.
+
+    ``scoutings`` are the runs that precede it for the strategy "predicted".
+    """
 
     op: Op
     cases: tuple[Case, ...]
@@ -76,7 +79,7 @@ class TuningJob:
     notes: tuple[str, ...]
     device: Device
     model: DeviceModel
-    """What is predicted for, or stands nearest to the GPU."""
+    """The model that times are predicted for, or the one nearest to the GPU."""
     options: Options
     scoutings: tuple[Scouting, ...] = ()
     gpu: int | None = None
@@ -90,14 +93,14 @@ class TuningJob:
 
     @property
     def total(self) -> int | None:
-        """Attempts that will be made at most; None where time decides."""
+        """Largest number of attempts that the search will make; None if its budget is a time."""
         budget = self.options.budget
         if math.isfinite(budget.seconds):
             return None
         return sum(int(min(len(space), budget.configurations)) for space in self.spaces.values()) * len(self.cases)
 
     def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
-        """Scout, search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
+        """Scout, search, and record the winners. Setting ``stop`` ends the run as Ctrl-C does."""
         begun = time.monotonic()
         use_gpu(self.gpu)
         scouted = 0
@@ -111,7 +114,7 @@ class TuningJob:
         return dataclasses.replace(run, scouted=scouted, seconds=time.monotonic() - begun)
 
     def result(self, trials: Iterable[Trial], notes: Sequence[str] = (), **counts: Any) -> TuningRun:
-        """These trials as a run, whose ``notes`` are added to those of the job."""
+        """Return a run of these trials; ``notes`` are added to the notes of the job."""
         return TuningRun(
             op=self.op,
             cases=self.cases,
@@ -126,7 +129,7 @@ class TuningJob:
         )
 
     def answers(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Answers:
-        """What the strategy's questions go to."""
+        """Return the object that answers the strategy's questions."""
         return Attempts(self, progress, stop)
 
     def _search(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> TuningRun:
@@ -157,11 +160,11 @@ class TuningJob:
 
 
 def drive(answers: Answers, variant: Variant, space: Space, start: Config | None, options: Options) -> None:
-    """Have the strategy search one variant's space until it has no more to ask or its budget is spent.
+    """Let the strategy search one variant's space until it has no more to ask or its budget is spent.
 
-    ``start`` is the untuned rule's configuration, None where it is not in the space. The random numbers depend on the
-    seed and the variant's name only, so that a run can be repeated. Raises ArgumentError for a strategy that is no
-    generator function, or yields something else than lists.
+    ``start`` is the untuned rule's configuration, None if it is not in the space. The random numbers depend only on the
+    seed and the variant's name, so that a run can be repeated. Raises ArgumentError for a strategy that is no generator
+    function, or yields anything but lists.
     """
     deadline = time.monotonic() + options.budget.seconds
     left = options.budget.configurations
@@ -186,11 +189,11 @@ def drive(answers: Answers, variant: Variant, space: Space, start: Config | None
 
 def _refuse(got: str) -> NoReturn:
     allowed = "a generator function that yields lists of configurations"
-    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for the ones there are.")
+    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for examples.")
 
 
 def _score(answers: Answers, variant: Variant, config: Config) -> float:
-    """Geometric mean of a configuration's times over the cases; infinity unless it is right in all of them."""
+    """Return the geometric mean of a configuration's times over the cases; infinity unless correct in all of them."""
     key = canonical(dict(config))
     times = [answers.trials[variant.name, case.name, key].seconds for case in answers.cases]
     return geometric_mean(math.inf if seconds is None else seconds for seconds in times)
@@ -199,7 +202,7 @@ def _score(answers: Answers, variant: Variant, config: Config) -> float:
 def _remeasure(attempts: Attempts, variants: Sequence[Variant], cases: Sequence[Case]) -> list[str]:
     """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner.
 
-    Where that fails they keep their first times, and the note that is returned says so.
+    Where that fails they keep their first times, and the returned notes report it.
     """
     notes = []
     by_name = {variant.name: variant for variant in variants}
@@ -224,7 +227,7 @@ def _remeasure(attempts: Attempts, variants: Sequence[Variant], cases: Sequence[
 
 
 def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
-    """Of each case that was sampled how well, what its values were judged on, and what speaks against them."""
+    """Return notes on each sampled case: how well it was sampled, where values were judged, and doubts about it."""
     notes = []
     for case in cases:
         if not isinstance(case, SampledCase):
@@ -238,7 +241,7 @@ def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
             notes[-1] += f" Counted by a sample of blocks: {len(part)} configurations (at worst {worst})."
         for because in sorted({one.because for one in found if one.because}):
             count = sum(one.because == because for one in found)
-            notes[-1] += f" All blocks ran of {count}: {because}."
+            notes[-1] += f" All blocks ran in {count} configurations: {because}."
         few = min((case.touched(trial) for trial in tried if trial.counts), default=1.0)
         if few < _TOO_FEW:
             notes.append(
@@ -249,11 +252,11 @@ def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
 
 
 _TOO_FEW = 0.9
-"""Of the bytes that a case has at least; what touches fewer may not do all of it."""
+"""Share of a case's least bytes below which a configuration is suspected of not doing all of the work."""
 
 
 def _ordered(trials: Iterable[Trial], spaces: Mapping[Variant, Space], cases: Sequence[Case]) -> tuple[Trial, ...]:
-    """Trials by variant, place in its space (restricted ones last) and case, whoever finished first."""
+    """Return the trials ordered by variant, place in the space (restricted ones last) and case."""
     variants = {variant.name: (at, space) for at, (variant, space) in enumerate(spaces.items())}
     names = [case.name for case in cases]
 

@@ -1,4 +1,7 @@
-"""A tuning run for people: text, terminal table, HTML, DataFrame, figure. Every time says whether it is predicted."""
+"""Renderings of a tuning run: text, terminal table, HTML, DataFrame and figure.
+
+Each time is labelled measured or predicted.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.tuning.replay import AnyVariant
     from workbench.tuning.run import TuningRun
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker each.
+# Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker for each colour.
 _STYLES = (
     ("#0072B2", "o"),
     ("#D55E00", "s"),
@@ -33,14 +36,14 @@ _STYLES = (
     ("#000000", "X"),
 )
 _HTML_ROWS, _HTML_LEAST = 30, 8
-"""Rows of all tables of a page, and of one."""
+"""Largest number of rows of all tables of a page together, and the rows that each table may have at least."""
 
 
 def row_of(trial: Trial) -> dict:
-    """A trial as one flat row. Times are in microseconds, sizes in bytes; what is unknown is None.
+    """Return a trial as one flat row: times in microseconds, sizes in bytes, None for what is unknown.
 
-    ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
-    (:mod:`workbench.analysis.prediction.confidence`).
+    ``expected_low_us`` and ``expected_high_us`` bound the range in which most measured times lie for predictions with
+    this bound (:mod:`workbench.analysis.prediction.confidence`).
     """
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None
@@ -66,7 +69,7 @@ def row_of(trial: Trial) -> dict:
 
 
 def sorted_trials(run: TuningRun) -> list[Trial]:
-    """By case and variant, the fastest first, then what failed."""
+    """Return the trials by case and variant, the fastest first and the failed ones last."""
     cases = [case.name for case in run.cases]
     variants = [variant.name for variant in run.variants]
 
@@ -78,13 +81,13 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
 
 
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
-"""What says nothing if all trials have it."""
+"""Values that are left out of a table if all of its trials have them."""
 _OUTCOME_WIDTH, _MESSAGE_WIDTH = 32, 200
 _LEFT = ("case", "outcome", "bound by")
 
 
 def _facts(trial: Trial, time: str) -> dict[str, str]:
-    """Column -> text, those that matter most first."""
+    """Return the cells of a trial by column, the most important columns first."""
     row = row_of(trial)
     why = cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
     return {
@@ -101,7 +104,7 @@ def _facts(trial: Trial, time: str) -> dict[str, str]:
 
 
 def _error(trial: Trial) -> str:
-    """How much of its bound the error takes."""
+    """Return the error of a trial as a share of its bound."""
     if trial.max_error is None:
         return ""
     if not trial.error_bound:
@@ -111,14 +114,14 @@ def _error(trial: Trial) -> str:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The trials of one variant: a row for each, its settings first and then its facts."""
+    """The trials of one variant as a table: a row for each trial, its settings first and then its facts."""
 
     trials: list[Trial]
     settings: list[str]
     facts: list[str]
     rows: list[list[str]]
     said: str
-    """The facts that say nothing, in words."""
+    """The columns that are left out because all trials have the same plain value, in words."""
 
     @property
     def heads(self) -> list[str]:
@@ -146,7 +149,7 @@ def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid
 
 
 class _TerminalTable:
-    """The trials of one variant: its tunables, and of the facts as many as the terminal has room for, numbers whole."""
+    """Terminal table of one variant's trials: all tunables, and as many facts as fit without cutting numbers."""
 
     def __init__(self, run: TuningRun, variant: AnyVariant):
         self._run, self._variant = run, variant
@@ -154,7 +157,7 @@ class _TerminalTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         run, grid = self._run, _grid(self._run, self._variant)
         yield plain(_title(run, self._variant))
-        # Long names are broken, so that a row stays on one line.
+        # Heads with long names are broken into lines, so that each row fits on one.
         broken = [head.replace("_", "_\n").replace("/", "/\n").replace(" µs", "\nµs") for head in grid.heads]
         widths = [max(map(len, [*head.split("\n"), *(row[at] for row in grid.rows)])) for at, head in enumerate(broken)]
         fit = len(widths)
@@ -168,9 +171,11 @@ class _TerminalTable:
 
 
 def summary_table(run: TuningRun) -> Group:
-    """Every trial for a terminal, one table per variant: each tunable, the labelled time, the outcome if it is not
-    "ok", what binds it, its error as a share of its bound, resources and memory facts. The winner is bold. Facts that
-    the terminal has no room for are named below the table."""
+    """Return every trial as tables for a terminal, one per variant, with the winner in bold.
+
+    Columns are the tunables, the labelled time, the outcome if it is not "ok", what bounds the time, the error as a
+    share of its bound, and facts on resources and memory. Facts that do not fit the terminal are named below the table.
+    """
     from rich.console import Group
 
     return Group(*(_TerminalTable(run, variant) for variant in run.variants))
@@ -181,7 +186,7 @@ def _title(run: TuningRun, variant: AnyVariant) -> str:
 
 
 def text_of(run: TuningRun) -> str:
-    """The run in a few lines: what was tried, what won and by how much, what was left out."""
+    """Return the run in a few lines: what was tried, what won and by how much, what was left out."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcomes.items())
     lines = [
         f"{run.op.name} on {', '.join(case.name for case in run.cases)}: {len(run.trials)} trials ({outcomes}); "
@@ -210,9 +215,9 @@ def text_of(run: TuningRun) -> str:
             bounds = dict.fromkeys(trial.prediction["bound_by"] for trial in run.best.trials)
             lines += [f"  {trust(bound)}" for bound in bounds]
         if run.ties:
-            near = f" (of pairs as near {in_order()[TIE]:.0%} were measured in the predicted order)"
+            near = f" ({in_order()[TIE]:.0%} of pairs as near were measured in the predicted order)"
             near = near if run.best.basis == "predicted" else ""
-            lines.append(f"  tied with {len(run.ties)} more, which these times do not tell apart from it{near}:")
+            lines.append(f"  tied with {len(run.ties)} more, which these times cannot tell apart from it{near}:")
             lines += [f"    {choice}" for choice in run.ties[:5]]
     if run.table_path:
         changed = f"{run.recorded} changed" if run.recorded else "nothing to change"
@@ -224,7 +229,7 @@ def text_of(run: TuningRun) -> str:
 
 
 def tables_of(run: TuningRun) -> list[Table]:
-    """Return the leaders of each variant and what failed. Nothing in them differs between two equal runs."""
+    """Return a table of each variant's leaders and failures, the winner first. Equal runs give equal tables."""
     out = [Table((), (), "", title=_nothing(run) if run.best is None else f"winner: {run.best}")]
     for variant in run.variants:
         grid = _grid(run, variant, max(_HTML_ROWS // len(run.variants), _HTML_LEAST))
@@ -237,12 +242,12 @@ def tables_of(run: TuningRun) -> list[Table]:
 
 
 def frame_of(run: TuningRun) -> pandas.DataFrame:
-    """The rows as a DataFrame; each tunable has a column of its own beside ``config``."""
+    """Return the rows as a DataFrame; each tunable has a column of its own beside ``config``."""
     return data_frame({**row, **row["config"]} for row in run.rows)
 
 
 def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
-    """Time of every correct configuration of each variant by its rank; returns the axes."""
+    """Plot the time of every correct configuration by its rank, one colour and marker per variant; return the axes."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -275,7 +280,7 @@ def _nothing(run: TuningRun) -> str:
 
 
 def _first(run: TuningRun, outcome: str) -> list[str]:
-    """The first trial with an outcome, and the first line of what was said of it."""
+    """Return the first trial with this outcome and the first line of its message, as text."""
     told = (trial for trial in run.trials if trial.outcome == outcome and trial.message)
     return [
         f"    {trial.variant} {' '.join(f'{name}={value}' for name, value in trial.config.items())}: "

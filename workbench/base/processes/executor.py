@@ -1,4 +1,4 @@
-"""An executor of processes that are each their own: one that ends costs what it worked on, and no other task."""
+"""An executor with separate processes: if one ends, only its own task is lost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Result = TypeVar("_Result")
 
 
 class OwnProcesses(Executor):
-    """A process for each core that this one may use; they need no ``if __name__ == "__main__"`` in a script.
+    """An executor with one process for each core that this process may use.
 
-    ``imports`` are modules that each imports as it starts. A task whose process ends raises BrokenExecutor; the next
-    task has a new process.
+    ``imports`` are modules that each process imports as it starts. A task whose process ends raises BrokenExecutor; the
+    next task has a new process. A script needs no ``if __name__ == "__main__"``.
     """
 
     def __init__(self, imports: Sequence[str] = ()):
@@ -43,7 +43,7 @@ class OwnProcesses(Executor):
             self._free.put(worker)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes, those that work too where tasks are cancelled."""
+        """End the processes; with ``cancel_futures`` also those that are working."""
         if cancel_futures:
             for one in self._workers:
                 one.close()

@@ -1,4 +1,4 @@
-"""The time predicted for what ``torch.compile`` writes for a problem's reference, to set beside a solution's.
+"""The time predicted for a problem's reference under ``torch.compile``, to compare with a solution's.
 
 The reference is compiled by Inductor on the simulated device, in a process of its own; the second call is timed. Times
 are kept on disk by the problem's text, sizes and seed, the GPU's model and the versions.
@@ -26,9 +26,10 @@ _LEFT_TO_LIBRARIES = re.compile(r"\b(?:extern_kernels\.|torch\.ops\.aten\.)(\w+)
 
 @dataclass(frozen=True)
 class CompiledReference:
-    """The predicted time of one call in seconds, or None and why there is none.
+    """The predicted time of one call in seconds, or None and the reason why there is none.
 
-    ``operators`` are those that Inductor leaves to torch's libraries; their time is that of their bytes alone.
+    ``operators`` are those that Inductor leaves to torch's libraries; their predicted time is that of their bytes
+    alone.
     """
 
     seconds: float | None

@@ -1,4 +1,4 @@
-"""The judge's side of a solution's process: requests with limits, answers that are checked before they are believed."""
+"""The judge's side of a solution's process: requests with time limits, and answers that are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.base.processes.process import BadAnswer, Process, new_mark
 
 
 class SolutionProcess(Process):
-    """One process for one solution, which ends with everything that came of it."""
+    """The process of one solution."""
 
     def __init__(self, options: Mapping[str, Any]):
         super().__init__(
@@ -34,7 +34,7 @@ class SolutionProcess(Process):
         return self.json(seconds)
 
     def tensor(self, dtype: torch.dtype, shape: Sequence[int], seconds: float) -> torch.Tensor:
-        """Return the tensor that comes next, of this dtype and shape."""
+        """Receive the next tensor, of this dtype and shape. Raises NoAnswer, ProcessEnded or BadAnswer."""
         size = math.prod(shape) * dtype.itemsize
         content = self.receive(seconds, size)
         if len(content) != size:
