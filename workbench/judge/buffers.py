@@ -1,4 +1,4 @@
-"""The tensors of one run, each in memory of its own between guard zones, with outputs filled with poison."""
+"""Move the memory of a run's tensors between guard zones, fill outputs with poison, and tell what was written."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _ALIGNMENT = 512
 ALIGNMENT = 16
 """Bytes: no kernel has a use for more of what lies off a multiple of these."""
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integer dtype of the elements of a tensor, by their size in bytes."""
+"""The elements of so many bytes as whole numbers."""
 
-_POISON = {  # NaN with a payload that no computation gives
+_POISON = {  # NaN that no computation gives: with a payload of its own
     "float16": (0x7EAD, 0x7EA5),
     "bfloat16": (0x7FAD, 0x7FA5),
     "float32": (0x7FADBEEF, 0x7FA5BEEF),
@@ -35,7 +35,7 @@ _POISON |= {"complex64": _POISON["float32"], "complex128": _POISON["float64"]}
 
 @dataclass
 class _Guarded:
-    """A tensor inside a larger allocation, with the content of the allocation before the launch."""
+    """Memory inside a larger allocation, with what that held before the launch and the tensors that lie in it."""
 
     storage: torch.Tensor
     start: int
@@ -45,10 +45,7 @@ class _Guarded:
 
     @classmethod
     def empty(cls, size: int, beyond: int = 0) -> _Guarded:
-        """Make a tensor of a type, aligned to 512 bytes unless the type is declared unaligned."""
-        item = kind.element_size()
-        span = (1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))) * item
-        size = span if kind.numel() else 0
+        """Memory that starts ``beyond`` a multiple of 512 bytes."""
         storage = torch.empty(size + 2 * GUARD + 2 * _ALIGNMENT, dtype=torch.uint8)
         start = GUARD + -(storage.data_ptr() + GUARD) % _ALIGNMENT + beyond
         storage.copy_(_noise(storage.numel()))
@@ -85,7 +82,7 @@ class _Guarded:
         return guarded
 
     def keep(self) -> None:
-        """Remember the present content."""
+        """Remember what is there now."""
         self.before = self.storage.clone()
 
     def written_around(self) -> bool:

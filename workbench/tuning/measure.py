@@ -1,10 +1,10 @@
-"""One configuration from its rules to its time: the only place that compiles, checks, counts and times.
+"""One configuration, from its rules to its time: the one place that compiles, checks, counts and times.
 
     restricted?  ->  compile  ->  fits the device?  ->  run  ->  correct?  ->  count (sim) or time (cuda)
 
-Each arrow can end the attempt with its own outcome; only a correct result gets as far as a time. On the simulator the
-run that is checked is the run that is counted. A sampled case (`workbench.ops.sampled_case`) is split: its small case
-is checked first, without machine code, and a sample of the large case's blocks is counted.
+Each arrow can end it with its own outcome; only a correct result gets as far as a time. On the simulator the run that
+is checked is the run that is counted; of a sampled case (`workbench.ops.sampled_case`) the small one is checked first,
+without machine code, and of the large one a sample of blocks is counted.
 """
 
 from __future__ import annotations
@@ -50,11 +50,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that stop a run or a compilation. None means no limit.
-
-    A run is stopped after ``seconds`` of wall-clock time; on a GPU this holds where it is measured in a process of its
-    own (see :mod:`workbench.tuning.isolation`). On the simulator a run also ends after so many warp ``instructions``. A
-    compilation ends after ``compile_seconds``.
+    """When to stop: a run after so many wall-clock ``seconds`` (on a GPU where it is measured in a process of its own;
+    see :mod:`workbench.tuning.isolation`), on the simulator after so many warp ``instructions`` (None: no limit), and a
+    compilation after ``compile_seconds``.
     """
 
     seconds: float | None = 120.0
@@ -68,7 +66,7 @@ class Limits:
 
 
 class DeviceLostError(WorkbenchError):
-    """A kernel left the GPU's context unusable; ``trial`` is the row of that attempt."""
+    """A kernel left the GPU's context unusable; ``trial`` is the row that it came to."""
 
     def __init__(self, trial: Trial):
         self.trial = trial
@@ -91,11 +89,10 @@ class Compiled:
 def compile_configuration(
     variant: Variant, config: Config, problem: Any, arch: str, seconds: float = 120.0, *, machine_code: bool = True
 ) -> Compiled:
-    """Compile a configuration, and turn any failure of it into an outcome.
+    """Compile, and turn whatever goes wrong with this one configuration into an outcome.
 
-    Making ``machine_code`` takes as long again, and a run that is only simulated does not need it. A compilation with
-    NVRTC is ended after ``seconds``. Raises MissingToolError if there is no compiler: then no configuration can be
-    compiled.
+    ``machine_code`` takes as long again, and what the simulator only runs needs none. A program of NVRTC's is ended
+    after ``seconds``. Raises MissingToolError where there is no compiler: then no configuration can be compiled.
     """
     begun = time.perf_counter()
     kernels: tuple[CompiledKernel, ...] = ()
@@ -113,14 +110,14 @@ def compile_configuration(
         outcome, message = "compile_error", str(error)
     except Exception as error:
         raise_if_full(error)
-        # Triton reports compilation failures with several exception classes of its own.
+        # Triton reports what it cannot compile with exceptions of its own, of several kinds.
         known = isinstance(error, WorkbenchError) or type(error).__module__.startswith("triton")
         outcome, message = "compile_error" if known else "crash", f"{type(error).__name__}: {error}"
     return Compiled(kernels, outcome, message, time.perf_counter() - begun)
 
 
 def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> Any:
-    """Return the problem to compile a configuration for before its measurement, or None if there is nothing to compile.
+    """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
 
     On a GPU Triton's own JIT compiles, where the kernel is measured.
     """
@@ -134,7 +131,7 @@ def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> 
 
 
 def attempted(variant: Variant, config: Config, case: Case, device: Device, outcome: str, **facts: Any) -> Trial:
-    """Return the trial of an attempt with this outcome and the known ``facts``."""
+    """What an attempt came to, with the ``facts`` that are known of it."""
     return Trial(
         op=variant.op,
         variant=variant.name,
@@ -149,7 +146,7 @@ def attempted(variant: Variant, config: Config, case: Case, device: Device, outc
 
 
 def with_compiled(trial: Trial, compiled: Compiled) -> Trial:
-    """Return the trial with the time of its compilation, and the resources of its kernels."""
+    """The trial with how long compiling took, and what was made."""
     trial, kernels = replace(trial, compile_seconds=compiled.seconds), compiled.kernels
     if not kernels:
         return trial
@@ -168,12 +165,12 @@ def evaluate(
     compiled: Compiled | None = None,
     clock: Clock | None = None,
 ) -> Trial:
-    """Try one configuration of ``variant`` on ``case``; never raise for faults of the configuration itself.
+    """Try one configuration of ``variant`` on ``case``; never raises for what is wrong with the configuration.
 
-    ``inputs`` and ``clock`` are kept between calls by a caller that makes many; ``compiled`` is the result of an
-    earlier :func:`compile_configuration`. On the simulator ``model`` is the device model that a time is predicted for.
-    Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError, DeviceLostError, and FileError if a disk is
-    full: then no further configuration can be tried either.
+    ``inputs`` and ``clock`` are kept between calls by a caller that makes many; ``compiled`` is what
+    :func:`compile_configuration` returned ahead of time. ``model`` is the device model that the simulator's counts are
+    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError,
+    DeviceLostError, and FileError where a disk is full: then no further configuration can be tried either.
     """
     limits = limits or Limits()
     trial = attempted(variant, config, case, device, "crash", started=time.time())
@@ -210,7 +207,7 @@ def _evaluate(
     judged = None
     if isinstance(case, SampledCase):
         problem = None if compiled else to_compile(variant, config, case, device)
-        if problem is not None:  # before the small case, so that code which both share is compiled once
+        if problem is not None:  # ahead of the small case, so that code which both have is compiled once
             compiled = compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         small, others = case.judged_on, (model, limits, inputs.judging(case.judged_on), None, clock)
         judged = _evaluate(trial, variant, config, small, device, *others, counted=False)
@@ -313,9 +310,9 @@ def _timed(
     before = clock.look(prepared)
     samples = take_samples(clock, prepared)
     after = clock.look(prepared)
-    # Check again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
-    if getattr(tensors, "in_place", ()):  # each run started from the output of the one before
-        renew(tensors)
+    # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
+    if getattr(tensors, "in_place", ()):  # each run went on from what the one before had left
+        tensors.renew()
         variant.run(config, problem, tensors, device)
     trial = _checked(trial, case, tensors)
     if not trial.ok:
@@ -329,7 +326,7 @@ def _timed(
 
 
 def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
-    """Return the trial with the time that its stored counts predict for a device model."""
+    """The trial with the time that its stored counts predict for a device model."""
     prediction = predict_counts(trial.counts, model)
     if math.isinf(prediction.seconds):
         return replace(
@@ -349,9 +346,9 @@ def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
 
 
 def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
-    """Return the resources of the first, main kernel: registers per thread, shared memory per block, occupancy.
+    """What the first, main kernel takes: registers and spills per thread, shared memory per block, occupancy.
 
-    Spills and stack are the largest of all kernels, and the key names all of them.
+    Spills and stack are those of the kernel that has most, and the key names all of them.
     """
     kernel = kernels[0]
     occupancy = kernel.occupancy
@@ -370,7 +367,7 @@ def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
 
 
 def _outcome_of(error: Exception) -> tuple[str, str]:
-    """Return the outcome that an exception raised by a run stands for, and its message."""
+    """The outcome that an exception raised by a run stands for, and what to say about it."""
     origin = type(error).__module__.split(".")[0]
     if isinstance(error, KernelTimeout):
         return "timeout", str(error)
@@ -380,7 +377,7 @@ def _outcome_of(error: Exception) -> tuple[str, str]:
         return "restricted", str(error)
     if isinstance(error, CompileError) or (origin == "triton" and "Compilation" in type(error).__name__):
         return "compile_error", str(error)
-    # Launch errors on a GPU come from PyCUDA, Triton (OutOfResources) or torch.
+    # PyCUDA's, Triton's (OutOfResources) and torch's own errors of a launch on the GPU.
     if origin in ("pycuda", "triton") or isinstance(error, WorkbenchError) or "CUDA error" in str(error):
         return "launch_error", f"{type(error).__name__}: {error}"
     return "crash", f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """The solution's process: torch's simulated device, ``ModelNew`` on it, one call after the other.
 
 Nothing here decides. After each call it sends the findings of the launches as JSON, then the bytes of the results and
-of the inputs; the judge's process compares those. The solution's code runs here and could change any of it, so this
-process reports functions of torch and of the workbench that were replaced after the solution was loaded.
+of the inputs; the judge's process compares those. The solution's code runs here and could change any of it: it reports
+functions of torch and of the workbench that are not as they were before the solution was loaded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.base.processes.channel import Channel
-from workbench.base.processes.ending import limit_memory
+from workbench.base.processes.ending import end_with, limit_memory
 
 _POISON, _ORDINARY = 0xFF, 0x3C
-"""Bytes that fill memory before a call: NaN in every floating-point type; small numbers if launches do nothing."""
+"""Bytes of memory before a call: NaN in every floating-point type; and small numbers, where launches are left out."""
 _POISONED_BYTES = 256 << 20
 _WATCHED = ("torch", "torch.nn.functional", "torch.cuda", "torch.random", "time")
-_WRAPPED_LATER = ("torch:manual_seed",)  # torch._dynamo wraps it on import
+_WRAPPED_LATER = ("torch:manual_seed",)  # by torch._dynamo, when it is imported
 _NO_WORK = frozenset(
     (
         *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "lift_fresh"),
@@ -36,8 +36,9 @@ _NO_WORK = frozenset(
 
 
 def serve(channel: Channel, options: Mapping[str, Any], parent: int) -> None:
-    """Load the solution on the device that is already running, and answer until the judge hangs up."""
-    connection = socket.socket(fileno=fd)
+    """Load the solution on a simulated device, and answer until the judge hangs up."""
+    end_with(parent)
+    simulate(options["model"], options["memory"])
     solution = _Solution(options)
     channel.send(b"")
     while (content := channel.receive()) is not None:
@@ -53,8 +54,6 @@ def simulate(model: str, memory_mib: int) -> None:
 
 
 class _Solution:
-    """The solution's model, its inputs, and the functions as they were before it was loaded."""
-
     def __init__(self, options: Mapping[str, Any]):
         from workbench.analysis.device_models import device_model
         from workbench.analysis.launches import Launches
@@ -81,7 +80,6 @@ class _Solution:
         self._before = _functions()
 
     def answer(self, content: bytes) -> Iterator[bytes]:
-        """Yield the frames that answer a request: JSON first, then bytes of tensors."""
         import torch
 
         request = torch.load(io.BytesIO(content), weights_only=False)
@@ -144,7 +142,7 @@ class _Solution:
         return [head, *map(content_of, several), *map(content_of, inputs)]
 
     def _fill(self, inputs: list[Any]) -> None:
-        """Copy other inputs into the storage of the earlier ones."""
+        """Put other inputs into the storage of the earlier ones."""
         import torch
 
         if not self._given:
@@ -178,7 +176,7 @@ def content_of(tensor: Any) -> bytes:
 
 @contextlib.contextmanager
 def _operators() -> Iterator[Counter[str]]:
-    """Count torch's operators within the block, except those that compute nothing."""
+    """Count torch's operators within the block, those left out that compute nothing."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found: Counter[str] = Counter()
@@ -196,7 +194,7 @@ def _operators() -> Iterator[Counter[str]]:
 
 
 def _poison(byte: int) -> None:
-    """Fill the memory that the allocator will return next, of small and of large blocks."""
+    """Fill what the allocator gives next, of small and of large blocks."""
     import torch
 
     torch.cuda.empty_cache()
@@ -211,7 +209,7 @@ def _fits(own: Any, value: Any) -> bool:
 
 
 def _keep_builds(folder: Path) -> None:
-    """Direct compilations to a folder named by this solution's content, so that they are reused next time."""
+    """Let compilations go to a folder of this solution's content: the next time they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         os.environ[name] = str(folder / name.lower())
@@ -219,7 +217,7 @@ def _keep_builds(folder: Path) -> None:
 
 
 def _functions() -> dict[str, Any]:
-    """Return the functions and classes that a solution must not replace, by name."""
+    """The functions and classes that a solution has no business to replace, by name."""
     import torch
 
     found: dict[str, Any] = {}
