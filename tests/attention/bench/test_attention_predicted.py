@@ -170,7 +170,7 @@ def test_the_command_predicts_labels_and_keeps(tmp_path, monkeypatch, fresh_home
     assert done.exit_code == 0, done.output
     assert "PREDICTED for H100-SXM5-80GB" in done.output
     assert "not measured" in done.output
-    assert "cannot know" in done.output
+    assert "does not model" in done.output
     record = json.loads(path.read_text())
     assert record["head"]["basis"] == "predicted"
     assert {row["outcome"] for row in record["rows"]} == {"predicted", "blank"}

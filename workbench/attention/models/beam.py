@@ -23,7 +23,7 @@ class Beam:
     log_probability: float
 
     def score(self, length_penalty: float) -> float:
-        """``log_probability / length ** length_penalty``."""
+        """Return ``log_probability / length ** length_penalty``, by which beams are ranked."""
         return self.log_probability / max(len(self.tokens), 1) ** length_penalty
 
 

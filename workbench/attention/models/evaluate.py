@@ -76,7 +76,10 @@ def windows(tokenizer: Tokenizer, texts: Iterable[str], length: int) -> torch.Te
 
 @torch.inference_mode()
 def losses(model: GPT, tokens: torch.Tensor, cache: ModelCache) -> torch.Tensor:
-    """Return the cross-entropy ``[num_windows]`` in nats per token of windows ``[num_windows, length + 1]``."""
+    """Return the cross-entropy ``[num_windows]`` in nats per token of windows ``[num_windows, length + 1]``.
+
+    The model reads each window over the cache, which is empty before and after.
+    """
     found = []
     for window in tokens:
         step = cache.begin("window", window[:-1].tolist())

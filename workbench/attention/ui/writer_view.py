@@ -164,7 +164,8 @@ class WriterView(ipywidgets.VBox):
         use = cache.memory()
         if isinstance(cache, ContiguousCache):
             return (
-                f"a row of {cache.kv.max_seqlen} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold tokens"
+                f"one row of {cache.kv.max_seqlen} tokens: "
+                f"{use.used_bytes:,} of {use.reserved_bytes:,} bytes hold tokens"
             )
         if isinstance(cache, PagedCache):
             held = count_of(use.reserved_bytes * cache.kv.manager.num_blocks // use.pool_bytes, "block")

@@ -65,7 +65,7 @@ class Predictor:
     def _row(self, cell: Cell, one: Contender) -> Row:
         row = Row(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes)
         if not isinstance(one, Ours):
-            return replace(row, note="a peer: it runs on a GPU only")
+            return replace(row, note="a peer: it does not run without a GPU")
         reason = one.refuses(cell, self.model.arch)
         if reason or self.now() >= self.deadline:
             return replace(row, note=reason or TIME_IS_UP)

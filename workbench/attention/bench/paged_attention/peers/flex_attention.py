@@ -26,7 +26,7 @@ _CHOICES = ((512, 2, 3), (1024, 1, 3), (512, 4, 2))
 
 @dataclass(frozen=True)
 class FlexAttention(Contender):
-    """``torch.compile`` of FlexAttention with several choices of its sizes."""
+    """FlexAttention under ``torch.compile``, with several choices of its sizes."""
 
     name = "flex_attention"
     about = "torch.compile of FlexAttention, the block table as block mask, the fastest of four choices of its sizes"
