@@ -12,7 +12,7 @@ from workbench.ops.run_tensors import RunTensors
 
 @dataclass
 class Tensors(RunTensors):
-    """What the forward pass read and wrote, the gradients of the latter, and those that a variant fills.
+    """The inputs and results of the forward pass, the results' gradients, and the gradients that a variant fills.
 
     query, output, d_output, d_query ``[num_seqs, num_heads, num_queries, head_size]``; key, value, d_key, d_value
     ``[num_seqs, num_kv_heads, num_tokens, head_size]``; lse, d_lse ``[num_seqs, num_heads, num_queries]``; query_lens,
@@ -33,6 +33,6 @@ class Tensors(RunTensors):
     d_key: torch.Tensor = None
     d_value: torch.Tensor = None
     out: torch.Tensor | None = None
-    """The three gradients one after the other, for whoever judges."""
+    """The three gradients one after the other, for checks."""
     workspace: Any = None
-    """What the kernels of one variant leave for each other."""
+    """Intermediate results that the kernels of one variant leave for each other."""

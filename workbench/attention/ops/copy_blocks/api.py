@@ -1,4 +1,4 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`copy_blocks`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def copy_blocks(
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
 ) -> None:
-    """Copy pages inside the caches of every layer, in place: what copy-on-write does when sequences diverge.
+    """Copy pages inside the caches of every layer, in place, as copy-on-write needs when sequences diverge.
 
     For each cache and each pair: ``cache[destination] = cache[source]``, bit for bit. After vLLM's kernel of this name.
 
     Args:
-        key_caches, value_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor
-            ``[num_layers, num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them, each in
-            memory of its own. On a GPU they may be separate allocations; in the simulator each allocation is a launch
-            of its own.
+        key_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor ``[num_layers,
+            num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them, each in memory of its own.
+            On a GPU they may be separate allocations; in the simulator each allocation is a launch of its own.
+        value_caches: as key_caches.
         pairs: ``[num_pairs, 2] int64``, (source page, destination page). A page may be the source of several pairs; no
-            destination may be another pair's source or destination, because pairs are copied in no order.
+            destination may be another pair's source or destination, because the order of copies is undefined.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
-            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Pages on a GPU are checked only with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     lists = {"key_caches": list(key_caches), "value_caches": list(value_caches)}
@@ -61,7 +61,7 @@ def problem_of(
     """Check all metadata (shapes, strides, dtypes) and describe the problem.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     if len(key_caches) != len(value_caches):
         raise ArgumentError(
@@ -79,7 +79,7 @@ def problem_of(
 
 
 def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
-    """Check that named caches have pages, and the same ones; returns the bytes of a page."""
+    """Check that named caches have pages, and pages of the same number, size and distance; return a page's bytes."""
     first, wanted = "", (0, 0, 0)
     for name, cache in caches.items():
         if cache.dim() < 2 or cache.numel() == 0:
@@ -110,9 +110,9 @@ def check_pairs(pairs: torch.Tensor, meaning: str) -> None:
 def check_copies(
     pairs: torch.Tensor, num_sources: int, num_targets: int, caches: tuple[str, str], written: str
 ) -> None:
-    """Check that every page is one of its cache's and no two pairs write the same one, where `look_at_values` says.
+    """Check that every page exists and that no two pairs write the same one, if `look_at_values` allows it.
 
-    ``caches`` and ``written`` are what messages call the two sides, and the second page of a pair.
+    ``caches`` are the names of the two sides in messages, and ``written`` that of a pair's second page.
     """
     if not look_at_values(pairs):
         return
@@ -138,7 +138,7 @@ def check_copies(
 
 
 def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
-    """`check_copies` inside one cache, where pairs must not depend on each other's order either."""
+    """Run `check_copies` inside one cache, where no destination may be another pair's source either."""
     check_copies(pairs, num_blocks, num_blocks, ("cache", "cache"), "destination")
     if not look_at_values(pairs):
         return
@@ -180,7 +180,7 @@ def copy_pages(
     variant: str,
     config: str | None,
 ) -> None:
-    """Choose for and run where ``like`` is; in the simulator each pair of allocations is a launch of its own."""
+    """Choose a variant and run it on the device of ``like``; in the simulator each pair of allocations is a launch."""
     chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
     if problem.num_pairs == 0:
         return

@@ -28,12 +28,12 @@ RESTRICTIONS = rules(
 
 
 def chunk(config: Config) -> int:
-    """Bytes of a page that one block copies."""
+    """Return the bytes of a page that one block copies."""
     return config["NUM_THREADS"] * config["VEC_BYTES"] * config["VECS_PER_THREAD"]
 
 
 def default_config(problem: Problem) -> dict:
-    """16 bytes per access where the page allows, four of them in flight, on as many threads as a page feeds."""
+    """Return 16 bytes per access if the page allows it, four accesses in flight, on as many threads as a page feeds."""
     config = {"NUM_THREADS": 128, "VEC_BYTES": max(math.gcd(problem.page_bytes, 16), 4), "VECS_PER_THREAD": 4}
     for name, least in (("VECS_PER_THREAD", 1), ("NUM_THREADS", 32)):
         while config[name] > least and chunk(config) >= 2 * problem.page_bytes:
@@ -42,7 +42,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def variant(op: str) -> CudaVariant:
-    """The variant of one of the ops that copy pages."""
+    """Return the variant of one of the ops that copy pages."""
     return CudaVariant(
         op=op,
         name="cuda_vectors",

@@ -30,6 +30,7 @@ def copy_pages(
     CHUNK_WORDS: tl.constexpr,  # of one program
 ):
     # 1. Find the two pages.
+    """Copy CHUNK_WORDS of one page of one cache."""
     source = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64))
     destination = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64) + 1)
     from_steps = tl.load(source_places + tl.program_id(1)) + source * source_page_steps
@@ -51,7 +52,7 @@ SPACE = {
 
 
 def default_config(problem: Problem) -> dict:
-    """8 KiB per program on four warps, or the page if that is less."""
+    """Return 8 KiB per program on four warps, or the page's size if that is less."""
     chunk = min(8192, triton.next_power_of_2(problem.page_bytes))
     return {"CHUNK_BYTES": max(chunk, 512), "num_warps": 4 if chunk >= 2048 else 1, "num_stages": 1}
 
@@ -66,7 +67,7 @@ RESTRICTIONS = rules(
 
 
 def variant(op: str) -> TritonVariant:
-    """The variant of one of the ops that copy pages."""
+    """Return the variant of one of the ops that copy pages."""
     return TritonVariant(
         op=op,
         name="triton_vectors",

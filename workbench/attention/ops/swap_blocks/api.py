@@ -1,4 +1,4 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`swap_blocks`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def swap_blocks(
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
 ) -> None:
-    """Copy pages from one set of caches into another: what swapping a sequence out, or back in, does.
+    """Copy pages from one set of caches into another, to swap a sequence out or back in.
 
     For each pair and each cache i: ``target_caches[i][destination] = source_caches[i][source]``, bit for bit. After
     vLLM's kernel of this name, which takes one pair of caches at a time.
 
     Args:
-        source_caches, target_caches: as many of each, e.g. the key and the value cache of every layer; ``[num_blocks,
-            ...]`` in any layout and dtype, pages contiguous, starting on 16 bytes, of the same size in all of them. All
-            sources are on one device and all targets on one; no target shares memory with any other cache (inside a
-            cache use `copy_blocks`).
+        source_caches: for example the key and the value cache of every layer; ``[num_blocks, ...]`` in any layout and
+            dtype, pages contiguous, starting on 16 bytes, of the same size in all of them, all on one device.
+        target_caches: as many caches as source_caches, all on one device, with pages of the same size. No target shares
+            memory with any other cache (inside a cache use `copy_blocks`).
         pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice. A CUDA graph
             captures the call only if everything is on the GPU.
         variant: "auto" (on a CPU, and between a CPU and a GPU, the torch variant; on a GPU the tuned one), "tuned", or
@@ -44,8 +44,8 @@ def swap_blocks(
         config: the configuration to use instead of the tuned or default one; needs a named variant.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
-            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Pages on a GPU are checked only with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     lists = {"source_caches": list(source_caches), "target_caches": list(target_caches)}
@@ -63,7 +63,7 @@ def problem_of(
     """Check all metadata (shapes, strides, dtypes) and describe the problem.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     if len(source_caches) != len(target_caches):
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""An own op as one file that needs torch and PyCUDA or Triton, and nothing of the workbench."""
+"""Export of an own op as one file that needs torch and PyCUDA or Triton, but nothing of the workbench."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["export"]
 def export(op: OwnOp, path: str | Path, variant: str | None = None) -> Path:
     """Write a kernel of an op to a Python file of its own.
 
-    The file has the reference, the kernel, the tuned configurations of every GPU with how they were chosen, the launch,
-    a ``torch.library`` op with the op's name, and a self-test against the reference on the op's cases, which runs when
-    the file is run. For tensors on the CPU its op computes the reference.
+    The file has the reference, the kernel, the tuned configurations of every GPU with their origin, the launch, and a
+    ``torch.library`` op with the op's name. A self-test against the reference on the op's cases runs when the file is
+    run. For tensors on the CPU the file's op computes the reference.
 
     Args:
         op: the own op.
-        path: the file, ``"row_softmax_tuned.py"``; one that is there is replaced.
+        path: the file, ``"row_softmax_tuned.py"``; an existing one is replaced.
         variant: a kernel's name; None for the one that won most often in the tuned tables, else the last declared.
 
     Raises:
-        ArgumentError: there is no kernel or no case, or something that the file would need cannot be written into it:
-            names what.
+        ArgumentError: there is no kernel or no case, or something that the file needs, named in the message, cannot be
+            written into it.
     """
     from workbench.ops.own.export.file import file_text
 

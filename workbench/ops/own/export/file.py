@@ -1,4 +1,4 @@
-"""The text of an exported file, section by section in the order in which it is read."""
+"""The text of an exported file, section by section in the order of reading."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAKEN = {
 
 
 def file_text(op: Any, variant: str | None) -> str:
-    """The whole file. Raises ArgumentError, naming what cannot be written into it."""
+    """Return the whole file. Raises ArgumentError, naming the part that cannot be written into it."""
     return _File(op, _variant(op, variant)).text()
 
 
@@ -56,7 +56,7 @@ def _variant(op: Any, name: str | None) -> Any:
 
 
 class _File:
-    """What is written, and what it turns out to need on the way."""
+    """The file that is being written, and the needs that turn up on the way."""
 
     def __init__(self, op: Any, variant: Any):
         self.op, self.variant = op, variant
@@ -65,7 +65,7 @@ class _File:
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
         self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
-        """Those that ``is_legal`` asks: they look at more than the configuration."""
+        """The rules of ``is_legal``: those that depend on more than the configuration."""
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
@@ -77,13 +77,13 @@ class _File:
         self.signature = Signature(op, outputs)
 
     def text(self) -> str:
-        """The sections, two lines apart."""
+        """Return the sections, two lines apart."""
         reference = self.collected.function(self.contract.function, "reference")
         kernel, launch = self._kernel()
         legal = self._legal()
         winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
         self.chosen = bool(winners) or bool(self.rules)
-        """Whether a call decides which configuration is taken."""
+        """True if a call decides on its configuration."""
         op = op_text(self)
         test = self._self_test()
         configurations = self._configurations(winners)
@@ -145,7 +145,7 @@ class _File:
         return found
 
     def _kernel(self) -> tuple[list[str], str]:
-        """The kernel's source, and the launch."""
+        """Return the kernel's source, and the launch."""
         if self.variant.language == "cuda":
             blocks = launch_cuda.constants_of(self)
             launch, self.launch_takes = launch_cuda.launch_of(self)
@@ -158,7 +158,7 @@ class _File:
         return [one for one in kernels if one not in self.collected.functions], launch
 
     def _legal(self) -> list[str]:
-        """The function ``is_legal``, where there are rules."""
+        """Return the function ``is_legal``, if there are rules."""
         rules = self.rules
         self.legal_takes: list[str] = []
         if not rules:
@@ -171,11 +171,11 @@ class _File:
         if len(line) > WIDTH:
             line = f"{INDENT}return (\n{INDENT * 2}" + f"\n{INDENT * 2}and ".join(terms) + f"\n{INDENT})"
         head = f"def is_legal({', '.join(['config', *self.legal_takes])}):"
-        doc = f'{INDENT}"""Whether the kernel can run with a configuration on these arguments."""'
+        doc = f'{INDENT}"""Return True if the kernel can run with a configuration on these arguments."""'
         return [fitted("\n".join([head, doc, *self.code.locals(names), line]))]
 
     def _configurations(self, winners: list) -> list[str]:
-        """The table, and the untuned configurations."""
+        """Return the table, and the untuned configurations."""
         if not self.variant.space:
             return []
         if not self.chosen:
@@ -191,7 +191,7 @@ class _File:
             each = "dict(zip(TUNABLES, values, strict=True)) for values in itertools.product(*TUNABLES.values())"
             items = each if first is None else f"{literal(first)}, *({each})"
             untuned = f"TUNABLES = {literal(dict(self.variant.space))}\nUNTUNED = [{items}]"
-        return [*blocks, fitted(f"# Where nothing is tuned, the first of these that is legal.\n{untuned}")]
+        return [*blocks, fitted(f"# If nothing is tuned, the first of these that is legal.\n{untuned}")]
 
     def _harness(self) -> list[str]:
         if self.variant.language != "cuda":
@@ -213,7 +213,7 @@ class _File:
         tolerance = fitted(f"# Relative errors that count as rounding.\nTOLERANCE = {literal(dtypes)}")
         lines = [
             "def self_test():",
-            '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
+            '    """Return True if kernel and float64 reference agree on every case; print a line for each."""',
             "    right = True",
             "    for case, inputs in cases():",
             "        given, exact = for_both(inputs)",
@@ -233,7 +233,7 @@ class _File:
         return [*cases, tolerance, *map(_source, (parts.for_both, parts.difference)), test, "\n".join(main)]
 
     def _results(self) -> list[str]:
-        """Lines of the self-test that run kernel and reference on a case."""
+        """Return the lines of the self-test that run kernel and reference on a case."""
         found, expected, outputs = f"{self.op.name}(*given)", "reference(*exact)", self.code.outputs
         if self.signature.named:
             exact = {name: f"exact[{i}]" for i, name in enumerate(self.contract.parameters)}
@@ -249,7 +249,7 @@ class _File:
         return [INDENT * 2 + line for line in lines]
 
     def _check_names(self, names: list[str]) -> None:
-        """Each may stand for one thing, and for nothing that the file has itself."""
+        """Raise ArgumentError for a name that stands for two things, or for one that the file has itself."""
         for index, name in enumerate(names):
             if name in names[:index]:
                 remedy = "Rename one of them."
@@ -271,7 +271,7 @@ def _source(one: Any) -> str:
 
 
 def _called_parts(text: str) -> list[str]:
-    """The functions of `parts` that a text names and has not, and those that these name, which stand before them."""
+    """Return the functions of `parts` that a text names but lacks, and those that these name, placed before them."""
     found: list[str] = []
     own = [one for one in vars(parts).values() if inspect.isfunction(one) and one.__module__.startswith("workbench.")]
     for one in reversed(own):
@@ -282,12 +282,12 @@ def _called_parts(text: str) -> list[str]:
 
 
 def _without_source(body: str) -> str:
-    """Without the kernel's text, whose words are no names."""
+    """Remove the kernel's text, whose words are no names."""
     return re.sub(r"r(\"\"\"|''').*?\1", "", body, flags=re.DOTALL)
 
 
 def _joined(sections: list[str]) -> str:
-    """Definitions two empty lines from everything else, other blocks one from each other."""
+    """Join sections: two empty lines around definitions, one between other blocks."""
     text = sections[0]
     for before, after in itertools.pairwise(sections):
         last = before.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The lines of an exported op that look at how its tensors lie in memory, and those of launches of no blocks."""
+"""The lines of an exported op that check its tensors' places in memory, and those that skip launches without blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def before_launch(file: _File) -> list[str]:
-    """Lines of the op that return where there is nothing to compute, refuse what kernels would misread, and copy."""
+    """Return lines that return early if there is nothing to compute, refuse what kernels would misread, and copy."""
     written, passed = [*file.code.outputs, *file.contract.in_place], _passed(file)
     empty = f"{written[0]}.numel() == 0"
     if len(written) > 1:
@@ -37,7 +37,7 @@ def before_launch(file: _File) -> list[str]:
 
 
 def after_launch(file: _File) -> list[str]:
-    """Lines of the op that copy back what was written to a copy."""
+    """Return lines that copy written copies back."""
     lines = []
     for name in file.contract.in_place:
         if name in file.declared.contiguous:
@@ -46,7 +46,7 @@ def after_launch(file: _File) -> list[str]:
 
 
 def launched(file: _File, index: int, grid: str, lines: list[str]) -> list[str]:
-    """The lines of one kernel's launch, ``grid`` in them, which are left out at run time where it has no blocks."""
+    """Return the lines of one kernel's launch on ``grid``; at run time they are skipped if it has no blocks."""
     parts = file.variant.parts
     outputs = [name for name in file.code.outputs if name in _names(parts[index])]
     met = {name for part in parts[:index] for name in _names(part)}
@@ -58,7 +58,7 @@ def launched(file: _File, index: int, grid: str, lines: list[str]) -> list[str]:
 
 
 GRID = "<grid>"
-"""Stands for the grid in the lines of a launch."""
+"""Placeholder of the grid in the lines of a launch."""
 
 
 def _names(part: Any) -> set[str]:
@@ -66,12 +66,12 @@ def _names(part: Any) -> set[str]:
 
 
 def _passed(file: _File) -> list[str]:
-    """The arguments of the op that kernels get by their address."""
+    """Return the op's arguments that kernels get by their address."""
     return [name for name in file.signature.tensors if name in file.variant.passed]
 
 
 def _strides_known(file: _File) -> dict[str, set[int]]:
-    """The dimensions of each tensor whose strides the launch is given, whatever the case."""
+    """Return the dimensions of each tensor whose strides the launch is given in every case."""
     found: dict[str, set[int]] = {}
     for case in file.op.cases.values():
         problem = case.problem()
