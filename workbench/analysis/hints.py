@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.analysis.lines import TracedLine
+from workbench.analysis.totals import RunTotals
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
-    from workbench.analysis.trace import Trace
 
 LEAST = 0.1
 """Least share of all bytes, wavefronts, instructions or waits that is worth a hint."""
@@ -40,13 +40,13 @@ class Hint:
         return f"{where}{self.name}: {self.evidence}. {self.remedy}"
 
 
-def hints_of(trace: Trace, model: DeviceModel) -> tuple[Hint, ...]:
+def hints_of(trace: RunTotals, model: DeviceModel) -> tuple[Hint, ...]:
     """Return the hints of a trace: on lines, costliest first and none below `LEAST`, then on the whole kernel."""
     found = [hint for line in trace.lines for hint in _of_line(trace, line) if hint.cost >= LEAST]
     return (*sorted(found, key=lambda hint: -hint.cost), *_of_kernel(trace, model))
 
 
-def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
+def _of_line(trace: RunTotals, line: TracedLine) -> Iterator[Hint]:
     if line.global_requests:
         unused = line.bytes_moved - line.bytes_used
         cost = unused / trace.bytes_moved
@@ -90,7 +90,7 @@ def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
         yield Hint("idle lanes", line, cost, evidence, "Spread the work over all lanes, or let whole warps skip it.")
 
 
-def _of_kernel(trace: Trace, model: DeviceModel) -> Iterator[Hint]:
+def _of_kernel(trace: RunTotals, model: DeviceModel) -> Iterator[Hint]:
     if not trace.kernels:
         return
     kernel = trace.kernel
@@ -113,7 +113,7 @@ def _of_kernel(trace: Trace, model: DeviceModel) -> Iterator[Hint]:
         yield Hint("few bytes in flight", None, 1 - have / want, evidence, remedy)
 
 
-def _in_flight(trace: Trace, model: DeviceModel) -> tuple[float, float, float, int] | None:
+def _in_flight(trace: RunTotals, model: DeviceModel) -> tuple[float, float, float, int] | None:
     """Return an SM's bytes of loads under way, the bytes by Little's law, a warp's dependent loads, and the blocks.
 
     The figures are those of the kernel that does the main work; all its warps are taken to have the same share of the

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workbench.analysis.places import NOWHERE, Place, PtxPlaces
 from workbench.errors import MissingToolError
-from workbench.toolchain import sass
+from workbench.toolchain import disassembly
 from workbench.toolchain.sass_counts import INSTRUCTION, PTX_LINE
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _ptx(kernel: CompiledKernel, report: LaunchReport, places: PtxPlaces) -> Ite
 def _sass(kernel: CompiledKernel, places: PtxPlaces) -> Iterator[StageLine]:
     """Yield the lines of the SASS; ptxas names the PTX line of each instruction, and the PTX its source line."""
     number = 0
-    for text in sass.disassemble_by_ptx_line(kernel).splitlines():
+    for text in disassembly.disassemble_by_ptx_line(kernel).splitlines():
         if match := PTX_LINE.match(text):
             number = int(match[1])
         elif INSTRUCTION.match(text):

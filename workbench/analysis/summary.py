@@ -12,7 +12,7 @@ from workbench.errors import UnknownNameError
 if TYPE_CHECKING:
     import pandas
 
-    from workbench.analysis.trace import Trace
+    from workbench.analysis.totals import RunTotals
     from workbench.toolchain import CompiledKernel
 
 _COLUMNS = ("fact", "value", "at best", "what it means")
@@ -66,7 +66,7 @@ class Summary(Tabular):
         return f"<summary of {self.title}: {len(self.facts)} facts>"
 
 
-def summarise(trace: Trace) -> Summary:
+def summarise(trace: RunTotals) -> Summary:
     """Return the totals of a trace.
 
     Facts of global and shared memory appear only where the run touched them, those of barriers only where warps waited.
@@ -127,7 +127,7 @@ def summarise(trace: Trace) -> Summary:
     return Summary(trace.title, tuple(facts), tuple(brief))
 
 
-def _global(trace: Trace) -> list[Fact]:
+def _global(trace: RunTotals) -> list[Fact]:
     report = trace.report
     loads, stores = report.global_load_requests, report.global_store_requests
     atomics = trace.global_requests - loads - stores

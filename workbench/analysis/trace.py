@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.analysis.counts import TELLING, InstructionCounts, MachineCode, machine_code
-from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch
+from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.hints import Hint, hints_of
 from workbench.analysis.lines import TracedLine, lines_of
 from workbench.analysis.stages import Stage, stages_of
 from workbench.analysis.summary import Summary, summarise
+from workbench.analysis.totals import RunTotals
 from workbench.analysis.traffic import Traffic, traffic
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
-from workbench.base.memory_counts import MemoryCounts
 from workbench.base.tables import WIDTH, Table, Tabular, alike, cut, wrap
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.ptx.report import LaunchReport
@@ -25,9 +25,8 @@ from workbench.ptx.report import LaunchReport
 if TYPE_CHECKING:
     import pandas
 
-    from workbench.analysis.prediction.predict import Prediction
     from workbench.ptx.recording import Recording
-    from workbench.toolchain import CompiledKernel, Occupancy
+    from workbench.toolchain import CompiledKernel
 
 _OF_LINE = (
     "line", "text", "instructions", "share", "active_lanes", "global_requests", "global_sectors",
@@ -45,7 +44,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Trace(Tabular, MemoryCounts):
+class Trace(Tabular, RunTotals):
     """Counts of a run, in total and by source line.
 
     Counts are PTX-level; ``sass`` and ``occupancy`` are those of the real cubin. ``report`` has the facts per PTX
@@ -55,59 +54,11 @@ class Trace(Tabular, MemoryCounts):
     where it stands.
     """
 
-    title: str
-    lines: tuple[TracedLine, ...]
-    report: LaunchReport
-    kernels: tuple[CompiledKernel, ...] = ()
-
-    def __post_init__(self) -> None:
-        vars(self).update(vars(self.report.counts))
-
-    # -- totals -------------------------------------------------------------------------------------------------
-
-    @property
-    def unique_bytes(self) -> int:
-        """Bytes of distinct sectors read plus distinct sectors written: the least that crosses DRAM."""
-        return self.report.unique_bytes_read + self.report.unique_bytes_written
-
-    @property
-    def reuse(self) -> float | None:
-        """Bytes moved per distinct byte, which is how often the caches answer for the same sector. 1 is streaming."""
-        return self.bytes_moved / self.unique_bytes if self.unique_bytes else None
-
-    @property
-    def reuse_in_blocks(self) -> float | None:
-        """Times that a block reads the same byte, on average: what L1 can answer."""
-        once = sum(buffer.read_by_blocks for buffer in self.report.buffers)
-        return sum(buffer.read_moved for buffer in self.report.buffers) / once if once else None
-
-    @property
-    def reuse_between_blocks(self) -> float | None:
-        """Number of blocks that read the same byte, on average: what L2 can answer."""
-        return self.report.read_reuse_between_blocks or None
-
     # -- conclusions --------------------------------------------------------------------------------------------
-
-    def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
-        """Return the time that the counts predict on a GPU.
-
-        The default model is one of the architecture that the kernel was compiled for. Raises UnknownNameError for a
-        device model that does not exist.
-        """
-        from workbench.analysis.prediction.predict import counts_of, predict_counts
-
-        found = self._model(model)
-        return predict_counts(counts_of(self.report, self.kernels, found), found)
 
     def hints(self, model: str | DeviceModel | None = None) -> tuple[Hint, ...]:
         """Return what to try next, with the evidence; ``model`` is that of `prediction`."""
         return hints_of(self, self._model(model))
-
-    def _model(self, model: str | DeviceModel | None) -> DeviceModel:
-        usual = device_model(model)
-        if model is not None or not self.kernels or usual.arch == self.kernel.arch:
-            return usual
-        return model_of_arch(self.kernel.arch) or usual
 
     # -- parts of it --------------------------------------------------------------------------------------------
 
@@ -134,16 +85,6 @@ class Trace(Tabular, MemoryCounts):
         where there is a disassembler.
         """
         return stages_of(self.kernel, self.report.parts[0], inlined=self._unfolded) if self.kernels else ()
-
-    @property
-    def kernel(self) -> CompiledKernel:
-        """Kernel that does the main work, with this launch's block size and dynamic shared memory."""
-        return self.kernels[0]
-
-    @property
-    def occupancy(self) -> Occupancy:
-        """Occupancy of the main kernel on its own architecture, from the registers and shared memory of the cubin."""
-        return self.kernel.occupancy
 
     @property
     def recording(self) -> Recording | None:

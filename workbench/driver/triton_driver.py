@@ -23,6 +23,7 @@ from workbench.analysis.watching import watched
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.time_limit import Limit, seconds_of
 from workbench.driver.observing import observed
+from workbench.driver.triton_session import TritonSession
 from workbench.driver.triton_sessions import running, start, stop
 from workbench.errors import (
     ArgumentError,
@@ -129,7 +130,7 @@ def _real_gpu() -> str | None:
     return simulated.real_device()
 
 
-class SimulatedTriton:
+class SimulatedTriton(TritonSession):
     """Triton's simulated device: ``launches`` has what ran on it, ``findings`` what the checks found.
 
     ``model`` is the GPU it stands for, ``arch`` its architecture, ``options`` are those of every launch,

@@ -17,7 +17,7 @@ import numpy as np
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
 _MOST_BYTES = 256 << 20  # largest size of all arguments together that is copied
 _MOST_TRIES = 3  # sets of other numbers tried for one key of a tuner
@@ -37,7 +37,7 @@ class _Tuned:
 _tuned: weakref.WeakKeyDictionary[Any, dict[tuple, _Tuned]] = weakref.WeakKeyDictionary()
 
 
-def run(session: SimulatedTriton, tuner: Any, original: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+def run(session: TritonSession, tuner: Any, original: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Run an autotuned kernel as Triton does, and add a note to its launch for each mistake that its results show."""
     given = dict(zip(tuner.arg_names, args, strict=False))
     given |= {name: value for name, value in kwargs.items() if name in tuner.arg_names}
@@ -119,7 +119,7 @@ class _Arguments:
 class _Trial:
     """Launches that the session does not count or report."""
 
-    session: SimulatedTriton
+    session: TritonSession
     tuner: Any
     options: Mapping[str, Any]
 

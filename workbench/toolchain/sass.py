@@ -8,14 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
-from workbench.toolchain import disk_cache, tools
+from workbench.toolchain import tools
 from workbench.toolchain.occupancy import limits_of
-
-if TYPE_CHECKING:
-    from workbench.toolchain.kernel import CompiledKernel
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,6 @@ class Resources:
 
 
 _PROPERTIES = re.compile(r"Function properties for (\S+)\s*\n(.*)\n.*?Used (\d+) registers(.*)")
-_ENCODING = re.compile(r"^ */\* 0x[0-9a-f]{16} \*/\n| +/\* 0x[0-9a-f]{16} \*/$", re.M)
 _USAGE = re.compile(r"Function (\S+?):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
@@ -62,19 +57,19 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
     and stores in the machine code are summed. ptxas reports the same sum unless the source has arrays in local memory,
     which Triton does not have. Raises MissingToolError without cuobjdump and nvdisasm.
     """
-    with _as_file(cubin, ".cubin") as file:
+    with as_file(cubin, ".cubin") as file:
         usage = tools.run_program([tools.find_program("cuobjdump"), "-res-usage", file])
         found = {}
         for name, registers, stack, shared, local in _USAGE.findall(usage):
             stack_bytes = int(stack) + int(local)
-            spilled = _local_traffic(_section(_disassembly(file, "-g"), name)) if stack_bytes else 0
+            spilled = _local_traffic(section(disassembly(file, "-g"), name)) if stack_bytes else 0
             # From sm_90 on cuobjdump includes the shared memory that the system reserves per block; ptxas does not.
             system = limits_of(arch).shared_reserved if int(re.sub(r"\D", "", arch)) >= 90 else 0
             found[name] = Resources(int(registers), spilled, stack_bytes, max(int(shared) - system, 0))
     return found
 
 
-def _disassembly(file: Path, *options: str) -> str:
+def disassembly(file: Path, *options: str) -> str:
     # -ndf skips the analysis of branches, which takes a third of the time and does not change the output.
     return tools.run_program([tools.find_program("nvdisasm"), *options, "-ndf", "-c", file])
 
@@ -88,50 +83,12 @@ def _local_traffic(sass: str) -> int:
     return total
 
 
-def disassemble(kernel: CompiledKernel) -> str:
-    """Return the SASS of one kernel, with the source line above each group of instructions; cached on disk.
-
-    Raises MissingToolError without nvdisasm, and for a kernel without machine code.
-    """
-    return _cached_disassembly(kernel, "sass", "-g")
-
-
-def disassemble_with_schedule(kernel: CompiledKernel) -> str:
-    """Return the SASS of one kernel by PTX line, with the encoding of each instruction, which holds its schedule.
-
-    Raises MissingToolError without nvdisasm, and for a kernel without machine code.
-    """
-    return _cached_disassembly(kernel, "sass with schedule", "-gp", "-hex")
-
-
-def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
-    """Return the SASS of one kernel by PTX line, without encodings.
-
-    Raises MissingToolError without nvdisasm, and for a kernel without machine code.
-    """
-    return _ENCODING.sub("", disassemble_with_schedule(kernel))
-
-
-def _cached_disassembly(kernel: CompiledKernel, what: str, *options: str) -> str:
-    if kernel.assembly is None:
-        raise no_machine_code(kernel.label)
-    key = disk_cache.content_key([what, kernel.key, kernel.name])
-    cached = disk_cache.load(key)
-    if cached is not None:
-        return cached["sass"].decode()
-    with _as_file(kernel.assembly.result().cubin, ".cubin") as file:
-        text = _disassembly(file, *options)
-    sass = _section(text, kernel.name)
-    disk_cache.store(key, {"sass": sass.encode()})
-    return sass
-
-
 def no_machine_code(label: str) -> MissingToolError:
     """Return the error for a request for the machine code of a kernel that was compiled to PTX only."""
     return MissingToolError(f"{label} has no machine code: it was compiled to PTX only.")
 
 
-def _section(text: str, name: str) -> str:
+def section(text: str, name: str) -> str:
     """Return the part of nvdisasm's text that belongs to one kernel."""
     start = text.find(f".text.{name}:")
     if start < 0:
@@ -141,7 +98,7 @@ def _section(text: str, name: str) -> str:
 
 
 @contextmanager
-def _as_file(content: bytes, suffix: str) -> Iterator[Path]:
+def as_file(content: bytes, suffix: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         path = Path(folder) / f"kernel{suffix}"
         path.write_bytes(content)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from workbench.base.home import cache_folder
-from workbench.toolchain import disk_cache, sass
+from workbench.toolchain import disassembly, disk_cache, sass
 from workbench.toolchain.cubin import INSTRUCTION_BYTES, Cubin
 from workbench.toolchain.sass_flow import Block, Code, Instruction, Placed, blocks_of_code, code_in, instruction_of
 
@@ -85,7 +85,7 @@ def blocks_of_kernel(kernel: CompiledKernel) -> list[Block]:
     known, cubin = _known_of(kernel.arch, cache_folder()), Cubin(kernel.cubin)
     read = _read(cubin, kernel.name, known.kinds)
     if read is None:
-        shown = code_in(sass.disassemble_with_schedule(kernel))
+        shown = code_in(disassembly.disassemble_with_schedule(kernel))
         known.learn(_learned(cubin, kernel.name, shown))
         return blocks_of_code(shown)
     return blocks_of_code(read)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
-from workbench.toolchain import sass
+from workbench.toolchain import disassembly
 
 if TYPE_CHECKING:
     from workbench.toolchain.kernel import CompiledKernel
@@ -56,7 +56,7 @@ def counts_by_ptx_line(kernel: CompiledKernel) -> dict[int, Counter[str]]:
     The padding after the end (NOP, a branch to itself) is left out. Raises MissingToolError without a disassembler or
     without machine code.
     """
-    return count(sass.disassemble_by_ptx_line(kernel))
+    return count(disassembly.disassemble_by_ptx_line(kernel))
 
 
 def count(text: str) -> dict[int, Counter[str]]:
