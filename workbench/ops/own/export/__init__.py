@@ -9,12 +9,12 @@ from workbench.base.files import replace_file
 from workbench.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from workbench.ops.own.op import OwnOp
+    from workbench.ops.op import Op
 
 __all__ = ["export"]
 
 
-def export(op: OwnOp, path: str | Path, variant: str | None = None) -> Path:
+def export(op: Op, path: str | Path, variant: str | None = None) -> Path:
     """Write a kernel of an op to a Python file of its own.
 
     The file has the reference, the kernel, the tuned configurations of every GPU with their origin, the launch, and a

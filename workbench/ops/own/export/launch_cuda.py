@@ -24,7 +24,7 @@ from workbench.toolchain.nvcc_names import prelude
 from workbench.toolchain.type_names import UNKNOWN, names_of_types, tokens_of
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
+    from workbench.ops.own.export.exported_file import ExportedFile
 
 _FORMATS = {"float32": "f", "float64": "d", "float16": "e", "bool": "?", "bfloat16": "H"}
 _FORMATS |= {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"}
@@ -33,7 +33,7 @@ _OF_PTX = {"u8": "B", "s8": "b", "u16": "H", "s16": "h", "b16": "H", "u32": "i",
 _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
 
 
-def constants_of(file: _File) -> list[str]:
+def constants_of(file: ExportedFile) -> list[str]:
     """Return the definitions of SOURCE, HEADERS, OPTIONS and PARAMETERS."""
     variant, own = file.variant, headers(file)
     options = list(variant.options)
@@ -54,7 +54,7 @@ def constants_of(file: _File) -> list[str]:
     return [*blocks, fitted(f"OPTIONS = {literal(tuple(options))}\n{note}\nPARAMETERS = {literal(formats)}")]
 
 
-def launch_of(file: _File) -> tuple[str, list[str]]:
+def launch_of(file: ExportedFile) -> tuple[str, list[str]]:
     """Return the function ``launch`` and its parameters."""
     variant = file.variant
     in_templates = [one for part in variant.parts for one in _template_arguments(part.kernel, file.values)]
@@ -66,7 +66,7 @@ def launch_of(file: _File) -> tuple[str, list[str]]:
     return fitted("\n".join(lines)), taken
 
 
-def head_of(file: _File, names: set[str]) -> tuple[list[str], list[str]]:
+def head_of(file: ExportedFile, names: set[str]) -> tuple[list[str], list[str]]:
     """Return the first lines of ``launch`` and its parameters.
 
     ``names`` are the names that it reads; those in the workspace's sizes are added.
@@ -80,7 +80,7 @@ def head_of(file: _File, names: set[str]) -> tuple[list[str], list[str]]:
     return [f"def launch({', '.join(['config', *taken])}):", doc], taken
 
 
-def workspace_lines(file: _File) -> list[str]:
+def workspace_lines(file: ExportedFile) -> list[str]:
     """Return the lines that make the tensors in which the kernels leave results for each other."""
     lines = []
     for name, one in file.declared.workspace.items():
@@ -91,7 +91,7 @@ def workspace_lines(file: _File) -> list[str]:
     return lines
 
 
-def _launches(file: _File) -> list[str]:
+def _launches(file: ExportedFile) -> list[str]:
     variant, code, values = file.variant, file.code, file.values
     extra = []
     for name, one in variant.macro_texts.items():
@@ -125,7 +125,7 @@ def _launches(file: _File) -> list[str]:
     return lines
 
 
-def _constant_lines(file: _File) -> list[str]:
+def _constant_lines(file: ExportedFile) -> list[str]:
     """Return copies into the variables of the module, in the stream's order."""
     from workbench.base.demangle import demangle
 
@@ -178,18 +178,18 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     return found
 
 
-def _declared_type(file: _File, part: Part, index: int) -> CType | None:
+def _declared_type(file: ExportedFile, part: Part, index: int) -> CType | None:
     types, macros = part.declaration.types, file.variant.macros(file.config, file.problem)
     instance = part.declaration.instance(instance_of(part.kernel, file.values))
     return c_type(types[index], {**_type_names(file, macros), **instance}) if types else None
 
 
-def _type_names(file: _File, macros: Mapping[str, Any]) -> Mapping[str, Any]:
+def _type_names(file: ExportedFile, macros: Mapping[str, Any]) -> Mapping[str, Any]:
     texts = [*reversed(headers(file).values()), _source_text(file)]
     return names_of_types(texts, macros)
 
 
-def _format(file: _File, part: Part, compiled: CompiledKernel, index: int) -> str:
+def _format(file: ExportedFile, part: Part, compiled: CompiledKernel, index: int) -> str:
     """Return the format by which struct packs a parameter."""
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
@@ -203,12 +203,12 @@ def _format(file: _File, part: Part, compiled: CompiledKernel, index: int) -> st
     return _OF_PTX[parameter.type]
 
 
-def _is_tensor(file: _File, expression: Expression) -> bool:
+def _is_tensor(file: ExportedFile, expression: Expression) -> bool:
     name = expression.names[0] if expression.is_name else ""
     return name in file.declared.workspace or isinstance(file.problem.known.get(name), TensorType)
 
 
-def _argument(file: _File, part: Part, index: int) -> str:
+def _argument(file: ExportedFile, part: Part, index: int) -> str:
     """Return the code of the argument that the launch passes for a parameter."""
     _, expression = part.arguments[index]
     text, kind = file.code.of(expression), _declared_type(file, part, index)
@@ -221,7 +221,7 @@ def _argument(file: _File, part: Part, index: int) -> str:
     return text
 
 
-def checks(file: _File) -> list[str]:
+def checks(file: ExportedFile) -> list[str]:
     """Return lines that refuse tensors whose elements the kernels would misread."""
     wanted: dict[str, list[str]] = {}
     macros = dict(file.variant.macros(file.config, file.problem))
@@ -255,7 +255,7 @@ def _taken_dtypes(kind: CType) -> list[str]:
     return [kind.dtype, *([pairs[kind.dtype]] if kind.lanes == 2 and kind.dtype in pairs else [])]
 
 
-def _source_text(file: _File) -> str:
+def _source_text(file: ExportedFile) -> str:
     """Return the source, preceded by the definitions that NVRTC lacks."""
     variant = file.variant
     given = [*variant.options, *(f"-D{name}" for name in variant.macros(file.config, file.problem))]
@@ -263,7 +263,7 @@ def _source_text(file: _File) -> str:
     return prelude(variant.unit, folders, given) + variant.unit.text
 
 
-def headers(file: _File) -> dict[str, str]:
+def headers(file: ExportedFile) -> dict[str, str]:
     """Return every header that is not the toolkit's, by the name under which it is included."""
     variant = file.variant
     folders = [*variant.include_dirs, cuda_sources(), tools.stub_headers()]

@@ -13,10 +13,10 @@ from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
+    from workbench.ops.own.export.exported_file import ExportedFile
 
 
-def launch_of(file: _File) -> tuple[str, list[str]]:
+def launch_of(file: ExportedFile) -> tuple[str, list[str]]:
     """Return the function ``launch`` and its parameters."""
     variant, code = file.variant, file.code
     names = {name for part in variant.parts for name in part.names}
