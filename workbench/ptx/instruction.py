@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from workbench.ptx.machine import BRANCH, EXIT, FLAGS_SLOT, OPCODES, RETURN, Opcode
+from workbench.ptx.machine import BRANCH, EXIT, FLAGS, NEGATED, OPCODES, RETURN, Opcode, core
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 from workbench.ptx.parse import Body, Prototype, Statement
 
@@ -19,7 +19,7 @@ from workbench.ptx.parse import Body, Prototype, Statement
 @final
 @dataclass(slots=True)
 class Instruction:
-    """A row of the core's code. ``slots`` maps slot numbers to operands, ``raw`` to plain numbers; a slot that is in
+    """A row of the core's code. ``slots`` maps its columns to operands, ``raw`` to plain numbers; a column that is in
     neither has no operand, and without flags there are none set."""
 
     opcode: Opcode
@@ -31,7 +31,7 @@ class Instruction:
     bytes: int = 0
     target: str = ""
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
-    prototype: Prototype | None = None  # of a call through a register, slot 1
+    prototype: Prototype | None = None  # of a call through a register
 
 
 class Form:
@@ -46,8 +46,8 @@ class Form:
         self.opcode, self.imm = instruction.opcode, instruction.imm
         self.kind = instruction.opcode.kind
         self.ends = self.kind in (BRANCH, EXIT, RETURN)  # a block
-        self.fixed: list[tuple[int, Operand]] = []  # (slot, operand) of constants and special registers
-        self.places: list[tuple[int, int]] = []  # (slot, place)
+        self.fixed: list[tuple[int, Operand]] = []  # (column, operand) of constants and special registers
+        self.places: list[tuple[int, int]] = []  # (column, place)
         self.writes = [place[register] for register in instruction.destinations]
         self.reads: list[int] = []
         for slot, operand in instruction.slots.items():
@@ -70,7 +70,7 @@ class Form:
         """Return the form with these flags of a memory access besides its own."""
         raw = self.instruction.raw
         other = self._copy()
-        other.instruction = replace(self.instruction, raw=raw | {FLAGS_SLOT: raw.get(FLAGS_SLOT, 0) | flags})
+        other.instruction = replace(self.instruction, raw=raw | {FLAGS: raw.get(FLAGS, 0) | flags})
         return other
 
     def _copy(self) -> Form:
@@ -132,6 +132,18 @@ def opcode(name: str) -> Opcode:
     return found
 
 
+def elementwise(row: Opcode, target: Register, *sources: Operand, imm: int = 0) -> Instruction:
+    """What computes ``target`` from its sources, lane by lane."""
+    slots = {core.Elementwise.destination: target} | dict(enumerate(sources, core.Elementwise.source))
+    return Instruction(row, slots, (target,), imm=imm)
+
+
+def comparison(row: Opcode, target: Register, a: Operand, b: Operand) -> Instruction:
+    """What sets ``target`` where a comparison of two operands holds."""
+    columns = core.Comparison
+    return Instruction(row, {columns.result: target, columns.a: a, columns.b: b}, (target,))
+
+
 def split_operands(text: str) -> list[str]:
     """Splits at the commas outside braces, brackets and parentheses; ``a|b`` stays one operand."""
     if "{" not in text and "(" not in text:
@@ -186,7 +198,7 @@ def source(symbols: Symbols, token: str, type_name: str, width: int | None = Non
 
 def predicate(symbols: Symbols, token: str) -> tuple[Operand, dict[int, int]]:
     """The operand of ``p`` or ``!p``, and what says which of the two it is to the instructions that take both."""
-    return source(symbols, token.lstrip("! "), "pred", 0), {5: -1 if token[0] == "!" else 0}
+    return source(symbols, token.lstrip("! "), "pred", 0), {NEGATED: -1 if token[0] == "!" else 0}
 
 
 def expect(operands: list[str], *counts: int) -> None:
