@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
+import pytest
 
 from workbench.ptx import LineFacts, products
 from workbench.ptx.findings import KINDS
-from workbench.ptx.machine import OPCODES, core
+from workbench.ptx.machine import FRAGMENT, OPCODES, core
 from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 
 
@@ -24,9 +25,23 @@ def test_every_count_is_a_fact_of_a_line() -> None:
 
 
 def test_records_name_all_of_their_bytes() -> None:
-    sizes = {"i4": 4, "u4": 4, "u8": 8, "(32,)u8": 8 * core.LANES, f"({core.SLOTS},)i4": 4 * core.SLOTS}
     for layout in (core.ROW, core.REQUEST, core.SPAN, core.EVENT):
-        assert sum(sizes[one] for one in layout["formats"]) == layout["itemsize"], layout["names"]
+        assert sum(np.dtype(one).itemsize for one in layout["formats"]) == layout["itemsize"], layout["names"]
+
+
+OPERANDS = [
+    "Elementwise", "Comparison", "Unpacking", "Carrying", "Access", "Atomic", "AsyncCopy", "AsyncStore", "Mbarrier",
+    "Bulk", "MapField", "MapCopy", "Fragment", "Exchange", "Product", "GroupProduct", "Barrier", "Call",
+    "ParameterCopy", "SystemCall",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OPERANDS)
+def test_operands_have_columns_of_their_own(kind: str) -> None:
+    columns = list(vars(getattr(core, kind)).values())
+    assert len(set(columns)) == len(columns)
+    assert core.ROW["names"].index("operands") == min(columns)
+    assert max(columns) < FRAGMENT
 
 
 def test_opcodes_are_of_kinds_that_the_core_has() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 from workbench.ptx import calls, flow, products
 from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, Step
-from workbench.ptx.machine import ADDRESS_SLOT, CALL, FLAGS_SLOT, NO_SLOT, OPCODES, TRUE_SLOT, core
+from workbench.ptx.machine import ADDRESS, CALL, FLAGS, FRAGMENT, NEGATED, NO_SLOT, OPCODES, TRUE_SLOT, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
 from workbench.ptx.parse import Entry, Module
 
-_HEAD = core.ROW["names"][:-1]  # of a row of 32-bit numbers; behind it are the slots
+_HEAD = core.ROW["names"][:ADDRESS]  # of a row of 32-bit numbers; behind it are the operands
 _GUARD, _FLIP, _COUNTED, _TARGET = map(_HEAD.index, ("guard", "guard_flip", "counted", "target"))
 
 
@@ -164,8 +164,8 @@ class _Table:
         rows[self._inserted, _COUNTED] = 0
         pc, register = self._numbers(self._places)
         slot, offset = self._slots.of(self._form)[1], offsets[register]
-        own = slot < core.SLOTS
-        rows[pc[own], len(_HEAD) + slot[own]] = offset[own]
+        own = slot < FRAGMENT
+        rows[pc[own], slot[own]] = offset[own]
         for at in np.unique(pc[~own]).tolist():
             mine = (pc == at) & ~own
             rows[at, _TARGET] = len(fragments)
@@ -194,15 +194,16 @@ def _row(form: Form, slots: Slots) -> list[int]:
     made = form.instruction
     head = {
         "opcode": form.opcode.number, "guard": TRUE_SLOT, "guard_flip": 0, "counted": 1, "elements": made.elements,
-        "bytes": made.bytes, "target": NO_SLOT, "imm_low": _signed(form.imm), "imm_high": _signed(form.imm >> 32),
+        "bytes": made.bytes, "target": NO_SLOT, "immediate_low": _signed(form.imm),
+        "immediate_high": _signed(form.imm >> 32),
     }  # fmt: skip
-    own = [NO_SLOT] * core.SLOTS
-    own[FLAGS_SLOT] = 0
-    for slot, operand in form.fixed:
-        own[slot] = slots.take(operand)
-    for slot, value in made.raw.items():
-        own[slot] = value
-    return [*map(head.__getitem__, _HEAD), *own]
+    row = [*map(head.__getitem__, _HEAD), *[NO_SLOT] * (FRAGMENT - ADDRESS)]
+    row[FLAGS] = row[NEGATED] = 0
+    for column, operand in form.fixed:
+        row[column] = slots.take(operand)
+    for column, value in made.raw.items():
+        row[column] = value
+    return row
 
 
 def _signed(value: int) -> int:
@@ -215,7 +216,7 @@ def _granule(forms: dict[Form, None]) -> int:
     sizes = [16]
     for form in forms:
         name, made = form.opcode.name, form.instruction
-        if ADDRESS_SLOT in made.slots and (".shared." in name or ".generic." in name):
+        if ADDRESS in made.slots and (".shared." in name or ".generic." in name):
             fragment = name.startswith("wmma.")  # its elements are registers, with an access each or less
             sizes.append(made.bytes * (1 if fragment else made.elements))
         elif name.startswith("cp.async") and made.bytes:

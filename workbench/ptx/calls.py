@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from workbench.ptx import flow
 from workbench.ptx.decode import decode, refuse
-from workbench.ptx.instruction import Instruction, Step
-from workbench.ptx.machine import CALL, OPCODES
+from workbench.ptx.instruction import Instruction, Step, comparison, elementwise
+from workbench.ptx.machine import CALL, NO_SLOT, OPCODES, core
 from workbench.ptx.operands import Constant, Frame, Register, Symbols
 from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
 
@@ -136,7 +136,7 @@ def _prologue(unit: Unit) -> list[Step]:
     """Return steps that compute the addresses of a function's own variables, frame + offset."""
     add = OPCODES["add.b64"]
     return [
-        Step.of(Instruction(add, {0: register, 1: Frame(), 2: Constant(8, offset)}, (register,)))
+        Step.of(elementwise(add, register, Frame(), Constant(8, offset)))
         for register, offset in unit.symbols.frame_addresses
     ]
 
@@ -149,10 +149,10 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
     if builtin:
         name, count, returns = builtin
         results, arguments = call.call or ((), ())
-        raw = {1 + i: offset for i, offset in enumerate(arguments[:count])}
+        raw = dict(enumerate(arguments[:count], core.SystemCall.argument))
         if returns:
-            raw[1 + count] = results[0] if results else -1
-        return [_guarded(item, Instruction(OPCODES[name], call.slots, raw=raw))]
+            raw[core.SystemCall.result] = results[0] if results else NO_SLOT
+        return [_guarded(item, Instruction(OPCODES[name], {core.SystemCall.frame: Frame()}, raw=raw))]
     if call.prototype is not None:
         return [*_dispatched(unit, item)]
     return [_guarded(item, part) for part in _call(unit, call, unit.callees[item.target])]
@@ -170,15 +170,14 @@ def _dispatched(unit: Unit, item: Step) -> list[Step]:
         return made
 
     def set_to(flag: Register, value: int) -> Instruction:
-        return Instruction(move, {0: flag, 1: Constant(0, value)}, (flag,))
+        return elementwise(move, flag, Constant(0, value))
 
     # Lanes that the call's own guard leaves out are done from the first.
     (first,) = began = steps(set_to(done, 0), guard=item.guard, negated=item.negated)
     first.body, first.start = item.body, item.start  # counted as the call, once
     made = [*steps(set_to(done, 1), guard=None), *began]
     for address, name in unit.targets[id(item)]:
-        compare = {0: hit, 2: call.slots[1], 3: Constant(8, address)}
-        test = Instruction(OPCODES["setp.eq.b64"], compare, (hit,))
+        test = comparison(OPCODES["setp.eq.b64"], hit, call.slots[core.Call.target], Constant(8, address))
         made += steps(set_to(hit, 0), guard=None) + steps(test, guard=item.guard, negated=item.negated)
         made += steps(*_call(unit, call, unit.callees[name]), set_to(done, 1), guard=hit)
     return [*made, *steps(Instruction(OPCODES["trap"], {}), guard=done, negated=True)]
@@ -193,7 +192,8 @@ def _call(unit: Unit, call: Instruction, callee: Unit) -> list[Instruction]:
         (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
     ]
     back = [(unit.frame + places[p.name], offset, p.size) for offset, p in zip(results, function.results, strict=False)]
-    jump = [Instruction(call.opcode, {0: Frame()}, raw={1: unit.frame, 2: callee.frame}, target=function.name)]
+    frames = {core.Call.caller_bytes: unit.frame, core.Call.callee_bytes: callee.frame}
+    jump = [Instruction(call.opcode, {core.Call.frame: Frame()}, raw=frames, target=function.name)]
     if callee.recursive and unit.recursive:
         save, restore = OPCODES["registers.save"], OPCODES["registers.restore"]
         jump = [Instruction(save, {}, imm=unit.index), *jump, Instruction(restore, {}, imm=unit.index)]
@@ -210,7 +210,9 @@ def _guarded(item: Step, part: Instruction) -> Step:
 
 
 def _copy(from_: int, to: int, size: int) -> Instruction:
-    return Instruction(OPCODES["param.copy"], {0: Frame()}, raw={1: from_, 2: to}, imm=size)
+    copy = core.ParameterCopy
+    raw = {copy.source: from_, copy.destination: to, copy.bytes: size}
+    return Instruction(OPCODES["param.copy"], {copy.frame: Frame()}, raw=raw)
 
 
 def local_bytes(all_units: list[Unit]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.ptx.instruction import Step
-from workbench.ptx.machine import ADDRESS_SLOT, OPCODES, WORD_OF_ELEMENT
+from workbench.ptx.machine import ADDRESS, OPCODES, WORD_OF_ELEMENT
 from workbench.ptx.operands import Constant, Register
 from workbench.ptx.parse import Label
 
@@ -37,4 +37,4 @@ def _rounds_down(step: Step) -> bool:
 
 
 def _base(step: Step) -> Register | None:
-    return next((step.registers[place] for slot, place in step.form.places if slot == ADDRESS_SLOT), None)
+    return next((step.registers[place] for slot, place in step.form.places if slot == ADDRESS), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from workbench.ptx.machine import BRANCH, EXIT, FLAGS_SLOT, OPCODES, RETURN, Opcode
+from workbench.ptx.machine import BRANCH, EXIT, FLAGS, NEGATED, OPCODES, RETURN, Opcode, core
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 from workbench.ptx.parse import Body, Prototype, Statement
 
@@ -21,8 +21,8 @@ from workbench.ptx.parse import Body, Prototype, Statement
 class Instruction:
     """A row of the core's code.
 
-    ``slots`` maps slot numbers to operands, ``raw`` to plain numbers. A slot in neither has no operand; without the
-    flags' slot no flag is set.
+    ``slots`` maps columns of the row to operands, ``raw`` to plain numbers. A column in neither has no operand; without the
+    flags' column no flag is set.
     """
 
     opcode: Opcode
@@ -34,7 +34,7 @@ class Instruction:
     bytes: int = 0
     target: str = ""
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
-    prototype: Prototype | None = None  # of a call through a register, which is in slot 1
+    prototype: Prototype | None = None  # of a call through a register
 
 
 class Form:
@@ -49,8 +49,8 @@ class Form:
         self.opcode, self.imm = instruction.opcode, instruction.imm
         self.kind = instruction.opcode.kind
         self.ends = self.kind in (BRANCH, EXIT, RETURN)  # True if it ends a basic block
-        self.fixed: list[tuple[int, Operand]] = []  # (slot, operand) of constants and special registers
-        self.places: list[tuple[int, int]] = []  # (slot, place)
+        self.fixed: list[tuple[int, Operand]] = []  # (column, operand) of constants and special registers
+        self.places: list[tuple[int, int]] = []  # (column, place)
         self.writes = [place[register] for register in instruction.destinations]
         self.reads: list[int] = []
         for slot, operand in instruction.slots.items():
@@ -73,7 +73,7 @@ class Form:
         """Return the form with these flags of a memory access added to its own."""
         raw = self.instruction.raw
         other = self._copy()
-        other.instruction = replace(self.instruction, raw=raw | {FLAGS_SLOT: raw.get(FLAGS_SLOT, 0) | flags})
+        other.instruction = replace(self.instruction, raw=raw | {FLAGS: raw.get(FLAGS, 0) | flags})
         return other
 
     def _copy(self) -> Form:
@@ -134,6 +134,18 @@ def opcode(name: str) -> Opcode:
     return found
 
 
+def elementwise(row: Opcode, target: Register, *sources: Operand, imm: int = 0) -> Instruction:
+    """Return the instruction that computes ``target`` from its sources, lane by lane."""
+    slots = {core.Elementwise.destination: target} | dict(enumerate(sources, core.Elementwise.source))
+    return Instruction(row, slots, (target,), imm=imm)
+
+
+def comparison(row: Opcode, target: Register, a: Operand, b: Operand) -> Instruction:
+    """Return the instruction that sets ``target`` where a comparison of two operands holds."""
+    columns = core.Comparison
+    return Instruction(row, {columns.result: target, columns.a: a, columns.b: b}, (target,))
+
+
 def split_operands(text: str) -> list[str]:
     """Split at the commas outside braces, brackets and parentheses; ``a|b`` stays one operand."""
     if "{" not in text and "(" not in text:
@@ -187,8 +199,8 @@ def source(symbols: Symbols, token: str, type_name: str, width: int | None = Non
 
 
 def predicate(symbols: Symbols, token: str) -> tuple[Operand, dict[int, int]]:
-    """Return the operand of ``p`` or ``!p``, and the raw slot that says which, for instructions with both forms."""
-    return source(symbols, token.lstrip("! "), "pred", 0), {5: -1 if token[0] == "!" else 0}
+    """Return the operand of ``p`` or ``!p``, and the raw column that says which, for instructions with both forms."""
+    return source(symbols, token.lstrip("! "), "pred", 0), {NEGATED: -1 if token[0] == "!" else 0}
 
 
 def expect(operands: list[str], *counts: int) -> None:

@@ -63,8 +63,11 @@ OPCODES: dict[str, Opcode] = {
 }
 BRANCH, EXIT, CALL, RETURN = core.Kind.branch, core.Kind.exit, core.Kind.call, core.Kind.ret
 NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # TRUE_SLOT always holds: the guard of steps that have none
-ADDRESS_SLOT, MEMBER_SLOT, FLAGS_SLOT = core.ADDRESS_SLOT, core.MEMBER_SLOT, core.FLAGS_SLOT
-FRAGMENT_SLOT = core.SLOTS  # first slot of results that are too many for an instruction's own slots
+# Columns of a row of code that hold an operand, or flags of an access to memory, whatever the instruction; core.Access
+# and its like have those of the others.
+_COLUMNS = core.ROW["names"]
+ADDRESS, MEMBER, FLAGS, NEGATED = map(_COLUMNS.index, ("address", "member", "flags", "negated"))
+FRAGMENT = core.ROW["itemsize"] // 4  # from here on: results too many for a row
 STRONG, RELEASE, UNORDERED, ASYNC_PROXY = core.STRONG, core.RELEASE, core.UNORDERED, core.ASYNC_PROXY
 ACQUIRE, VOLATILE, BLOCK_SCOPE = core.ACQUIRE, core.VOLATILE, core.BLOCK_SCOPE
 WORD_OF_ELEMENT = core.WORD_OF_ELEMENT

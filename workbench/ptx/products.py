@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 from workbench.ptx.flow import Block
 from workbench.ptx.instruction import Form, Step
-from workbench.ptx.machine import FRAGMENT_SLOT
+from workbench.ptx.machine import FRAGMENT, core
 from workbench.ptx.operands import Register
 
 # Kinds of findings.
 TOUCHED: str = "register of a running product touched"
 UNFENCED: str = "missing wgmma.fence"
-_A_SLOTS = range(4)
 
 
 class Misuse(NamedTuple):
@@ -83,11 +82,11 @@ def _at(step: Step, wanted: range) -> list[Register]:
 
 
 def _results(step: Step) -> list[Register]:
-    return _at(step, range(FRAGMENT_SLOT, FRAGMENT_SLOT + 256))
+    return _at(step, range(FRAGMENT, FRAGMENT + 256))
 
 
 def _factors(step: Step) -> list[Register]:
-    return _at(step, _A_SLOTS)
+    return _at(step, range(core.GroupProduct.a, core.GroupProduct.a + 4))
 
 
 def _joined(a: _State, b: _State) -> _State:

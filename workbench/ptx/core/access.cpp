@@ -59,9 +59,9 @@ void Block::note(const Finding& finding) {
 namespace {
 
 void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address) {
-  const u64 offset = static_cast<u64>(in.imm);
-  const u32 slot = in.slot[kAddressSlot];
-  if (in.slot[kFlagsSlot] & kNarrowBase) {
+  const u64 offset = static_cast<u64>(in.offset);
+  const u32 slot = in.address;
+  if (in.flags & kNarrowBase) {
     const u32* base = at<const u32>(registers, slot);
     PTX_LANES {
       address[lane] = base[lane] + static_cast<u32>(offset);
@@ -86,7 +86,7 @@ void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address
 // The memory that a part of the word at `address` belongs to. The host has the whole word too: what
 // its allocators give out begins and ends at words.
 const Buffer* find_word(const Block& block, const Instruction& in, u64 address, u32 bytes) {
-  if (!(in.slot[kFlagsSlot] & kWordOfElement)) return nullptr;
+  if (!(in.flags & kWordOfElement)) return nullptr;
   for (u32 byte = 0; byte < bytes; ++byte) {
     const Buffer* const buffer = block.find(address + byte, 1);
     if (!buffer) continue;
@@ -174,9 +174,9 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
                 Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong)
+  if ((in.flags & (kStrong | kUnordered)) == kStrong)
     synchronise(warp, in, request.address, mask, is_write, is_read);
-  if (in.slot[kFlagsSlot] & kVolatile) {
+  if (in.flags & kVolatile) {
     if (is_write)
       warp.block->shadow->volatile_store(warp, in, request.address, mask, bytes);
     else
@@ -191,7 +191,7 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
 void see_remote(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
                 Request& request) {
   if (!warp.block->shadow) return;
-  if ((in.slot[kFlagsSlot] & (kStrong | kUnordered)) == kStrong)
+  if ((in.flags & (kStrong | kUnordered)) == kStrong)
     synchronise(warp, in, request.address, mask, is_write, is_read);
   if (is_write && !is_read)
     request.shadowed_remote = mask;
@@ -206,7 +206,7 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   if (MapWatch* maps = warp.block->launch->maps;
       maps && is_write && !is_read && in.kind == Kind::plain)
     maps->stored(warp, in, request.address, mask);
-  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  const bool strong = in.flags & kStrong;
   if (is_write && !is_read && !strong) {
     request.shadowed_global = mask;
     return;
@@ -307,14 +307,14 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     if (block.observed && request.mask) see_constant(in, request.mask, warp, bytes, request);
   } else if constexpr (S == Space::shared) {
     // A 64-bit register may hold the generic address of a shared variable.
-    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES {
+    if (in.flags & kWideBase) PTX_LANES {
         request.address[lane] &= kWindowMask;
       }
     resolve_shared(in, mask, warp, bytes, request);
     if (block.observed && request.mask)
       see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::local) {
-    if (in.slot[kFlagsSlot] & kWideBase) PTX_LANES {
+    if (in.flags & kWideBase) PTX_LANES {
         request.address[lane] &= kWindowMask;
       }
     for (u8*& host : request.host) host = request.nowhere;
@@ -327,7 +327,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0,
                    block.launch->params.size(), Problem::parameter_out_of_bounds, request);
   } else {
-    if (in.slot[kFlagsSlot] & kClusterBase) PTX_LANES {
+    if (in.flags & kClusterBase) PTX_LANES {
         request.address[lane] = (request.address[lane] & kWindowMask) | kSharedWindow;
       }
     u32 in_shared = 0, in_local = 0, in_params = 0;

@@ -24,8 +24,7 @@ struct Request {
       u8 nowhere[64];  // where lanes point that may not access memory; as wide as the widest access
 };
 
-// Flags of a memory instruction, kept in Instruction::slot[kFlagsSlot].
-constexpr int kFlagsSlot = 21;
+// Instruction::flags of an access to memory.
 constexpr u32 kStrong = 1;        // volatile, relaxed, acquire or release
 constexpr u32 kNarrowBase = 2;    // the address register has 32 bits
 constexpr u32 kWideBase = 4;      // the address register has 64 bits

@@ -1,9 +1,5 @@
 // cp.async: copies that land when the issuing lane waits for them, not before, so that a missing
 // wait shows.
-//
-// Slots: 8 global source (offset imm), 1 shared destination, 2 source size or kNoSlot, 3 ignore-src
-// predicate or kNoSlot, 4 constant offset of the destination, 5 flags of its address register;
-// `bytes` is the copy size.
 #include <algorithm>
 
 #include "access.hpp"
@@ -20,9 +16,10 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   copy.order = ++warp.issued;
   u32 reading = 0;
   PTX_LANES {
-    u32 size =
-        in.slot[2] == kNoSlot ? bytes : std::min(at<const u32>(registers, in.slot[2])[lane], bytes);
-    if (in.slot[3] != kNoSlot && (*at<u32>(registers, in.slot[3]) >> lane & 1)) size = 0;
+    u32 size = in.copy.size == kNoSlot
+                   ? bytes
+                   : std::min(at<const u32>(registers, in.copy.size)[lane], bytes);
+    if (in.copy.ignored != kNoSlot && (*at<u32>(registers, in.copy.ignored) >> lane & 1)) size = 0;
     copy.copied[lane] = size;
     copy.source[lane] = nullptr;
     reading |= (size ? 1u : 0u) << lane;
@@ -36,12 +33,12 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     allowed &= ~(reading & ~source.mask);
   }
   if (!allowed) return;
-  const u32* base32 = at<const u32>(registers, in.slot[1]);
-  const u64* base64 = at<const u64>(registers, in.slot[1]);
+  const u32* base32 = at<const u32>(registers, in.copy.destination);
+  const u64* base64 = at<const u64>(registers, in.copy.destination);
   u64 offsets[kLanes];
   PTX_LANES {
-    const u64 base = (in.slot[5] & kWideBase) ? base64[lane] & kWindowMask : base32[lane];
-    offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.slot[4]))) & 0xffffffffu;
+    const u64 base = (in.copy.flags & kWideBase) ? base64[lane] & kWindowMask : base32[lane];
+    offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.copy.offset))) & 0xffffffffu;
   }
   copy.mask = 0;
   PTX_FOR_EACH_LANE (lane, allowed) {
@@ -132,11 +129,11 @@ void land_ready(Warp& warp, u32 mask, u32 clock, s32 landing, Ready ready) {
   warp.copies.resize(kept);
 }
 
-// Waits until at most imm groups of each lane are pending; imm < 0 (wait_all) also takes
+// Waits until at most so many groups of each lane are pending; fewer than 0 (wait_all) also takes
 // uncommitted copies.
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
-  const bool all = in.imm < 0;
-  const u32 keep = all ? 0 : static_cast<u32>(in.imm);
+  const bool all = in.groups < 0;
+  const u32 keep = all ? 0 : static_cast<u32>(in.groups);
   land_ready(warp, mask, 0, Shadow::kNoLanding, [&](const PendingCopy& copy, u32 lane) {
     return copy.group == PendingCopy::kOpen ? all : copy.group + keep < warp.committed[lane];
   });

@@ -1,7 +1,7 @@
 // atom and red on global, shared and generic memory, as atomic operations of the host.
 //
 // Names: "atom.global.add.f32". The lanes of a warp go one after the other, lowest first; `red` is
-// an atom whose destination is kNoSlot. Slot 1 is the operand, slot 2 the second one of cas.
+// an atom that keeps no old value.
 #include "access.hpp"
 #include "numeric.hpp"
 
@@ -24,15 +24,16 @@ void atomic(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       std::conditional_t<sizeof(T) == 2, u16, std::conditional_t<sizeof(T) == 4, u32, u64>>;
   Request request;
   resolve<S>(registers, in, mask, warp, sizeof(T), true, true, request);
-  const T* operand = at<const T>(registers, in.slot[1]);
-  const T* second = at<const T>(registers, in.slot[2] == kNoSlot ? in.slot[1] : in.slot[2]);
+  const T* operand = at<const T>(registers, in.atomic.operand);
+  const T* second =
+      at<const T>(registers, in.atomic.second == kNoSlot ? in.atomic.operand : in.atomic.second);
   alignas(64) Bits results[kLanes] = {};
   PTX_FOR_EACH_LANE (lane, request.mask) {
     results[lane] = exchange_with<Bits>(request.host[lane], [&](Bits old) {
       return bits_as<Bits>(F{}(bits_as<T>(old), operand[lane], second[lane]));
     });
   }
-  if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, results);
+  if (in.atomic.old != kNoSlot) write_lanes(registers, in.atomic.old, mask, results);
 }
 
 struct Packed {

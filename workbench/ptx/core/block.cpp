@@ -237,7 +237,7 @@ bool BlockRunner::reaches(s32 from, F found) const {
 // `of_all`: the barrier waits for the block, not for a number of threads, which may be any.
 void BlockRunner::report_release(u32 number, bool of_all) {
   const auto aligned = [&](const Split& split) {
-    return kernel_.code[static_cast<std::size_t>(split.pc)].slot[4] == 0;
+    return kernel_.code[static_cast<std::size_t>(split.pc)].barrier.unaligned == 0;
   };
   const auto apart = [&](const Split& a, const Split& b) {
     return a.pc != b.pc && (aligned(a) || aligned(b));
@@ -322,16 +322,16 @@ void BlockRunner::release(u32 number) {
       if (block.shadow)
         block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
       const Instruction& in = kernel_.code[static_cast<std::size_t>(split.pc)];
-      if (in.imm == Meeting::popc) {
+      if (in.meeting == Meeting::popc) {
         alignas(64) u32 counts[kLanes];
         PTX_LANES {
           counts[lane] = barrier.votes;
         }
-        write_lanes(warp.registers, in.slot[0], split.mask, counts);
-      } else if (in.imm > Meeting::popc) {
+        write_lanes(warp.registers, in.barrier.result, split.mask, counts);
+      } else if (in.meeting > Meeting::popc) {
         const bool result =
-            in.imm == Meeting::and_ ? barrier.votes == barrier.waiting : barrier.votes != 0;
-        set_predicate(warp.registers, in.slot[0], split.mask, result ? ~0u : 0u);
+            in.meeting == Meeting::and_ ? barrier.votes == barrier.waiting : barrier.votes != 0;
+        set_predicate(warp.registers, in.barrier.result, split.mask, result ? ~0u : 0u);
       }
       split.state = Split::ready, split.pc += 1;
     }

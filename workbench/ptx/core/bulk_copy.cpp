@@ -1,11 +1,8 @@
 // cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane
 // asks for.
 //
-// Slots: 0 shared offset, 1 its mbarrier (a load), 2 size (no tensor map), 3-7 coordinates,
-// innermost first, 8 the global address or the tensor map; 9 the mask of a multicast. Plain
-// numbers: the constant offsets of slots 0, 1 and 8, the operation of a reduction and its type, the
-// dimensions (codes.hpp). A load happens when somebody asks for its mbarrier's phase, a store when
-// its lane waits for its group: no earlier, so that whoever does not wait sees the old bytes.
+// A load happens when somebody asks for its mbarrier's phase, a store when its lane waits for its
+// group: no earlier, so that whoever does not wait sees the old bytes.
 #include "bulk_copy.hpp"
 
 #include <algorithm>
@@ -46,15 +43,15 @@ struct Operands {
   u64 global;
 
   Operands(u8* registers, const Instruction& in, u32 lane) {
-    const u32 flags = in.slot[kFlagsSlot];
-    shared = shared_offset(registers, in.slot[0], in.slot[Bulk::shared_offset],
+    const u32 flags = in.flags;
+    shared = shared_offset(registers, in.bulk.shared, in.bulk.shared_offset,
                            flags & BulkFlags::shared_wide, lane);
-    barrier = in.slot[1] == kNoSlot
+    barrier = in.bulk.mbarrier == kNoSlot
                   ? 0
-                  : shared_offset(registers, in.slot[1], in.slot[Bulk::barrier_offset],
+                  : shared_offset(registers, in.bulk.mbarrier, in.bulk.mbarrier_offset,
                                   flags & BulkFlags::barrier_wide, lane);
-    global = at<const u64>(registers, in.slot[kAddressSlot])[lane] +
-             static_cast<u64>(static_cast<s64>(static_cast<s32>(in.slot[Bulk::global_offset])));
+    global = at<const u64>(registers, in.address)[lane] +
+             static_cast<u64>(static_cast<s64>(static_cast<s32>(in.bulk.global_offset)));
   }
 };
 
@@ -98,7 +95,7 @@ bool in_shared(Warp& warp, const Instruction& in, u32 lane, u32 offset, u64 byte
 
 bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool is_write,
                  const Operands& operands, BulkCopy& copy) {
-  const u32 size = at<const u32>(registers, in.slot[2])[lane];
+  const u32 size = at<const u32>(registers, in.bulk.size)[lane];
   if (size % kPieceBytes || operands.global % kPieceBytes) {
     misuse(warp, in, lane,
            size % kPieceBytes ? std::to_string(size) + " bytes, where a multiple of 16 belongs"
@@ -107,7 +104,7 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
   }
   if (!in_shared(warp, in, lane, operands.shared, size, kPieceBytes)) return false;
   copy.bytes = size;
-  copy.type = static_cast<MapType>(in.slot[Bulk::type]);
+  copy.type = static_cast<MapType>(in.bulk.type);
   if (size)
     add_row(warp, in, lane, is_write, operands.global, true, operands.shared, 0, size, kPieceBytes,
             copy);
@@ -191,10 +188,9 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   }
   TensorMap map;
   std::memcpy(&map, bytes, sizeof map);
-  const int dimensions = static_cast<int>(in.slot[Bulk::dimensions]);
+  const int dimensions = static_cast<int>(in.bulk.dimensions);
   const char* fault = fault_of(map, dimensions);
-  if (!fault &&
-      !reduces(static_cast<Reduction>(in.slot[Bulk::operation]), static_cast<MapType>(map.type)))
+  if (!fault && !reduces(static_cast<Reduction>(in.bulk.reduction), static_cast<MapType>(map.type)))
     fault = "a tensor map whose elements have a type that the reduction does not take";
   const u32 element = fault ? 1 : kMapTypeBytes[map.type],
             row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
@@ -217,7 +213,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   copy.type = static_cast<MapType>(map.type);
   s64 start[TensorMap::kMostDimensions] = {};
   for (int d = 0; d < dimensions; ++d)
-    start[d] = at<const s32>(registers, in.slot[Bulk::coordinates + d])[lane];
+    start[d] = at<const s32>(registers, in.bulk.coordinate[d])[lane];
   // Elements [first, last) of a row lie inside the tensor.
   const s64 left = map.steps[0];
   const s64 first = std::clamp<s64>(start[0] < 0 ? (-start[0] + left - 1) / left : 0, 0, counts[0]);
@@ -419,7 +415,7 @@ void perform(Warp& warp, BulkCopy& copy) {
   if (!copy.taken) take(warp, copy);
   Block& block = *warp.block;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
-  const Reduction operation = static_cast<Reduction>(in.slot[Bulk::operation]);
+  const Reduction operation = static_cast<Reduction>(in.bulk.reduction);
   const u8* from = copy.values.data();
   const auto held =
       block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
@@ -501,9 +497,9 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     perform_before(warp, in, lane, copy);
     observe(warp, in, copy, false);
-    const u32 ranks = in.slot[Bulk::multicast] == kNoSlot
+    const u32 ranks = in.bulk.multicast == kNoSlot
                           ? 1u << home.rank
-                          : at<const u16>(registers, in.slot[Bulk::multicast])[lane];
+                          : at<const u16>(registers, in.bulk.multicast)[lane];
     if (block.shadow) {
       bool reported = false;
       for (Block* target : block.cluster->blocks) {
@@ -578,11 +574,11 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE (lane, mask) warp.bulk_committed[lane] += 1;
 }
 
-// Waits until at most imm groups of each lane are pending. `ReadOnly`: until their sources have
+// Waits until at most so many groups of each lane are pending. `ReadOnly`: until their sources have
 // been read.
 template <bool ReadOnly>
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
-  const u32 keep = static_cast<u32>(in.imm);
+  const u32 keep = static_cast<u32>(in.groups);
   const auto due = [&](const BulkCopy& copy) {
     return mask >> copy.lane & 1 && copy.group != BulkCopy::kOpen &&
            copy.group + keep < warp.bulk_committed[copy.lane];

@@ -9,22 +9,20 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr u32 kFrameRegister = 0;  // slot number of the frame register in the instructions below
-
-// Slots: 0 frame register, 1 from and 2 to (offsets from the frame); imm: bytes.
 void copy_parameter(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
+  const u64* frame = at<const u64>(registers, in.parameter.frame);
   const u64 stride = warp.block->kernel->local_bytes;
-  const u64 last = std::max(in.slot[1], in.slot[2]) + static_cast<u64>(in.imm);
+  const u64 last =
+      u64{std::max(in.parameter.source, in.parameter.destination)} + in.parameter.bytes;
   PTX_FOR_EACH_LANE (lane, mask) {
     if (frame[lane] + last > stride) continue;  // the call that follows reports it
     u8* base = warp.local + lane * stride + frame[lane];
-    std::memmove(base + in.slot[2], base + in.slot[1], static_cast<std::size_t>(in.imm));
+    std::memmove(base + in.parameter.destination, base + in.parameter.source, in.parameter.bytes);
   }
 }
 
 void save(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  for (const SavedRegister& saved : warp.block->kernel->saves[static_cast<std::size_t>(in.imm)]) {
+  for (const SavedRegister& saved : warp.block->kernel->saves[static_cast<std::size_t>(in.saved)]) {
     PTX_FOR_EACH_LANE (lane, mask) {
       std::vector<u8>& stack = warp.calls.saved[lane];
       if (saved.width == 0) {
@@ -38,7 +36,7 @@ void save(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 }
 
 void restore(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const auto& all = warp.block->kernel->saves[static_cast<std::size_t>(in.imm)];
+  const auto& all = warp.block->kernel->saves[static_cast<std::size_t>(in.saved)];
   for (auto saved = all.rbegin(); saved != all.rend(); ++saved) {
     PTX_FOR_EACH_LANE (lane, mask) {
       std::vector<u8>& stack = warp.calls.saved[lane];
@@ -63,41 +61,6 @@ T parameter(Warp& warp, const u64* frame, u32 lane, u32 offset) {
   return value;
 }
 
-// Slots: 0 frame register, 1 format, 2 arguments, 3 result (offsets of parameters, or kNoSlot).
-void print(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
-  const u64 stride = warp.block->kernel->local_bytes;
-  PTX_FOR_EACH_LANE (lane, mask) {
-    const MemoryView memory{warp, in, lane};
-    const u64 format = parameter<u64>(warp, frame, lane, in.slot[1]),
-              arguments = parameter<u64>(warp, frame, lane, in.slot[2]);
-    int count = 0;
-    const std::string text = format_text(memory, format, arguments, count);
-    warp.block->print(text);
-    if (in.slot[3] != kNoSlot)
-      std::memcpy(warp.local + lane * stride + frame[lane] + in.slot[3], &count, sizeof count);
-  }
-}
-
-// Slots: 0 frame register, 1 expression, 2 file, 3 line, 4 function (offsets of parameters).
-void assert_fail(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
-  const u32 lane = static_cast<u32>(first_lane(mask));
-  const MemoryView memory{warp, in, lane};
-  const auto text = [&](int slot) {
-    return memory.text(parameter<u64>(warp, frame, lane, in.slot[slot]));
-  };
-  Finding finding{.problem = Problem::assertion,
-                  .pc = warp.block->pc_of(in),
-                  .block = warp.block->index,
-                  .thread = warp.thread(lane)};
-  finding.text = "`" + text(1) + "` in " + text(4) + ", " + text(2) + ":" +
-                 std::to_string(parameter<u32>(warp, frame, lane, in.slot[3]));
-  finding.count = static_cast<u64>(count_lanes(mask));
-  if (!warp.block->launch->checks) throw Stop{finding};
-  warp.block->findings->add(finding);
-}
-
 template <class T>
 void put_result(Warp& warp, const u64* frame, u32 lane, u32 offset, T value) {
   if (offset == kNoSlot) return;
@@ -105,23 +68,57 @@ void put_result(Warp& warp, const u64* frame, u32 lane, u32 offset, T value) {
               &value, sizeof value);
 }
 
-// Slots: 0 frame register, 1 bytes, 2 result (offsets of parameters, or kNoSlot).
-void allocate_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
-  const Launch& launch = *warp.block->launch;
+// vprintf(format, arguments).
+void print(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u64* frame = at<const u64>(registers, in.system.frame);
   PTX_FOR_EACH_LANE (lane, mask) {
-    const u64 bytes = parameter<u64>(warp, frame, lane, in.slot[1]);
-    const DeviceHeap::Origin origin{launch.number_in_heap, warp.block->pc_of(in)};
-    put_result(warp, frame, lane, in.slot[2], launch.heap->take(bytes, origin));
+    const MemoryView memory{warp, in, lane};
+    const u64 format = parameter<u64>(warp, frame, lane, in.system.argument[0]),
+              arguments = parameter<u64>(warp, frame, lane, in.system.argument[1]);
+    int count = 0;
+    const std::string text = format_text(memory, format, arguments, count);
+    warp.block->print(text);
+    put_result(warp, frame, lane, in.system.result, count);
   }
 }
 
-// Slots: 0 frame register, 1 address (offset of a parameter).
+// __assertfail(expression, file, line, function).
+void assert_fail(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u64* frame = at<const u64>(registers, in.system.frame);
+  const u32 lane = static_cast<u32>(first_lane(mask));
+  const MemoryView memory{warp, in, lane};
+  const auto& [expression, file, line, function, character] = in.system.argument;
+  const auto text = [&](u32 argument) {
+    return memory.text(parameter<u64>(warp, frame, lane, argument));
+  };
+  Finding finding{.problem = Problem::assertion,
+                  .pc = warp.block->pc_of(in),
+                  .block = warp.block->index,
+                  .thread = warp.thread(lane)};
+  finding.text = "`" + text(expression) + "` in " + text(function) + ", " + text(file) + ":" +
+                 std::to_string(parameter<u32>(warp, frame, lane, line));
+  finding.count = static_cast<u64>(count_lanes(mask));
+  if (!warp.block->launch->checks) throw Stop{finding};
+  warp.block->findings->add(finding);
+}
+
+// malloc(bytes).
+void allocate_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const u64* frame = at<const u64>(registers, in.system.frame);
+  const Launch& launch = *warp.block->launch;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u64 bytes = parameter<u64>(warp, frame, lane, in.system.argument[0]);
+    const DeviceHeap::Origin origin{launch.number_in_heap, warp.block->pc_of(in)};
+    put_result(warp, frame, lane, in.system.result, launch.heap->take(bytes, origin));
+  }
+}
+
+// free(address).
 void free_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
+  const u64* frame = at<const u64>(registers, in.system.frame);
   DeviceHeap& heap = *warp.block->launch->heap;
   PTX_FOR_EACH_LANE (lane, mask) {
-    const u64 address = parameter<u64>(warp, frame, lane, in.slot[1]);
+    const u64 address = parameter<u64>(warp, frame, lane, in.system.argument[0]);
     if (!address || heap.give_back(address)) continue;
     const bool inside = address - heap.address() < heap.size();
     warp.block->problem(Problem::heap_misuse, in, warp.thread(lane), address, 0,
@@ -129,13 +126,13 @@ void free_block(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-// Slots: 0 frame register, 1 handle, 2 value (offsets of parameters). The driver's handle of a
-// condition is the address of its number.
+// cudaGraphSetConditional(handle, value). The driver's handle of a condition is the address of its
+// number.
 void set_conditional(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* frame = at<const u64>(registers, in.slot[kFrameRegister]);
+  const u64* frame = at<const u64>(registers, in.system.frame);
   PTX_FOR_EACH_LANE (lane, mask) {
-    const u64 handle = parameter<u64>(warp, frame, lane, in.slot[1]);
-    const u32 value = parameter<u32>(warp, frame, lane, in.slot[2]);
+    const u64 handle = parameter<u64>(warp, frame, lane, in.system.argument[0]);
+    const u32 value = parameter<u32>(warp, frame, lane, in.system.argument[1]);
     const Buffer* const buffer = warp.block->find(handle, sizeof value);
     if (buffer)
       std::atomic_ref<u32>(*reinterpret_cast<u32*>(buffer->host + (handle - buffer->address)))
@@ -153,8 +150,6 @@ void add_calls(Table& table) {
                        Class group = Class::other) {
     table.push_back({name, run, kind, group, "", ""});
   };
-  // Slots: 0 frame register, 1 frame of the caller in bytes, 2 of the callee with all that it calls
-  // at least.
   add("call", nullptr, Kind::call, Class::control);
   add("ret", nullptr, Kind::ret, Class::control);
   add("param.copy", &copy_parameter);

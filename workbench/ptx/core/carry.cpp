@@ -1,12 +1,11 @@
 // Multi-word integer arithmetic: add, sub and mad that set (.cc) and use (addc, subc, madc) the
 // carry flag.
 //
-// The flag is a predicate of its own, which the decoder adds to every kernel that uses it: slot 4
-// is read, slot 5 set. For sub it is the carry of a + ~b + 1, as on GPUs: set where nothing was
-// borrowed. The PTX manual speaks of a borrow, which only shows where an addc follows a sub.cc, or
-// a subc an add.cc: as in the compiler's 128-bit divisions.
+// The flag is a predicate of its own, which the decoder adds to every kernel that uses it. For sub
+// it is the carry of a + ~b + 1, as on GPUs: set where nothing was borrowed. The PTX manual speaks
+// of a borrow, which only shows where an addc follows a sub.cc, or a subc an add.cc: as in the
+// compiler's 128-bit divisions.
 #include "cluster.hpp"
-#include "codes.hpp"
 #include "elementwise.hpp"
 
 namespace workbench::ptx {
@@ -48,12 +47,12 @@ inline Sum<T> mad_high(T a, T b, T c, bool carry) {
 // First: the flag of one that uses none.
 template <class T, Sum<T> (*F)(T, T, T, bool), bool First = false>
 void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const T* a = at<const T>(registers, in.slot[1]);
-  const T* b = at<const T>(registers, in.slot[2]);
-  const T* c = at<const T>(registers, in.slot[3] == kNoSlot ? in.slot[1] : in.slot[3]);
+  const T* a = at<const T>(registers, in.carrying.a);
+  const T* b = at<const T>(registers, in.carrying.b);
+  const T* c = at<const T>(registers, in.carrying.c == kNoSlot ? in.carrying.a : in.carrying.c);
   const u32 first = First ? ~0u : 0u;
   const u32 before =
-      in.slot[Carry::carry_in] == kNoSlot ? first : *at<u32>(registers, in.slot[Carry::carry_in]);
+      in.carrying.carry_in == kNoSlot ? first : *at<u32>(registers, in.carrying.carry_in);
   alignas(64) T out[kLanes];
   u32 after = 0;
   for (int lane = 0; lane < kLanes; ++lane) {
@@ -61,9 +60,9 @@ void run(u8* registers, const Instruction& in, u32 mask, Warp&) {
     out[lane] = sum.value;
     after |= (sum.carry ? 1u : 0u) << lane;
   }
-  write_lanes(registers, in.slot[0], mask, out);
-  if (in.slot[Carry::carry_out] != kNoSlot)
-    set_predicate(registers, in.slot[Carry::carry_out], mask, after);
+  write_lanes(registers, in.carrying.destination, mask, out);
+  if (in.carrying.carry_out != kNoSlot)
+    set_predicate(registers, in.carrying.carry_out, mask, after);
 }
 
 template <class T>
@@ -81,19 +80,19 @@ void add_width(Table& table, const std::string& bits) {
   add_one("carry.mad.hi.s" + bits, &run<T, &mad_high<Signed, T>>, 3);
 }
 
-// Slot 1: a generic address; imm: 0 global, 1 shared, 2 local; 1 + 256: the block's own shared
+// Of a generic address. Windows: 0 global, 1 shared, 2 local; 1 + 256: the block's own shared
 // memory.
 void is_space(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u64* address = at<const u64>(registers, in.slot[1]);
-  const u64 window = static_cast<u64>(in.imm) & 255;
-  const bool own = (in.imm >> 8) != 0;
+  const u64* address = at<const u64>(registers, in.elementwise.source[0]);
+  const u64 window = static_cast<u64>(in.window) & 255;
+  const bool own = (in.window >> 8) != 0;
   u32 inside = 0;
   PTX_FOR_EACH_LANE (lane, mask) {
     const bool there = address[lane] >> 56 == window &&
                        !(own && is_remote(*warp.block, address[lane] & kWindowMask));
     inside |= (there ? 1u : 0u) << lane;
   }
-  set_predicate(registers, in.slot[0], mask, inside);
+  set_predicate(registers, in.elementwise.destination, mask, inside);
 }
 
 }  // namespace

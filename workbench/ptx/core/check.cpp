@@ -8,7 +8,7 @@ namespace workbench::ptx {
 void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes,
                   bool is_write) {
   Shadow& shadow = *warp.block->shadow;
-  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  const bool strong = in.flags & kStrong;
   if (is_write)
     shadow.write(warp, in, offsets, mask, bytes, strong, mask);
   else
@@ -22,15 +22,13 @@ void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, b
   PTX_FOR_EACH_LANE (lane, mask) {
     const u64 key = warp.block->flag(keys[lane]);
     if (is_read) clocks.acquire(warp.agent, key);
-    if (is_write)
-      clocks.release(warp.agent, key, in.slot[kFlagsSlot] & kRelease,
-                     !(in.slot[kFlagsSlot] & kBlockScope));
+    if (is_write) clocks.release(warp.agent, key, in.flags & kRelease, !(in.flags & kBlockScope));
   }
 }
 
 void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                   bool is_write, u32 changed) {
-  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  const bool strong = in.flags & kStrong;
   for (Block* home : warp.block->cluster->blocks) {
     u64 offsets[kLanes];
     u32 lanes = 0;
@@ -50,7 +48,7 @@ void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 m
 void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                   bool is_write, bool is_read) {
   GlobalShadow& shadow = *warp.block->launch->global_shadow;
-  if (!(in.slot[kFlagsSlot] & kStrong)) {
+  if (!(in.flags & kStrong)) {
     const auto& unused = warp.block->launch->unused;
     if (!unused.empty()) {
       const std::vector<u32>& by_warp = unused[static_cast<std::size_t>(warp.block->pc_of(in))];
@@ -75,7 +73,7 @@ void store_lanes(Warp& warp, const Instruction& in, const Request& request, cons
     std::memcpy(request.host[lane], values + lane * bytes, bytes);
   }
   const u32 shared = request.shadowed & request.mask;
-  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  const bool strong = in.flags & kStrong;
   if (shared) warp.block->shadow->write(warp, in, request.address, shared, bytes, strong, changed);
   const u32 remote = request.shadowed_remote & request.mask;
   if (remote) check_remote(warp, in, request.address, remote, bytes, true, changed);
@@ -91,7 +89,7 @@ void store_lane(Warp& warp, const Instruction& in, const Request& request, u32 l
                                             : std::unique_lock<std::recursive_mutex>();
   u8* to = request.host[lane];
   const u32 bit = 1u << lane, changed = std::memcmp(to, from, bytes) != 0 ? bit : 0;
-  const bool strong = in.slot[kFlagsSlot] & kStrong;
+  const bool strong = in.flags & kStrong;
   if (request.shadowed & bit)
     warp.block->shadow->write(warp, in, request.address, bit, bytes, strong, changed);
   if (request.shadowed_remote & bit)

@@ -13,12 +13,12 @@ void misuse(Block& block, const Instruction& in, s32 thread, const std::string& 
   block.problem(Problem::remote_misuse, in, thread, 0, 0, text);
 }
 
-// The address, in the shared memory of the block with the rank in slot 2, that corresponds to the
-// one in slot 1.
+// The address, in the shared memory of the block with the second operand's rank, that corresponds
+// to the first one.
 template <class T>
 void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const T* address = at<const T>(registers, in.slot[1]);
-  const u32* rank = at<const u32>(registers, in.slot[2]);
+  const T* address = at<const T>(registers, in.elementwise.source[0]);
+  const u32* rank = at<const u32>(registers, in.elementwise.source[1]);
   alignas(64) T out[kLanes] = {};
   const Cluster& cluster = *warp.block->cluster;
   PTX_FOR_EACH_LANE (lane, mask) {
@@ -32,18 +32,18 @@ void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     out[lane] =
         rank[lane] == warp.block->rank ? own : own | static_cast<T>(rank[lane] + 1) << kRankShift;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 template <class T>
 void rank_of(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const T* address = at<const T>(registers, in.slot[1]);
+  const T* address = at<const T>(registers, in.elementwise.source[0]);
   alignas(64) u32 out[kLanes];
   PTX_LANES {
     const u32 rank = static_cast<u32>(address[lane] >> kRankShift) & 0xff;
     out[lane] = rank ? rank - 1 : warp.block->rank;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 // Every thread of the cluster that has not exited arrived in this phase: the next one begins.
@@ -72,8 +72,7 @@ void arrive(u8*, const Instruction& in, u32 mask, Warp& warp) {
   }
   // Who is at the next phase has seen every wait of the last one over: two flags do, by turns.
   if (block.shadow)
-    block.shadow->clocks.release(warp.agent, kBarrierKey + phase % 2,
-                                 in.slot[kFlagsSlot] & kRelease);
+    block.shadow->clocks.release(warp.agent, kBarrierKey + phase % 2, in.flags & kRelease);
   complete(*block.cluster);
 }
 
@@ -103,17 +102,17 @@ void see_async_store(Block& home, const Instruction& in, Warp& warp, u32 lane, u
   shadow.clocks.fence(warp.agent);
 }
 
-// st.async: slots 0-3 the values, 4 the mbarrier in the same block as the address; its bytes arrive
-// there.
+// st.async: the mbarrier lies in the same block as the address; its bytes arrive there.
 template <class T>
 void store_and_count(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   const u32 bytes = sizeof(T) * in.elements;
   resolve<Space::generic>(registers, in, mask, warp, bytes, true, false, request);
-  const u32* barrier = at<const u32>(registers, in.slot[4]);
+  const u32* barrier = at<const u32>(registers, in.store.mbarrier);
   PTX_FOR_EACH_LANE (lane, request.mask) {
     alignas(16) T values[4];
-    for (u32 i = 0; i < in.elements; ++i) values[i] = at<const T>(registers, in.slot[i])[lane];
+    for (u32 i = 0; i < in.elements; ++i)
+      values[i] = at<const T>(registers, in.store.data[i])[lane];
     std::memcpy(request.host[lane], values, bytes);
     Block& home = home_of(*warp.block, in, warp.thread(lane), barrier[lane]);
     const u64 offset = plain(home, barrier[lane]);

@@ -27,35 +27,15 @@ struct Meeting {
   enum Way : s64 { sync, arrive, popc, and_, or_ };
 };
 
-// Carry chains: the slots of the flag.
-struct Carry {
-  enum Slots : int { carry_in = 4, carry_out = 5 };
-};
-
-// Bulk copies: slots beside 0 (shared memory), 1 (the mbarrier), 2 (the size) and kAddressSlot
-// (global memory).
-struct Bulk {
-  enum Slots : int {
-    coordinates = 3,
-    multicast = 9,
-    shared_offset,
-    barrier_offset,
-    global_offset,
-    operation,
-    type,
-    dimensions
-  };
-};
-// Flags of theirs beside those of any memory instruction: registers of 64 bits hold the address.
+// Flags of bulk copies beside those of any access to memory: registers of 64 bits hold the address.
 struct BulkFlags {
   enum Flags : u32 { shared_wide = 256, barrier_wide = 512 };
 };
 enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
 
-// Products of warp groups, in slot `flags`: A comes from registers; what is negated and transposed;
+// Products of warp groups: A comes from registers; what is negated and transposed;
 // D is not added to.
 struct WarpGroupProduct {
-  static constexpr int kFlags = 11;
   enum Flags : u32 {
     a_registers = 1,
     negate_a = 2,

@@ -40,13 +40,12 @@ void exchanged(const Warp& warp, u32 mask) {
 // sum over a group of a power of two does not use what they get. Of any other size it does, unless
 // the kernel sees to it: that is known from a second launch, in which such lanes get something else
 // (Problem::undefined_lane, and warp_orders.py). A group in which no lane gets another one's value
-// is a fault, as is a gap in it, and any absent source of the other modes. Slots: 0 destination, 4
-// predicate or kNoSlot; 1 value, 2 lane operand, 3 clamp and segment mask.
+// is a fault, as is a gap in it, and any absent source of the other modes.
 template <Shuffle Mode>
 void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const u32* value = at<const u32>(registers, in.slot[1]);
-  const u32* operand = at<const u32>(registers, in.slot[2]);
-  const u32* control = at<const u32>(registers, in.slot[3]);
+  const u32* value = at<const u32>(registers, in.exchange.value);
+  const u32* operand = at<const u32>(registers, in.exchange.lane);
+  const u32* control = at<const u32>(registers, in.exchange.control);
   alignas(64) u32 out[kLanes], from[kLanes];
   alignas(64) u8 inside[kLanes];
   PTX_LANES {
@@ -84,13 +83,14 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                         .other_thread = warp.thread(from[lane])});
     }
   }
-  write_lanes(registers, in.slot[0], mask, out);
-  if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, pack_mask(inside));
+  write_lanes(registers, in.exchange.result, mask, out);
+  if (in.exchange.predicate != kNoSlot)
+    set_predicate(registers, in.exchange.predicate, mask, pack_mask(inside));
   exchanged(warp, mask);
 }
 
 inline u32 operand_predicate(u8* registers, const Instruction& in) {
-  return *at<u32>(registers, in.slot[1]) ^ in.slot[5];
+  return *at<u32>(registers, in.exchange.value) ^ in.negated;
 }
 
 void ballot(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -99,51 +99,52 @@ void ballot(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_LANES {
     out[lane] = votes;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.exchange.result, mask, out);
   exchanged(warp, mask);
 }
 
 template <class F>
 void vote(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  set_predicate(registers, in.slot[0], mask,
+  set_predicate(registers, in.exchange.result, mask,
                 F{}(operand_predicate(registers, in) & mask, mask) ? ~0u : 0u);
   exchanged(warp, mask);
 }
 
 template <class T>
 void match_any(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const T* value = at<const T>(registers, in.slot[1]);
+  const T* value = at<const T>(registers, in.exchange.value);
   alignas(64) u32 out[kLanes] = {};
   PTX_FOR_EACH_LANE (lane, mask)
     PTX_FOR_EACH_LANE (other, mask) out[lane] |= (value[other] == value[lane] ? 1u : 0u) << other;
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.exchange.result, mask, out);
   exchanged(warp, mask);
 }
 
 template <class T>
 void match_all(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const T* value = at<const T>(registers, in.slot[1]);
+  const T* value = at<const T>(registers, in.exchange.value);
   bool same = true;
   PTX_FOR_EACH_LANE (lane, mask) same &= value[lane] == value[first_lane(mask)];
   alignas(64) u32 out[kLanes];
   PTX_LANES {
     out[lane] = same ? mask : 0;
   }
-  write_lanes(registers, in.slot[0], mask, out);
-  if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, same ? ~0u : 0u);
+  write_lanes(registers, in.exchange.result, mask, out);
+  if (in.exchange.predicate != kNoSlot)
+    set_predicate(registers, in.exchange.predicate, mask, same ? ~0u : 0u);
   exchanged(warp, mask);
 }
 
 template <class T, class F>
 void reduce(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const T* value = at<const T>(registers, in.slot[1]);
+  const T* value = at<const T>(registers, in.exchange.value);
   T result = value[first_lane(mask)];
   PTX_FOR_EACH_LANE (lane, mask & (mask - 1)) result = F{}(result, value[lane]);
   alignas(64) T out[kLanes];
   PTX_LANES {
     out[lane] = result;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.exchange.result, mask, out);
   exchanged(warp, mask);
 }
 
@@ -152,7 +153,7 @@ void active_mask(u8* registers, const Instruction& in, u32 mask, Warp&) {
   PTX_LANES {
     out[lane] = mask;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 // elect: the lowest lane of the member mask.
@@ -161,8 +162,9 @@ void elect(u8* registers, const Instruction& in, u32 mask, Warp&) {
   PTX_LANES {
     out[lane] = static_cast<u32>(first_lane(mask));
   }
-  if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, out);
-  if (in.slot[4] != kNoSlot) set_predicate(registers, in.slot[4], mask, mask & -mask);
+  if (in.exchange.result != kNoSlot) write_lanes(registers, in.exchange.result, mask, out);
+  if (in.exchange.predicate != kNoSlot)
+    set_predicate(registers, in.exchange.predicate, mask, mask & -mask);
 }
 
 // Of all collectives only this one orders what lanes do to memory (CUDA C++ Programming Guide,
@@ -175,7 +177,7 @@ void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
 // F: (value, value) -> value; of a single lane too, so that what F makes of a NaN holds.
 template <bool Magnitudes, class F>
 void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  const f32* values = at<f32>(registers, in.slot[1]);
+  const f32* values = at<f32>(registers, in.exchange.value);
   const auto value = [&](u32 lane) {
     return Magnitudes ? bits_as<f32>(bits_as<u32>(values[lane]) & 0x7fffffffu) : values[lane];
   };
@@ -186,7 +188,7 @@ void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_LANES {
     out[lane] = result;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.exchange.result, mask, out);
   exchanged(warp, mask);
 }
 

@@ -73,12 +73,12 @@ void add_set(Table& table, const std::string& type) {
 // testp: the class of one number. Zero counts as normal.
 template <class T, class F>
 void test_class(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const T* a = at<const T>(registers, in.slot[1]);
+  const T* a = at<const T>(registers, in.elementwise.source[0]);
   alignas(64) u8 flags[kLanes];
   PTX_LANES {
     flags[lane] = F{}(a[lane]) ? 1 : 0;
   }
-  set_predicate(registers, in.slot[0], mask, pack_mask(flags));
+  set_predicate(registers, in.elementwise.destination, mask, pack_mask(flags));
 }
 
 template <class T, int ExponentBit>

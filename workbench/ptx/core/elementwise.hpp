@@ -46,9 +46,9 @@ std::string join_widths(std::type_identity<std::tuple<T...>>) {
 template <int Pack, class F, class R, class... A, std::size_t... I>
 inline void apply(u8* registers, const Instruction& in, u32 mask,
                   std::type_identity<std::tuple<A...>>, std::index_sequence<I...>) {
-  const std::tuple<const A*...> sources{at<const A>(registers, in.slot[1 + I])...};
+  const std::tuple<const A*...> sources{at<const A>(registers, in.elementwise.source[I])...};
   alignas(64) R buffer[static_cast<std::size_t>(kLanes * Pack)];
-  R* destination = at<R>(registers, in.slot[0]);
+  R* destination = at<R>(registers, in.elementwise.destination);
   R* out = mask == kAllLanes ? destination : buffer;
 #pragma GCC ivdep
   for (int i = 0; i < kLanes * Pack; ++i) out[i] = F{}(std::get<I>(sources)[i]...);
@@ -85,20 +85,20 @@ TableEntry packed_op(std::string name, Class group, F) {
   return {std::move(name), &elementwise<2, F>, Kind::plain, group, "b32", sources};
 }
 
-// ---- with an immediate: the function's last argument is Instruction::imm ----
+// ---- with an immediate: the function's last argument is Instruction::immediate ----
 
 template <class F, class R, class... A, std::size_t... I>
 inline void apply_immediate(u8* registers, const Instruction& in, u32 mask,
                             std::type_identity<std::tuple<A...>>, std::index_sequence<I...>) {
   const auto sources = std::make_tuple(
-      at<const std::tuple_element_t<I, std::tuple<A...>>>(registers, in.slot[1 + I])...);
+      at<const std::tuple_element_t<I, std::tuple<A...>>>(registers, in.elementwise.source[I])...);
   alignas(64) R buffer[kLanes];
-  const s64 imm = in.imm;
-  R* out = mask == kAllLanes ? at<R>(registers, in.slot[0]) : buffer;
+  const s64 immediate = in.immediate;
+  R* out = mask == kAllLanes ? at<R>(registers, in.elementwise.destination) : buffer;
   PTX_LANES {
-    out[lane] = F{}(std::get<I>(sources)[lane]..., imm);
+    out[lane] = F{}(std::get<I>(sources)[lane]..., immediate);
   }
-  if (mask != kAllLanes) blend(at<R>(registers, in.slot[0]), buffer, mask);
+  if (mask != kAllLanes) blend(at<R>(registers, in.elementwise.destination), buffer, mask);
 }
 
 template <class F>
@@ -116,7 +116,7 @@ TableEntry immediate_op(std::string name, Class group, std::string sources, F) {
           group,           width_name<typename S::Result>(), sources};
 }
 
-// ---- set a predicate; imm combines it with a third operand: 0 none, 1 and, 2 or, 3 xor ----
+// ---- set a predicate ----
 
 inline u32 pack_mask(const u8* flags) {
   u32 mask = 0;
@@ -130,25 +130,25 @@ inline u32 pack_mask(const u8* flags) {
 
 template <class F, class T>
 void compare(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const T* a = at<const T>(registers, in.slot[2]);
-  const T* b = at<const T>(registers, in.slot[3]);
+  const T* a = at<const T>(registers, in.comparison.a);
+  const T* b = at<const T>(registers, in.comparison.b);
   alignas(64) u8 flags[kLanes];
   PTX_LANES {
     flags[lane] = F{}(a[lane], b[lane]) ? 1 : 0;
   }
   const u32 result = pack_mask(flags);
   u32 first = result, second = ~result;
-  const Combine how = static_cast<Combine>(in.imm);
+  const Combine how = in.combine;
   if (how != Combine::none) {
-    const u32 third =
-        *at<u32>(registers, in.slot[4]) ^ in.slot[5];  // slot 5: all ones for a negated operand
+    const u32 third = *at<u32>(registers, in.comparison.third) ^ in.negated;
     const auto combine = [&](u32 x) {
       return how == Combine::and_ ? x & third : how == Combine::or_ ? x | third : x ^ third;
     };
     first = combine(result), second = combine(~result);
   }
-  if (in.slot[0] != kNoSlot) set_predicate(registers, in.slot[0], mask, first);
-  if (in.slot[1] != kNoSlot) set_predicate(registers, in.slot[1], mask, second);
+  if (in.comparison.result != kNoSlot) set_predicate(registers, in.comparison.result, mask, first);
+  if (in.comparison.inverse != kNoSlot)
+    set_predicate(registers, in.comparison.inverse, mask, second);
 }
 
 template <class F>

@@ -257,7 +257,7 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
   if (launch_.overlapped) check_overlap(who, is_write);
   // An atomic acquires before it releases: it hands on what it learnt.
   if (is_read && (shared_ || !flags_.empty()))
-    PTX_FOR_EACH_LANE (lane, mask) acquire(warp, addresses[lane], in.slot[kFlagsSlot] & kAcquire);
+    PTX_FOR_EACH_LANE (lane, mask) acquire(warp, addresses[lane], in.flags & kAcquire);
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
     if (is_read) check_written(who, buffer, piece);
@@ -655,7 +655,7 @@ void GlobalShadow::report_clash(const Asking& who, u32 lanes) const {
 void GlobalShadow::check_written(const Asking& who, const Buffer& buffer,
                                  const Piece& piece) const {
   const u32 unknown = piece.bytes & ~written_of(buffer, piece.sector);
-  if (unknown && !(who.in.slot[kFlagsSlot] & kWordOfElement)) report_unwritten(who, piece, unknown);
+  if (unknown && !(who.in.flags & kWordOfElement)) report_unwritten(who, piece, unknown);
 }
 
 void GlobalShadow::report_unwritten(const Asking& who, const Piece& piece, u32 bytes) const {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "calls.hpp"
+#include "codes.hpp"
+#include "operands.hpp"
 #include "traffic.hpp"
 #include "types.hpp"
 
@@ -54,26 +56,54 @@ enum class Class : u8 {
   other
 };
 
-constexpr u32 kNoSlot = 0xffffffffu;
-constexpr u32 kTrueSlot = 0;  // the guard of unguarded instructions: a predicate that always holds
-constexpr int kSlots = 24;
-constexpr int kAddressSlot = 8;  // base address of memory instructions
-constexpr int kMemberSlot = 20;  // member mask of collectives; kNoSlot means the whole warp
+constexpr int kOperandWords = 20;
 
-// One decoded instruction. A slot is a byte offset into the register file: 32 lanes of 2, 4 or 8
-// bytes, or one 32-bit mask for a predicate. The first 64 bytes are all that an arithmetic
-// instruction touches.
+// One decoded instruction. The first 64 bytes are all that most arithmetic instructions touch.
 struct alignas(64) Instruction {
   Handler run = nullptr;
-  u32 guard = 0;       // slot of the guard predicate (a constant true one where there is none)
+  Slot guard = kTrueSlot;
   u32 guard_flip = 0;  // all ones for @!p
   Kind kind = Kind::plain;
-  u8 counted = 1;   // 0 for jumps that the block layout inserted
-  u8 elements = 1;  // vector width of a memory access
-  u8 bytes = 0;     // bytes per element of a memory access
-  s32 target = -1;  // branch target
-  s64 imm = 0;      // address offset, look-up table, or what the handler wants
-  u32 slot[kSlots] = {};
+  u8 counted = 1;          // 0 for jumps that the block layout inserted
+  u8 elements = 1;         // vector width of a memory access
+  u8 bytes = 0;            // bytes per element of a memory access
+  s32 target = -1;         // branch target
+  Slot address = kNoSlot;  // base address of an access to memory
+  Slot member = kNoSlot;   // member mask of a collective; kNoSlot means the whole warp
+  u32 flags = 0;           // of an access to memory (access.hpp)
+  u32 negated = 0;         // all ones for a predicate operand !p
+  union {
+    s64 immediate = 0;  // what the handler wants
+    s64 offset;         // from `address`, or of a parameter
+    s64 groups;         // that may go on when a wait is over
+    s64 saved;          // the list of registers, of Kernel::saves
+    s64 window;         // that an address is asked for
+    Combine combine;
+    Meeting::Way meeting;
+  };
+  union {
+    u32 words[kOperandWords] = {};
+    operands::Elementwise elementwise;
+    operands::Comparison comparison;
+    operands::Unpacking unpacking;
+    operands::Carrying carrying;
+    operands::Access access;
+    operands::Atomic atomic;
+    operands::AsyncCopy copy;
+    operands::AsyncStore store;
+    operands::Mbarrier mbarrier;
+    operands::Bulk bulk;
+    operands::MapField map_field;
+    operands::MapCopy map_copy;
+    operands::Fragment fragment;
+    operands::Exchange exchange;
+    operands::Product product;
+    operands::GroupProduct group_product;
+    operands::Barrier barrier;
+    operands::Call call;
+    operands::ParameterCopy parameter;
+    operands::SystemCall system;
+  };
 };
 static_assert(sizeof(Instruction) == 128);
 
@@ -85,7 +115,7 @@ struct TableEntry {
   Kind kind;
   Class group;
   std::string destinations;  // comma-separated operand types, for example "b32" or "pred"
-  std::string sources;       // likewise; "imm" is an integer that goes into Instruction::imm
+  std::string sources;       // likewise; "imm" is an integer that goes into Instruction::immediate
 };
 
 const std::vector<TableEntry>& instruction_table();
@@ -319,7 +349,7 @@ struct Kernel {
   u32 local_bytes = 0;    // per lane
   u32 param_bytes = 0;
   u32 frame_slot = kNoSlot;  // register that holds where the running function's local memory begins
-  std::vector<std::vector<SavedRegister>> saves;  // by the immediate of registers.save
+  std::vector<std::vector<SavedRegister>> saves;  // by Instruction::saved
   std::vector<std::vector<u32>>
       fragments;  // slots of the results that are too many for an instruction, by its target
   bool reads_maps = false;             // copies read tensor maps, or instructions make them

@@ -16,21 +16,21 @@ void mma_tf32(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) f32 b[4 * Steps][8];
   const auto factor = [](u32 x) { return bits_as<f32>(x & kTf32Bits); };
   for (u32 step = 0; step < Steps; ++step) {
-    const u32* from = at<const u32>(registers, in.slot[9 + step]);
+    const u32* from = at<const u32>(registers, in.product.b[step]);
     for (u32 lane = 0; lane < kLanes; ++lane) b[4 * step + lane % 4][lane / 4] = factor(from[lane]);
   }
   const Row* b_rows = reinterpret_cast<const Row*>(b);
   for (u32 half = 0; half < 2; ++half) {
     Row* rows = sums + 8 * half;
-    read_sums<f32>(registers, in.slot + 11, half, rows);
+    read_sums<f32>(registers, in.product.c, half, rows);
     for (u32 step = 0; step < Steps; ++step) {
-      const u32* a = at<const u32>(registers, in.slot[4 + half + 2 * step]);
+      const u32* a = at<const u32>(registers, in.product.a[half + 2 * step]);
       for (u32 row = 0; row < 8; ++row)
         for (u32 k = 0; k < 4; ++k) rows[row] += factor(a[4 * row + k]) * b_rows[4 * step + k];
     }
   }
   for (u32 half = 0; half < 2; ++half)
-    write_sums<f32>(registers, in.slot, half, mask, sums + 8 * half);
+    write_sums<f32>(registers, in.product.d, half, mask, sums + 8 * half);
 }
 
 }  // namespace

@@ -23,14 +23,14 @@ inline Integers multiply_pairs(Pairs a, Pairs b) {
 #endif
 }
 
-// Products of 16 rows and 8 columns: A in slots 4-7, B in slots 9-10.
+// Products of 16 rows and 8 columns.
 template <class A, class B, u32 Steps>
 inline void multiply_integers(u8* registers, const Instruction& in, Integers* sums) {
   alignas(64) Pairs b[8 * Steps];
   alignas(64) u32 a[8][8 * Steps];
   Halves eights[8][2], tile[8];
   for (u32 i = 0; i < 2 * Steps; ++i) {
-    if (i % 2 == 0) spread_register<B>(registers + in.slot[9 + i / 2], eights);
+    if (i % 2 == 0) spread_register<B>(registers + in.product.b[i / 2], eights);
 #pragma GCC unroll 8
     for (u32 n = 0; n < 8; ++n) tile[n] = eights[n][i % 2];
     transpose(tile);
@@ -41,7 +41,7 @@ inline void multiply_integers(u8* registers, const Instruction& in, Integers* su
   }
   for (u32 half = 0; half < 2; ++half, sums += 8) {
     for (u32 step = 0; step < Steps; ++step) {
-      spread_register<A>(registers + in.slot[4 + half + 2 * step], eights);
+      spread_register<A>(registers + in.product.a[half + 2 * step], eights);
       for (u32 row = 0; row < 8; ++row)
         std::memcpy(a[row] + 8 * step, eights[row], sizeof eights[row]);
     }
@@ -68,7 +68,7 @@ void mma_integer_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
   for (int half = 0; half < 2; ++half)
     split_tile(reinterpret_cast<const Row*>(sums + 8 * half), parts[2 * half], parts[2 * half + 1]);
   for (int part = 0; part < 4; ++part) {
-    const s32* c = at<s32>(registers, in.slot[11 + part]);
+    const s32* c = at<s32>(registers, in.product.c[part]);
     const s32* products = reinterpret_cast<const s32*>(parts[part]);
     for (int lane = 0; lane < kLanes; ++lane) {
       if constexpr (Saturate)
@@ -80,17 +80,17 @@ void mma_integer_bytes(u8* registers, const Instruction& in, u32 mask, Warp&) {
             static_cast<s32>(static_cast<u32>(c[lane]) + static_cast<u32>(products[lane]));
     }
   }
-  for (int part = 0; part < 4; ++part) write_lanes(registers, in.slot[part], mask, out[part]);
+  for (int part = 0; part < 4; ++part) write_lanes(registers, in.product.d[part], mask, out[part]);
 }
 
 // D[8][8] = A[8][4] * B[4][8] + C, one rounding per product. Lane 4r + c holds A[r][c], B[c][r] and
 // C[r][2c], C[r][2c + 1].
 void mma_double(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const f64* a = at<const f64>(registers, in.slot[4]);
-  const f64* b = at<const f64>(registers, in.slot[9]);
+  const f64* a = at<const f64>(registers, in.product.a[0]);
+  const f64* b = at<const f64>(registers, in.product.b[0]);
   f64 result[2][kLanes];
   for (int part = 0; part < 2; ++part) {
-    const f64* c = at<const f64>(registers, in.slot[11 + part]);
+    const f64* c = at<const f64>(registers, in.product.c[part]);
     for (int lane = 0; lane < kLanes; ++lane) {
       const int row = lane / 4, column = lane % 4 * 2 + part;
       f64 sum = c[lane];
@@ -98,7 +98,8 @@ void mma_double(u8* registers, const Instruction& in, u32 mask, Warp&) {
       result[part][lane] = sum;
     }
   }
-  for (int part = 0; part < 2; ++part) write_lanes(registers, in.slot[part], mask, result[part]);
+  for (int part = 0; part < 2; ++part)
+    write_lanes(registers, in.product.d[part], mask, result[part]);
 }
 
 template <class A, class B>

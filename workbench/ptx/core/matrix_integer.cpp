@@ -55,19 +55,18 @@ struct Bits {
   }
 };
 
-// D[8 * Rows][8] = A * B + C in `Steps` steps of 16 bytes of k. Slots: D 0-3, A 4-7, B 9-10, C
-// 11-14.
+// D[8 * Rows][8] = A * B + C in `Steps` steps of 16 bytes of k.
 template <class Product, u32 Rows, u32 Steps, bool Saturate>
 void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
   u32 result[2 * Rows][kLanes];
   for (u32 part = 0; part < 2 * Rows; ++part) {
-    const u32* c = at<u32>(registers, in.slot[11 + part]);
+    const u32* c = at<u32>(registers, in.product.c[part]);
     for (u32 lane = 0; lane < kLanes; ++lane) {
       const u32 row = lane / 4, column = lane % 4 * 2 + part % 2;
       s64 sum = static_cast<s32>(c[lane]);
       for (u32 step = 0; step < Steps; ++step)
-        sum += Product::dot(registers + in.slot[4 + part / 2 + Rows * step] + 16 * row,
-                            registers + in.slot[9 + step] + 16 * column);
+        sum += Product::dot(registers + in.product.a[part / 2 + Rows * step] + 16 * row,
+                            registers + in.product.b[step] + 16 * column);
       if constexpr (Saturate)
         sum =
             std::clamp<s64>(sum, std::numeric_limits<s32>::min(), std::numeric_limits<s32>::max());
@@ -75,7 +74,7 @@ void mma_integer(u8* registers, const Instruction& in, u32 mask, Warp&) {
     }
   }
   for (u32 part = 0; part < 2 * Rows; ++part)
-    write_lanes(registers, in.slot[part], mask, result[part]);
+    write_lanes(registers, in.product.d[part], mask, result[part]);
 }
 
 template <class Product, u32 Rows, u32 Steps>

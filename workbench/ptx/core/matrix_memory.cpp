@@ -26,7 +26,7 @@ void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     } else {
       std::memcpy(out, tile[matrix], sizeof out);
     }
-    write_lanes(registers, in.slot[matrix], mask, out);
+    write_lanes(registers, in.access.data[matrix], mask, out);
   }
 }
 
@@ -37,7 +37,7 @@ void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
   resolve<Space::shared>(registers, in, lanes, warp, 16, true, false, request);
   alignas(64) u16 tile[4][8][8];
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
-    const u32* from = at<const u32>(registers, in.slot[matrix]);
+    const u32* from = at<const u32>(registers, in.access.data[matrix]);
     if constexpr (Transposed) {
       for (int lane = 0; lane < kLanes; ++lane) {
         const int row = lane / 4, column = lane % 4 * 2;
@@ -54,32 +54,23 @@ void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
 
 // movmatrix: an 8 x 8 tile of 16-bit elements, transposed.
 void transpose(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const u16* from = at<const u16>(registers, in.slot[1]);
+  const u16* from = at<const u16>(registers, in.elementwise.source[0]);
   alignas(64) u16 out[8][8];
   for (int row = 0; row < 8; ++row)
     for (int column = 0; column < 8; ++column) out[column][row] = from[8 * row + column];
-  write_lanes(registers, in.slot[0], mask, reinterpret_cast<const u32*>(out));
+  write_lanes(registers, in.elementwise.destination, mask, reinterpret_cast<const u32*>(out));
 }
 
 // ---- wmma: where the elements of a fragment lie is the decoder's knowledge; here it arrives as
 // numbers ----
 
-// Slots: data 0-7, base 8 (offset imm), 9 leading dimension in elements or kNoSlot, and plain
-// numbers from 10 on. A lane 4g + c has in part p of register r the element at row g + (rows of r's
-// set bits), column c * step + p + (their columns) of a matrix whose rows are A's m, B's n, C's m.
-// `rows` and `columns` have one byte per bit of r; a bit whose row is 255 repeats the register
-// without it. `by_row`: neighbours in a row are neighbours in memory.
-struct Fragment {
-  u32 rows, columns, by_row, parts, bits, leading, step;
-
-  explicit Fragment(const Instruction& in)
-      : rows(in.slot[10]),
-        columns(in.slot[11]),
-        by_row(in.slot[12]),
-        parts(in.slot[13]),
-        bits(in.slot[14]),
-        leading(in.slot[15]),
-        step(in.slot[16]) {}
+// The stride is the leading dimension in elements. A lane 4g + c has in part p of register r the
+// element at row g + (rows of r's set bits), column c * step + p + (their columns) of a matrix
+// whose rows are A's m, B's n, C's m. `rows` and `columns` have one byte per bit of r; a bit whose
+// row is 255 repeats the register without it. `by_row`: neighbours in a row are neighbours in
+// memory.
+struct Fragment : operands::Fragment {
+  explicit Fragment(const Instruction& in) : operands::Fragment(in.fragment) {}
 
   u32 original(u32 r) const {
     for (u32 bit = 0; bit < 3; ++bit)
@@ -91,9 +82,9 @@ struct Fragment {
     for (u32 bit = 0; bit < 3; ++bit) total += (r >> bit & 1) * (packed >> 8 * bit & 0xff);
     return total;
   }
-  u64 offset(u32 r, u32 part, u32 lane, u64 stride) const {
+  u64 offset(u32 r, u32 part, u32 lane, u64 apart) const {
     const u64 row = lane / 4 + sum(rows, r), column = lane % 4 * step + part + sum(columns, r);
-    return (by_row ? row * stride + column : column * stride + row) * bits / 8;
+    return (by_row ? row * apart + column : column * apart + row) * bits / 8;
   }
   // A register takes one access where its elements are neighbours, else one for each. Two registers
   // of an accumulator that are neighbours share one.
@@ -107,13 +98,13 @@ struct Bases {
   alignas(64) u64 stride[kLanes];
 
   Bases(u8* registers, const Instruction& in, const Fragment& fragment) {
-    const bool narrow = in.slot[kFlagsSlot] & kNarrowBase;
+    const bool narrow = in.flags & kNarrowBase;
     for (int lane = 0; lane < kLanes; ++lane) {
-      address[lane] =
-          narrow ? u64{at<u32>(registers, in.slot[kAddressSlot])[lane] + static_cast<u32>(in.imm)}
-                 : at<u64>(registers, in.slot[kAddressSlot])[lane] + static_cast<u64>(in.imm);
+      address[lane] = narrow
+                          ? u64{at<u32>(registers, in.address)[lane] + static_cast<u32>(in.offset)}
+                          : at<u64>(registers, in.address)[lane] + static_cast<u64>(in.offset);
       stride[lane] =
-          in.slot[9] == kNoSlot ? fragment.leading : at<u32>(registers, in.slot[9])[lane];
+          fragment.stride == kNoSlot ? fragment.leading : at<u32>(registers, fragment.stride)[lane];
     }
   }
 };
@@ -157,7 +148,7 @@ void load_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       }
     }
   }
-  for (u32 r = 0; r < in.elements; ++r) write_lanes(registers, in.slot[r], mask, values[r]);
+  for (u32 r = 0; r < in.elements; ++r) write_lanes(registers, fragment.data[r], mask, values[r]);
 }
 
 template <Space S, bool Wide>
@@ -176,7 +167,7 @@ void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
       PTX_FOR_EACH_LANE (lane, request.mask) {
         Word words[2];
         for (u32 i = 0; i < together; ++i)
-          words[i] = at<const Word>(registers, in.slot[r + i])[lane];
+          words[i] = at<const Word>(registers, fragment.data[r + i])[lane];
         store_lane(warp, in, request, lane, reinterpret_cast<const u8*>(words) + part * bytes,
                    bytes);
       }

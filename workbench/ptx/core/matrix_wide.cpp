@@ -157,16 +157,17 @@ template <class A, class B, u32 Steps>
                                                            u32 mask, Warp&) {
   constexpr u32 depth = 4 * kColumns<A> * Steps;
   alignas(64) f32 b[8 * depth];
-  const u8* right[2] = {registers + in.slot[9], registers + in.slot[Steps == 2 ? 10 : 9]};
+  const u8* right[2] = {registers + in.product.b[0], registers + in.product.b[Steps - 1]};
   widen_b<B, Steps>(right, kScale<A>, b);
   __m512i bits[8], dwords[4];
-  read_sums(registers, in.slot + 11, bits);
+  read_sums(registers, in.product.c, bits);
   __m512 sums[8], columns[kColumns<A>];
 #pragma GCC unroll 8
   for (u32 n = 0; n < 8; ++n) sums[n] = _mm512_castsi512_ps(bits[n]);
 #pragma GCC unroll 2
   for (u32 step = 0; step < Steps; ++step) {
-    read_columns(registers + in.slot[4 + 2 * step], registers + in.slot[5 + 2 * step], dwords);
+    read_columns(registers + in.product.a[2 * step], registers + in.product.a[2 * step + 1],
+                 dwords);
 #pragma GCC unroll 4
     for (u32 c = 0; c < 4; ++c) {
       split(dwords[c], A{}, columns);
@@ -180,7 +181,7 @@ template <class A, class B, u32 Steps>
   }
 #pragma GCC unroll 8
   for (u32 n = 0; n < 8; ++n) bits[n] = _mm512_castps_si512(sums[n]);
-  write_sums(bits, mask, registers, in.slot);
+  write_sums(bits, mask, registers, in.product.d);
 }
 
 // Bytes 0 and 2, and bytes 1 and 3, as 16 bits each.
@@ -204,13 +205,14 @@ template <class A, class B, u32 Steps>
   __m512i sums[8], dwords[4], pairs[2];
   for (u32 step = 0; step < Steps; ++step)
     for (u32 part = 0; part < 2; ++part) {
-      split_bytes<B>(_mm512_loadu_si512(registers + in.slot[9 + step] + 64 * part), pairs);
+      split_bytes<B>(_mm512_loadu_si512(registers + in.product.b[step] + 64 * part), pairs);
       for (u32 odd = 0; odd < 2; ++odd) _mm512_store_si512(b[step][odd] + 16 * part, pairs[odd]);
     }
-  read_sums(registers, in.slot + 11, sums);
+  read_sums(registers, in.product.c, sums);
 #pragma GCC unroll 2
   for (u32 step = 0; step < Steps; ++step) {
-    read_columns(registers + in.slot[4 + 2 * step], registers + in.slot[5 + 2 * step], dwords);
+    read_columns(registers + in.product.a[2 * step], registers + in.product.a[2 * step + 1],
+                 dwords);
 #pragma GCC unroll 4
     for (u32 c = 0; c < 4; ++c) {
       split_bytes<A>(dwords[c], pairs);
@@ -222,7 +224,7 @@ template <class A, class B, u32 Steps>
               _mm512_dpwssd_epi32(sums[n], pairs[odd], _mm512_set1_epi32(b[step][odd][4 * n + c]));
     }
   }
-  write_sums(sums, mask, registers, in.slot);
+  write_sums(sums, mask, registers, in.product.d);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ void initialise(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   Request request;
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
-  const u32* counts = at<const u32>(registers, in.slot[1]);
+  const u32* counts = at<const u32>(registers, in.mbarrier.operand);
   PTX_FOR_EACH_LANE (lane, request.mask) {
     if (counts[lane] == 0 || counts[lane] > Word::kMost)
       misuse(block, in, warp.thread(lane), request.address[lane], "a count outside 1 to 1,048,575");
@@ -67,7 +67,7 @@ void see(const Instruction& in, Warp& warp, const Request& request, bool is_writ
 // The mbarriers of arrivals: of this block, or with .shared::cluster of any in the cluster.
 void resolve_arrivals(u8* registers, const Instruction& in, u32 mask, Warp& warp,
                       Request& request) {
-  if (in.slot[kFlagsSlot] & kClusterBase)
+  if (in.flags & kClusterBase)
     return resolve<Space::generic>(registers, in, mask, warp, 8, true, true, request);
   resolve<Space::shared>(registers, in, mask, warp, 8, true, false, request);
   see(in, warp, request, true);
@@ -94,7 +94,6 @@ bool count_bytes(Block& block, const Instruction& in, s32 thread, u64 address, u
   return true;
 }
 
-// Slot 2: bytes to expect first, or kNoSlot.
 template <bool Drop, bool Complete>
 void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
@@ -103,10 +102,12 @@ void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   alignas(64) u64 states[kLanes] = {};
   PTX_FOR_EACH_LANE (lane, request.mask) {
     const u64 address = request.address[lane];
-    const u64 count = in.slot[1] == kNoSlot ? 1 : at<const u32>(registers, in.slot[1])[lane];
+    const u64 count =
+        in.mbarrier.operand == kNoSlot ? 1 : at<const u32>(registers, in.mbarrier.operand)[lane];
     const s32 thread = warp.thread(lane);
-    const u64 bytes = in.slot[2] == kNoSlot ? 0 : at<const u32>(registers, in.slot[2])[lane];
-    if (in.slot[2] != kNoSlot &&
+    const u64 bytes =
+        in.mbarrier.expected == kNoSlot ? 0 : at<const u32>(registers, in.mbarrier.expected)[lane];
+    if (in.mbarrier.expected != kNoSlot &&
         !count_bytes(block, in, thread, address, request.host[lane], static_cast<s64>(bytes)))
       continue;
     const Word word(request.host[lane]);
@@ -125,18 +126,18 @@ void arrive(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
               word.pending() - count, word.bytes())
           .store(request.host[lane]);
     }
-    if (block.shadow && (in.slot[kFlagsSlot] & kRelease))
+    if (block.shadow && (in.flags & kRelease))
       block.shadow->clocks.release(warp.agent, block.flag(address), true);
   }
-  if (in.slot[0] != kNoSlot) write_lanes(registers, in.slot[0], mask, states);
+  if (in.mbarrier.result != kNoSlot) write_lanes(registers, in.mbarrier.result, mask, states);
 }
 
-// expect_tx and complete_tx: slot 1 has the bytes.
+// expect_tx and complete_tx.
 template <int Sign>
 void count_transaction(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve_arrivals(registers, in, mask, warp, request);
-  const u32* bytes = at<const u32>(registers, in.slot[1]);
+  const u32* bytes = at<const u32>(registers, in.mbarrier.operand);
   PTX_FOR_EACH_LANE (lane, request.mask) {
     Block& home = home_of(*warp.block, in, warp.thread(lane), request.address[lane]);
     // Of a red.async: what it did is there for those who wait.
@@ -174,12 +175,12 @@ void settle(Block& block, u32 address) {
 // each phase: who does not ask again goes on too early.
 bool gives_up(const Instruction& in, Warp& warp, u64 address, bool asked) {
   const Launch& launch = *warp.block->launch;
-  return in.slot[3] && launch.checks && launch.last_warp_first &&
+  return in.mbarrier.may_give_up && launch.checks && launch.last_warp_first &&
          warp.refused.insert(address << 1 | asked).second;
 }
 
-// `Parity`: slot 1 is the parity of the phase in question, else the state that an arrival in it
-// returned.
+// `Parity`: the operand is the parity of the phase in question, else the state that an arrival in
+// it returned.
 template <bool Parity>
 void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
@@ -189,9 +190,9 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE (lane, request.mask) {
     bool asked;
     if constexpr (Parity)
-      asked = at<const u32>(registers, in.slot[1])[lane] & 1;
+      asked = at<const u32>(registers, in.mbarrier.operand)[lane] & 1;
     else
-      asked = at<const u64>(registers, in.slot[1])[lane] >> 61 & 1;
+      asked = at<const u64>(registers, in.mbarrier.operand)[lane] >> 61 & 1;
     if (gives_up(in, warp, request.address[lane], asked)) continue;
     const bool copies = !block.async_arrivals.empty() || !block.bulk_loads.empty();
     if (copies && Word(request.host[lane]).parity() == asked)
@@ -202,9 +203,9 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
              "no mbarrier was initialised here");
     if (word.parity() == asked) continue;
     over |= 1u << lane;
-    if (in.slot[3]) warp.refused.erase(request.address[lane] << 1 | asked);
+    if (in.mbarrier.may_give_up) warp.refused.erase(request.address[lane] << 1 | asked);
   }
-  set_predicate(registers, in.slot[0], mask, over);
+  set_predicate(registers, in.mbarrier.result, mask, over);
   block.polled = (request.mask & ~over) != 0;
   if (block.recorder && request.mask) {
     const u64 address = request.address[first_lane(request.mask)];
@@ -217,7 +218,7 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
   if (block.polled)
     warp.asked = static_cast<u32>(request.address[first_lane(request.mask & ~over)]);
-  if (!block.shadow || !over || !(in.slot[kFlagsSlot] & kRelease)) return;
+  if (!block.shadow || !over || !(in.flags & kRelease)) return;
   Clocks& clocks = block.shadow->clocks;
   clocks.order_lanes(warp.agent);
   PTX_FOR_EACH_LANE (lane, over) clocks.acquire(warp.agent, block.flag(request.address[lane]));
@@ -232,11 +233,11 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 void pending_count(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
-  const u64* state = at<const u64>(registers, in.slot[1]);
+  const u64* state = at<const u64>(registers, in.elementwise.source[0]);
   PTX_LANES {
     out[lane] = static_cast<u32>(state[lane] & Word::kMost);
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 // `Counted`: .noinc, the arrival is one of those that the phase waits for anyway; else it waits for

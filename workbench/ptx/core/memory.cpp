@@ -19,9 +19,9 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<S>(registers, in, mask, warp, sizeof(M) * in.elements, false, true, request);
   for (u32 i = 0; i < in.elements; ++i) {
-    if (in.slot[i] == kNoSlot) continue;
+    if (in.access.data[i] == kNoSlot) continue;
     const u64 offset = i * sizeof(M);
-    R* destination = at<R>(registers, in.slot[i]);
+    R* destination = at<R>(registers, in.access.data[i]);
     if (request.mask == kAllLanes) {
       for (int lane = 0; lane < kLanes; ++lane)
         destination[lane] = read_as<M, R>(request.host[lane] + offset);
@@ -43,7 +43,7 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
             (request.shadowed | request.shadowed_global | request.shadowed_remote) != 0, 0)) {
       alignas(64) M values[kLanes * kMaximumElements];
       for (u32 i = 0; i < in.elements; ++i) {
-        const R* source = at<const R>(registers, in.slot[i]);
+        const R* source = at<const R>(registers, in.access.data[i]);
         for (u32 lane = 0; lane < kLanes; ++lane)
           values[lane * in.elements + i] = static_cast<M>(source[lane]);
       }
@@ -53,7 +53,7 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
   for (u32 i = 0; i < in.elements; ++i) {
     const u64 offset = i * sizeof(M);
-    const R* source = at<const R>(registers, in.slot[i]);
+    const R* source = at<const R>(registers, in.access.data[i]);
     PTX_FOR_EACH_LANE (lane, request.mask) {
       const M value = static_cast<M>(source[lane]);
       std::memcpy(request.host[lane] + offset, &value, sizeof value);
@@ -65,16 +65,16 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <class M, class R>
 void load_param(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const std::vector<u8>& params = warp.block->launch->params;
-  const u64 offset = static_cast<u64>(in.imm), bytes = sizeof(M) * in.elements;
+  const u64 offset = static_cast<u64>(in.offset), bytes = sizeof(M) * in.elements;
   const bool inside = bytes <= params.size() && offset <= params.size() - bytes;
   if (!inside) {
     warp.block->problem(Problem::parameter_out_of_bounds, in, warp.thread(first_lane(mask)), offset,
                         static_cast<u32>(bytes));
   }
   for (u32 i = 0; i < in.elements; ++i) {
-    if (in.slot[i] == kNoSlot) continue;
+    if (in.access.data[i] == kNoSlot) continue;
     const R value = inside ? read_as<M, R>(params.data() + offset + i * sizeof(M)) : R{0};
-    R* destination = at<R>(registers, in.slot[i]);
+    R* destination = at<R>(registers, in.access.data[i]);
     if (mask == kAllLanes) PTX_LANES {
         destination[lane] = value;
       }

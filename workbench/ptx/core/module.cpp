@@ -25,6 +25,7 @@
 #include "map_watch.hpp"
 #include "processor.hpp"
 #include "python_enums.hpp"
+#include "python_operands.hpp"
 #include "recorder.hpp"
 #include "registers.hpp"
 #include "scan.hpp"
@@ -38,8 +39,9 @@ namespace {
 
 // One instruction, as assemble.py packs it.
 struct CodeRow {
-  s32 opcode, guard, guard_flip, counted, elements, bytes, target, imm_low, imm_high;
-  s32 slot[kSlots];
+  s32 opcode, guard, guard_flip, counted, elements, bytes, target, immediate_low, immediate_high;
+  s32 address, member, flags, negated;
+  s32 operands[kOperandWords];
 };
 
 // What np.dtype takes for a record of the core's: the names, formats and offsets of its fields, and
@@ -92,9 +94,11 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements),
     in.bytes = static_cast<u8>(row.bytes);
     in.target = row.target;
-    in.imm = static_cast<s64>(static_cast<u64>(static_cast<u32>(row.imm_high)) << 32 |
-                              static_cast<u32>(row.imm_low));
-    for (int k = 0; k < kSlots; ++k) in.slot[k] = static_cast<u32>(row.slot[k]);
+    in.immediate = static_cast<s64>(static_cast<u64>(static_cast<u32>(row.immediate_high)) << 32 |
+                                    static_cast<u32>(row.immediate_low));
+    in.address = static_cast<u32>(row.address), in.member = static_cast<u32>(row.member),
+    in.flags = static_cast<u32>(row.flags), in.negated = static_cast<u32>(row.negated);
+    std::memcpy(in.words, row.operands, sizeof in.words);
   }
 }
 
@@ -451,11 +455,8 @@ nb::list table_rows() {
 
 // The numbers and layouts that Python shares with the core.
 void add_constants(nb::module_& m) {
-  m.attr("LANES") = kLanes, m.attr("SLOTS") = kSlots;
+  m.attr("LANES") = kLanes;
   m.attr("NO_SLOT") = static_cast<s32>(kNoSlot), m.attr("TRUE_SLOT") = kTrueSlot;
-  m.attr("ADDRESS_SLOT") = kAddressSlot, m.attr("MEMBER_SLOT") = kMemberSlot,
-  m.attr("FLAGS_SLOT") = kFlagsSlot;
-  m.attr("PRODUCT_FLAGS_SLOT") = WarpGroupProduct::kFlags;
   m.attr("STRONG") = kStrong, m.attr("NARROW_BASE") = kNarrowBase, m.attr("WIDE_BASE") = kWideBase,
   m.attr("RELEASE") = kRelease;
   m.attr("ACQUIRE") = kAcquire, m.attr("VOLATILE") = kVolatile, m.attr("BLOCK_SCOPE") = kBlockScope;
@@ -473,9 +474,13 @@ void add_constants(nb::module_& m) {
                                  .field("elements", &CodeRow::elements)
                                  .field("bytes", &CodeRow::bytes)
                                  .field("target", &CodeRow::target)
-                                 .field("imm_low", &CodeRow::imm_low)
-                                 .field("imm_high", &CodeRow::imm_high)
-                                 .field("slot", &CodeRow::slot));
+                                 .field("immediate_low", &CodeRow::immediate_low)
+                                 .field("immediate_high", &CodeRow::immediate_high)
+                                 .field("address", &CodeRow::address)
+                                 .field("member", &CodeRow::member)
+                                 .field("flags", &CodeRow::flags)
+                                 .field("negated", &CodeRow::negated)
+                                 .field("operands", &CodeRow::operands));
   m.attr("COUNTS") = nb::object(Layout<Counts>()
                                     .field("executions", &Counts::executions)
                                     .field("active_lanes", &Counts::lanes)
@@ -538,6 +543,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   nb::set_leak_warnings(false);  // kernels are cached for the life of the process
   m.doc() = "SIMT core of the PTX machine.";
   bind_enums(m);
+  bind_operands(m, offsetof(CodeRow, operands) / sizeof(s32));
   add_constants(m);
   m.attr("TARGET") = PTX_TARGET;
   nb::list specials;

@@ -13,48 +13,49 @@ template <class Part, class Whole, u32 N, class Register = Part>
 void pack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole out[kLanes] = {};
   for (u32 i = 0; i < N; ++i) {
-    const Register* part = at<const Register>(registers, in.slot[1 + i]);
+    const Register* part = at<const Register>(registers, in.elementwise.source[i]);
     PTX_LANES {
       out[lane] |=
           static_cast<Whole>(Whole{static_cast<Part>(part[lane])} << (8 * sizeof(Part) * i));
     }
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 template <class Part, class Whole, u32 N, class Register = Part>
 void unpack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) Whole whole[kLanes];
   alignas(64) Register out[kLanes];
-  std::memcpy(whole, at<Whole>(registers, in.slot[N]), sizeof whole);
+  std::memcpy(whole, at<Whole>(registers, in.unpacking.source), sizeof whole);
   for (u32 i = 0; i < N; ++i) {
-    if (in.slot[i] == kNoSlot) continue;
+    if (in.unpacking.part[i] == kNoSlot) continue;
     PTX_LANES {
       out[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i));
     }
-    write_lanes(registers, in.slot[i], mask, out);
+    write_lanes(registers, in.unpacking.part[i], mask, out);
   }
 }
 
 template <class T>
 void select(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const T* a = at<const T>(registers, in.slot[1]);
-  const T* b = at<const T>(registers, in.slot[2]);
-  const u32 choice = *at<u32>(registers, in.slot[3]);
+  const T* a = at<const T>(registers, in.elementwise.source[0]);
+  const T* b = at<const T>(registers, in.elementwise.source[1]);
+  const u32 choice = *at<u32>(registers, in.elementwise.source[2]);
   alignas(64) T out[kLanes];
   PTX_LANES {
     out[lane] = (choice >> lane & 1) ? a[lane] : b[lane];
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 template <class F>
 void logic(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const u32 a = *at<u32>(registers, in.slot[1]);
+  const u32 a = *at<u32>(registers, in.elementwise.source[0]);
   if constexpr (Signature<F>::count == 1)
-    set_predicate(registers, in.slot[0], mask, F{}(a));
+    set_predicate(registers, in.elementwise.destination, mask, F{}(a));
   else
-    set_predicate(registers, in.slot[0], mask, F{}(a, *at<u32>(registers, in.slot[2])));
+    set_predicate(registers, in.elementwise.destination, mask,
+                  F{}(a, *at<u32>(registers, in.elementwise.source[1])));
 }
 
 template <class F>
@@ -71,7 +72,7 @@ void clock(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_LANES {
     out[lane] = now;
   }
-  write_lanes(registers, in.slot[0], mask, out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 void nothing(u8*, const Instruction&, u32, Warp&) {}
@@ -82,7 +83,7 @@ void fence(u8*, const Instruction& in, u32, Warp& warp) {
   if (warp.block->launch->threads > 1) std::atomic_thread_fence(std::memory_order_seq_cst);
   Shadow* shadow = warp.block->shadow;
   if (!shadow) return;
-  const bool wide = !(in.slot[kFlagsSlot] & kBlockScope);
+  const bool wide = !(in.flags & kBlockScope);
   if (wide) warp.block->launch->global_shadow->fenced(warp);
   shadow->clocks.fence(warp.agent, wide);
 }

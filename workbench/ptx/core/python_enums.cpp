@@ -112,18 +112,6 @@ void bind_enums(nb::module_& m) {
       .value("popc", Meeting::popc)
       .value("and", Meeting::and_)
       .value("or", Meeting::or_);
-  nb::enum_<Carry::Slots>(m, "Carry", nb::is_arithmetic())
-      .value("carry_in", Carry::carry_in)
-      .value("carry_out", Carry::carry_out);
-  nb::enum_<Bulk::Slots>(m, "Bulk", nb::is_arithmetic())
-      .value("coordinates", Bulk::coordinates)
-      .value("multicast", Bulk::multicast)
-      .value("shared_offset", Bulk::shared_offset)
-      .value("barrier_offset", Bulk::barrier_offset)
-      .value("global_offset", Bulk::global_offset)
-      .value("operation", Bulk::operation)
-      .value("type", Bulk::type)
-      .value("dimensions", Bulk::dimensions);
   nb::enum_<BulkFlags::Flags>(m, "BulkFlags", nb::is_flag(), nb::is_arithmetic())
       .value("shared_wide", BulkFlags::shared_wide)
       .value("barrier_wide", BulkFlags::barrier_wide);

@@ -44,8 +44,8 @@ void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u
 // ISA, shfl.sync and bar.warp.sync). Lanes that have exited are not waited for, so a mask may name
 // them.
 void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
-  if (in.slot[kMemberSlot] == kNoSlot) return;
-  const u32* member = at<u32>(warp.registers, in.slot[kMemberSlot]);
+  if (in.member == kNoSlot) return;
+  const u32* member = at<u32>(warp.registers, in.member);
   const u32 first = static_cast<u32>(first_lane(active));
   u32 apart = active & ~member[first];
   PTX_LANES {
@@ -143,16 +143,15 @@ bool pick(Block& block, Warp& warp, Current& current) {
 // Lanes that stand at the same collective with a member mask of their own, such as the tiles of a
 // partition.
 inline u32 in_other_groups(const Warp& warp, const Instruction& in, u32 active) {
-  if (in.slot[kMemberSlot] == kNoSlot) return 0;
+  if (in.member == kNoSlot) return 0;
   const u32 first = first_lane(active);
-  return active & ~at<u32>(warp.registers, in.slot[kMemberSlot])[first] & ~(1u << first);
+  return active & ~at<u32>(warp.registers, in.member)[first] & ~(1u << first);
 }
 
 // Brings the lanes of a collective together. False if this group has to wait for others.
 bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   u32 need = warp.all;
-  if (in.slot[kMemberSlot] != kNoSlot)
-    need &= at<u32>(warp.registers, in.slot[kMemberSlot])[first_lane(active)];
+  if (in.member != kNoSlot) need &= at<u32>(warp.registers, in.member)[first_lane(active)];
   if (!(need & ~active & ~warp.exited)) return true;
   u32 have = active;
   for (const Split& split : warp.splits)
@@ -200,7 +199,7 @@ void check_count(Block& block, const Warp& warp, s32 pc, u32 active, u32 number,
 
 // Counts the lanes in at their barrier. bar.arrive does not wait.
 bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u64 clock) {
-  const u32 number = at<u32>(warp.registers, in.slot[1])[first_lane(active)] & 15;
+  const u32 number = at<u32>(warp.registers, in.barrier.number)[first_lane(active)] & 15;
   Barrier& barrier = block.barriers[number];
   if (block.shadow)
     block.shadow->clocks.arrive(warp.agent, block.rank * Clocks::kBarriers + number);
@@ -208,7 +207,7 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
     block.recorder->event(
         {.warp = warp.index,
          .pc = pc,
-         .kind = in.imm == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet,
+         .kind = in.meeting == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet,
          .at = number,
          .phase = block.recorder->meeting(number),
          .count = 0,
@@ -216,17 +215,18 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
          .to = 0,
          .tick = warp.now});
   barrier.latest = std::max(barrier.latest, clock);
-  const u32 expected =
-      in.slot[2] != kNoSlot ? at<u32>(warp.registers, in.slot[2])[first_lane(active)] : 0;
+  const u32 expected = in.barrier.threads != kNoSlot
+                           ? at<u32>(warp.registers, in.barrier.threads)[first_lane(active)]
+                           : 0;
   if (block.shadow) check_count(block, warp, pc, active, number, expected);
   if (expected) barrier.expected = expected;
-  if (in.imm == Meeting::arrive) {
+  if (in.meeting == Meeting::arrive) {
     barrier.arrivals += static_cast<u32>(count_lanes(active));
     return false;
   }
   barrier.waiting += static_cast<u32>(count_lanes(active));
-  if (in.imm >= Meeting::popc) {
-    const u32 votes = *at<u32>(warp.registers, in.slot[3]) ^ in.slot[5];
+  if (in.meeting >= Meeting::popc) {
+    const u32 votes = *at<u32>(warp.registers, in.barrier.vote) ^ in.negated;
     barrier.votes += static_cast<u32>(count_lanes(votes & active));
   }
   u32 leaving = warp.exited;
@@ -252,10 +252,10 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
 
 // Enters a function: `active` lanes remember where to go back to, and their frame moves up.
 void enter(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
-  u64* frame = at<u64>(warp.registers, in.slot[0]);
+  u64* frame = at<u64>(warp.registers, in.call.frame);
   PTX_FOR_EACH_LANE (lane, active) {
-    frame[lane] += in.slot[1];
-    if (frame[lane] + in.slot[2] > block.kernel->local_bytes) {
+    frame[lane] += in.call.caller_bytes;
+    if (frame[lane] + in.call.callee_bytes > block.kernel->local_bytes) {
       throw Stop{{.problem = Problem::stack_overflow,
                   .pc = pc,
                   .block = block.index,
@@ -277,7 +277,7 @@ u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
   const Instruction& call = block.kernel->code[static_cast<std::size_t>(target - 1)];
   PTX_FOR_EACH_LANE (lane, together) {
     warp.calls.returns[lane].pop_back();
-    frame[lane] -= call.slot[1];
+    frame[lane] -= call.call.caller_bytes;
   }
   return together;
 }

@@ -508,7 +508,7 @@ bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who
   for (const Access* access : {&g.read, &g.other, &g.write}) {
     if (access->pc < 0 || access->clock < who.start) continue;
     const Instruction& earlier = warp.block->kernel->code[static_cast<std::size_t>(access->pc)];
-    if (earlier.slot[kFlagsSlot] & kAsyncProxy ||
+    if (earlier.flags & kAsyncProxy ||
         access->clock <= who.seen[clocks.agents() + access->thread() / kLanes])
       continue;
     report(warp, in, Problem::refill_fence, who.lane, address, bytes, access->pc,
@@ -569,7 +569,7 @@ u8 Shadow::swizzle_at(const Warp& warp, u32 address) const {
     return kNoSwizzle;
   const Instruction& writer =
       warp.block->kernel->code[static_cast<std::size_t>(units_[unit].write.pc)];
-  return writer.slot[kFlagsSlot] & kAsyncProxy ? swizzle_[unit] : kNoSwizzle;
+  return writer.flags & kAsyncProxy ? swizzle_[unit] : kNoSwizzle;
 }
 
 void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes,
@@ -583,7 +583,7 @@ void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 addres
     const bool fenced = g.write.clock <= who.seen[clocks.agents() + g.write.thread() / kLanes];
     if (!reported && g.pending < 0 && written && ordered && !fenced) {
       const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
-      if (!(writer.slot[kFlagsSlot] & kAsyncProxy)) {
+      if (!(writer.flags & kAsyncProxy)) {
         report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc,
                static_cast<s32>(g.write.thread()));
         reported = true;

@@ -38,7 +38,7 @@ constexpr auto kSlowDivideInteger = [](u64 a, u64 b) { return ((a | b) >> 32) !=
 template <class Rare, class... A, std::size_t... I>
 inline u32 rare_lanes(u8* registers, const Instruction& in, std::type_identity<std::tuple<A...>>,
                       std::index_sequence<I...>) {
-  const std::tuple<const A*...> sources{at<const A>(registers, in.slot[1 + I])...};
+  const std::tuple<const A*...> sources{at<const A>(registers, in.elementwise.source[I])...};
   alignas(64) u8 flags[kLanes];
   PTX_LANES {
     flags[lane] = Rare{}(std::get<I>(sources)[lane]...) ? 1 : 0;

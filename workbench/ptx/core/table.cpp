@@ -59,8 +59,6 @@ void add_control(Table& table) {
   add("bra", Kind::branch, Class::control);
   add("exit", Kind::exit, Class::control);
   add("trap", Kind::trap, Class::control);
-  // Slot 1 barrier number, 2 thread count or kNoSlot, 3 predicate, 4 whether .aligned is missing;
-  // imm is a Meeting.
   add("bar.sync", Kind::barrier, Class::sync);
   add("bar.arrive", Kind::barrier, Class::sync);
   add("bar.red.popc", Kind::barrier, Class::sync, "b32", "pred");

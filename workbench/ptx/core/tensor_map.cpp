@@ -9,31 +9,28 @@ namespace {
 
 constexpr u32 kHalf = sizeof(TensorMap) / 2;  // maps are aligned to half of their size
 
-// Slots: 1 the value, 8 the address of the half with the field. Plain numbers: 9 where in it that
-// begins, 10 its bytes.
 template <Space S, class T>
 void replace(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   resolve<S>(registers, in, mask, warp, kHalf, true, true, request);
-  const T* values = at<const T>(registers, in.slot[1]);
+  const T* values = at<const T>(registers, in.map_field.value);
   PTX_FOR_EACH_LANE (lane, request.mask) {
     if (MapWatch* maps = warp.block->launch->maps)
       maps->changed(warp, in, lane,
                     request.address[lane] | (S == Space::shared ? kSharedWindow : 0), false);
-    std::memcpy(request.host[lane] + in.slot[9], &values[lane], in.slot[10]);
+    std::memcpy(request.host[lane] + in.map_field.begin, &values[lane], in.map_field.bytes);
   }
 }
 
-// The lanes of the warp copy one map together: from slot 1 in shared memory (its offset in slot 9
-// as a plain number) to slot 8.
+// The lanes of the warp copy one map together, from shared to global memory.
 void copy_map(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request to;
   const u32 first = mask & -mask, lane = static_cast<u32>(first_lane(mask));
   resolve<Space::global>(registers, in, first, warp, kHalf, true, false, to);
-  const u32 slot = in.slot[1];
-  const u64 base = in.slot[10] ? at<const u64>(registers, slot)[lane] & kWindowMask
-                               : at<const u32>(registers, slot)[lane];
-  const u64 from = base + in.slot[9];
+  const Slot slot = in.map_copy.source;
+  const u64 base = in.map_copy.wide ? at<const u64>(registers, slot)[lane] & kWindowMask
+                                    : at<const u32>(registers, slot)[lane];
+  const u64 from = base + in.map_copy.offset;
   Block& block = *warp.block;
   if (from + sizeof(TensorMap) > block.launch->shared_bytes || from % alignof(TensorMap)) {
     block.problem(from % alignof(TensorMap) ? Problem::misaligned : Problem::shared_out_of_bounds,
@@ -55,8 +52,8 @@ void release(u8*, const Instruction&, u32, Warp& warp) {
 void acquire(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   MapWatch* maps = warp.block->launch->maps;
   if (!maps) return;
-  const u64* addresses = at<const u64>(registers, in.slot[kAddressSlot]);
-  PTX_FOR_EACH_LANE (lane, mask) maps->acquire(warp, addresses[lane] + static_cast<u64>(in.imm));
+  const u64* addresses = at<const u64>(registers, in.address);
+  PTX_FOR_EACH_LANE (lane, mask) maps->acquire(warp, addresses[lane] + static_cast<u64>(in.offset));
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ inline void widen_rows(const u8* const* registers, f32* a) {
   }
 }
 
-// One half of a fragment's sums: f32 in two registers from slot 2 * half on, or f16 in one.
+// One half of a fragment's sums: f32 in two registers, or f16 in one.
 template <class Sum>
 [[gnu::always_inline]] inline void read_sums(u8* registers, const u32* slots, u32 half, Row* rows) {
   if constexpr (std::is_same_v<Sum, f32>) {
@@ -252,30 +252,29 @@ template <class Sum>
   }
 }
 
-// D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Slots: D 0-3, A 4-7, B 9-10, C 11-14;
-// slot 8 is not used. Products of 16-bit and 8-bit factors are exact in f32, so that a fused
-// multiply-add and a multiplication followed by an addition agree. D may lie where A, B and C do:
-// nothing is written before all is read.
+// D[16][8] = A * B + C, in `Steps` steps of 16 bytes of K. Products of 16-bit and 8-bit factors are
+// exact in f32, so that a fused multiply-add and a multiplication followed by an addition agree. D
+// may lie where A, B and C do: nothing is written before all is read.
 template <class A, class B, u32 Steps, class D, class C>
 void multiply_add(u8* registers, const Instruction& in, u32 mask, Warp&) {
   constexpr u32 depth = 16 / Factors<A>::kBytes * Steps;
   alignas(64) Row b[depth], first[8];
   alignas(64) f32 a[8 * depth];
-  const u8* right[2] = {registers + in.slot[9], registers + in.slot[Steps == 2 ? 10 : 9]};
+  const u8* right[2] = {registers + in.product.b[0], registers + in.product.b[Steps - 1]};
   widen_columns<B, Steps>(right, b);
   Row sums[8];
 #pragma GCC unroll 2
   for (u32 half = 0; half < 2; ++half) {
-    const u8* left[2] = {registers + in.slot[4 + half],
-                         registers + in.slot[4 + half + (Steps == 2 ? 2 : 0)]};
+    const u8* left[2] = {registers + in.product.a[half],
+                         registers + in.product.a[half + 2 * (Steps - 1)]};
     widen_rows<A, Steps>(left, a);
-    read_sums<C>(registers, in.slot + 11, half, sums);
+    read_sums<C>(registers, in.product.c, half, sums);
     multiply_rows<depth>(a, b, sums);
 #pragma GCC unroll 8
     for (u32 row = 0; half == 0 && row < 8; ++row) first[row] = sums[row];
   }
-  write_sums<D>(registers, in.slot, 1, mask, sums);
-  write_sums<D>(registers, in.slot, 0, mask, first);
+  write_sums<D>(registers, in.product.d, 1, mask, sums);
+  write_sums<D>(registers, in.product.d, 0, mask, first);
 }
 
 }  // namespace workbench::ptx

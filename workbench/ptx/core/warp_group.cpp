@@ -1,11 +1,9 @@
 // wgmma: products of matrices in shared memory by four warps, D[64][N] = A[64][K] * B[K][N] + D,
 // where a row of K has 32 bytes.
 //
-// Slots: 0-3 A in registers, 8 or else its descriptor, 9 that of B, 10 the predicate that keeps D;
-// `elements` is N / 8, `target` the list of D's registers, and slot 11 has flags (codes.hpp) as a
-// plain number. Each warp computes its sixteen rows when it gets there, which is as early as the
-// hardware may; what the operands' memory holds later is a matter of checks. A group is over when
-// all four warps have issued it.
+// `elements` is N / 8, `target` the list of D's registers. Each warp computes its sixteen rows when
+// it gets there, which is as early as the hardware may; what the operands' memory holds later is a
+// matter of checks. A group is over when all four warps have issued it.
 #include <algorithm>
 #include <vector>
 
@@ -423,11 +421,11 @@ struct Task {
 // Brings both operands together. False where one lies outside shared memory.
 bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
   Block& block = *warp.block;
-  const u32 flags = in.slot[Product::kFlags], columns = 8u * in.elements,
+  const u32 flags = in.group_product.flags, columns = 8u * in.elements,
             row = 16 * static_cast<u32>(warp.index % 4);
   const u64* descriptor_a =
-      flags & Product::a_registers ? nullptr : at<const u64>(registers, in.slot[kAddressSlot]);
-  const u64* descriptor_b = at<const u64>(registers, in.slot[9]);
+      flags & Product::a_registers ? nullptr : at<const u64>(registers, in.address);
+  const u64* descriptor_b = at<const u64>(registers, in.group_product.b);
   check_group(warp, in, descriptor_a, descriptor_b);
   WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];
   const u64 product = group.issued[warp.index % 4]++;
@@ -452,7 +450,7 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
     for (u32 part = 0; part < 4; ++part)
       for (u32 r = 0; r < 8; ++r)
         std::memcpy(task.a + (part % 2 * 8 + r) * kRowBytes + part / 2 * kChunk,
-                    registers + in.slot[part] + r * kChunk, kChunk);
+                    registers + in.group_product.a[part] + r * kChunk, kChunk);
   }
   if (fine && block.shadow) {
     look(warp, in, b, true, group, product, reported);
@@ -467,10 +465,10 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
   if (!fetch(registers, in, warp, task)) return;
   alignas(64) Row a[2][kDepth<A>][4];
-  widen_a<A>(task.a, in.slot[Product::kFlags], a);
-  const Row* b = widen_b<B>(warp, in, task.b, 8u * in.elements, in.slot[Product::kFlags]);
-  const bool keep =
-      !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
+  widen_a<A>(task.a, in.group_product.flags, a);
+  const Row* b = widen_b<B>(warp, in, task.b, 8u * in.elements, in.group_product.flags);
+  const bool keep = !(in.group_product.flags & Product::drop_d) &&
+                    (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   for (u32 column = 0; column < in.elements; ++column)
     accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
@@ -480,8 +478,8 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
   if (!fetch(registers, in, warp, task)) return;
-  const bool keep =
-      !(in.slot[Product::kFlags] & Product::drop_d) && (*at<u32>(registers, in.slot[10]) & mask);
+  const bool keep = !(in.group_product.flags & Product::drop_d) &&
+                    (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   for (u32 i = 0; i < 4u * in.elements; ++i) {
     alignas(64) s32 out[kLanes];
@@ -503,10 +501,10 @@ void commit(u8*, const Instruction&, u32, Warp& warp) {
       warp.block->groups[static_cast<std::size_t>(warp.index / 4)].issued[warp.index % 4]);
 }
 
-// Until at most imm groups are pending, in all four warps.
+// Until at most so many groups are pending, in all four warps.
 void wait(u8*, const Instruction& in, u32, Warp& warp) {
   Block& block = *warp.block;
-  const std::size_t keep = static_cast<std::size_t>(in.imm), committed = warp.products.size();
+  const std::size_t keep = static_cast<std::size_t>(in.groups), committed = warp.products.size();
   if (committed <= keep) return;
   const u64 target = warp.products[committed - keep - 1];
   WarpGroup& group = block.groups[static_cast<std::size_t>(warp.index / 4)];

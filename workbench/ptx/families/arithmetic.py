@@ -5,7 +5,7 @@ The core's table has their canonical names; this module maps PTX spellings to th
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, SinglePlan, expect, result, source
+from workbench.ptx.instruction import Instruction, Plan, SinglePlan, elementwise, expect, result, source
 from workbench.ptx.machine import OPCODES, WIDTHS
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -64,7 +64,7 @@ def _plan(parts: list[str]) -> SinglePlan | None:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, count)
         target = result(symbols, operands[0], width)
-        slots: dict[int, Operand] = {0: target}
+        sources: list[Operand] = []
         imm = 0
         for i, (kind, literal_type, bytes_) in enumerate(kinds, 1):
             if kind == "imm":
@@ -72,10 +72,10 @@ def _plan(parts: list[str]) -> SinglePlan | None:
             elif kind == "pred":
                 if operands[i][0] == "!":
                     raise Refused("a negated predicate operand")
-                slots[i] = source(symbols, operands[i], "pred", 0)
+                sources.append(source(symbols, operands[i], "pred", 0))
             else:
-                slots[i] = source(symbols, operands[i], literal_type, bytes_)
-        return Instruction(row, slots, (target,), imm=imm)
+                sources.append(source(symbols, operands[i], literal_type, bytes_))
+        return elementwise(row, target, *sources, imm=imm)
 
     return bind
 
@@ -86,7 +86,7 @@ def _saturated(unclamped: SinglePlan) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         made = unclamped(symbols, operands)
         (target,) = made.destinations
-        return [made, Instruction(OPCODES["cvt.sat.f32.f32"], {0: target, 1: target}, (target,))]
+        return [made, elementwise(OPCODES["cvt.sat.f32.f32"], target, target)]
 
     return bind
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, STRONG, core
+from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, FLAGS, STRONG, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.tensor_map import ELEMENTS
 
-_SLOTS, _FLAGS = core.Bulk, core.BulkFlags
+_BULK, _FLAGS = core.Bulk, core.BulkFlags
 _OPERATIONS = {one.name: one for one in core.Reduction if one != core.Reduction.none}
 _TYPES = {name: number for number, (name, _) in enumerate(ELEMENTS)}
 _TYPES |= {"b32": _TYPES["u32"], "b64": _TYPES["u64"]}
@@ -65,9 +65,9 @@ def bulk(parts: list[str]) -> Plan:
         if hinted:
             operands.pop()
         slots: dict[int, Operand] = {}
-        raw = {_SLOTS.operation: operation, _SLOTS.type: type_name, _SLOTS.dimensions: dimensions}
+        raw = {_BULK.reduction: operation, _BULK.type: type_name, _BULK.dimensions: dimensions}
         if multicast:
-            slots[_SLOTS.multicast] = source(symbols, operands.pop(), "b16", 2)
+            slots[_BULK.multicast] = source(symbols, operands.pop(), "b16", 2)
         size = "" if dimensions else operands.pop(2)
         expect(operands, 3 if is_load else 2)
         here, there = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
@@ -76,20 +76,20 @@ def bulk(parts: list[str]) -> Plan:
             if len(coordinates) != dimensions:
                 raise Refused(f"{len(coordinates)} coordinates for {dimensions} dimensions")
             for i, token in enumerate(coordinates):
-                slots[_SLOTS.coordinates + i] = source(symbols, token, "s32", 4)
+                slots[_BULK.coordinate + i] = source(symbols, token, "s32", 4)
         else:
-            slots[2] = source(symbols, size, "u32", 4)
+            slots[_BULK.size] = source(symbols, size, "u32", 4)
         shared, elsewhere = symbols.address(here), symbols.address(there)
-        place(symbols, shared, slots, 0, "shared")
-        place(symbols, elsewhere, slots, ADDRESS_SLOT, "global")
-        flags = ASYNC_PROXY | (STRONG if reduces else 0) | (_FLAGS.shared_wide if slots[0].width == 8 else 0)
-        raw |= {_SLOTS.shared_offset: shared.offset, _SLOTS.global_offset: elsewhere.offset, _SLOTS.barrier_offset: 0}
+        place(symbols, shared, slots, _BULK.shared, "shared")
+        place(symbols, elsewhere, slots, ADDRESS, "global")
+        flags = ASYNC_PROXY | (STRONG if reduces else 0) | (_FLAGS.shared_wide if slots[_BULK.shared].width == 8 else 0)
+        raw |= {_BULK.shared_offset: shared.offset, _BULK.global_offset: elsewhere.offset, _BULK.mbarrier_offset: 0}
         if is_load:
             barrier = symbols.address(operands[2])
-            place(symbols, barrier, slots, 1, "shared")
-            flags |= _FLAGS.barrier_wide if slots[1].width == 8 else 0
-            raw[_SLOTS.barrier_offset] = barrier.offset
-        raw[FLAGS_SLOT] = flags
+            place(symbols, barrier, slots, _BULK.mbarrier, "shared")
+            flags |= _FLAGS.barrier_wide if slots[_BULK.mbarrier].width == 8 else 0
+            raw[_BULK.mbarrier_offset] = barrier.offset
+        raw[FLAGS] = flags
         return Instruction(row, slots, (), raw, 0, 1, 16)
 
     return bind
@@ -140,11 +140,12 @@ def tensormap(parts: list[str]) -> Plan:
             if not 0 <= ordinal < count:
                 raise Refused(f"dimension {ordinal} of a tensor map, which has {count}")
             at += ordinal * width
-        slots: dict[int, Operand] = {1: source(symbols, operands[-1], type_name, size)}
+        slots: dict[int, Operand] = {core.MapField.value: source(symbols, operands[-1], type_name, size)}
         address = symbols.address(operands[0])
-        flags = place(symbols, address, slots, ADDRESS_SLOT, space)
+        flags = place(symbols, address, slots, ADDRESS, space)
         half = at // 64 * 64
-        return Instruction(row, slots, (), {9: at - half, 10: width, FLAGS_SLOT: flags}, address.offset + half, 1, 64)
+        raw = {core.MapField.begin: at - half, core.MapField.bytes: width, FLAGS: flags}
+        return Instruction(row, slots, (), raw, address.offset + half, 1, 64)
 
     return bind
 
@@ -155,10 +156,10 @@ def _copy_map(symbols: Symbols, operands: list[str]) -> Instruction:
         raise Refused(f"a tensor map of {operands[2]} bytes, which has 128")
     to, from_ = symbols.address(operands[0]), symbols.address(operands[1])
     slots: dict[int, Operand] = {}
-    raw = {9: from_.offset}
-    raw[FLAGS_SLOT] = place(symbols, to, slots, ADDRESS_SLOT, "global")
-    place(symbols, from_, slots, 1, "shared")
-    raw[10] = int(slots[1].width == 8)
+    raw = {core.MapCopy.offset: from_.offset}
+    raw[FLAGS] = place(symbols, to, slots, ADDRESS, "global")
+    place(symbols, from_, slots, core.MapCopy.source, "shared")
+    raw[core.MapCopy.wide] = int(slots[core.MapCopy.source].width == 8)
     return Instruction(opcode("tensormap.cp_fenceproxy"), slots, (), raw, to.offset, 1, 64)
 
 

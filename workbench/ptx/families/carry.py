@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from workbench.ptx.families import arithmetic
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, destination, elementwise, expect, opcode, source
 from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
+_LINK = core.Carrying
 _OWN = 1 << 8
 _WINDOWS = {"global": 0, "shared::cluster": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56}
 _WINDOWS |= dict.fromkeys(("shared", "shared::cta"), SHARED_WINDOW >> 56 | _OWN)
@@ -29,9 +30,10 @@ def plan(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, count)
         target = destination(symbols, operands[0], size)
-        slots: dict[int, Operand] = {0: target}
-        slots.update({i: source(symbols, operands[i], kind, size) for i in range(1, count)})
-        for slot, needed in ((core.Carry.carry_in, uses), (core.Carry.carry_out, sets)):
+        slots: dict[int, Operand] = {_LINK.destination: target}
+        for column, token in zip((_LINK.a, _LINK.b, _LINK.c), operands[1:], strict=False):
+            slots[column] = source(symbols, token, kind, size)
+        for slot, needed in ((_LINK.carry_in, uses), (_LINK.carry_out, sets)):
             if needed:
                 slots[slot] = symbols.carry()
         return Instruction(row, slots, (target, symbols.carry()) if sets else (target,))
@@ -48,8 +50,7 @@ def is_space(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         target = destination(symbols, operands[0], 0)
-        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "u64", 8)}
-        return Instruction(opcode("isspacep"), slots, (target,), imm=_WINDOWS[space])
+        return elementwise(opcode("isspacep"), target, source(symbols, operands[1], "u64", 8), imm=_WINDOWS[space])
 
     return bind
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from workbench.ptx.families import mbarrier, memory, warp
 from workbench.ptx.families.memory import place
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, RELEASE
+from workbench.ptx.instruction import Instruction, Plan, destination, elementwise, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS, CLUSTER_BASE, FLAGS, RELEASE, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
+
+_STORE = core.AsyncStore
 
 
 def mapa(parts: list[str]) -> Plan:
@@ -17,12 +19,8 @@ def mapa(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)
         target = destination(symbols, operands[0], size)
-        slots: dict[int, Operand] = {
-            0: target,
-            1: source(symbols, operands[1], parts[-1], size),
-            2: source(symbols, operands[2], "b32", 4),
-        }
-        return Instruction(row, slots, (target,))
+        address, rank = source(symbols, operands[1], parts[-1], size), source(symbols, operands[2], "b32", 4)
+        return elementwise(row, target, address, rank)
 
     return bind
 
@@ -34,7 +32,7 @@ def getctarank(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         target = destination(symbols, operands[0], 4)
-        return Instruction(row, {0: target, 1: source(symbols, operands[1], parts[-1], size)}, (target,))
+        return elementwise(row, target, source(symbols, operands[1], parts[-1], size))
 
     return bind
 
@@ -47,7 +45,7 @@ def barrier(parts: list[str]) -> Plan:
     flags = 0 if "relaxed" in parts else RELEASE
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        return Instruction(row, {}, (), {FLAGS_SLOT: flags})
+        return Instruction(row, {}, (), {FLAGS: flags})
 
     return bind
 
@@ -67,12 +65,13 @@ def store(parts: list[str]) -> Plan:
         values = vector(operands[1])
         if len(values) != elements:
             raise Refused(f"{len(values)} values for {elements} elements")
-        slots: dict[int, Operand] = {i: source(symbols, token, type_name, size) for i, token in enumerate(values)}
+        found = (source(symbols, token, type_name, size) for token in values)
+        slots: dict[int, Operand] = dict(enumerate(found, _STORE.data))
         address, counted = symbols.address(operands[0]), symbols.address(operands[2])
-        flags = CLUSTER_BASE | place(symbols, address, slots, ADDRESS_SLOT, "shared")
-        if place(symbols, counted, slots, 4, "shared") and (slots[4].width != 4 or counted.offset):
+        flags = CLUSTER_BASE | place(symbols, address, slots, ADDRESS, "shared")
+        if place(symbols, counted, slots, _STORE.mbarrier, "shared") and (counted.base.width != 4 or counted.offset):
             raise Refused("an mbarrier whose address is no 32-bit register")
-        return Instruction(row, slots, (), {FLAGS_SLOT: flags}, address.offset, elements, size)
+        return Instruction(row, slots, (), {FLAGS: flags}, address.offset, elements, size)
 
     return bind
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from workbench.ptx.families import arithmetic, moves
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, unless_sink
+from workbench.ptx.instruction import (
+    Instruction,
+    Plan,
+    comparison,
+    destination,
+    elementwise,
+    expect,
+    opcode,
+    source,
+    unless_sink,
+)
 from workbench.ptx.machine import OPCODES
-from workbench.ptx.operands import Constant, Operand, Refused, Symbols
+from workbench.ptx.operands import Constant, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
@@ -33,8 +43,7 @@ def set_(parts: list[str]) -> Plan:
         predicate = symbols.temporary(0)
         with symbols.named("result of set", predicate):
             test = compare(symbols, ["result of set", *operands[1:]])
-        choice: dict[int, Operand] = {0: target, 1: yes, 2: Constant(size, 0), 3: predicate}
-        return [test, Instruction(opcode(f"selp.b{8 * size}"), choice, (target,))]
+        return [test, elementwise(opcode(f"selp.b{8 * size}"), target, yes, Constant(size, 0), predicate)]
 
     return bind
 
@@ -52,10 +61,9 @@ def slct(parts: list[str]) -> Plan:
         expect(operands, 4)
         target = destination(symbols, operands[0], size)
         predicate = symbols.temporary(0)
-        compared: dict[int, Operand] = {0: predicate, 2: source(symbols, operands[3], tested, 4), 3: Constant(4, 0)}
-        chosen: dict[int, Operand] = {0: target, 3: predicate}
-        chosen |= {i: source(symbols, operands[i], type_name, size) for i in (1, 2)}
-        return [Instruction(test, compared, (predicate,)), Instruction(row, chosen, (target,))]
+        compared = comparison(test, predicate, source(symbols, operands[3], tested, 4), Constant(4, 0))
+        either = (source(symbols, token, type_name, size) for token in operands[1:3])
+        return [compared, elementwise(row, target, *either, predicate)]
 
     return bind
 
@@ -78,12 +86,10 @@ def setp(parts: list[str]) -> Plan:
         for token in operands[1:]:
             low, high = symbols.temporary(2), symbols.temporary(2)
             halves.append((low, high))
-            made.append(
-                Instruction(opcode("unpack.b32.2"), {0: low, 1: high, 2: source(symbols, token, "b32", 4)}, (low, high))
-            )
+            made.append(moves.unpacking((low, high), source(symbols, token, "b32", 4), 4))
         for target, a, b in zip(targets, *halves, strict=False):
             if target is not None:
-                made.append(Instruction(row, {0: target, 2: a, 3: b}, (target,)))
+                made.append(comparison(row, target, a, b))
         return made
 
     return bind

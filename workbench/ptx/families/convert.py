@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from workbench.ptx.families import moves
-from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, elementwise, expect, opcode, source
 from workbench.ptx.machine import OPCODES, core
-from workbench.ptx.operands import Constant, Operand, Refused, Symbols
+from workbench.ptx.operands import Constant, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _ROUNDS = {mode: core.Rounding[mode] for mode in ("rni", "rzi", "rmi", "rpi")}
@@ -46,13 +46,13 @@ def _in_steps(parts: list[str]) -> Plan:
         made: list[Instruction] = []
         if first is not None:
             flushed = symbols.temporary(4)
-            made.append(Instruction(first, {0: flushed, 1: source(symbols, operands[1], "f32", 4)}, (flushed,)))
+            made.append(elementwise(first, flushed, source(symbols, operands[1], "f32", 4)))
             with symbols.named("flushed", flushed):
                 made.append(inner(symbols, [operands[0], "flushed"]))
         else:
             made.append(inner(symbols, operands))
         (target,) = made[-1].destinations
-        return made + [Instruction(row, {0: target, 1: target}, (target,)) for row in last]
+        return made + [elementwise(row, target, target) for row in last]
 
     return bind
 
@@ -65,11 +65,10 @@ def _pack(types: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3 if wide else 4)
         target = destination(symbols, operands[0], 4)
-        slots: dict[int, Operand] = {0: target}
-        slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(operands[1:], 1)}
+        values = [source(symbols, token, "b32", 4) for token in operands[1:]]
         if wide:
-            slots[3] = Constant(4, 0)
-        return Instruction(opcode("cvt.pack.sat.b32"), slots, (target,), imm=_PACKED[types[0]])
+            values.append(Constant(4, 0))
+        return elementwise(opcode("cvt.pack.sat.b32"), target, *values, imm=_PACKED[types[0]])
 
     return bind
 
@@ -110,12 +109,12 @@ def _integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
             if value.width != max(from_size, 2):
                 raise Refused("a saturating conversion from a wider register")
             row = opcode(f"cvt.sat.{from_}.b{8 * target.width}")
-            return Instruction(row, {0: target, 1: value}, (target,), imm=_INTEGERS[to])
+            return elementwise(row, target, value, imm=_INTEGERS[to])
         if to_size > from_size and target.width > to_size and from_[0] == "s" and to[0] == "u":
             raise Refused("a conversion into a wider register than its type")
         low = "u64" if narrow == "s64" else narrow
         row = opcode(f"extend.{low}.b{8 * target.width}.b{8 * value.width}")
-        return Instruction(row, {0: target, 1: value}, (target,))
+        return elementwise(row, target, value)
 
     return bind
 
@@ -133,7 +132,7 @@ def _to_integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         target = destination(symbols, operands[0], width)
-        return Instruction(row, {0: target, 1: source(symbols, operands[1], from_, size)}, (target,), imm=mode)
+        return elementwise(row, target, source(symbols, operands[1], from_, size), imm=mode)
 
     return bind
 
@@ -145,10 +144,7 @@ def _lanewise(name: str, to: str, from_: str) -> SinglePlan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1 + len(row.sources))
         target = destination(symbols, operands[0], to_width)
-        slots: dict[int, Operand] = {0: target}
-        for i, token in enumerate(operands[1:], 1):
-            slots[i] = source(symbols, token, from_, from_width)
-        return Instruction(row, slots, (target,))
+        return elementwise(row, target, *(source(symbols, token, from_, from_width) for token in operands[1:]))
 
     return bind
 

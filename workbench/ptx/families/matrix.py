@@ -12,11 +12,21 @@ from typing import NamedTuple, TypeVar
 
 from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import SCALED_MMA, SPARSE
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, result, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, FLAGS_SLOT
+from workbench.ptx.instruction import (
+    Instruction,
+    Plan,
+    destination,
+    elementwise,
+    expect,
+    opcode,
+    result,
+    source,
+    vector,
+)
+from workbench.ptx.machine import ADDRESS, FLAGS, core
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
-_D, _A, _B, _C = 0, 4, 9, 11  # first slots of the fragments
+_PRODUCT, _FRAGMENT = core.Product, core.Fragment
 _Value = TypeVar("_Value", bound=Operand)
 _DOUBLE_STEPS = {f"m16n8k{4 * steps}": steps for steps in (1, 2, 4)}
 
@@ -85,7 +95,7 @@ def _product(
 ) -> Instruction:
     slots = {
         first + i: operand
-        for first, fragment in ((_D, d), (_A, a), (_B, b), (_C, c))
+        for first, fragment in ((_PRODUCT.d, d), (_PRODUCT.a, a), (_PRODUCT.b, b), (_PRODUCT.c, c))
         for i, operand in enumerate(fragment)
     }
     return Instruction(opcode(name), slots, tuple(d))
@@ -197,15 +207,18 @@ def wmma(parts: list[str]) -> Plan:
         kind = "f64" if width == 8 else "f32"
         targets = [destination(symbols, token, width) for token in tokens] if is_load else []
         values: Sequence[Operand] = targets or [source(symbols, token, kind, width) for token in tokens]
-        slots: dict[int, Operand] = dict(enumerate(values))
+        slots: dict[int, Operand] = dict(enumerate(values, _FRAGMENT.data))
         address = symbols.address(where)
-        flags = place(symbols, address, slots, ADDRESS_SLOT, space)
-        raw = {FLAGS_SLOT: flags}
+        flags = place(symbols, address, slots, ADDRESS, space)
+        raw = {FLAGS: flags}
         if len(operands) == 3:
-            slots[9] = source(symbols, operands[2], "u32", 4)
+            slots[_FRAGMENT.stride] = source(symbols, operands[2], "u32", 4)
         rows, columns = (sum(each[i] << 8 * bit for bit, each in enumerate(shaped.places)) for i in (0, 1))
-        numbers = (rows, columns, int(shaped.by_row), shaped.parts, shaped.bits, shaped.leading, shaped.step)
-        raw |= {10 + i: number for i, number in enumerate(numbers)}
+        raw |= {
+            _FRAGMENT.rows: rows, _FRAGMENT.columns: columns, _FRAGMENT.by_row: int(shaped.by_row),
+            _FRAGMENT.parts: shaped.parts, _FRAGMENT.bits: shaped.bits, _FRAGMENT.leading: shaped.leading,
+            _FRAGMENT.step: shaped.step,
+        }  # fmt: skip
         access = shaped.bits * shaped.parts * (shaped.step // shaped.parts if shaped.by_row else 1)
         size = access // 8 if shaped.by_row else shaped.bits // 8
         return Instruction(row, slots, tuple(targets), raw, address.offset, len(values), size)
@@ -281,7 +294,7 @@ def _in_order(symbols: Symbols, name: str, pieces: list[_Product]) -> list[Instr
         for j, target in enumerate(d):
             if any(operand is target for operand in later):
                 d[j] = symbols.temporary(target.width)
-                moves.append(Instruction(opcode(f"mov.b{8 * target.width}"), {0: target, 1: d[j]}, (target,)))
+                moves.append(elementwise(opcode(f"mov.b{8 * target.width}"), target, d[j]))
     return [_product(name, *piece) for piece in pieces] + moves
 
 
@@ -293,8 +306,7 @@ def movmatrix(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         target = destination(symbols, operands[0], 4)
-        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b32", 4)}
-        return Instruction(opcode("movmatrix.trans"), slots, (target,))
+        return elementwise(opcode("movmatrix.trans"), target, source(symbols, operands[1], "b32", 4))
 
     return bind
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from workbench.ptx.families import bulk, memory
 from workbench.ptx.families.memory import place
-from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, expect, opcode, source, unless_sink
-from workbench.ptx.machine import ADDRESS_SLOT, CLUSTER_BASE, FLAGS_SLOT, RELEASE, STRONG, UNORDERED
+from workbench.ptx.instruction import (
+    Instruction,
+    Plan,
+    SinglePlan,
+    destination,
+    elementwise,
+    expect,
+    opcode,
+    source,
+    unless_sink,
+)
+from workbench.ptx.machine import ADDRESS, CLUSTER_BASE, FLAGS, RELEASE, STRONG, UNORDERED, core
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
+_MBARRIER = core.Mbarrier
 # The machine assumes the semantics (.release, .acquire) unless .relaxed is written.
 _IGNORED = {"release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta", "shared::cluster"}
 
@@ -40,23 +51,23 @@ def mbarrier(parts: list[str]) -> SinglePlan:
         elif operation not in ("init", "inval", "expect_tx", "complete_tx"):
             target = unless_sink(symbols, operands.pop(0), 8)
         if target is not None:
-            slots[0] = target
+            slots[_MBARRIER.result] = target
         if name == "test_wait":
             expect(operands, 2, 3 if operation == "try_wait" else 2)  # the third is a hint on how long to sleep
             wide = not kept
-            slots[1] = source(symbols, operands[1], "b64" if wide else "b32", 8 if wide else 4)
+            slots[_MBARRIER.operand] = source(symbols, operands[1], "b64" if wide else "b32", 8 if wide else 4)
         elif operation == "inval":
             expect(operands, 1)
         elif expects:
             expect(operands, 2)
-            slots[2] = source(symbols, operands[1], "b32", 4)
+            slots[_MBARRIER.expected] = source(symbols, operands[1], "b32", 4)
         else:
             expect(operands, *((2,) if operation == "init" or kept or counts_bytes else (1, 2)))
             if len(operands) == 2:
-                slots[1] = source(symbols, operands[1], "b32", 4)
+                slots[_MBARRIER.operand] = source(symbols, operands[1], "b32", 4)
         address = symbols.address(operands[0])
-        marked = marks | place(symbols, address, slots, ADDRESS_SLOT, "shared")
-        raw = {3: int(operation == "try_wait"), FLAGS_SLOT: marked}
+        marked = marks | place(symbols, address, slots, ADDRESS, "shared")
+        raw = {_MBARRIER.may_give_up: int(operation == "try_wait"), FLAGS: marked}
         return Instruction(row, slots, (target,) if target else (), raw, address.offset, 1, 8)
 
     return bind
@@ -65,9 +76,7 @@ def mbarrier(parts: list[str]) -> SinglePlan:
 def _pending_count(symbols: Symbols, operands: list[str]) -> Instruction:
     expect(operands, 2)
     target = destination(symbols, operands[0], 4)
-    return Instruction(
-        opcode("mbarrier.pending_count.b64"), {0: target, 1: source(symbols, operands[1], "b64", 8)}, (target,)
-    )
+    return elementwise(opcode("mbarrier.pending_count.b64"), target, source(symbols, operands[1], "b64", 8))
 
 
 def arrive_after_copies(parts: list[str]) -> Plan:
@@ -81,8 +90,8 @@ def arrive_after_copies(parts: list[str]) -> Plan:
         expect(operands, 1)
         address = symbols.address(operands[0])
         slots: dict[int, Operand] = {}
-        flags = STRONG | UNORDERED | place(symbols, address, slots, ADDRESS_SLOT, "shared")
-        return Instruction(row, slots, (), {FLAGS_SLOT: flags}, address.offset, 1, 8)
+        flags = STRONG | UNORDERED | place(symbols, address, slots, ADDRESS, "shared")
+        return Instruction(row, slots, (), {FLAGS: flags}, address.offset, 1, 8)
 
     return bind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from workbench.ptx.families.refused import SHAPES, WIDE_ATOMICS
 from workbench.ptx.instruction import (
@@ -10,6 +10,7 @@ from workbench.ptx.instruction import (
     Plan,
     SinglePlan,
     destination,
+    elementwise,
     expect,
     opcode,
     result,
@@ -19,15 +20,16 @@ from workbench.ptx.instruction import (
 )
 from workbench.ptx.machine import (
     ACQUIRE,
-    ADDRESS_SLOT,
+    ADDRESS,
     BLOCK_SCOPE,
     CLUSTER_BASE,
-    FLAGS_SLOT,
+    FLAGS,
     NARROW_BASE,
     RELEASE,
     STRONG,
     VOLATILE,
     WIDE_BASE,
+    core,
 )
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -97,7 +99,7 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
         address = symbols.address(where)
         slots: dict[int, Operand] = {}
         raw: dict[int, int] = {}
-        slots.update({i: value for i, value in enumerate(values) if value is not None})
+        slots.update({i: value for i, value in enumerate(values, core.Access.data) if value is not None})
         targets = tuple(register for register in into if register is not None)
         tail = f"{kind}{8 * size}/{8 * width}"
         if is_load and space == "param" and address.parameter is not None:
@@ -110,7 +112,7 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
         if not is_load and where_to == "param":
             raise Refused("a store to a parameter of the kernel")
         base = "shared" if strong & CLUSTER_BASE else where_to
-        raw[FLAGS_SLOT] = strong | place(symbols, address, slots, ADDRESS_SLOT, base)
+        raw[FLAGS] = strong | place(symbols, address, slots, ADDRESS, base)
         row = opcode(f"{'ld' if is_load else 'st'}.{where_to}.{tail}")
         return Instruction(row, slots, targets, raw, address.offset, elements, size)
 
@@ -199,13 +201,13 @@ def atomic(parts: list[str]) -> Plan:
     def one(symbols: Symbols, operands: list[str], further: int) -> Instruction:
         """Bind the atomic on one element, ``further`` bytes from the address."""
         target = unless_sink(symbols, operands[0], size)
-        slots: dict[int, Operand] = {1: source(symbols, operands[2], type_name, size)}
+        slots: dict[int, Operand] = {core.Atomic.operand: source(symbols, operands[2], type_name, size)}
         if target is not None:
-            slots[0] = target
+            slots[core.Atomic.old] = target
         if second:
-            slots[2] = source(symbols, operands[3], type_name, size)
+            slots[core.Atomic.second] = source(symbols, operands[3], type_name, size)
         address = symbols.address(operands[1])
-        raw = {FLAGS_SLOT: strong | place(symbols, address, slots, ADDRESS_SLOT, "shared" if base else space)}
+        raw = {FLAGS: strong | place(symbols, address, slots, ADDRESS, "shared" if base else space)}
         return Instruction(row, slots, (target,) if target else (), raw, address.offset + further, 1, size)
 
     return bind
@@ -234,11 +236,11 @@ def copy(parts: list[str]) -> Plan:
         if size not in (4, 8, 16):
             raise Refused(f"a copy of {size} bytes")
         slots: dict[int, Operand] = {}
-        raw = {4: to.offset, FLAGS_SLOT: place(symbols, from_, slots, ADDRESS_SLOT, "global")}
-        raw[5] = place(symbols, to, slots, 1, "shared")
+        raw = {core.AsyncCopy.offset: to.offset, FLAGS: place(symbols, from_, slots, ADDRESS, "global")}
+        raw[core.AsyncCopy.flags] = place(symbols, to, slots, core.AsyncCopy.destination, "shared")
         if len(operands) == 4:
             extra = source(symbols, operands[3], "b32")
-            slots[3 if extra.width == 0 else 2] = extra
+            slots[core.AsyncCopy.ignored if extra.width == 0 else core.AsyncCopy.size] = extra
         return Instruction(row, slots, (), raw, from_.offset, 1, size)
 
     return bind
@@ -260,9 +262,10 @@ def matrix(parts: list[str]) -> Plan:
         if len(tokens) != count:
             raise Refused(f"{len(tokens)} registers for {count} matrices")
         targets = tuple(result(symbols, token, 4) for token in tokens) if is_load else ()
-        slots: dict[int, Operand] = dict(enumerate(targets or (source(symbols, t, "b32", 4) for t in tokens)))
+        values: Iterable[Operand] = targets or (source(symbols, token, "b32", 4) for token in tokens)
+        slots: dict[int, Operand] = dict(enumerate(values, core.Access.data))
         address = symbols.address(where)
-        raw = {FLAGS_SLOT: place(symbols, address, slots, ADDRESS_SLOT, "shared")}
+        raw = {FLAGS: place(symbols, address, slots, ADDRESS, "shared")}
         return Instruction(row, slots, targets, raw, address.offset, count, 16)
 
     return bind
@@ -282,7 +285,7 @@ def policy(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         target = destination(symbols, operands[0], 8)
-        return Instruction(opcode("mov.b64"), {0: target, 1: Constant(8, 0)}, (target,))
+        return elementwise(opcode("mov.b64"), target, Constant(8, 0))
 
     return bind
 

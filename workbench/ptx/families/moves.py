@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workbench.ptx.families.refused import NARROW_ADDRESSES
 from workbench.ptx.instruction import (
     Instruction,
     Plan,
     SinglePlan,
     destination,
+    elementwise,
     expect,
     opcode,
     predicate,
@@ -16,7 +19,16 @@ from workbench.ptx.instruction import (
     vector,
 )
 from workbench.ptx.machine import OPCODES, core
-from workbench.ptx.operands import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Constant, Operand, Refused, Symbols
+from workbench.ptx.operands import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    Constant,
+    Operand,
+    Refused,
+    Register,
+    Symbols,
+)
 from workbench.ptx.parse import TYPE_SIZES
 
 _CLOCKS = {"%clock": "clock.b32", "%clock_hi": "clock.b32", "%clock64": "clock.b64", "%globaltimer": "clock.b64"}
@@ -46,8 +58,8 @@ def mov(parts: list[str]) -> Plan:
             return _pack(symbols, to, vector(from_), size)
         target = destination(symbols, to, size)
         if from_ in _CLOCKS:
-            return Instruction(opcode(_CLOCKS[from_]), {0: target}, (target,))
-        return Instruction(row, {0: target, 1: source(symbols, from_, type_name, size)}, (target,))
+            return elementwise(opcode(_CLOCKS[from_]), target)
+        return elementwise(row, target, source(symbols, from_, type_name, size))
 
     return bind
 
@@ -75,7 +87,7 @@ def _move_half(symbols: Symbols, to: list[str], from_: list[str]) -> Instruction
     target = unless_sink(symbols, to[0], 8)
     if target is None:
         return None
-    return Instruction(opcode("mov.b64"), {0: target, 1: source(symbols, from_[0], "b64", 8)}, (target,))
+    return elementwise(opcode("mov.b64"), target, source(symbols, from_[0], "b64", 8))
 
 
 def _parts(parts: list[str], size: int) -> int:
@@ -88,17 +100,22 @@ def _parts(parts: list[str], size: int) -> int:
 def _pack(symbols: Symbols, to: str, parts: list[str], size: int) -> Instruction:
     target = destination(symbols, to, size)
     part = _parts(parts, size)
-    slots: dict[int, Operand] = {0: target}
-    for i, token in enumerate(parts, 1):
-        slots[i] = source(symbols, token, f"b{8 * part}", part)
-    return Instruction(opcode(f"pack.b{8 * size}.{len(parts)}"), slots, (target,))
+    values = [source(symbols, token, f"b{8 * part}", part) for token in parts]
+    return elementwise(opcode(f"pack.b{8 * size}.{len(parts)}"), target, *values)
 
 
 def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size: int) -> Instruction:
     part = _parts(parts, size)
-    slots: dict[int, Operand] = {len(parts): source(symbols, from_, type_name, size)}
-    targets = {i: target for i, token in enumerate(parts) if (target := unless_sink(symbols, token, part))}
-    return Instruction(opcode(f"unpack.b{8 * size}.{len(parts)}"), slots | targets, tuple(targets.values()))
+    value = source(symbols, from_, type_name, size)
+    return unpacking([unless_sink(symbols, token, part) for token in parts], value, size)
+
+
+def unpacking(parts: Sequence[Register | None], value: Operand, size: int) -> Instruction:
+    """What takes ``size`` bytes apart; nobody wants the parts that are None."""
+    columns = core.Unpacking
+    targets = {i: part for i, part in enumerate(parts, columns.part) if part is not None}
+    row = opcode(f"unpack.b{8 * size}.{len(parts)}")
+    return Instruction(row, {columns.source: value} | targets, tuple(targets.values()))
 
 
 def cvta(parts: list[str]) -> Plan:
@@ -115,11 +132,10 @@ def cvta(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         target = destination(symbols, operands[0], 8)
-        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b64", 8)}
+        address = source(symbols, operands[1], "b64", 8)
         if window is None:
-            return Instruction(opcode("mov.b64"), slots, (target,))
-        slots[2] = Constant(8, window)
-        return Instruction(opcode("sub.b64" if to_space else "add.b64"), slots, (target,))
+            return elementwise(opcode("mov.b64"), target, address)
+        return elementwise(opcode("sub.b64" if to_space else "add.b64"), target, address, Constant(8, window))
 
     return bind
 
@@ -133,15 +149,14 @@ def selp(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 4)
         target = destination(symbols, operands[0], size)
-        slots: dict[int, Operand] = {0: target, 3: source(symbols, operands[3], "pred", 0)}
-        for i in (1, 2):
-            slots[i] = source(symbols, operands[i], type_name, size)
-        return Instruction(row, slots, (target,))
+        choice = source(symbols, operands[3], "pred", 0)
+        return elementwise(row, target, *(source(symbols, token, type_name, size) for token in operands[1:3]), choice)
 
     return bind
 
 
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_COMPARISON = core.Comparison
 COMBINE = {how.name: how for how in core.Combine if how != core.Combine.none}
 
 
@@ -170,14 +185,16 @@ def setp(parts: list[str]) -> SinglePlan:
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 4 if combine else 3)
         slots: dict[int, Operand] = {
-            2: source(symbols, operands[1], type_name, size),
-            3: source(symbols, operands[2], type_name, size),
+            _COMPARISON.a: source(symbols, operands[1], type_name, size),
+            _COMPARISON.b: source(symbols, operands[2], type_name, size),
         }
         names = [part.strip() for part in operands[0].split("|")[:2]]
-        targets = {i: target for i, name in enumerate(names) if (target := unless_sink(symbols, name, 0))}
+        columns = (_COMPARISON.result, _COMPARISON.inverse)
+        found = zip(columns, (unless_sink(symbols, name, 0) for name in names), strict=False)
+        targets = {column: target for column, target in found if target is not None}
         negated: dict[int, int] = {}
         if combine:
-            slots[4], negated = predicate(symbols, operands[3])
+            slots[_COMPARISON.third], negated = predicate(symbols, operands[3])
         return Instruction(row, slots | targets, tuple(targets.values()), negated, imm=combine)
 
     return bind

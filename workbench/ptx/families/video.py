@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source
+from workbench.ptx.instruction import Instruction, Plan, destination, elementwise, expect, opcode, source
 from workbench.ptx.machine import core
-from workbench.ptx.operands import Operand, Refused, Symbols
+from workbench.ptx.operands import Refused, Symbols
 
 _NAMES = ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
 
@@ -24,9 +24,7 @@ def packed(parts: list[str]) -> Plan:
         if any("." in operand for operand in operands):
             raise Refused("lane masks and selectors of video instructions")
         target = destination(symbols, operands[0], 4)
-        slots: dict[int, Operand] = {0: target}
-        slots |= {i: source(symbols, operands[i], "b32", 4) for i in (1, 2, 3)}
-        return Instruction(row, slots, (target,), imm=flags)
+        return elementwise(row, target, *(source(symbols, token, "b32", 4) for token in operands[1:]), imm=flags)
 
     return bind
 

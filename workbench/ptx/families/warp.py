@@ -8,7 +8,9 @@ from workbench.ptx.instruction import (
     Instruction,
     Plan,
     Step,
+    comparison,
     destination,
+    elementwise,
     expect,
     opcode,
     predicate,
@@ -16,9 +18,11 @@ from workbench.ptx.instruction import (
     source,
     unless_sink,
 )
-from workbench.ptx.machine import ADDRESS_SLOT, BLOCK_SCOPE, FLAGS_SLOT, MEMBER_SLOT, core
+from workbench.ptx.machine import ADDRESS, BLOCK_SCOPE, FLAGS, MEMBER, core
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
+
+_EXCHANGE, _BARRIER = core.Exchange, core.Barrier
 
 
 def shfl(parts: list[str]) -> Plan:
@@ -31,9 +35,10 @@ def shfl(parts: list[str]) -> Plan:
         expect(operands, 5)
         names = [part.strip() for part in operands[0].split("|")]
         target = result(symbols, names[0], 4)
-        slots: dict[int, Operand] = {0: target, MEMBER_SLOT: source(symbols, operands[4], "b32", 4)}
-        for i in (1, 2, 3):
-            slots[i] = source(symbols, operands[i], "b32", 4)
+        slots: dict[int, Operand] = {_EXCHANGE.result: target, MEMBER: source(symbols, operands[4], "b32", 4)}
+        columns = (_EXCHANGE.value, _EXCHANGE.lane, _EXCHANGE.control)
+        for column, token in zip(columns, operands[1:4], strict=True):
+            slots[column] = source(symbols, token, "b32", 4)
         return _with_predicate(symbols, Instruction(row, slots, (target,)), names)
 
     return bind
@@ -42,7 +47,7 @@ def shfl(parts: list[str]) -> Plan:
 def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]) -> Instruction:
     told = unless_sink(symbols, names[1], 0) if len(names) > 1 else None
     if told is not None:
-        instruction.slots[4] = told
+        instruction.slots[_EXCHANGE.predicate] = told
         instruction.destinations += (told,)
     return instruction
 
@@ -59,7 +64,8 @@ def vote(parts: list[str]) -> Plan:
         expect(operands, 3)
         target = result(symbols, operands[0], width)
         voted, negated = predicate(symbols, operands[1])
-        slots: dict[int, Operand] = {0: target, 1: voted, MEMBER_SLOT: source(symbols, operands[2], "b32", 4)}
+        member = source(symbols, operands[2], "b32", 4)
+        slots: dict[int, Operand] = {_EXCHANGE.result: target, _EXCHANGE.value: voted, MEMBER: member}
         return Instruction(row, slots, (target,), negated)
 
     return bind
@@ -75,9 +81,9 @@ def match(parts: list[str]) -> Plan:
         names = [part.strip() for part in operands[0].split("|")]
         target = result(symbols, names[0], 4)
         slots: dict[int, Operand] = {
-            0: target,
-            1: source(symbols, operands[1], type_name, size),
-            MEMBER_SLOT: source(symbols, operands[2], "b32", 4),
+            _EXCHANGE.result: target,
+            _EXCHANGE.value: source(symbols, operands[1], type_name, size),
+            MEMBER: source(symbols, operands[2], "b32", 4),
         }
         return _with_predicate(symbols, Instruction(row, slots, (target,)), names)
 
@@ -95,7 +101,8 @@ def redux(parts: list[str]) -> Plan:
         expect(operands, 3)
         target = result(symbols, operands[0], 4)
         member = source(symbols, operands[2], "b32", 4)
-        return Instruction(row, {0: target, 1: source(symbols, operands[1], "b32", 4), MEMBER_SLOT: member}, (target,))
+        value = source(symbols, operands[1], "b32", 4)
+        return Instruction(row, {_EXCHANGE.result: target, _EXCHANGE.value: value, MEMBER: member}, (target,))
 
     return bind
 
@@ -105,7 +112,7 @@ def activemask(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         target = destination(symbols, operands[0], 4)
-        return Instruction(opcode("activemask"), {0: target}, (target,))
+        return elementwise(opcode("activemask"), target)
 
     return bind
 
@@ -117,10 +124,10 @@ def elect(parts: list[str]) -> Plan:
         expect(operands, 2)
         names = [part.strip() for part in operands[0].split("|")]
         target = unless_sink(symbols, names[0], 4)
-        slots: dict[int, Operand] = {MEMBER_SLOT: source(symbols, operands[1], "b32", 4)}
+        slots: dict[int, Operand] = {MEMBER: source(symbols, operands[1], "b32", 4)}
         instruction = Instruction(opcode("elect.sync"), slots)
         if target is not None:
-            slots[0], instruction.destinations = target, (target,)
+            slots[_EXCHANGE.result], instruction.destinations = target, (target,)
         return _with_predicate(symbols, instruction, names)
 
     return bind
@@ -132,7 +139,7 @@ def barrier(parts: list[str]) -> Plan:
     if kept == ["warp", "sync"]:
 
         def bind_warp(symbols: Symbols, operands: list[str]) -> Instruction:
-            return Instruction(opcode("bar.warp.sync"), {MEMBER_SLOT: source(symbols, operands[0], "b32", 4)})
+            return Instruction(opcode("bar.warp.sync"), {MEMBER: source(symbols, operands[0], "b32", 4)})
 
         return bind_warp
     if kept[0] == "red":
@@ -144,10 +151,10 @@ def barrier(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1, 2)
-        slots: dict[int, Operand] = {1: source(symbols, operands[0], "b32", 4)}
+        slots: dict[int, Operand] = {_BARRIER.number: source(symbols, operands[0], "b32", 4)}
         if len(operands) == 2:
-            slots[2] = source(symbols, operands[1], "b32", 4)
-        return Instruction(row, slots, (), {4: apart}, imm)
+            slots[_BARRIER.threads] = source(symbols, operands[1], "b32", 4)
+        return Instruction(row, slots, (), {_BARRIER.unaligned: apart}, imm)
 
     return bind
 
@@ -161,10 +168,11 @@ def _reducing_barrier(kept: list[str]) -> Plan:
         expect(operands, 3, 4)
         target = destination(symbols, operands[0], 4 if operation == "popc" else 0)
         voted, negated = predicate(symbols, operands[-1])
-        slots: dict[int, Operand] = {0: target, 1: source(symbols, operands[1], "b32", 4), 3: voted}
+        number = source(symbols, operands[1], "b32", 4)
+        slots: dict[int, Operand] = {_BARRIER.result: target, _BARRIER.number: number, _BARRIER.vote: voted}
         if len(operands) == 4:
-            slots[2] = source(symbols, operands[2], "b32", 4)
-        return Instruction(row, slots, (target,), {4: 0} | negated, imm)
+            slots[_BARRIER.threads] = source(symbols, operands[2], "b32", 4)
+        return Instruction(row, slots, (target,), {_BARRIER.unaligned: 0} | negated, imm)
 
     return bind
 
@@ -192,7 +200,7 @@ def indexed_branch(parts: list[str]) -> Plan:
         made: list[Instruction | Step] = []
         for i, target in enumerate(targets):
             hit = symbols.temporary(0)
-            made.append(Instruction(opcode("setp.eq.b32"), {0: hit, 2: index, 3: Constant(4, i)}, (hit,)))
+            made.append(comparison(opcode("setp.eq.b32"), hit, index, Constant(4, i)))
             branch = Step.of(Instruction(opcode("bra"), {}, target=target))
             branch.guard = hit
             made.append(branch)
@@ -210,7 +218,7 @@ def leave(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         if is_return and symbols.in_function:
-            return Instruction(opcode("ret"), {0: Frame()})
+            return Instruction(opcode("ret"), {core.Call.frame: Frame()})
         return Instruction(opcode("exit"), {})
 
     return bind
@@ -225,10 +233,10 @@ def call(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         results = operands.pop(0) if operands[0][0] == "(" else "()"
-        slots: dict[int, Operand] = {0: Frame()}
+        slots: dict[int, Operand] = {core.Call.frame: Frame()}
         prototype = symbols.prototypes.get(operands[-1]) if len(operands) > 1 else None
         if operands[0][0] == "%":
-            slots[1] = source(symbols, operands[0], "b64", 8)
+            slots[core.Call.target] = source(symbols, operands[0], "b64", 8)
             operands = operands[: -1 if prototype else None]
             if prototype is None:
                 raise Refused(INDIRECT_CALL)
@@ -266,7 +274,7 @@ def fence(parts: list[str]) -> Plan:
     flags = BLOCK_SCOPE if "cta" in parts else 0
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        return Instruction(row, {}, (), {FLAGS_SLOT: flags})
+        return Instruction(row, {}, (), {FLAGS: flags})
 
     return bind
 
@@ -281,8 +289,8 @@ def _map_fence(semantics: str) -> Plan:
         expect(operands, 2)
         address = symbols.address(operands[0])
         slots: dict[int, Operand] = {}
-        flags = place(symbols, address, slots, ADDRESS_SLOT, "generic")
-        return Instruction(row, slots, (), {FLAGS_SLOT: flags}, address.offset)
+        flags = place(symbols, address, slots, ADDRESS, "generic")
+        return Instruction(row, slots, (), {FLAGS: flags}, address.offset)
 
     return bind
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
-from workbench.ptx.machine import ADDRESS_SLOT, ASYNC_PROXY, FLAGS_SLOT, FRAGMENT_SLOT, core
+from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, FLAGS, FRAGMENT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 
-_FLAGS = core.WarpGroupProduct
+_PRODUCT, _FLAGS = core.GroupProduct, core.WarpGroupProduct
 _DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 SPARSE = "sparse wgmma is out of the machine's scope: use the dense product"
@@ -42,25 +42,25 @@ def wgmma(parts: list[str]) -> Plan:
         in_registers = operands[1][0] == "{"
         expected = 4 + (2 if scaled else 0) + ((1 if in_registers else 2) if halves else 0)
         expect(operands, expected)
-        slots: dict[int, Operand] = {FRAGMENT_SLOT + i: value for i, value in enumerate(values)}
+        slots: dict[int, Operand] = {FRAGMENT + i: value for i, value in enumerate(values)}
         flags = 0
         if in_registers:
             flags |= _FLAGS.a_registers
             tokens = vector(operands[1])
             if len(tokens) != 4:
                 raise Refused(f"{len(tokens)} registers of A")
-            slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens)}
+            slots |= {i: source(symbols, token, "b32", 4) for i, token in enumerate(tokens, _PRODUCT.a)}
         else:
-            slots[ADDRESS_SLOT] = source(symbols, operands[1], "b64", 8)
-        slots[9] = source(symbols, operands[2], "b64", 8)
+            slots[ADDRESS] = source(symbols, operands[1], "b64", 8)
+        slots[_PRODUCT.b] = source(symbols, operands[2], "b64", 8)
         keep = operands[3]
         if keep.lstrip("-").isdigit():
             flags |= 0 if int(keep) else _FLAGS.drop_d
-            slots[10] = Constant(0, 1)
+            slots[_PRODUCT.keeps_d] = Constant(0, 1)
         else:
-            slots[10] = source(symbols, keep, "pred", 0)
+            slots[_PRODUCT.keeps_d] = source(symbols, keep, "pred", 0)
         if not flags & _FLAGS.drop_d:  # the product is added to D, which is read, too
-            slots |= {FRAGMENT_SLOT + registers + i: value for i, value in enumerate(values)}
+            slots |= {FRAGMENT + registers + i: value for i, value in enumerate(values)}
         if scaled:
             signs = [int(token) for token in operands[4:6]]
             if any(sign not in (1, -1) for sign in signs):
@@ -69,7 +69,7 @@ def wgmma(parts: list[str]) -> Plan:
         if halves:
             transposed = [int(token) for token in operands[6:]]
             flags |= transposed[-1] * _FLAGS.transpose_b | (0 if in_registers else transposed[0] * _FLAGS.transpose_a)
-        raw = {core.PRODUCT_FLAGS_SLOT: flags, FLAGS_SLOT: ASYNC_PROXY}
+        raw = {_PRODUCT.flags: flags, FLAGS: ASYNC_PROXY}
         return Instruction(row, slots, tuple(values), raw, 0, columns // 8, 0)
 
     return bind

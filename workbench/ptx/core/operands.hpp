@@ -1,0 +1,115 @@
+// Where the operands of an instruction lie, by the kind of its handler.
+//
+// The families in Python write them by these names (python_operands.cpp). An operand that is not
+// there is kNoSlot; numbers are plain ones.
+#pragma once
+#include "types.hpp"
+
+namespace workbench::ptx {
+
+// A byte offset into the register file: 32 lanes of 2, 4 or 8 bytes, or one 32-bit mask for a
+// predicate.
+using Slot = u32;
+constexpr Slot kNoSlot = 0xffffffffu;
+constexpr Slot kTrueSlot = 0;  // the guard of unguarded instructions: a predicate that always holds
+
+namespace operands {
+
+struct Elementwise {
+  Slot destination, source[4];
+};
+// The inverse of the result is written too; `third` is what Instruction::combine joins in.
+struct Comparison {
+  Slot result, inverse, a, b, third;
+};
+struct Unpacking {
+  Slot part[4], source;
+};
+// A carry chain. The flag is a predicate.
+struct Carrying {
+  Slot destination, a, b, c, carry_in, carry_out;
+};
+
+// ---- memory: with Instruction::address and offset ----
+
+struct Access {
+  Slot data[8];  // loaded or stored
+};
+struct Atomic {
+  Slot old, operand, second;
+};
+// cp.async, from global memory; `ignored` is the predicate of ignore-src, `flags` are those of the
+// destination's register.
+struct AsyncCopy {
+  Slot destination, size, ignored;
+  u32 offset, flags;
+};
+struct AsyncStore {
+  Slot data[4], mbarrier;
+};
+// `operand`: a count, bytes, a state or its parity. `expected`: bytes that an arrival adds first.
+struct Mbarrier {
+  Slot result, operand, expected;
+  u32 may_give_up;  // try_wait
+};
+// Instruction::address is that of global memory, or of the tensor map.
+struct Bulk {
+  Slot shared, mbarrier, size, coordinate[5], multicast;
+  u32 shared_offset, mbarrier_offset, global_offset, reduction, type, dimensions;
+};
+// tensormap.replace: `bytes` of the value, to `begin` in the half of the map at the address.
+struct MapField {
+  Slot value;
+  u32 begin, bytes;
+};
+// tensormap.cp_fenceproxy. `wide`: the register of the source has 64 bits.
+struct MapCopy {
+  Slot source;
+  u32 offset, wide;
+};
+// wmma.load and wmma.store; see matrix_memory.cpp for the numbers.
+struct Fragment {
+  Slot data[8], stride;
+  u32 rows, columns, by_row, parts, bits, leading, step;
+};
+
+// ---- of a warp, a warp group, a block ----
+
+// shfl, vote, match, redux and elect; `lane` and `control` of shfl alone.
+struct Exchange {
+  Slot result, predicate, value, lane, control;
+};
+// mma.
+struct Product {
+  Slot d[4], a[4], b[2], c[4];
+};
+// wgmma. A is in registers, or what Instruction::address describes; D's registers are
+// Kernel::fragments.
+struct GroupProduct {
+  Slot a[4], b, keeps_d;
+  u32 flags;  // WarpGroupProduct
+};
+struct Barrier {
+  Slot result, number, threads, vote;
+  u32 unaligned;
+};
+
+// ---- calls: offsets are those of parameters in the frame ----
+
+// Of a call through a register, `target`, Python makes some of known functions.
+struct Call {
+  Slot frame, target;
+  u32 caller_bytes, callee_bytes;  // of the frames; the callee's with all that it calls at least
+};
+struct ParameterCopy {
+  Slot frame;
+  u32 source, destination, bytes;
+};
+// Of a function that the machine provides.
+struct SystemCall {
+  Slot frame;
+  u32 argument[5], result;
+};
+
+}  // namespace operands
+}  // namespace workbench::ptx
