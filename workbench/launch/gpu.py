@@ -34,7 +34,7 @@ from workbench.launch.gpu_code import digest, image_of, is_simulated
 from workbench.launch.gpu_tensor_map import encoded
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.options import LaunchOptions, options_of
-from workbench.ptx.signature import ArrayArgument, Rule, Signature
+from workbench.ptx.signature import ArrayArgument, KernelSignature, Rule
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import Limits, limits_of
@@ -155,7 +155,7 @@ class Gpu:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
@@ -177,7 +177,7 @@ class Gpu:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> BoundLaunch[Gpu, GpuMemory]:
         """Check and pack a launch of ``kernel``, and copy its NumPy arrays to the device. Raises as `launch`."""
@@ -186,7 +186,7 @@ class Gpu:
         return self._bound(kernel, signature or kernel.signature, grid, block, args, shared_bytes)
 
     def _bound(
-        self, kernel: CompiledKernel, signature: Signature, grid: int | Sequence[int], block: int | Sequence[int],
+        self, kernel: CompiledKernel, signature: KernelSignature, grid: int | Sequence[int], block: int | Sequence[int],
         args: Sequence[object], shared_bytes: int,
     ) -> BoundLaunch[Gpu, GpuMemory]:  # fmt: skip
         fields, arrays = signature.take(args)

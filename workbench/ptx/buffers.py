@@ -25,7 +25,7 @@ from workbench.ptx.pointers import (
     storage_of,
     words_at,
 )
-from workbench.ptx.signature import ArrayArgument, Signature
+from workbench.ptx.signature import ArrayArgument, KernelSignature
 from workbench.ptx.tensor_map import TensorMap
 
 _BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # where a process has no memory of its own
@@ -162,7 +162,7 @@ def _laid_out(
 
 
 def place(
-    signature: Signature, fields: list[Any], arrays: Sequence[ArrayArgument], follow_addresses: bool
+    signature: KernelSignature, fields: list[Any], arrays: Sequence[ArrayArgument], follow_addresses: bool
 ) -> ArrayMemory:
     """Write the address of each array, and the bytes of tensor maps, into the ``fields``; return the memory there.
 

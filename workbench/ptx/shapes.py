@@ -16,7 +16,7 @@ GRID_LIMIT = (2**31 - 1, 65535, 65535)
 BLOCK_LIMIT = (1024, 1024, 64)
 
 
-class Limits(Protocol):
+class BlockLimits(Protocol):
     """The limits of one block on an architecture."""
 
     @property
@@ -72,7 +72,7 @@ class BlockRules:
     """Neither fewer."""
 
     def check(
-        self, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, limits: Limits
+        self, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, limits: BlockLimits
     ) -> tuple[Dimensions, Dimensions, int]:
         """Return grid, block and dynamic shared memory of a launch.
 

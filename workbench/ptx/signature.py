@@ -1,7 +1,7 @@
 """How a kernel is launched: the shapes it allows, what its parameters take, and where their bytes lie.
 
-A `Signature` is made once per kernel and kept with it. A launch only runs it: each argument is checked once, and its
-bytes are those that every device gives the kernel.
+A `KernelSignature` is made once per kernel and kept with it. A launch only runs it: each argument is checked once, and
+its bytes are those that every device gives the kernel.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from workbench.errors import ArgumentError
+from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
 from workbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMap
 
@@ -24,35 +25,7 @@ _NUMBERS, _NONE = frozenset((int, float)), frozenset[type]()
 _PROMISE = "The kernel was compiled on that promise; compile it with other attributes."
 
 
-class Parameter(Protocol):
-    """One parameter of a kernel."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the source where that is known, else the PTX's."""
-
-    @property
-    def type(self) -> str:
-        """Its PTX type."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def align(self) -> int:
-        """Bytes."""
-
-    @property
-    def divisibility(self) -> int:
-        """What the code relies on: the number that an argument is a multiple of."""
-
-    @property
-    def kind(self) -> str:
-        """What it is, in words."""
-
-
-class Declared(NamedTuple):
+class DeclaredType(NamedTuple):
     """The rule of a parameter whose type the source declares."""
 
     check: Callable[[str, Any], Any]
@@ -81,7 +54,7 @@ class Rule:
     where: str
     """Its name in messages."""
     parameter: Parameter
-    declared: Declared | None
+    declared: DeclaredType | None
     bits: bool
     """Values of its size stand for their bits, as they do where nothing but the PTX is known."""
     views: str
@@ -215,7 +188,7 @@ ArrayArgument: TypeAlias = tuple[Rule, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class KernelSignature:
     """What a kernel takes: its ``blocks``, and a rule for each parameter.
 
     ``scratch`` parameters at the end belong to the compiler: the first gets ``scratch_bytes`` for every block of the
@@ -228,7 +201,7 @@ class Signature:
     parameters: Sequence[Parameter]
     scratch: int = 0
     scratch_bytes: int = 0
-    declared: Sequence[Declared | None] = ()
+    declared: Sequence[DeclaredType | None] = ()
     views: str = "any"
     bits: bool = False
     repeats: bool = False
@@ -259,7 +232,7 @@ class Signature:
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
-    def _rule(self, at: int, parameter: Parameter, declared: Declared | None) -> Rule:
+    def _rule(self, at: int, parameter: Parameter, declared: DeclaredType | None) -> Rule:
         where = f"{self.blocks.label}(): argument {at} {parameter.name!r}"
         packed = _form_of(parameter)[-1] != "s" and parameter.type != "b8"
         looked_at = declared is not None and not declared.plain
@@ -269,7 +242,7 @@ class Signature:
         any_tensor = word and declared is None and parameter.divisibility == 1 and self.views == "any"
         return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor)
 
-    def declaring(self, declared: Sequence[Declared | None], views: str) -> Signature:
+    def declaring(self, declared: Sequence[DeclaredType | None], views: str) -> KernelSignature:
         """Return the signature with what the source declares about each parameter."""
         return replace(self, declared=declared, views=views)
 
