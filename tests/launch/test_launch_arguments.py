@@ -135,9 +135,9 @@ def test_a_wrong_count_lists_the_parameters(every: CompiledKernel, count: int):
 
 
 def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
-    fields, ((position, _, array),) = every.signature.take(_replaced(8, struct.pack("=iid", 9, 0, 4.5)))
-    assert (position, array) == (0, GOOD[0])
-    fields[position] = 0xABCDE
+    fields, ((rule, array),) = every.signature.take(_replaced(8, struct.pack("=iid", 9, 0, 4.5)))
+    assert (rule.position, array is GOOD[0]) == (0, True)
+    fields[rule.position] = 0xABCDE
     # The layout of C: each value at a multiple of its own alignment.
     expected = struct.pack("@QBhiqfd?", 0xABCDE, 255, -5, -(2**31), 2**40, 1.5, 2.5, True) + bytes(7)
     expected += struct.pack("=iid", 9, 0, 4.5)
@@ -146,7 +146,7 @@ def test_values_are_packed_where_the_kernel_reads_them(every: CompiledKernel):
 
 def test_a_struct_of_one_pointer_takes_an_array():
     kernel, array = compile_cuda(PLAIN, "holder"), np.zeros(4, np.float32)
-    _, ((_, _, held),) = kernel.signature.take([array])
+    _, ((_, held),) = kernel.signature.take([array])
     assert held is array
     assert kernel.signature.pack([0xABCDE]) == struct.pack("<Q", 0xABCDE)
     assert kernel.signature.take([struct.pack("<Q", 0xABCDE)]) == ([0xABCDE], [])
@@ -164,8 +164,8 @@ def _packed(kernel: CompiledKernel, args: list, at_once: bool) -> bytes:
     """What a launch packs: as it does, or with every value looked at by the rule of its parameter."""
     signature = kernel.signature
     fields, arrays = signature.take(args)
-    for position, _, value in arrays:
-        fields[position] = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
+    for rule, value in arrays:
+        fields[rule.position] = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
     if not at_once:
         fields = [rule.number(one) for rule, one in zip(signature.rules, fields, strict=True)]
     return signature.pack(fields)

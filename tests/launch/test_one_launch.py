@@ -63,7 +63,7 @@ def test_a_warm_launch_takes_few_calls_and_looks_at_each_argument_once(module, z
     launch()
     calls = calls_of(launch)
     assert sum(calls.values()) <= MOST_CALLS, calls
-    assert calls["Signature.take"] == calls["Signature.pack"] == calls["BlockRules.check"] == 1
+    assert calls["KernelSignature.take"] == calls["KernelSignature.pack"] == calls["BlockRules.check"] == 1
     assert calls["Rule.array"] == 2  # one for each array; plain numbers need none
     assert calls["Rule.number"] == 0
     assert calls["dimensions"] == 2  # grid and block
@@ -74,7 +74,7 @@ def test_a_second_run_of_a_bound_launch_checks_nothing_again(module):
     kernel = module.saxpy
     bound = module._device.bind(kernel.compiled, 4, 256, [y, x, 2.0, 1024], signature=kernel.signature)
     calls = calls_of(bound.run)
-    assert not {"Signature.take", "Signature.pack", "BlockRules.check", "place"} & calls.keys()
+    assert not {"KernelSignature.take", "KernelSignature.pack", "BlockRules.check", "place"} & calls.keys()
     bound.run(statistics=True)
     assert set(y.tolist()) == {4.0}
 

@@ -11,7 +11,6 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS
 from workbench.judge.judge import Judge
 from workbench.judge.verdict import Judgement
-from workbench.launch import Kernel
 from workbench.launch.checking import check_kernel, is_kernel, refuse_for_a_kernel, refuse_for_an_op
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
@@ -33,7 +32,7 @@ def check(
     sandbox: bool = False,
 ) -> Judgement: ...
 @overload
-def check(op: Kernel | CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
+def check(op: CompiledKernel | Callable[..., Any], **launch: Any) -> CheckReport: ...
 @checked_kinds
 def check(
     op: str | Op | Any,

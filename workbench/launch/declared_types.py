@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import ArgumentError, UncheckedTypeWarning
-from workbench.ptx.signature import Declared
+from workbench.ptx.signature import DeclaredType
 from workbench.toolchain.c_types import ANYTHING, CType
 
 _RAW = ("void", "|V", "[", "{")
 """How NumPy's names of records begin."""
 
 
-def rules_of(types: Sequence[CType | None]) -> tuple[Declared, ...]:
+def rules_of(types: Sequence[CType | None]) -> tuple[DeclaredType, ...]:
     """Return the rule of each parameter by its declared type; None is a type that the source's text does not tell."""
     return tuple(_rule_of(one) for one in types)
 
 
 @functools.cache
-def _rule_of(expected: CType | None) -> Declared:
+def _rule_of(expected: CType | None) -> DeclaredType:
     if expected is None:
-        return Declared(_warn_unchecked, plain=True, written=False)
+        return DeclaredType(_warn_unchecked, plain=True, written=False)
     if expected.pointer:
-        return Declared(_array_check(expected), plain=True, written=not expected.constant)
+        return DeclaredType(_array_check(expected), plain=True, written=not expected.constant)
     half = expected.lanes == 1 and expected.dtype in ("float16", "bfloat16")
-    return Declared(functools.partial(_half, expected) if half else _as_it_is, plain=not half, written=False)
+    return DeclaredType(functools.partial(_half, expected) if half else _as_it_is, plain=not half, written=False)
 
 
 def declared_value(where: str, expected: CType | None, value: Any) -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from workbench.ptx import LaunchOptions, LaunchReport
     from workbench.ptx.bound import BoundLaunch
-    from workbench.ptx.signature import Signature
+    from workbench.ptx.signature import KernelSignature
     from workbench.toolchain import CompiledKernel
 
 NAMES = ("auto", "sim", "cuda")
@@ -67,7 +67,7 @@ class Device(VariableHolder, Protocol):
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> BoundLaunch:
         """Check and pack a launch, which its ``run()`` then runs. Takes and raises what `launch` does."""
@@ -82,7 +82,7 @@ class Device(VariableHolder, Protocol):
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> LaunchReport | None:
         """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own

@@ -24,7 +24,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from workbench.launch.gpu_code import digest, image_of, is_simulated
 from workbench.launch.gpu_tensor_map import encoded
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.options import LaunchOptions, options_of
-from workbench.ptx.signature import Argument, Rule, Signature
+from workbench.ptx.signature import ArrayArgument, KernelSignature, Rule
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import Limits, limits_of
@@ -89,7 +89,7 @@ class GpuMemory:
 
     kernel: CompiledKernel
     index: int
-    copies: list[tuple[np.ndarray, Any]] = field(default_factory=list)
+    copies: Sequence[tuple[np.ndarray, Any]] = ()
     scratch: Any = None
 
 
@@ -155,7 +155,7 @@ class Gpu:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
@@ -166,9 +166,7 @@ class Gpu:
         limits, recordings ...), which only ``"sim"`` has; KernelFault where the driver refuses the launch. A fault
         inside the kernel shows, as always with CUDA, at a later synchronisation.
         """
-        self.bind(
-            kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature, **named
-        ).run()  # fmt: skip
+        self.run(self.bind(kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature, **named))
 
     def bind(
         self,
@@ -179,28 +177,32 @@ class Gpu:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> BoundLaunch[Gpu, GpuMemory]:
         """Check and pack a launch of ``kernel``, and copy its NumPy arrays to the device. Raises as `launch`."""
         if named or options is not None:
             _refuse(options_of(options, named))
-        signature = signature or kernel.signature
+        return self._bound(kernel, signature or kernel.signature, grid, block, args, shared_bytes)
+
+    def _bound(
+        self, kernel: CompiledKernel, signature: KernelSignature, grid: int | Sequence[int], block: int | Sequence[int],
+        args: Sequence[object], shared_bytes: int,
+    ) -> BoundLaunch[Gpu, GpuMemory]:  # fmt: skip
         fields, arrays = signature.take(args)
-        index = self._index_of_all(arrays)
-        if index is None:
-            index = self._torch.cuda.current_device()
+        found, hosts = self._place(fields, arrays)
+        index = self._torch.cuda.current_device() if found is None else found
         limits, base = self._limits(index)
         grid, block, shared_bytes = signature.blocks.check(grid, block, shared_bytes, limits)
         memory = GpuMemory(kernel, index)
         if signature.scratch_bytes:
             bytes_ = signature.scratch_bytes * math.prod(grid)
             memory.scratch = self._torch.empty(bytes_, dtype=self._torch.uint8, device=f"cuda:{index}")
-            arrays.append(signature.scratch_argument(memory.scratch))
-        for position, rule, value in arrays:
-            if isinstance(value, np.ndarray):
-                value = self._copied(rule, value, memory)
-            fields[position] = value.data_ptr()
+            fields[len(args)] = memory.scratch.data_ptr()
+        if hosts:
+            memory.copies = [(value, self._copied(rule, value, index)) for rule, value in hosts]
+            for (rule, _), (_, copy) in zip(hosts, memory.copies, strict=True):
+                fields[rule.position] = copy.data_ptr()
         for position in signature.maps:
             if isinstance(fields[position], TensorMap):
                 fields[position] = encoded(fields[position])
@@ -240,19 +242,26 @@ class Gpu:
         """The number of a tensor's CUDA device; None for what is elsewhere."""
         return value.get_device() if value.is_cuda else None
 
-    def _index_of_all(self, arrays: Sequence[Argument]) -> int | None:
-        """The number of the one device of all tensors; None without any. Raises ArgumentError for tensors elsewhere."""
-        found = None
-        for _, rule, value in arrays:
+    def _place(
+        self, fields: list[Any], arrays: Sequence[ArrayArgument]
+    ) -> tuple[int | None, Sequence[ArrayArgument]]:  # fmt: skip
+        """Write the addresses of tensors into the ``fields``; return the number of their one device, None without any,
+        and the NumPy arrays. Raises ArgumentError for tensors elsewhere."""
+        found, hosts = None, []
+        for array in arrays:
+            rule, value = array
             if isinstance(value, np.ndarray):
+                hosts.append(array)
                 continue
             index = self._index_of(value)
-            if index is None or found not in (None, index):
-                allowed = f"tensors on cuda:{self._torch.cuda.current_device() if found is None else found}"
-                remedy = 'Use .cuda(), or device="sim".' if index is None else "All must be on one device."
-                raise ArgumentError(rule.where, f"a tensor on {value.device}", allowed, remedy)
-            found = index
-        return found
+            if index != found or index is None:
+                if index is None or found is not None:
+                    allowed = f"tensors on cuda:{self._torch.cuda.current_device() if found is None else found}"
+                    remedy = 'Use .cuda(), or device="sim".' if index is None else "All must be on one device."
+                    raise ArgumentError(rule.where, f"a tensor on {value.device}", allowed, remedy)
+                found = index
+            fields[rule.position] = value.data_ptr()
+        return found, hosts
 
     def _limits(self, index: int) -> tuple[Limits, int]:
         """What blocks may have on a device, and where it keeps the parameters of a launch."""
@@ -262,7 +271,7 @@ class Gpu:
             found = self._launch_limits[index] = limits_of(arch), launch_buffer.base_of(arch)
         return found
 
-    def _copied(self, rule: Rule, value: np.ndarray, memory: GpuMemory) -> Any:
+    def _copied(self, rule: Rule, value: np.ndarray, index: int) -> Any:
         """The copy of a NumPy array on the device."""
         if rule.declared is not None and rule.declared.written and not value.flags.writeable:
             remedy = "Pass a copy, or declare the parameter const in the kernel."
@@ -271,9 +280,7 @@ class Gpu:
             raise ArgumentError(rule.where, "a NumPy array", "CUDA tensors under graph capture", "Copy it before.")
         # As bytes, because torch does not know every dtype of NumPy.
         content = np.frombuffer(value.tobytes(), dtype=np.uint8).copy()
-        copy = self._torch.from_numpy(content).to(f"cuda:{memory.index}")
-        memory.copies.append((value, copy))
-        return copy
+        return self._torch.from_numpy(content).to(f"cuda:{index}")
 
     def _context(self, index: int) -> AbstractContextManager[None]:
         """Torch's primary context of device ``index``, current in this thread."""

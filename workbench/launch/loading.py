@@ -28,7 +28,7 @@ from workbench.toolchain.type_names import RECORD
 if TYPE_CHECKING:
     from workbench.analysis.watching import Watch
     from workbench.ptx import LaunchReport
-    from workbench.ptx.signature import Signature
+    from workbench.ptx.signature import KernelSignature
 
 
 _AUTO = re.compile(r"template\s*<[^;{(]*\bauto\b")
@@ -314,7 +314,7 @@ def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:
 
 def kernel_to_launch(
     kernel: Any, kwargs: Mapping[str, object] | None = None, arch: str | None = None
-) -> tuple[CompiledKernel, Signature]:
+) -> tuple[CompiledKernel, KernelSignature]:
     """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and what it takes.
 
     Raises ArgumentError for anything else, and for what only a ``@triton.jit`` function takes.

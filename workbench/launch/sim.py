@@ -22,7 +22,7 @@ from workbench.toolchain.occupancy import limits_of, occupancy
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
     from workbench.ptx.launch import MachineLaunch
-    from workbench.ptx.signature import Signature
+    from workbench.ptx.signature import KernelSignature
     from workbench.toolchain import CompiledKernel
 
 
@@ -53,7 +53,7 @@ class Simulator:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> MachineLaunch:
         """Check and pack a launch of ``kernel``; its ``run()`` runs it, and nothing of the device's own is added.
@@ -75,7 +75,7 @@ class Simulator:
         options: LaunchOptions | None = None,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
+        signature: KernelSignature | None = None,
         **named: Any,
     ) -> LaunchReport:
         """Run ``kernel`` to its end and return what it did.

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from workbench.ptx.options import LaunchOptions
 from workbench.ptx.shapes import Dimensions
-from workbench.ptx.signature import Signature
+from workbench.ptx.signature import KernelSignature
 
 
 class Runner(Protocol):
@@ -32,7 +32,7 @@ class BoundLaunch(Generic[RunnerType, Memory]):
     """
 
     runner: RunnerType
-    signature: Signature
+    signature: KernelSignature
     grid: Dimensions
     block: Dimensions
     shared_bytes: int

@@ -25,7 +25,7 @@ from workbench.ptx.pointers import (
     storage_of,
     words_at,
 )
-from workbench.ptx.signature import Argument, Signature
+from workbench.ptx.signature import ArrayArgument, KernelSignature
 from workbench.ptx.tensor_map import TensorMap
 
 _BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # a range in which a process has no memory of its own
@@ -161,7 +161,9 @@ def _laid_out(
     return tuple(span.pointer + offsets[span.storage[0]] for span in spans), buffers, rows
 
 
-def place(signature: Signature, fields: list[Any], arrays: Sequence[Argument], follow_addresses: bool) -> ArrayMemory:
+def place(
+    signature: KernelSignature, fields: list[Any], arrays: Sequence[ArrayArgument], follow_addresses: bool
+) -> ArrayMemory:
     """Write the address of each array, and the bytes of tensor maps, into the ``fields``; return the memory there.
 
     Addresses of live tensors and arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to
@@ -169,12 +171,12 @@ def place(signature: Signature, fields: list[Any], arrays: Sequence[Argument], f
     """
     views: list[_View] = []
     may_lead: list[_View] = []
-    for position, rule, value in arrays:
+    for rule, value in arrays:
         try:
-            views.append(view := _view(f"argument {position}", value))
+            views.append(view := _view(f"argument {rule.position}", value))
         except ArgumentError as error:
             raise ArgumentError(rule.where, error.got, error.allowed, error.remedy) from None
-        fields[position] = None  # until it is placed
+        fields[rule.position] = None  # until it is placed
         if may_hold_addresses(value, view.span.high - view.span.low):
             may_lead.append(view)
     pinned: list[Allocation] = []
@@ -197,8 +199,8 @@ def place(signature: Signature, fields: list[Any], arrays: Sequence[Argument], f
         pinned += _stored(views, values)
     spans = tuple([view.span for view in views])
     addresses, buffers, rows = _laid_out(spans, tuple([(one.start, one.end) for one in pinned]))
-    for (position, _, _), address in zip(arrays, addresses, strict=False):
-        fields[position] = address
+    for (rule, _), address in zip(arrays, addresses, strict=False):
+        fields[rule.position] = address
     return ArrayMemory(buffers, rows, [view.owner for view in views[len(arrays) :]])
 
 

@@ -23,8 +23,8 @@ from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordina
 from workbench.ptx.outcome import Outcome
 from workbench.ptx.parse import Entry
 from workbench.ptx.report import LaunchReport, LineFacts
-from workbench.ptx.shapes import BlockRules, Dimensions, Limits, dimensions
-from workbench.ptx.signature import Signature
+from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
+from workbench.ptx.signature import KernelSignature
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -81,12 +81,12 @@ class Kernel(DecodedKernel):
         self._counted: tuple[bytes, list[LineFacts]] = b"", []
 
     @functools.cached_property
-    def signature(self) -> Signature:
+    def signature(self) -> KernelSignature:
         """What it takes, as far as its PTX tells."""
         threads = self.entry.max_threads
         bound = None if not threads else int(np.prod(threads))
         blocks = BlockRules(self.name, static_shared=self.shared_bytes, threads=bound)
-        return Signature(blocks, self.parameters, bits=True, named=False)
+        return KernelSignature(blocks, self.parameters, bits=True, named=False)
 
     def launch(
         self,
@@ -119,8 +119,8 @@ class Kernel(DecodedKernel):
         options: LaunchOptions,
         *,
         shared_bytes: int = 0,
-        signature: Signature | None = None,
-        limits: Limits = _LIMITS,
+        signature: KernelSignature | None = None,
+        limits: BlockLimits = _LIMITS,
     ) -> MachineLaunch:
         """Check and pack a launch, by a ``signature`` that knows more than the PTX, and an architecture's ``limits``.
 

@@ -35,23 +35,30 @@ class PtxSyntaxError(WorkbenchError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an entry. ``size`` and ``offset`` are bytes in the parameter space."""
+    """One parameter of a kernel as its PTX declares it; ``offset`` is its byte in the parameter space.
+
+    ``name`` is the name in the source where it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for
+    pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
+    ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
+    the kernel fail. ``scratch`` marks a pointer that the compiler appended, to the kernel's scratch memory or null.
+    ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
+    """
 
     name: str
     type: str
     size: int
     align: int
     offset: int
-
-    @property
-    def divisibility(self) -> int:
-        """Nothing is known to rely on more than its alignment."""
-        return 1
+    divisibility: int = 1
+    scratch: bool = False
+    pointer: bool = False
 
     @property
     def kind(self) -> str:
-        """What it is, in words."""
-        return f"struct of {self.size} bytes" if self.type == "b8" else f".{self.type}"
+        """What it is in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
+        if self.pointer:
+            return "pointer"
+        return f"struct of {self.size} bytes" if self.type == "b8" else self.type
 
 
 @dataclass(frozen=True, slots=True)

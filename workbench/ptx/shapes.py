@@ -16,7 +16,7 @@ GRID_LIMIT = (2**31 - 1, 65535, 65535)
 BLOCK_LIMIT = (1024, 1024, 64)
 
 
-class Limits(Protocol):
+class BlockLimits(Protocol):
     """The limits of one block on an architecture."""
 
     @property
@@ -37,11 +37,11 @@ def dimensions(name: str, value: int | Sequence[int], limit: Dimensions) -> Dime
     if value.__class__ is int:
         if 1 <= value <= limit[0]:
             return value, 1, 1
-    elif value.__class__ is tuple and len(value) == 3:
-        x, y, z = value
+    elif value.__class__ is tuple and 0 < len(value) <= 3:
+        x, y, z = full = value if len(value) == 3 else (*value, 1, 1)[:3]
         whole = x.__class__ is int and y.__class__ is int and z.__class__ is int
         if whole and 1 <= x <= limit[0] and 1 <= y <= limit[1] and 1 <= z <= limit[2]:
-            return value
+            return full
     given = tuple(value) if isinstance(value, Sequence) else (value,)
     rule = f"1 to 3 whole numbers, from 1 to {limit}"
     whole = all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in given)
@@ -72,7 +72,7 @@ class BlockRules:
     """Neither fewer."""
 
     def check(
-        self, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, limits: Limits
+        self, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, limits: BlockLimits
     ) -> tuple[Dimensions, Dimensions, int]:
         """Return grid, block and dynamic shared memory of a launch.
 

@@ -1,7 +1,7 @@
 """How a kernel is launched: the shapes it allows, what its parameters take, and where their bytes lie.
 
-A `Signature` is made once per kernel and kept with it. A launch only runs it: each argument is checked once, and its
-bytes are those that every device gives the kernel.
+A `KernelSignature` is made once per kernel and kept with it. A launch only runs it: each argument is checked once, and
+its bytes are those that every device gives the kernel.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from workbench.errors import ArgumentError
+from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
 from workbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMap
 
@@ -24,35 +25,7 @@ _NUMBERS, _NONE = frozenset((int, float)), frozenset[type]()
 _PROMISE = "The kernel was compiled on that promise; compile it with other attributes."
 
 
-class Parameter(Protocol):
-    """One parameter of a kernel."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the source where that is known, else the PTX's."""
-
-    @property
-    def type(self) -> str:
-        """Its PTX type."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def align(self) -> int:
-        """Bytes."""
-
-    @property
-    def divisibility(self) -> int:
-        """What the code relies on: the number that an argument is a multiple of."""
-
-    @property
-    def kind(self) -> str:
-        """What it is, in words."""
-
-
-class Declared(NamedTuple):
+class DeclaredType(NamedTuple):
     """The rule of a parameter whose type the source declares."""
 
     check: Callable[[str, Any], Any]
@@ -77,15 +50,18 @@ def offsets(parameters: Sequence[Parameter], base: int = 0) -> tuple[list[int], 
 class Rule:
     """What one parameter takes."""
 
+    position: int
     where: str
     """Its name in messages."""
     parameter: Parameter
-    declared: Declared | None
+    declared: DeclaredType | None
     bits: bool
     """Values of its size stand for their bits, as they do where nothing but the PTX is known."""
     views: str
     plain: frozenset[type]
     """Classes whose values are packed as they are: what does not fit, struct refuses."""
+    any_tensor: bool
+    """Every tensor will do."""
 
     @property
     def word(self) -> bool:
@@ -207,16 +183,12 @@ def _form_of(parameter: Parameter) -> str:
     return _UNSIGNED.get(parameter.size, f"{parameter.size}s")
 
 
-class Argument(NamedTuple):
-    """An array among the arguments of a launch, at its position there."""
-
-    position: int
-    rule: Rule
-    value: Any
+ArrayArgument: TypeAlias = tuple[Rule, Any]
+"""An array among the arguments of a launch, with the rule of its parameter."""
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class KernelSignature:
     """What a kernel takes: its ``blocks``, and a rule for each parameter.
 
     ``scratch`` parameters at the end belong to the compiler: the first gets ``scratch_bytes`` for every block of the
@@ -229,7 +201,7 @@ class Signature:
     parameters: Sequence[Parameter]
     scratch: int = 0
     scratch_bytes: int = 0
-    declared: Sequence[Declared | None] = ()
+    declared: Sequence[DeclaredType | None] = ()
     views: str = "any"
     bits: bool = False
     repeats: bool = False
@@ -241,15 +213,17 @@ class Signature:
     """Positions of the arguments that may hold an address."""
     maps: tuple[int, ...] = field(init=False)
     """Positions of those that may be tensor maps."""
+    _scratch: Rule | None = field(init=False, repr=False)
     _promised: tuple[tuple[int, int], ...] = field(init=False, repr=False)
     _forms: dict[int, struct.Struct] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         passed = self.parameters[: len(self.parameters) - self.scratch]
         declared = self.declared or (None,) * len(passed)
-        found = {
+        found: dict[str, Any] = {
             "names": tuple(one.name for one in self.parameters) if self.named else (),
             "rules": tuple(self._rule(at, one, declared[at]) for at, one in enumerate(passed)),
+            "_scratch": self._rule(len(passed), self.parameters[len(passed)], None) if self.scratch else None,
             "wide": tuple(at for at, one in enumerate(passed) if one.size >= 8 and one.type not in _FLOATS),
             "maps": tuple(at for at, one in enumerate(passed) if one.type == "b8" and one.size == TENSOR_MAP_BYTES),
             "_promised": tuple((at, one.divisibility) for at, one in enumerate(passed) if one.divisibility > 1),
@@ -258,23 +232,26 @@ class Signature:
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
-    def _rule(self, at: int, parameter: Parameter, declared: Declared | None) -> Rule:
+    def _rule(self, at: int, parameter: Parameter, declared: DeclaredType | None) -> Rule:
         where = f"{self.blocks.label}(): argument {at} {parameter.name!r}"
         packed = _form_of(parameter)[-1] != "s" and parameter.type != "b8"
         looked_at = declared is not None and not declared.plain
         half = self.bits and parameter.type == "b16"
         plain = _NUMBERS if packed and not looked_at and not half else _NONE
-        return Rule(where, parameter, declared, self.bits, self.views, plain)
+        word = parameter.size == 8 and parameter.type not in _FLOATS
+        any_tensor = word and declared is None and parameter.divisibility == 1 and self.views == "any"
+        return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor)
 
-    def declaring(self, declared: Sequence[Declared | None], views: str) -> Signature:
+    def declaring(self, declared: Sequence[DeclaredType | None], views: str) -> KernelSignature:
         """Return the signature with what the source declares about each parameter."""
         return replace(self, declared=declared, views=views)
 
-    def scratch_argument(self, memory: Any) -> Argument:
+    def scratch_argument(self, memory: Any) -> ArrayArgument:
         """Return the kernel's scratch memory as an array among the arguments."""
-        return Argument(len(self.rules), self.rules[-1], memory)
+        assert self._scratch is not None  # of a kernel with scratch_bytes
+        return self._scratch, memory
 
-    def take(self, args: Sequence[Any]) -> tuple[list[Any], list[Argument]]:
+    def take(self, args: Sequence[Any]) -> tuple[list[Any], list[ArrayArgument]]:
         """Return a value to pack for every parameter, 0 in the place of an address, and the arrays among ``args``.
 
         Raises ArgumentError naming the parameter for a wrong count, a wrong kind of value, or an address or a number
@@ -284,17 +261,19 @@ class Signature:
             listing = ", ".join(f"{one.parameter.name} ({one.parameter.kind})" for one in self.rules) or "none"
             where, allowed = f"arguments of {self.blocks.label}", f"{len(self.rules)}: {listing}"
             raise ArgumentError(where, f"{len(args)} values", allowed, "Pass one for each.")
-        fields, arrays = list[Any](), list[Argument]()
-        for position, (rule, value) in enumerate(zip(self.rules, args, strict=True)):
+        fields, arrays = list[Any](), list[ArrayArgument]()
+        for rule, value in zip(self.rules, args, strict=True):
             if value.__class__ in rule.plain:
                 fields.append(value)
-            elif hasattr(value, "data_ptr") or isinstance(value, np.ndarray):
-                held = rule.array(value)
-                if held is None:
-                    arrays.append(Argument(position, rule, value))
-                fields.append(held or 0)
-            else:
+                continue
+            tensor = hasattr(value, "data_ptr")
+            if not tensor and not isinstance(value, np.ndarray):
                 fields.append(rule.number(value))
+                continue
+            held = None if tensor and rule.any_tensor else rule.array(value)
+            if held is None:
+                arrays.append((rule, value))
+            fields.append(held or 0)
         for at, multiple in self._promised:
             if fields[at] % multiple:
                 raise ArgumentError(self.rules[at].where, fields[at], f"multiples of {multiple}", _PROMISE)

@@ -1,7 +1,8 @@
 """Compilers: CUDA C++ and Triton to PTX and machine code, with no GPU and no driver, cached on disk."""
 
+from workbench.ptx.parse import Parameter
 from workbench.toolchain.cuda import compile_cuda, compile_cuda_module
-from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter
+from workbench.toolchain.kernel import CompiledKernel, CompiledModule
 from workbench.toolchain.occupancy import Occupancy
 from workbench.toolchain.triton_aot import compile_triton
 

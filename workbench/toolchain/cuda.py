@@ -13,9 +13,10 @@ from workbench.base.demangle import demangle
 from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
 from workbench.ptx.decode import is_installed
+from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters
 from workbench.toolchain.sass import parse_ptxas_log, split_log
 from workbench.toolchain.shared_memory import static_shared_bytes
 from workbench.toolchain.source import Declaration, Source, include_closure, kernels_within, read_source

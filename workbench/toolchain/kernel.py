@@ -7,14 +7,15 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
+from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
-from workbench.ptx.signature import Signature
+from workbench.ptx.signature import KernelSignature, offsets
 from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.disassembly import disassemble
 from workbench.toolchain.occupancy import Occupancy, occupancy
@@ -29,33 +30,6 @@ _ENTRY = re.compile(r"^[^/\n]*\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.MULTILI
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([^,]*?)([\w$]+)(?:\[(\d+)\])?\s*$")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a kernel as its PTX declares it.
-
-    ``name`` is the name in the source where it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for
-    pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
-    ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
-    the kernel fail. ``scratch`` marks a pointer that the compiler appended, to the kernel's scratch memory or null.
-    ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
-    """
-
-    name: str
-    type: str
-    size: int
-    align: int
-    divisibility: int = 1
-    scratch: bool = False
-    pointer: bool = False
-
-    @property
-    def kind(self) -> str:
-        """What it is in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
-        if self.pointer:
-            return "pointer"
-        return f"struct of {self.size} bytes" if self.type == "b8" else self.type
-
-
 def target_of(ptx: str) -> str | None:
     """The architecture that a PTX text is for, such as "sm_90a"; None where it does not say."""
     target = re.search(r"^\s*\.target\s+(sm_\d+[af]?)", ptx, re.MULTILINE)
@@ -65,9 +39,15 @@ def target_of(ptx: str) -> str | None:
 def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
     """Every ``.entry`` of a PTX text with its parameters, in the order of the text."""
     return {
-        match[1]: tuple(_parse_parameter(text) for text in (match[2] or "").split(",") if ".param" in text)
+        match[1]: _placed([_parse_parameter(text) for text in (match[2] or "").split(",") if ".param" in text])
         for match in _ENTRY.finditer(ptx)
     }
+
+
+def _placed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """The parameters, each at its offset."""
+    places = offsets(parameters)[0]
+    return tuple(dataclasses.replace(one, offset=at) for one, at in zip(parameters, places, strict=True))
 
 
 def _parse_parameter(text: str) -> Parameter:
@@ -77,7 +57,7 @@ def _parse_parameter(text: str) -> Parameter:
         raise ArgumentError("ptx", f"the parameter {text.strip()[:80]!r}", allowed, "Pass what a compiler wrote.")
     align, kind, attributes, name, count = match.groups()
     size = _SIZES[kind]
-    return Parameter(name, kind, size * int(count or 1), int(align or size), pointer=".ptr" in attributes)
+    return Parameter(name, kind, size * int(count or 1), int(align or size), 0, pointer=".ptr" in attributes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +111,7 @@ class CompiledKernel:
         return (math.prod(int(number) for number in found[2].split(",")), found[1] == "reqntid") if found else None
 
     @cached_property
-    def signature(self) -> Signature:
+    def signature(self) -> KernelSignature:
         """What a launch of it takes, by what the PTX declares and the compiler promised."""
         triton = self.language == "triton"
         threads, exact = self.thread_bound or (None, False)
@@ -144,7 +124,7 @@ class CompiledKernel:
             threads,
             exact,
         )
-        return Signature(blocks, self.parameters, self.scratch_parameters, self.scratch_bytes, repeats=triton)
+        return KernelSignature(blocks, self.parameters, self.scratch_parameters, self.scratch_bytes, repeats=triton)
 
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:
@@ -228,7 +208,7 @@ class CompiledKernel:
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledKernel:
         """The kernel of a cache entry, without an ``assembly``; its ``from_cache`` is True."""
         header = json.loads(blobs["header"])
-        header["parameters"] = tuple(Parameter(**parameter) for parameter in header["parameters"])
+        header["parameters"] = _placed([Parameter(**{"offset": 0, **one}) for one in header["parameters"]])
         header["from_cache"] = True
         stages = {
             name.removeprefix(_STAGE): zlib.decompress(blob).decode()

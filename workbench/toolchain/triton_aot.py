@@ -19,9 +19,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.kernel import CompiledKernel, Parameter, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel, entry_parameters
 from workbench.toolchain.sass import resources_of
 from workbench.toolchain.shared_memory import static_shared_bytes
 
