@@ -156,6 +156,16 @@ def test_static_shared_memory_counts_too(device: gpu.Gpu, recorder: Recorder):
     assert [call[2] for call in recorder.calls if call[0] == "attribute"] == [46721, 49152]
 
 
+def test_a_bound_launch_runs_as_often_as_one_likes(device: gpu.Gpu, recorder: Recorder):
+    bound = device.bind(compile_cuda(SOURCE, "store", arch="sm_90"), (2, 3), 64, [4096, 5])
+    assert recorder.calls == []
+    bound.run()
+    bound.run()
+    assert recorder.kinds() == ["retain", "push", "load", "prepare", "launch", "pop", "push", "launch", "pop"]
+    first, second = (call for call in recorder.calls if call[0] == "launch")
+    assert first == second == ("launch", (2, 3, 1), (64, 1, 1), bound.parameters, 0)
+
+
 def test_a_tensor_map_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch):
     driver = SimpleNamespace(cuTensorMapEncodeTiled=lambda *values: 1)
     monkeypatch.setattr(gpu_tensor_map.ctypes, "CDLL", lambda name: driver)

@@ -207,7 +207,7 @@ class Gpu:
             if isinstance(fields[position], TensorMap):
                 fields[position] = encoded(fields[position])
         parameters = signature.pack(fields, base)
-        return BoundLaunch(self, signature, grid, block, shared_bytes, parameters, memory, _NO_OPTIONS)
+        return BoundLaunch(self, signature, grid, block, shared_bytes, parameters, memory, _NO_OPTIONS, args)
 
     def run(self, launch: BoundLaunch[Gpu, GpuMemory]) -> None:
         """Hand a bound launch to the driver, and copy NumPy arrays back. Raises KernelFault where it refuses it."""

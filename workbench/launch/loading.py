@@ -20,6 +20,7 @@ from workbench.launch import devices
 from workbench.launch.declared_types import rules_of
 from workbench.launch.variables import Variable, Variables
 from workbench.ptx.options import LaunchOptions, options_of
+from workbench.ptx.signature import Views
 from workbench.toolchain import CompiledKernel, CompiledModule, compile_cuda, compile_cuda_module
 from workbench.toolchain.c_types import CType, c_type
 from workbench.toolchain.source import Source, kernels_within, read_source, type_names
@@ -46,7 +47,7 @@ class Kernel:
         self.module = module
         self.device = module._device
         self.__name__ = compiled.label
-        views = "resolved" if module._strided else "contiguous"
+        views: Views = "resolved" if module._strided else "contiguous"
         self.signature = compiled.signature.declaring(rules_of(module._types_of(compiled)), views)
         self._forced = {name: True for name, on in (("statistics", module._trace), ("checks", module._checks)) if on}
         usual = {**module._limits, **self._forced}

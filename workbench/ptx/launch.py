@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Kernel(DecodedKernel):
     def signature(self) -> KernelSignature:
         """What it takes, as far as its PTX tells."""
         threads = self.entry.max_threads
-        bound = None if not threads else int(np.prod(threads))
+        bound = None if not threads else math.prod(threads)
         blocks = BlockRules(self.name, static_shared=self.shared_bytes, threads=bound)
         return KernelSignature(blocks, self.parameters, bits=True, named=False)
 
@@ -135,9 +136,7 @@ class Kernel(DecodedKernel):
             arrays.append(signature.scratch_argument(scratch))
             args = [*args, scratch]
         memory = place(signature, fields, arrays, options.follow_addresses)
-        return BoundLaunch(
-            self, signature, grid, block, shared_bytes, signature.pack(fields), memory, options, args
-        )  # fmt: skip
+        return BoundLaunch(self, signature, grid, block, shared_bytes, signature.pack(fields), memory, options, args)
 
     def bind_packed(
         self, grid: Shape, block: Shape, parameters: bytes, memory: MachineMemory, options: LaunchOptions,

@@ -10,7 +10,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,10 @@ _FLOATS = {"f32": "f", "f64": "d", "f16": "e"}
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _NUMBERS, _NONE = frozenset((int, float)), frozenset[type]()
 _PROMISE = "The kernel was compiled on that promise; compile it with other attributes."
+
+
+Views: TypeAlias = Literal["contiguous", "resolved", "any"]
+"""The tensors that a kernel takes: contiguous ones, those whose elements are the ones in memory, or any."""
 
 
 class DeclaredType(NamedTuple):
@@ -57,7 +61,7 @@ class Rule:
     declared: DeclaredType | None
     bits: bool
     """Values of its size stand for their bits, as they do where nothing but the PTX is known."""
-    views: str
+    views: Views
     plain: frozenset[type]
     """Classes whose values are packed as they are: what does not fit, struct refuses."""
     any_tensor: bool
@@ -65,7 +69,7 @@ class Rule:
 
     @property
     def word(self) -> bool:
-        """Whether it takes an address or a 64-bit number."""
+        """True where it takes an address or a 64-bit number."""
         return self.parameter.size == 8 and self.parameter.type not in ("b8", *_FLOATS)
 
     def array(self, value: Any) -> int | None:
@@ -192,9 +196,8 @@ class KernelSignature:
     """What a kernel takes: its ``blocks``, and a rule for each parameter.
 
     ``scratch`` parameters at the end belong to the compiler: the first gets ``scratch_bytes`` for every block of the
-    grid, the others are null. ``views``: "contiguous" tensors only, "resolved" ones, whose elements are those in
-    memory, or "any". ``bits`` is for a kernel of which nothing but the PTX is known, ``repeats`` for one whose threads
-    may do again what others do (`LaunchOptions.repeats`).
+    grid, the others are null. ``bits`` is for a kernel of which nothing but the PTX is known, ``repeats`` for
+    one whose threads may do again what others do (`LaunchOptions.repeats`).
     """
 
     blocks: BlockRules
@@ -202,7 +205,7 @@ class KernelSignature:
     scratch: int = 0
     scratch_bytes: int = 0
     declared: Sequence[DeclaredType | None] = ()
-    views: str = "any"
+    views: Views = "any"
     bits: bool = False
     repeats: bool = False
     named: bool = True
@@ -242,7 +245,7 @@ class KernelSignature:
         any_tensor = word and declared is None and parameter.divisibility == 1 and self.views == "any"
         return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor)
 
-    def declaring(self, declared: Sequence[DeclaredType | None], views: str) -> KernelSignature:
+    def declaring(self, declared: Sequence[DeclaredType | None], views: Views) -> KernelSignature:
         """Return the signature with what the source declares about each parameter."""
         return replace(self, declared=declared, views=views)
 
@@ -265,15 +268,16 @@ class KernelSignature:
         for rule, value in zip(self.rules, args, strict=True):
             if value.__class__ in rule.plain:
                 fields.append(value)
-                continue
-            tensor = hasattr(value, "data_ptr")
-            if not tensor and not isinstance(value, np.ndarray):
-                fields.append(rule.number(value))
-                continue
-            held = None if tensor and rule.any_tensor else rule.array(value)
-            if held is None:
+            elif rule.any_tensor and hasattr(value, "data_ptr"):
+                fields.append(0)
                 arrays.append((rule, value))
-            fields.append(held or 0)
+            elif hasattr(value, "data_ptr") or isinstance(value, np.ndarray):
+                held = rule.array(value)
+                fields.append(held or 0)
+                if held is None:
+                    arrays.append((rule, value))
+            else:
+                fields.append(rule.number(value))
         for at, multiple in self._promised:
             if fields[at] % multiple:
                 raise ArgumentError(self.rules[at].where, fields[at], f"multiples of {multiple}", _PROMISE)
