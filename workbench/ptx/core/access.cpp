@@ -285,14 +285,14 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Requ
 
 }  // namespace
 
-template <Space S>
+template <Space S, bool Observed>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
              bool is_read, Request& request) {
   load_addresses(registers, in, mask, request.address);
-  resolve_addresses<S>(in, mask, warp, bytes, is_write, is_read, request);
+  resolve_addresses<S, Observed>(in, mask, warp, bytes, is_write, is_read, request);
 }
 
-template <Space S>
+template <Space S, bool Observed>
 void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
                        bool is_read, Request& request) {
   Block& block = *warp.block;
@@ -300,18 +300,19 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
   request.shadowed_remote = 0;
   if constexpr (S == Space::global) {
     resolve_global(in, mask, warp, bytes, is_write, request);
-    if (block.observed && request.mask)
+    if (Observed && block.observed && request.mask)
       see_global(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::constant) {
     resolve_global(in, mask, warp, bytes, false, request);
-    if (block.observed && request.mask) see_constant(in, request.mask, warp, bytes, request);
+    if (Observed && block.observed && request.mask)
+      see_constant(in, request.mask, warp, bytes, request);
   } else if constexpr (S == Space::shared) {
     // A 64-bit register may hold the generic address of a shared variable.
     if (in.flags & kWideBase) PTX_LANES {
         request.address[lane] &= kWindowMask;
       }
     resolve_shared(in, mask, warp, bytes, request);
-    if (block.observed && request.mask)
+    if (Observed && block.observed && request.mask)
       see_shared(in, request.mask, warp, bytes, is_write, is_read, request);
   } else if constexpr (S == Space::local) {
     if (in.flags & kWideBase) PTX_LANES {
@@ -321,7 +322,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     const u64 size = block.kernel->local_bytes;
     resolve_window(in, mask, warp, bytes, warp.local, size, size, Problem::local_out_of_bounds,
                    request);
-    if (block.counts) block.counts[block.pc_of(in)].requests += 1;
+    if (Observed && block.counts) block.counts[block.pc_of(in)].requests += 1;
   } else if constexpr (S == Space::param) {
     for (u8*& host : request.host) host = request.nowhere;
     resolve_window(in, mask, warp, bytes, block.launch->params.data(), 0,
@@ -340,7 +341,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     const u32 in_global = mask & ~in_shared & ~in_local & ~in_params;
     if (in_global == mask) {
       resolve_global(in, mask, warp, bytes, is_write, request);
-      if (block.observed && request.mask)
+      if (Observed && block.observed && request.mask)
         see_global(in, request.mask, warp, bytes, is_write, is_read, request);
       return;
     }
@@ -357,7 +358,7 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
     resolve_window(in, in_local, warp, bytes, warp.local, block.kernel->local_bytes,
                    block.kernel->local_bytes, Problem::local_out_of_bounds, request);
     resolve_lanes(in, in_global, warp, bytes, is_write, request);
-    if (!block.observed) return;
+    if (!Observed || !block.observed) return;
     if (remote & request.mask)
       see_remote(in, remote & request.mask, warp, bytes, is_write, is_read, request);
     if (in_global & request.mask)
@@ -367,22 +368,23 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
   }
 }
 
-template void resolve<Space::global>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
-                                     Request&);
-template void resolve<Space::shared>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
-                                     Request&);
-template void resolve<Space::local>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve<Space::param>(u8*, const Instruction&, u32, Warp&, u32, bool, bool, Request&);
-template void resolve<Space::constant>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
-                                       Request&);
-template void resolve<Space::generic>(u8*, const Instruction&, u32, Warp&, u32, bool, bool,
-                                      Request&);
-
-template void resolve_addresses<Space::global>(const Instruction&, u32, Warp&, u32, bool, bool,
-                                               Request&);
-template void resolve_addresses<Space::shared>(const Instruction&, u32, Warp&, u32, bool, bool,
-                                               Request&);
-template void resolve_addresses<Space::generic>(const Instruction&, u32, Warp&, u32, bool, bool,
-                                                Request&);
+#define PTX_RESOLVE(space, observed)                                                            \
+  template void resolve<Space::space, observed>(u8*, const Instruction&, u32, Warp&, u32, bool, \
+                                                bool, Request&);                                \
+  template void resolve_addresses<Space::space, observed>(const Instruction&, u32, Warp&, u32,  \
+                                                          bool, bool, Request&);
+PTX_RESOLVE(global, true)
+PTX_RESOLVE(global, false)
+PTX_RESOLVE(shared, true)
+PTX_RESOLVE(shared, false)
+PTX_RESOLVE(local, true)
+PTX_RESOLVE(local, false)
+PTX_RESOLVE(generic, true)
+PTX_RESOLVE(generic, false)
+PTX_RESOLVE(constant, true)
+PTX_RESOLVE(constant, false)
+PTX_RESOLVE(param, true)
+PTX_RESOLVE(param, false)
+#undef PTX_RESOLVE
 
 }  // namespace workbench::ptx

@@ -41,14 +41,14 @@ constexpr u32 kWordOfElement = 4096;
 constexpr u32 kAsyncProxy = 32;  // accesses shared memory through the async proxy
 
 // Fills the request for `bytes` per lane; lanes that must not access are reported and removed from
-// its mask.
-template <Space S>
+// its mask. Not `Observed`: nobody looks on.
+template <Space S, bool Observed = true>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
              bool is_read, Request& request);
 
 // The same for addresses that the caller has put into the request; lanes outside `mask` repeat
 // those of one inside.
-template <Space S>
+template <Space S, bool Observed = true>
 void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
                        bool is_read, Request& request);
 

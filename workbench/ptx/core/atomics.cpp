@@ -18,12 +18,12 @@ inline Bits exchange_with(u8* where, F function) {
 }
 
 // F: (old, operand, second operand) -> new, all of the operand's own type T.
-template <Space S, class T, class F>
+template <Space S, class T, class F, bool Observed>
 void atomic(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   using Bits =
       std::conditional_t<sizeof(T) == 2, u16, std::conditional_t<sizeof(T) == 4, u32, u64>>;
   Request request;
-  resolve<S>(registers, in, mask, warp, sizeof(T), true, true, request);
+  resolve<S, Observed>(registers, in, mask, warp, sizeof(T), true, true, request);
   const T* operand = at<const T>(registers, in.atomic.operand);
   const T* second =
       at<const T>(registers, in.atomic.second == kNoSlot ? in.atomic.operand : in.atomic.second);
@@ -51,13 +51,16 @@ inline Packed add_packed(Packed a, Packed b) {
 template <class T, class F>
 void add_everywhere(Table& table, const std::string& name, F) {
   const std::string width = sizeof(T) == 2 ? "b16" : sizeof(T) == 4 ? "b32" : "b64";
-  const auto add = [&](const char* space, Handler run, Class group) {
+  const auto add = [&](const char* space, Handlers run, Class group) {
     table.push_back({std::string("atom.") + space + "." + name, run, Kind::plain, group, width,
                      "address," + width});
   };
-  add("global", &atomic<Space::global, T, F>, Class::global);
-  add("shared", &atomic<Space::shared, T, F>, Class::shared);
-  add("generic", &atomic<Space::generic, T, F>, Class::global);
+  add("global", {&atomic<Space::global, T, F, false>, &atomic<Space::global, T, F, true>},
+      Class::global);
+  add("shared", {&atomic<Space::shared, T, F, false>, &atomic<Space::shared, T, F, true>},
+      Class::shared);
+  add("generic", {&atomic<Space::generic, T, F, false>, &atomic<Space::generic, T, F, true>},
+      Class::global);
 }
 
 template <class T>

@@ -433,14 +433,13 @@ void BlockRunner::start(s64 index, Cluster* cluster) {
 }
 
 bool BlockRunner::turn() {
-  const auto run_one = launch_.statistics ? &run_warp<true> : &run_warp<false>;
   bool all_done = true, progress = false, polling = false;
   const u64 phases = block.phases;
   for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
     Warp& warp = warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn];
     if (warp.splits.empty()) continue;
     const u64 before = block.instructions;
-    const Outcome outcome = run_one(block, warp);
+    const Outcome outcome = run_warp(block, warp);
     if (outcome == Outcome::polled)
       polling = true;
     else

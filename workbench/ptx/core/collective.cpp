@@ -31,9 +31,15 @@ u32 begins_at(const u32* from, u32 mask) {
 
 // Every lane waits for the others of its mask, whose values it then has: with checks, what they
 // read before has been read (Clocks::exchange).
-void exchanged(const Warp& warp, u32 mask) {
+template <Handler Run>
+void observed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Run(registers, in, mask, warp);
   if (warp.block->shadow)
     warp.block->shadow->clocks.exchange(warp.agent, mask, warp.all & ~warp.exited);
+}
+template <Handler Run>
+Handlers exchange() {
+  return {Run, &observed<Run>};
 }
 
 // shfl.up and shfl.down: the last lanes of a group read past its end, as those of a warp do, and a
@@ -86,42 +92,38 @@ void shuffle(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   write_lanes(registers, in.exchange.result, mask, out);
   if (in.exchange.predicate != kNoSlot)
     set_predicate(registers, in.exchange.predicate, mask, pack_mask(inside));
-  exchanged(warp, mask);
 }
 
 inline u32 operand_predicate(u8* registers, const Instruction& in) {
   return *at<u32>(registers, in.exchange.value) ^ in.negated;
 }
 
-void ballot(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+void ballot(u8* registers, const Instruction& in, u32 mask, Warp&) {
   alignas(64) u32 out[kLanes];
   const u32 votes = operand_predicate(registers, in) & mask;
   PTX_LANES {
     out[lane] = votes;
   }
   write_lanes(registers, in.exchange.result, mask, out);
-  exchanged(warp, mask);
 }
 
 template <class F>
-void vote(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+void vote(u8* registers, const Instruction& in, u32 mask, Warp&) {
   set_predicate(registers, in.exchange.result, mask,
                 F{}(operand_predicate(registers, in) & mask, mask) ? ~0u : 0u);
-  exchanged(warp, mask);
 }
 
 template <class T>
-void match_any(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+void match_any(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* value = at<const T>(registers, in.exchange.value);
   alignas(64) u32 out[kLanes] = {};
   PTX_FOR_EACH_LANE (lane, mask)
     PTX_FOR_EACH_LANE (other, mask) out[lane] |= (value[other] == value[lane] ? 1u : 0u) << other;
   write_lanes(registers, in.exchange.result, mask, out);
-  exchanged(warp, mask);
 }
 
 template <class T>
-void match_all(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+void match_all(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* value = at<const T>(registers, in.exchange.value);
   bool same = true;
   PTX_FOR_EACH_LANE (lane, mask) same &= value[lane] == value[first_lane(mask)];
@@ -132,11 +134,10 @@ void match_all(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   write_lanes(registers, in.exchange.result, mask, out);
   if (in.exchange.predicate != kNoSlot)
     set_predicate(registers, in.exchange.predicate, mask, same ? ~0u : 0u);
-  exchanged(warp, mask);
 }
 
 template <class T, class F>
-void reduce(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+void reduce(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const T* value = at<const T>(registers, in.exchange.value);
   T result = value[first_lane(mask)];
   PTX_FOR_EACH_LANE (lane, mask & (mask - 1)) result = F{}(result, value[lane]);
@@ -145,7 +146,6 @@ void reduce(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     out[lane] = result;
   }
   write_lanes(registers, in.exchange.result, mask, out);
-  exchanged(warp, mask);
 }
 
 void active_mask(u8* registers, const Instruction& in, u32 mask, Warp&) {
@@ -176,7 +176,7 @@ void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
 
 // F: (value, value) -> value; of a single lane too, so that what F makes of a NaN holds.
 template <bool Magnitudes, class F>
-void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp&) {
   const f32* values = at<f32>(registers, in.exchange.value);
   const auto value = [&](u32 lane) {
     return Magnitudes ? bits_as<f32>(bits_as<u32>(values[lane]) & 0x7fffffffu) : values[lane];
@@ -189,44 +189,43 @@ void reduce_floats(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     out[lane] = result;
   }
   write_lanes(registers, in.exchange.result, mask, out);
-  exchanged(warp, mask);
 }
 
 template <class F>
 void add_float_redux(Table& table, const std::string& operation, const std::string& nan, F) {
-  const auto add = [&](const std::string& name, Handler run) {
+  const auto add = [&](const std::string& name, Handlers run) {
     table.push_back({name, run, Kind::collective, Class::sync, "b32", "b32,member"});
   };
-  add("redux." + operation + nan + ".f32", &reduce_floats<false, F>);
-  add("redux." + operation + ".abs" + nan + ".f32", &reduce_floats<true, F>);
+  add("redux." + operation + nan + ".f32", exchange<&reduce_floats<false, F>>());
+  add("redux." + operation + ".abs" + nan + ".f32", exchange<&reduce_floats<true, F>>());
 }
 
 template <class T, class F>
 TableEntry redux(const char* name, F) {
-  return {name, &reduce<T, F>, Kind::collective, Class::sync, "b32", "b32,member"};
+  return {name, exchange<&reduce<T, F>>(), Kind::collective, Class::sync, "b32", "b32,member"};
 }
 
 }  // namespace
 
 void add_collectives(Table& table) {
-  auto add = [&](const char* name, Handler run, const char* destinations, const char* sources) {
+  auto add = [&](const char* name, Handlers run, const char* destinations, const char* sources) {
     table.push_back({name, run, Kind::collective, Class::sync, destinations, sources});
   };
-  add("shfl.up", &shuffle<Shuffle::up>, "b32,pred", "b32,b32,b32,member");
-  add("shfl.down", &shuffle<Shuffle::down>, "b32,pred", "b32,b32,b32,member");
-  add("shfl.bfly", &shuffle<Shuffle::butterfly>, "b32,pred", "b32,b32,b32,member");
-  add("shfl.idx", &shuffle<Shuffle::index>, "b32,pred", "b32,b32,b32,member");
-  add("vote.ballot", &ballot, "b32", "pred,member");
+  add("shfl.up", exchange<&shuffle<Shuffle::up>>(), "b32,pred", "b32,b32,b32,member");
+  add("shfl.down", exchange<&shuffle<Shuffle::down>>(), "b32,pred", "b32,b32,b32,member");
+  add("shfl.bfly", exchange<&shuffle<Shuffle::butterfly>>(), "b32,pred", "b32,b32,b32,member");
+  add("shfl.idx", exchange<&shuffle<Shuffle::index>>(), "b32,pred", "b32,b32,b32,member");
+  add("vote.ballot", exchange<&ballot>(), "b32", "pred,member");
   const auto all = [](u32 votes, u32 mask) { return votes == mask; };
   const auto any = [](u32 votes, u32) { return votes != 0; };
   const auto uniform = [](u32 votes, u32 mask) { return votes == 0 || votes == mask; };
-  add("vote.all", &vote<decltype(all)>, "pred", "pred,member");
-  add("vote.any", &vote<decltype(any)>, "pred", "pred,member");
-  add("vote.uni", &vote<decltype(uniform)>, "pred", "pred,member");
-  add("match.any.b32", &match_any<u32>, "b32", "b32,member");
-  add("match.any.b64", &match_any<u64>, "b32", "b64,member");
-  add("match.all.b32", &match_all<u32>, "b32,pred", "b32,member");
-  add("match.all.b64", &match_all<u64>, "b32,pred", "b64,member");
+  add("vote.all", exchange<&vote<decltype(all)>>(), "pred", "pred,member");
+  add("vote.any", exchange<&vote<decltype(any)>>(), "pred", "pred,member");
+  add("vote.uni", exchange<&vote<decltype(uniform)>>(), "pred", "pred,member");
+  add("match.any.b32", exchange<&match_any<u32>>(), "b32", "b32,member");
+  add("match.any.b64", exchange<&match_any<u64>>(), "b32", "b64,member");
+  add("match.all.b32", exchange<&match_all<u32>>(), "b32,pred", "b32,member");
+  add("match.all.b64", exchange<&match_all<u64>>(), "b32,pred", "b64,member");
   table.push_back(redux<u32>("redux.add.b32", [](u32 a, u32 b) { return a + b; }));
   table.push_back(redux<u32>("redux.and.b32", [](u32 a, u32 b) { return a & b; }));
   table.push_back(redux<u32>("redux.or.b32", [](u32 a, u32 b) { return a | b; }));

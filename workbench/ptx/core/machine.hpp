@@ -22,6 +22,14 @@ struct Warp;
 // register file.
 using Handler = void (*)(u8* registers, const Instruction& instruction, u32 mask, Warp& warp);
 
+// A handler as a bare launch runs it, and as it runs where somebody looks on (statistics, checks, a
+// recording): of one definition.
+struct Handlers {
+  Handler bare, observed;
+  Handlers(Handler both) : bare(both), observed(both) {}
+  Handlers(Handler without, Handler with) : bare(without), observed(with) {}
+};
+
 // How the scheduler treats an instruction. `collective`: waits until every lane of its member mask
 // is there. `poll`: asks for something that others do, and lets them go on if it has not happened;
 // `wait` is asked again until it has. `timed`: plain, and asks when it runs.
@@ -56,11 +64,11 @@ enum class Class : u8 {
   other
 };
 
-constexpr int kOperandWords = 20;
+constexpr int kOperandWords = 18;
 
 // One decoded instruction. The first 64 bytes are all that most arithmetic instructions touch.
 struct alignas(64) Instruction {
-  Handler run = nullptr;
+  Handler run = nullptr;  // in a bare launch
   Slot guard = kTrueSlot;
   u32 guard_flip = 0;  // all ones for @!p
   Kind kind = Kind::plain;
@@ -104,6 +112,7 @@ struct alignas(64) Instruction {
     operands::ParameterCopy parameter;
     operands::SystemCall system;
   };
+  Handler run_observed = nullptr;
 };
 static_assert(sizeof(Instruction) == 128);
 
@@ -111,7 +120,7 @@ static_assert(sizeof(Instruction) == 128);
 
 struct TableEntry {
   std::string name;  // canonical PTX name, for example "add.s32"
-  Handler run;
+  Handlers run;
   Kind kind;
   Class group;
   std::string destinations;  // comma-separated operand types, for example "b32" or "pred"

@@ -8,11 +8,11 @@ namespace workbench::ptx {
 namespace {
 
 // The eight row addresses of matrix `index` come from lanes 8 * index to 8 * index + 7.
-template <bool Transposed>
+template <bool Transposed, bool Observed>
 void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
   const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
-  resolve<Space::shared>(registers, in, lanes, warp, 16, false, true, request);
+  resolve<Space::shared, Observed>(registers, in, lanes, warp, 16, false, true, request);
   alignas(64) u16 tile[4][8][8] = {};
   PTX_FOR_EACH_LANE (lane, request.mask)
     std::memcpy(tile[lane / 8][lane % 8], request.host[lane], 16);
@@ -123,7 +123,7 @@ void aim(const Fragment& fragment, const Bases& bases, u32 r, u32 part, u32 mask
 }
 
 // `Wide`: f64, one element of 8 bytes in each register.
-template <Space S, bool Wide>
+template <Space S, bool Wide, bool Observed>
 void load_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   using Word = std::conditional_t<Wide, u64, u32>;
   const Fragment fragment(in);
@@ -138,7 +138,7 @@ void load_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     for (u32 part = 0; part < each; ++part) {
       Request request;
       aim(fragment, bases, r, part, mask, request);
-      resolve_addresses<S>(in, mask, warp, bytes, false, true, request);
+      resolve_addresses<S, Observed>(in, mask, warp, bytes, false, true, request);
       PTX_FOR_EACH_LANE (lane, request.mask) {
         for (u32 i = 0; i < together; ++i) {
           const u32 size = bytes / together;
@@ -177,8 +177,9 @@ void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
 
 template <Space S, bool Wide>
 void add_fragments(Table& table, const std::string& tail, Class group) {
-  table.push_back({"wmma.load." + tail, &load_fragment<S, Wide>, Kind::collective, group,
-                   "fragment", "address"});
+  table.push_back({"wmma.load." + tail,
+                   Handlers(&load_fragment<S, Wide, false>, &load_fragment<S, Wide, true>),
+                   Kind::collective, group, "fragment", "address"});
   table.push_back({"wmma.store." + tail, &store_fragment<S, Wide>, Kind::collective, group, "",
                    "address,fragment"});
 }
@@ -186,11 +187,12 @@ void add_fragments(Table& table, const std::string& tail, Class group) {
 }  // namespace
 
 void add_matrix_memory(Table& table) {
-  auto matrix = [&](const char* name, Handler run, const char* destinations, const char* sources) {
+  auto matrix = [&](const char* name, Handlers run, const char* destinations, const char* sources) {
     table.push_back({name, run, Kind::collective, Class::shared, destinations, sources});
   };
-  matrix("ldmatrix", &load_matrix<false>, "vector", "address");
-  matrix("ldmatrix.trans", &load_matrix<true>, "vector", "address");
+  matrix("ldmatrix", {&load_matrix<false, false>, &load_matrix<false, true>}, "vector", "address");
+  matrix("ldmatrix.trans", {&load_matrix<true, false>, &load_matrix<true, true>}, "vector",
+         "address");
   matrix("stmatrix", &store_matrix<false>, "", "address,vector");
   matrix("stmatrix.trans", &store_matrix<true>, "", "address,vector");
   table.push_back({"movmatrix.trans", &transpose, Kind::collective, Class::tensor, "b32", "b32"});

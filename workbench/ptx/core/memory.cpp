@@ -14,10 +14,10 @@ inline R read_as(const u8* from) {
 constexpr u32 kMaximumElements = 8;
 
 // M is the type in memory, R the register's; a signed M extends by its sign.
-template <Space S, class M, class R>
+template <Space S, class M, class R, bool Observed>
 void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
-  resolve<S>(registers, in, mask, warp, sizeof(M) * in.elements, false, true, request);
+  resolve<S, Observed>(registers, in, mask, warp, sizeof(M) * in.elements, false, true, request);
   for (u32 i = 0; i < in.elements; ++i) {
     if (in.access.data[i] == kNoSlot) continue;
     const u64 offset = i * sizeof(M);
@@ -34,11 +34,11 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
-template <Space S, class M, class R>
+template <Space S, class M, class R, bool Observed>
 void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
-  resolve<S>(registers, in, mask, warp, sizeof(M) * in.elements, true, false, request);
-  if constexpr (S != Space::local && S != Space::param) {
+  resolve<S, Observed>(registers, in, mask, warp, sizeof(M) * in.elements, true, false, request);
+  if constexpr (Observed && S != Space::local && S != Space::param) {
     if (__builtin_expect(
             (request.shadowed | request.shadowed_global | request.shadowed_remote) != 0, 0)) {
       alignas(64) M values[kLanes * kMaximumElements];
@@ -100,9 +100,11 @@ void add_pair(Table& table, bool with_store) {
   const std::string tail = std::string(kSpaceNames[int(S)]) + "." + memory_name<M>() + "/" +
                            std::to_string(8 * sizeof(R));
   const Class group = kSpaceClasses[int(S)];
-  table.push_back({"ld." + tail, &load<S, M, R>, Kind::plain, group, "vector", "address"});
+  table.push_back({"ld." + tail, Handlers(&load<S, M, R, false>, &load<S, M, R, true>), Kind::plain,
+                   group, "vector", "address"});
   if (with_store)
-    table.push_back({"st." + tail, &store<S, M, R>, Kind::plain, group, "", "address,vector"});
+    table.push_back({"st." + tail, Handlers(&store<S, M, R, false>, &store<S, M, R, true>),
+                     Kind::plain, group, "", "address,vector"});
 }
 
 template <Space S>

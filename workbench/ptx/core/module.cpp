@@ -83,7 +83,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     std::memcpy(&row, from + i * sizeof row, sizeof row);
     const TableEntry& entry = table.at(static_cast<std::size_t>(row.opcode));
     Instruction& in = kernel.code[i];
-    in.run = entry.run, in.kind = entry.kind;
+    in.run = entry.run.bare, in.run_observed = entry.run.observed, in.kind = entry.kind;
     kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync ||
                              entry.kind == Kind::call ||
                              entry.name.find(".generic.") != std::string::npos;

@@ -19,8 +19,8 @@ void directed(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 // `base`.rz`suffix`, `base`.rm`suffix` and `base`.rp`suffix`, each with its handler.
 inline void add_roundings(Table& table, TableEntry entry, const std::string& base,
-                          const std::string& suffix, Handler rz, Handler rm, Handler rp) {
-  const auto one = [&](const char* mode, Handler run) {
+                          const std::string& suffix, Handlers rz, Handlers rm, Handlers rp) {
+  const auto one = [&](const char* mode, Handlers run) {
     entry.name = base + "." + mode + suffix, entry.run = run;
     table.push_back(entry);
   };

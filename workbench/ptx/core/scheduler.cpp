@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 
 #include "access.hpp"
-#include "codes.hpp"
+#include "observer.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-struct Current {
+// Lanes that run together.
+struct Group {
   s32 pc;
   u32 mask;
   s32 limit;    // where the next group stands
-  bool forced;  // a collective that goes on without its absent lanes
+  bool forced;  // a collective goes on without its absent lanes
 };
 
 void take(Warp& warp, std::size_t index) {
@@ -22,61 +22,8 @@ void take(Warp& warp, std::size_t index) {
   warp.splits.pop_back();
 }
 
-std::string hex(u32 mask) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%08x", mask);
-  return text;
-}
-
-void note_mismatch(Block& block, const Warp& warp, s32 pc, u32 lane, u32 mask, u32 other,
-                   u32 other_mask) {
-  block.note({.problem = Problem::mismatched_mask,
-              .pc = pc,
-              .block = block.index,
-              .thread = warp.thread(lane),
-              .other_thread = warp.thread(other),
-              .text = "lane " + std::to_string(lane) + " calls with mask " + hex(mask) +
-                      ", and lane " + std::to_string(other) + ", which that names, with " +
-                      hex(other_mask)});
-}
-
-// A lane must call with a mask that names it, and all lanes that it names with the same one (PTX
-// ISA, shfl.sync and bar.warp.sync). Lanes that have exited are not waited for, so a mask may name
-// them.
-void check_members(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active) {
-  if (in.member == kNoSlot) return;
-  const u32* member = at<u32>(warp.registers, in.member);
-  const u32 first = static_cast<u32>(first_lane(active));
-  u32 apart = active & ~member[first];
-  PTX_LANES {
-    apart |= member[lane] ^ member[first];
-  }
-  if (!apart) return;
-  u32 nameless = 0, different = 0;
-  PTX_FOR_EACH_LANE (lane, active) {
-    nameless |= (~member[lane] >> lane & 1) << lane;
-    different |= (member[lane] != member[first] ? 1u : 0u) << lane;
-  }
-  PTX_FOR_EACH_LANE (lane, nameless) {
-    block.note({.problem = Problem::absent_self,
-                .pc = pc,
-                .block = block.index,
-                .thread = warp.thread(lane),
-                .text = "lane " + std::to_string(lane) + " calls with mask " + hex(member[lane]) +
-                        ", which does not name it"});
-  }
-  if (!different) return;
-  PTX_FOR_EACH_LANE (lane, active & ~nameless) {
-    PTX_FOR_EACH_LANE (other, member[lane] & active & ~nameless) {
-      if (member[other] == member[lane]) continue;
-      note_mismatch(block, warp, pc, lane, member[lane], other, member[other]);
-      break;
-    }
-  }
-}
-
 // A collective whose lanes can no longer come: they exited, or wait elsewhere.
-bool release_collective(Block& block, Warp& warp, Current& current) {
+bool release_collective(Block& block, Warp& warp, Group& current) {
   for (std::size_t i = 0; i < warp.splits.size(); ++i) {
     const Split split = warp.splits[i];
     if (split.state != Split::at_collective) continue;
@@ -111,7 +58,7 @@ bool release_collective(Block& block, Warp& warp, Current& current) {
 }
 
 // The next group to run, with all others that stand at the same pc. False if every group waits.
-bool pick(Block& block, Warp& warp, Current& current) {
+bool pick(Block& block, Warp& warp, Group& current) {
   auto& splits = warp.splits;
   s32 best = INT_MAX, best_polled = INT_MAX;
   const Split* oldest = nullptr;
@@ -177,48 +124,12 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
   return true;
 }
 
-// All who meet at a barrier must expect as many threads as each other (whole warps); without a
-// number, the whole block.
-void check_count(Block& block, const Warp& warp, s32 pc, u32 active, u32 number, u32 count) {
-  Barrier& barrier = block.barriers[number];
-  const u32 threads =
-      ((count ? count : block.launch->threads_per_block()) + kLanes - 1) / kLanes * kLanes;
-  const s32 thread = warp.thread(first_lane(active));
-  if (barrier.pc < 0) barrier.threads = threads, barrier.pc = pc, barrier.thread = thread;
-  if (barrier.threads == threads) return;
-  block.note({.problem = Problem::barrier_misuse,
-              .pc = pc,
-              .other_pc = barrier.pc,
-              .block = block.index,
-              .thread = thread,
-              .other_thread = barrier.thread,
-              .text = "barrier " + std::to_string(number) + " is for " + std::to_string(threads) +
-                      " threads here, and for " + std::to_string(barrier.threads) +
-                      " where others arrived"});
-}
-
 // Counts the lanes in at their barrier. bar.arrive does not wait.
-bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u64 clock) {
-  const u32 number = at<u32>(warp.registers, in.barrier.number)[first_lane(active)] & 15;
+bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u32 number,
+            u32 expected) {
   Barrier& barrier = block.barriers[number];
-  if (block.shadow)
-    block.shadow->clocks.arrive(warp.agent, block.rank * Clocks::kBarriers + number);
-  if (block.recorder)
-    block.recorder->event(
-        {.warp = warp.index,
-         .pc = pc,
-         .kind = in.meeting == Meeting::arrive ? RecordedEvent::come : RecordedEvent::meet,
-         .at = number,
-         .phase = block.recorder->meeting(number),
-         .count = 0,
-         .bytes = 0,
-         .to = 0,
-         .tick = warp.now});
+  const u64 clock = warp.now + warp.waited;
   barrier.latest = std::max(barrier.latest, clock);
-  const u32 expected = in.barrier.threads != kNoSlot
-                           ? at<u32>(warp.registers, in.barrier.threads)[first_lane(active)]
-                           : 0;
-  if (block.shadow) check_count(block, warp, pc, active, number, expected);
   if (expected) barrier.expected = expected;
   if (in.meeting == Meeting::arrive) {
     barrier.arrivals += static_cast<u32>(count_lanes(active));
@@ -282,51 +193,65 @@ u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
   return together;
 }
 
-}  // namespace
+// What follows an instruction: the group's next one, another group, or other warps. `again`: and
+// the instruction itself, which has not happened.
+enum class Next : u8 { instruction, group, others, again };
 
-template <bool Statistics>
-Outcome run_warp(Block& block, Warp& warp) {
-  const Instruction* code = block.kernel->code.data();
-  u8* const registers = warp.registers;
-  Tally* const tallies = block.tallies;
-  Current current;
-  u64 executed = 0, lanes = 0;
-  const auto leave = [&](Outcome outcome) {
-    block.instructions += executed, block.lanes += lanes, warp.tick += executed;
+// A warp's turn. Plain instructions and branches are run_group's own; each other kind has a
+// function.
+template <class Observer>
+class Turn {
+ public:
+  Turn(Block& block, Warp& warp) : block_(block), warp_(warp), observer_(block), tick_(warp.tick) {}
+
+  Outcome run() {
+    for (Group group;;) {
+      if (executed_ >= kQuantum) return leave(Outcome::yielded);
+      warp_.tick = tick_ + executed_;
+      const bool runnable = pick(block_, warp_, group);
+      warp_.tick = tick_;
+      if (!runnable) return leave(warp_.splits.empty() ? Outcome::finished : Outcome::blocked);
+      if (run_group(group) == Next::others) return leave(Outcome::polled);
+    }
+  }
+
+ private:
+  Outcome leave(Outcome outcome) {
+    block_.instructions += executed_, block_.lanes += lanes_, warp_.tick += executed_;
     return outcome;
-  };
-  const u64 tick = warp.tick;
-  const auto push = [&](s32 pc, u32 mask) {
-    warp.splits.push_back(
-        {.pc = pc, .mask = mask, .state = Split::ready, .last_run = tick + executed});
-  };
+  }
 
-  for (;;) {  // one round per change of group
-    if (executed >= kQuantum) return leave(Outcome::yielded);
-    warp.tick = tick + executed;
-    const bool runnable = pick(block, warp, current);
-    warp.tick = tick;
-    if (!runnable) return leave(warp.splits.empty() ? Outcome::finished : Outcome::blocked);
-    s32 pc = current.pc;
-    u32 mask = current.mask;
-    bool forced = current.forced;
-    s32 limit = current.limit;
+  void push(s32 pc, u32 mask, u64 now) {
+    warp_.splits.push_back({.pc = pc, .mask = mask, .state = Split::ready, .last_run = now});
+  }
+  // Those of a group that its guard left out go on behind the instruction.
+  void push_rest(const Group& group, u32 active) {
+    if (group.mask & ~active) push(group.pc + 1, group.mask & ~active, warp_.now);
+  }
+  void execute(const Instruction& in, u32 active) {
+    Observer::handler(in)(warp_.registers, in, active, warp_);
+  }
 
+  Next run_group(Group group) {
+    const Instruction* const code = block_.kernel->code.data();
+    u8* const registers = warp_.registers;
+    const Observer observer = observer_;
+    u64 executed = executed_, lanes = lanes_;
+    s32 pc = group.pc, limit = group.limit;
+    u32 mask = group.mask;
+    Next next = Next::group;
     for (;;) {
       if (__builtin_expect(pc >= limit, 0)) {
-        push(pc, mask);
+        push(pc, mask, tick_ + executed);
         break;
       }
       const Instruction& in = code[pc];
-      u32 active = mask & (*at<u32>(registers, in.guard) ^ in.guard_flip);
+      const u32 active = mask & (*at<u32>(registers, in.guard) ^ in.guard_flip);
       executed += in.counted;
       lanes += static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
-      if constexpr (Statistics) {
-        tallies[pc].executions += 1;
-        tallies[pc].lanes += static_cast<u64>(count_lanes(active));
-      }
+      observer.issued(pc, active);
       if (__builtin_expect(in.kind == Kind::plain, 1)) {
-        if (active) in.run(registers, in, active, warp);
+        if (active) Observer::handler(in)(registers, in, active, warp_);
         ++pc;
         continue;
       }
@@ -334,109 +259,159 @@ Outcome run_warp(Block& block, Warp& warp) {
         ++pc;
         continue;
       }
-      warp.now = tick + executed;
+      warp_.now = tick_ + executed;
       if (in.kind == Kind::branch) {
-        if (active == mask) {
-          if (in.target <= pc && executed >= kQuantum) {
-            push(in.target, mask);
-            break;
-          }
-          pc = in.target;
-          continue;
-        }
-        push(in.target, active);
-        push(pc + 1, mask & ~active);
-        break;
-      }
-      if (in.kind == Kind::collective) {
-        if (block.shadow && !forced) check_members(block, warp, in, pc, active);
-        if (const u32 others = in_other_groups(warp, in, active);
-            __builtin_expect(others != 0, 0)) {
-          push(pc, others);
-          active &= ~others, mask &= ~others, limit = pc;
-        }
-        if (!forced && !gather(warp, in, pc, active, mask)) {
-          if (mask & ~active) push(pc + 1, mask & ~active);
+        if (active != mask) {
+          push(in.target, active, warp_.now);
+          push(pc + 1, mask & ~active, warp_.now);
           break;
         }
-        forced = false;
-        in.run(registers, in, active, warp);
-        ++pc;
-        continue;
-      }
-      if (in.kind == Kind::barrier) {
-        if (!arrive(block, warp, in, pc, active, warp.clock() + executed)) {
-          ++pc;
-          continue;
-        }
-        if (mask & ~active) push(pc + 1, mask & ~active);
-        break;
-      }
-      if (in.kind == Kind::timed) {
-        in.run(registers, in, active, warp);
-        ++pc;
-        continue;
-      }
-      if (in.kind == Kind::poll) {
-        block.polled = false;
-        in.run(registers, in, active, warp);
-        ++pc;
-        if (!block.polled) continue;
-        push(pc, mask);
-        warp.splits.back().state = Split::polled;
-        return leave(Outcome::polled);
-      }
-      if (in.kind == Kind::wait) {
-        block.polled = false;
-        in.run(registers, in, active, warp);
-        if (!block.polled) {
-          ++pc;
-          continue;
-        }
-        executed -= in.counted,
-            lanes -= static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
-        if constexpr (Statistics) {
-          tallies[pc].executions -= 1;
-          tallies[pc].lanes -= static_cast<u64>(count_lanes(active));
-        }
-        if (mask & ~active) push(pc + 1, mask & ~active);
-        push(pc, active);
-        warp.splits.back().state = Split::polled;
-        return leave(Outcome::polled);
-      }
-      if (in.kind == Kind::call) {
-        enter(block, warp, in, pc, active);
-        if (mask & ~active) {
-          push(in.target, active);
-          push(pc + 1, mask & ~active);
+        if (in.target <= pc && executed >= kQuantum) {
+          push(in.target, mask, warp_.now);
           break;
         }
         pc = in.target;
         continue;
       }
-      if (in.kind == Kind::ret) {
-        if (mask & ~active) push(pc + 1, mask & ~active);
-        while (active) {
-          s32 target = 0;
-          const u32 together = go_back(block, warp, active, target);
-          push(target, together);
-          active &= ~together;
-        }
-        break;
+      group.pc = pc, group.mask = mask, group.limit = limit;
+      next = special(in, active, group);
+      if (next == Next::again) {
+        executed -= in.counted;
+        lanes -= static_cast<u64>(count_lanes(active)) & (u64{0} - in.counted);
+        observer.withdrawn(pc, active);
+        next = Next::others;
       }
-      if (in.kind == Kind::trap && in.run)
-        in.run(registers, in, active, warp);
-      else if (in.kind == Kind::trap)
-        block.problem(Problem::trap, in, warp.thread(first_lane(active)), 0, 0);
-      warp.exited |= active;
-      mask &= ~active;
-      if (!mask) break;
-      ++pc;
+      if (next != Next::instruction) break;
+      pc = group.pc, mask = group.mask, limit = group.limit;
     }
+    executed_ = executed, lanes_ = lanes;
+    return next;
   }
-}
 
-template Outcome run_warp<false>(Block&, Warp&);
-template Outcome run_warp<true>(Block&, Warp&);
+  Next special(const Instruction& in, u32 active, Group& group) {
+    switch (in.kind) {
+      case Kind::plain:
+      case Kind::branch: break;  // run_group's own
+      case Kind::timed: return timed(in, active, group);
+      case Kind::collective: return collective(in, active, group);
+      case Kind::barrier: return barrier(in, active, group);
+      case Kind::poll: return poll(in, active, group);
+      case Kind::wait: return wait(in, active, group);
+      case Kind::call: return call(in, active, group);
+      case Kind::ret: return leave_function(active, group);
+      case Kind::trap: trap(in, active); [[fallthrough]];
+      case Kind::exit: return exit(active, group);
+    }
+    __builtin_unreachable();
+  }
+
+  Next timed(const Instruction& in, u32 active, Group& group) {
+    execute(in, active);
+    ++group.pc;
+    return Next::instruction;
+  }
+
+  Next collective(const Instruction& in, u32 active, Group& group) {
+    if (!group.forced) observer_.at_collective(warp_, in, group.pc, active);
+    if (const u32 others = in_other_groups(warp_, in, active); __builtin_expect(others != 0, 0)) {
+      push(group.pc, others, warp_.now);
+      active &= ~others, group.mask &= ~others, group.limit = group.pc;
+    }
+    if (!group.forced && !gather(warp_, in, group.pc, active, group.mask)) {
+      push_rest(group, active);
+      return Next::group;
+    }
+    group.forced = false;
+    return timed(in, active, group);
+  }
+
+  Next barrier(const Instruction& in, u32 active, Group& group) {
+    const u32 first = first_lane(active),
+              number = at<u32>(warp_.registers, in.barrier.number)[first] & 15;
+    const u32 expected =
+        in.barrier.threads != kNoSlot ? at<u32>(warp_.registers, in.barrier.threads)[first] : 0;
+    observer_.at_barrier(warp_, in, group.pc, active, number, expected);
+    if (arrive(block_, warp_, in, group.pc, active, number, expected)) {
+      push_rest(group, active);
+      return Next::group;
+    }
+    ++group.pc;
+    return Next::instruction;
+  }
+
+  Next poll(const Instruction& in, u32 active, Group& group) {
+    block_.polled = false;
+    timed(in, active, group);
+    if (!block_.polled) return Next::instruction;
+    push(group.pc, group.mask, warp_.now);
+    warp_.splits.back().state = Split::polled;
+    return Next::others;
+  }
+
+  Next wait(const Instruction& in, u32 active, Group& group) {
+    block_.polled = false;
+    execute(in, active);
+    if (!block_.polled) {
+      ++group.pc;
+      return Next::instruction;
+    }
+    const u64 before = warp_.now - in.counted;
+    if (group.mask & ~active) push(group.pc + 1, group.mask & ~active, before);
+    push(group.pc, active, before);
+    warp_.splits.back().state = Split::polled;
+    return Next::again;
+  }
+
+  Next call(const Instruction& in, u32 active, Group& group) {
+    enter(block_, warp_, in, group.pc, active);
+    if (group.mask & ~active) {
+      push(in.target, active, warp_.now);
+      push_rest(group, active);
+      return Next::group;
+    }
+    group.pc = in.target;
+    return Next::instruction;
+  }
+
+  Next leave_function(u32 active, const Group& group) {
+    push_rest(group, active);
+    while (active) {
+      s32 target = 0;
+      const u32 together = go_back(block_, warp_, active, target);
+      push(target, together, warp_.now);
+      active &= ~together;
+    }
+    return Next::group;
+  }
+
+  void trap(const Instruction& in, u32 active) {
+    if (in.run)
+      execute(in, active);
+    else
+      block_.problem(Problem::trap, in, warp_.thread(first_lane(active)), 0, 0);
+  }
+
+  Next exit(u32 active, Group& group) {
+    warp_.exited |= active;
+    group.mask &= ~active;
+    if (!group.mask) return Next::group;
+    ++group.pc;
+    return Next::instruction;
+  }
+
+  Block& block_;
+  Warp& warp_;
+  const Observer observer_;
+  const u64 tick_;  // at its begin
+  u64 executed_ = 0, lanes_ = 0;
+};
+
+}  // namespace
+
+Outcome run_warp(Block& block, Warp& warp) {
+  if (!block.observed) return Turn<Unobserved>(block, warp).run();
+  return block.counts ? Turn<Observer<true>>(block, warp).run()
+                      : Turn<Observer<false>>(block, warp).run();
+}
 
 }  // namespace workbench::ptx

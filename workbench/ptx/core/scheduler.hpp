@@ -9,7 +9,6 @@ enum class Outcome { finished, blocked, yielded, polled };
 // Of all groups of lanes the one with the lowest pc runs, and pauses where the next one stands, so
 // that lanes meet again at the earliest point: instruction order is reverse post-order of the
 // control flow graph.
-template <bool Statistics>
 Outcome run_warp(Block& block, Warp& warp);
 
 // Instructions after which a warp lets others go on; it is noticed at backward jumps and when lanes

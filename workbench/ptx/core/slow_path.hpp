@@ -59,10 +59,15 @@ void with_slow_path(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
   Run(registers, in, mask, warp);
 }
 
+template <class Rare, Handler Run>
+Handlers counting_slow_paths() {
+  return {Run, &with_slow_path<Rare, Run>};
+}
+
 template <class F, class Rare>
 TableEntry op_with_slow_path(std::string name, Class group, F function, Rare) {
   TableEntry entry = op(std::move(name), group, function);
-  entry.run = &with_slow_path<Rare, &elementwise<1, F>>;
+  entry.run = counting_slow_paths<Rare, &elementwise<1, F>>();
   return entry;
 }
 
@@ -71,9 +76,9 @@ template <class F, class Rare>
 void add_directed_with_slow_path(Table& table, const std::string& base, const std::string& suffix,
                                  Class group, F function, Rare) {
   add_roundings(table, op("", group, function), base, suffix,
-                &with_slow_path<Rare, &directed<FE_TOWARDZERO, F>>,
-                &with_slow_path<Rare, &directed<FE_DOWNWARD, F>>,
-                &with_slow_path<Rare, &directed<FE_UPWARD, F>>);
+                counting_slow_paths<Rare, &directed<FE_TOWARDZERO, F>>(),
+                counting_slow_paths<Rare, &directed<FE_DOWNWARD, F>>(),
+                counting_slow_paths<Rare, &directed<FE_UPWARD, F>>());
 }
 
 }  // namespace workbench::ptx
