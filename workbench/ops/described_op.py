@@ -6,11 +6,10 @@ and tuned tables name, its layout, dtype and features.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from types import GenericAlias, ModuleType
 from typing import Any, get_type_hints
 
@@ -28,43 +27,35 @@ from workbench.ops.variant import Variant
 _TENSORS = (torch.Tensor, torch.Tensor | None)
 
 
+@dataclass(eq=False)
 class Description:
-    """The `workbench.ops.library_op.Contract` of a described op. See `workbench.ops.own.op.op`."""
+    """The `workbench.ops.library_op.Contract` of a described op. See `workbench.ops.own.op.op` for the fields."""
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        tensors: type[RunTensors],
-        *,
-        in_place: Sequence[str],
-        like: str | Callable[[Any], torch.Tensor],
-        make: Callable[[Any], RunTensors | None] | None,
-        outputs: Sequence[str],
-        labels: Mapping[str, str],
-    ):
-        given = {"in_place": in_place, "like": like, "make": make, "outputs": outputs, "labels": dict(labels)}
-        self._stated = (name, function, tensors, given)
-        self.name, self.function, self.in_place, self.outputs = name, function, tuple(in_place), tuple(outputs)
-        self._make, self._like = make, like
-        self._kinds = get_type_hints(tensors)
-        self.tensors = tensors
-        self.arguments = {one.name: one for one in fields_of(tensors) if MADE not in one.metadata}
-        signature = inspect.signature(function)
-        hints = get_type_hints(function)
+    name: str
+    function: Callable[..., Any]
+    tensors: type[RunTensors]
+    in_place: tuple[str, ...]
+    like: str | Callable[[Any], torch.Tensor]
+    make: Callable[[Any], RunTensors | None] | None
+    outputs: tuple[str, ...]
+    labels: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        self._kinds = get_type_hints(self.tensors)
+        self.arguments = {one.name: one for one in fields_of(self.tensors) if MADE not in one.metadata}
+        hints = get_type_hints(self.function)
         self.options = {
             one.name: one.replace(annotation=hints[one.name])
-            for one in signature.parameters.values()
+            for one in inspect.signature(self.function).parameters.values()
             if one.kind == inspect.Parameter.KEYWORD_ONLY
         }
-        shown = {one: labels.get(one, one) for one in self.arguments}
+        shown = {one: self.labels.get(one, one) for one in self.arguments}
         self._plain = {shown[one]: one for one in self.arguments if self._kinds[one] in _TENSORS}
-        self._written = {shown[one] for one in in_place}
+        self._written = {shown[one] for one in self.in_place}
         self._schema = torch.library.infer_schema(self._prototype(), mutates_args=self.in_place)
 
     def __reduce__(self) -> tuple:
-        *positional, given = self._stated
-        return functools.partial(Description, **given), tuple(positional)
+        return Description, tuple(getattr(self, one.name) for one in fields(self))
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -111,11 +102,11 @@ class Description:
         if self.in_place:
             check_apart({label: getattr(t, one) for label, one in self._plain.items()}, self._written)
         problem = self.function(t, **{name: one for name, one in arguments.items() if name in self.options})
-        like = getattr(t, self._like) if isinstance(self._like, str) else self._like(t)
+        like = getattr(t, self.like) if isinstance(self.like, str) else self.like(t)
         return Call(problem, self._made(t), like, not like.numel())
 
     def _made(self, t: RunTensors) -> RunTensors:
-        return (None if self._make is None else self._make(t)) or t
+        return (None if self.make is None else self.make(t)) or t
 
     def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:
         """The fields that are named as outputs."""
@@ -236,14 +227,6 @@ def describe(
         for one in names:
             if one not in known:
                 raise ArgumentError(argument, repr(one), ", ".join(known), f"Name fields of {tensors.__name__}.")
-    description = Description(
-        name,
-        function,
-        tensors,
-        in_place=in_place,
-        like=like or next(one for one in known),
-        make=make,
-        outputs=outputs,
-        labels=labels or {},
-    )
+    like, written = like or known[0], tuple(in_place)
+    description = Description(name, function, tensors, written, like, make, tuple(outputs), dict(labels or {}))
     return DescribedOp(description, namespace, backward)
