@@ -157,11 +157,9 @@ class Judge:
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
         if path.suffix != ".py":
             return self._with_source(path, text, variants)
-        contract = self.op.contract_for(text)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        op = self._dumped((contract, dict(self.op.cases)))
-        return {"op": op, "candidate": str(path)}, text, []
+        return {"op": self._dumped(self.op.bare()), "candidate": str(path)}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]
@@ -366,9 +364,9 @@ def check(
     Args:
         op: an op, or its name. The reference and the cases are trusted, and so is all of the file that declares them.
         candidate: a Python file with ``def declare(op)``, which declares its variants with ``op.cuda(...)`` and
-            ``op.triton(...)`` on an op made by `wb.op`; or a .cu file, or text, that stands in for the source of the
-            op's CUDA variant. None: the op's own variants, but for the reference; of those in plain torch the values
-            alone are compared.
+            ``op.triton(...)``, or adds them with ``op.add(...)`` to an op of a description; or a .cu file, or text,
+            that stands in for the source of the op's CUDA variant. None: the op's own variants, but for the reference;
+            of those in plain torch the values alone are compared.
         variants: only these of the op's own.
         cases: names; by default the op's `judged_cases`, of one made by `wb.op` all. A case in a layout or dtype that a
             variant does not read is judged in the first that it reads.

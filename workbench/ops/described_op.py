@@ -6,6 +6,7 @@ and tuned tables name, its layout, dtype and features.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -161,6 +162,10 @@ class DescribedOp(Op):
             return registry.get, (self.name,)
         own = tuple(replace(one) for one in self.variants)  # without kernels that they remember
         return _restored, (self.description, self.namespace, self.backward, own, dict(self.cases))
+
+    def bare(self) -> Callable[[], DescribedOp]:
+        """Return a function that makes the op without variants and gradients, in another process."""
+        return functools.partial(_restored, self.description, self.namespace, None, (), dict(self.cases))
 
     @property
     def module(self) -> ModuleType | None:

@@ -194,9 +194,9 @@ class OwnOp(Op):
         """The reference and the cases."""
         return "\n".join([self.contract.stated, ", ".join(str(one.to_dict()) for one in self.cases.values())])
 
-    def contract_for(self, candidate: str) -> Contract:
-        """The op's contract, which any candidate may keep."""
-        return self.contract
+    def bare(self) -> Callable[[], OwnOp]:
+        """Return a function that makes the op with its reference alone."""
+        return functools.partial(_restored, self.contract, None, (), dict(self.cases))
 
     def compiled_by_torch(self, name: str) -> Variant:
         """Return the reference under ``torch.compile``."""
