@@ -19,6 +19,7 @@ from workbench.ops.own.files import run_file
 from workbench.ops.run_tensors import name_of
 from workbench.ops.selection import fitted
 from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.values import JudgedCase
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.source import read_source
 
@@ -97,7 +98,7 @@ def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:
     return [variant.default_config(problem) if wanted is None else dict(wanted)]
 
 
-def _described(variant: Any, config: Mapping[str, Any], case: Any, *, views: bool) -> dict:
+def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, views: bool) -> dict:
     """The record of a `Description`; with ``views`` of the inputs that the declaration does not refuse."""
     programs: list[str] = []
     found = _one_described(variant, config, case, programs)
