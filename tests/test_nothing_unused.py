@@ -42,6 +42,7 @@ OFFERED = {
     "SCHEMA_FILE": "of a verdict's JSON, for who reads it",
     "global_bytes_distinct": "of a launch's report, for who reads it",
     "global_bytes_moved": "of a launch's report, for who reads it",
+    "library_op": "of an op, for who checks it with torch.library.opcheck",
     "ticket": "it makes each task another one by being there",
     "PAGE": "the page of instructions, which a test compares with the code",
     "loop_counts": "budgets of our kernels, which tests hold",

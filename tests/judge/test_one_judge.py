@@ -13,8 +13,8 @@ from sampling import long_if
 
 import workbench as wb
 from workbench.ops import registry
-from workbench.ops.named_case import NamedCase, by_name
-from workbench.ops.op import Op
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.named_case import NamedCase
 from workbench.ops.own.case import Case
 from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.elsewhere import Elsewhere
@@ -83,25 +83,16 @@ def doubled(problem: Sizes, tensors: Rows) -> None:
 
 
 UNIT = read_source(KERNEL)
-INSTALLED = Op(
-    name="scaled",
-    variants=(
-        TorchVariant(op="scaled", name="torch", idea="", layouts=("any",), dtypes=("any",), compute=doubled),
-        CudaVariant(
-            op="scaled",
-            name="cuda",
-            idea="",
-            source=Path(UNIT.name),
-            text=UNIT,
-            steps=(
-                CudaStep(kernel="scaled", grid=lambda config, problem: (ROWS,), block=lambda config, problem: (64,)),
-            ),
-            layouts=("any",),
-            dtypes=("any",),
-        ),
-    ),
-    cases=by_name(RowsCase("small")),
-    function=doubled,
+TORCH = TorchVariant(op="scaled_rows", name="torch", idea="", layouts=("any",), dtypes=("any",), compute=doubled)
+CUDA = CudaVariant(
+    op="scaled_rows",
+    name="cuda",
+    idea="",
+    source=Path(UNIT.name),
+    text=UNIT,
+    steps=(CudaStep(kernel="scaled", grid=lambda config, problem: (ROWS,), block=lambda config, problem: (64,)),),
+    layouts=("any",),
+    dtypes=("any",),
 )
 
 
@@ -120,6 +111,16 @@ def declared() -> Iterator[OwnOp]:
     registry.OWN.update(before)
 
 
+@pytest.fixture
+def described(declared: OwnOp) -> DescribedOp:
+    @wb.op(tensors=Rows, in_place=("out",))
+    def scaled_rows(t: Rows) -> Sizes:
+        return Sizes(t.x.shape[1])
+
+    scaled_rows.add(TORCH, CUDA, RowsCase("small"))
+    return scaled_rows
+
+
 STORE = "        out[place] = 2 * x[place];\n"
 MUTANTS = {
     "right": (STORE, "ok"),
@@ -135,21 +136,21 @@ DEFAULT = ("right", "its input")
 
 
 @pytest.mark.parametrize("name", [long_if(name not in DEFAULT, name) for name in MUTANTS])
-def test_either_form_gets_the_same_verdict(declared: OwnOp, name: str):
+def test_either_form_gets_the_same_verdict(declared: OwnOp, described: DescribedOp, name: str):
     text, outcome = MUTANTS[name]
     source = KERNEL.replace(STORE, text)
-    verdicts = [wb.check(op, source, variants="cuda", seeds=[3]).verdicts[0] for op in (INSTALLED, declared)]
+    verdicts = [wb.check(op, source, variants="cuda", seeds=[3]).verdicts[0] for op in (described, declared)]
     assert [one.outcome for one in verdicts] == [outcome, outcome], verdicts
     lines = {(one.line, tuple(found.kind for found in one.findings)) for one in verdicts}
     assert len(lines) == 1
 
 
-def test_the_reference_is_not_judged_and_other_torch_variants_are(declared: OwnOp):
+def test_the_reference_is_not_judged_and_other_torch_variants_are(declared: OwnOp, described: DescribedOp):
     declared.torch(lambda x: x + x, name="sum")
     declared.torch(lambda x: 3 * x, name="wrong")
     outcomes = {one.variant: one.outcome for one in wb.check(declared, seeds=1)}
     assert outcomes == {"cuda": "ok", "sum": "ok", "wrong": "wrong_result"}
-    assert [one.outcome for one in wb.check(INSTALLED, seeds=1)] == ["ok", "ok"]
+    assert [one.outcome for one in wb.check(described, seeds=1)] == ["ok", "ok"]
 
 
 KINDS = {OwnOp, OwnTorch, OwnCuda, OwnTriton, Case, ViewedCase, Elsewhere, Problem, NamedCase}

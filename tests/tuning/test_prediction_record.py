@@ -43,11 +43,11 @@ def test_a_record_replaces_what_it_judges_again_and_keeps_the_rest(tmp_path):
     assert first["rankings"]["prediction"]["spearman"] == 0.9123
     assert first["refused"] == {"not compiled within 120 s": 2}
     assert {"workbench", "model", "NVRTC"} == set(first["versions"])
-    assert table([first]).splitlines()[2] == (
+    assert table([first]).markdown().splitlines()[2] == (
         "| steps | RTX 3090 | 80 of 5,220, seed 0 | 0.912 | 1.02x | 1.00x "
         "| 1.00 (0.50 to 2.00) | 0.500, 2.50x | 0.977 |"
     )
-    assert "steps, our kernel" in table([first | {"source": "our kernel"}])
+    assert "steps, our kernel" in table([first | {"source": "our kernel"}]).markdown()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 99, "spaces": []}'])
@@ -59,7 +59,7 @@ def test_what_is_no_record_is_told(tmp_path, text):
 
 
 def test_the_readme_has_the_table_of_the_record():
-    assert table(read()) in README.read_text()
+    assert table(read()).markdown() in README.read_text()
 
 
 def test_the_record_is_of_published_kernels_and_of_ours():

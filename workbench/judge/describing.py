@@ -16,10 +16,10 @@ from workbench.errors import ArgumentError, CompileError, ConfigurationError, Wo
 from workbench.judge.description import argument_record
 from workbench.judge.foreign_files import shown
 from workbench.ops.own.files import run_file
-from workbench.ops.own.op import OwnOp
 from workbench.ops.run_tensors import name_of
 from workbench.ops.selection import fitted
 from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.values import JudgedCase
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.source import read_source
 
@@ -38,7 +38,7 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
 
     ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, case by value), ``config`` (None for
     the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the
-    one; or ``op`` (contract and cases by value) and ``candidate``, a Python file. Whatever the candidate's code does,
+    one; or ``op`` (what makes it, by value) and ``candidate``, a Python file. Whatever the candidate's code does,
     it does it here.
     """
     sys.path[:] = request["path"]
@@ -56,7 +56,7 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
         for name, given in cases.items():
             about = {"variant": variant.name, "case": name}
             try:
-                case = fitted(variant, given)
+                case = given if request.get("op") is not None else fitted(variant, given)
                 about["case"] = case.name
                 problem = variant.machine_problem(case)
                 configs = list(_configs(variant, problem, request["config"]))
@@ -80,15 +80,13 @@ def _variants(request: Mapping[str, Any]) -> Iterator[Any]:
             variant = by_value.loads(content)
             yield variant.with_source(request["source"]) if request.get("source") is not None else variant
         return
-    contract, cases = by_value.loads(request["op"])
-    op = OwnOp(contract, None)
-    op.cases = dict(cases)
+    op = by_value.loads(request["op"])()
     path = Path(request["candidate"])
     declare = getattr(run_file(path), DECLARE, None)
     if not callable(declare):
         raise NotLoaded(f"{path.name} has no function {DECLARE}(op), which declares its variants with op.cuda(...)")
     declare(op)
-    yield from (one for one in op.variants if one.name != "torch")
+    yield from (one for one in op.variants if one.name != op.reference)
 
 
 def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:
@@ -100,7 +98,7 @@ def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:
     return [variant.default_config(problem) if wanted is None else dict(wanted)]
 
 
-def _described(variant: Any, config: Mapping[str, Any], case: Any, *, views: bool) -> dict:
+def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, views: bool) -> dict:
     """The record of a `Description`; with ``views`` of the inputs that the declaration does not refuse."""
     programs: list[str] = []
     found = _one_described(variant, config, case, programs)

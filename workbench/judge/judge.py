@@ -158,11 +158,9 @@ class Judge:
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
         if path.suffix != ".py":
             return self._with_source(path, text, variants)
-        contract = self.op.contract_for(text)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        op = self._dumped((contract, dict(self.op.cases)))
-        return {"op": op, "candidate": str(path)}, text, []
+        return {"op": self._dumped(self.op.bare()), "candidate": str(path)}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]

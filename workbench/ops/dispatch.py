@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
+from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Variant
 
@@ -82,17 +82,25 @@ def _able(op: Op, problem: Any) -> str:
     return ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
 
 
-def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None) -> None:
-    """Choose as `choose` does and run on the device of ``like``, unless that is empty.
-
-    ``config`` is a `config_text`.
-    """
+def run(
+    op: Op,
+    problem: Any,
+    tensors: Any,
+    like: torch.Tensor,
+    variant: str,
+    config: Mapping[str, Any] | None,
+    *,
+    nothing: bool = False,
+) -> None:
+    """Choose as `choose` does and run where ``like`` is. Where there is nothing to do no rule of a launch need hold."""
+    if nothing:
+        check_name(op, variant)
+        return
     named = next((one for one in op.variants if one.name == variant), None)
     if named is not None and not like.is_cuda:
         problem = replace(problem, arch=named.machine_arch(problem))
-    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
-    if like.numel():
-        chosen.run(chosen_config, problem, tensors, device_of(chosen, like, problem.arch))
+    chosen, chosen_config = choose(op, problem, variant, config, device=table_of(like))
+    chosen.run(chosen_config, problem, tensors, device_of(chosen, like, problem.arch))
 
 
 def device_of(variant: Variant, tensor: torch.Tensor, arch: str = MACHINE_ARCHS[0]) -> Device | None:
@@ -125,19 +133,3 @@ def arch_of(tensor: torch.Tensor) -> str:
 def multiprocessors_of(tensor: torch.Tensor) -> int | None:
     """Return the number of multiprocessors of the tensor's GPU; None for host memory."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else None
-
-
-def config_text(config: Mapping[str, Any] | None) -> str | None:
-    """Return a configuration as the text that passes through a custom op, e.g. ``VEC_SIZE=8,NUM_THREADS=128``."""
-    return None if config is None else ",".join(f"{name}={value}" for name, value in config.items())
-
-
-def parse_config(text: str | None) -> dict[str, int] | None:
-    """Return the configuration of a `config_text`. Raises ConfigurationError if a value is no integer."""
-    if text is None:
-        return None
-    pairs = (item.partition("=") for item in text.split(",") if item)
-    try:
-        return {name: int(value) for name, _, value in pairs}
-    except ValueError as error:
-        raise ConfigurationError("config", text, "whole numbers", "Each tunable takes an int.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,13 +77,9 @@ class Op:
         """Everything that a verdict about the op depends on, as text."""
         return digest(sorted({path for one in self.variants for path in one.files}))
 
-    def contract_for(self, candidate: str) -> Any:
-        """Return the contract by which a ``candidate``, a Python file, declares variants.
-
-        Raises ArgumentError where only the op itself declares what is launched.
-        """
-        remedy = "What a variant of this op launches is declared with it; a candidate is its source."
-        raise ArgumentError("candidate", repr(candidate), "a .cu file, or CUDA C++ text", remedy)
+    def bare(self) -> Callable[[], Op]:
+        """Return a function that makes the op without variants and gradients, in another process."""
+        return functools.partial(type(self), self.name, (), self.cases, self.function)
 
     def compiled_by_torch(self, name: str) -> Variant | None:
         """Return the reference under ``torch.compile`` as a variant; None without a reference in plain torch."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import field, is_dataclass
 from typing import Any
 
 import torch
 
 from workbench.ops.element_types import poison
 from workbench.ops.tensor_checks import extent
+
+MADE = "made for a run"
+"""In the metadata of a field: it is no argument of the op."""
+
+
+def made(default: Any = None) -> Any:
+    """A field of a run's tensors that is no argument of the op: it is made just before a run, or by a case."""
+    return field(default=default, metadata={MADE: True})
 
 
 class RunTensors:
@@ -53,8 +61,8 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
         for index, one in enumerate(value):
             yield from _named(f"{name}[{index}]", one)
     elif is_dataclass(value):
-        for field, one in vars(value).items():
-            yield from _named(f"{name}.{field}", one)
+        for part, one in vars(value).items():
+            yield from _named(f"{name}.{part}", one)
 
 
 def name_of(tensor: torch.Tensor, named: Mapping[str, torch.Tensor]) -> str | None:

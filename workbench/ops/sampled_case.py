@@ -101,14 +101,6 @@ class SampledCase:
         """The small case's verdict on its output."""
         return self.judged_on.check(out)
 
-    def viewed(self) -> Mapping[str, Any]:
-        """The small case's."""
-        return self.judged_on.viewed()
-
-    def elsewhere(self, change: str) -> Any:
-        """The small case's."""
-        return self.judged_on.elsewhere(change)
-
     def minimum_bytes(self, problem: Any) -> int:
         """The whole case's."""
         return self.whole.minimum_bytes(problem)

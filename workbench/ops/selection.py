@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
+
+_Case = TypeVar("_Case", bound=Case)
 
 
 def listed(given: Any) -> list[Any]:
@@ -62,7 +64,7 @@ def _variant_of(op: Op, variant: object) -> Variant:
     return variant
 
 
-def fitted(variant: Variant, case: Case) -> Case:
+def fitted(variant: Variant, case: _Case) -> _Case:
     """Return the case in the first layout or dtype of a variant, and with that in its name, if the variant does not
     read the case's own; else the case."""
     lacking = {rule.name for rule in variant.unsupported(case.problem())}

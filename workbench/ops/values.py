@@ -131,14 +131,18 @@ class Case(Protocol):
     def check(self, out: Any) -> Check:
         """The verdict on an output."""
 
-    def viewed(self) -> Mapping[str, Any]:
-        """The case with tensors that lie otherwise in memory, by how they lie; none where that is not the case's."""
-
-    def elsewhere(self, change: str) -> Any:
-        """The case at values of another size or sign, see `workbench.ops.own.elsewhere`; None where it is at none."""
-
     def minimum_bytes(self, problem: Any) -> int:
         """Bytes that must cross memory once, whatever the variant: what its traffic is compared with."""
 
     def to_dict(self) -> dict:
         """Plain values, for a store or another process."""
+
+
+class JudgedCase(Case, Protocol):
+    """What the judge asks of a case beyond that."""
+
+    def viewed(self) -> Mapping[str, Any]:
+        """The case with tensors that lie otherwise in memory, by how they lie; none where that is not the case's."""
+
+    def elsewhere(self, change: str) -> Any:
+        """The case at values of another size or sign, see `workbench.ops.own.elsewhere`; None where it is at none."""

@@ -21,8 +21,8 @@ from workbench.ptx.parse import Body, Prototype, Statement
 class Instruction:
     """A row of the core's code.
 
-    ``slots`` maps columns of the row to operands, ``raw`` to plain numbers. A column in neither has no operand; without the
-    flags' column no flag is set.
+    ``slots`` maps columns of the row to operands, ``raw`` to plain numbers. A column in neither has no operand; without
+    the flags' column no flag is set.
     """
 
     opcode: Opcode

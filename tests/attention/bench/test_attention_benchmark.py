@@ -100,7 +100,7 @@ def test_the_ceiling_is_measured_again_after_each_cell_and_a_share_is_of_its_own
     low, high = (f"{speed / 1e9:,.0f}" for speed in sorted((again.rows[4].ceiling, rows[0].ceiling)))
     assert f"again after each cell, {low} to {high}" in re.sub(r"\s+", " ", text)
     assert "busy takes 25 to 40" in re.sub(r"\s+", " ", text)
-    assert re.search(r"cuda_partitioned +│ +\d+ +│ +\d+ +│ +\d of 3", text)
+    assert re.search(r"cuda_partitioned +\d+ +\d+ +\d of 3", text)
 
 
 def test_a_cell_that_nobody_computes_costs_no_ceiling(tmp_path, clock):

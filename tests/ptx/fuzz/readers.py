@@ -30,7 +30,7 @@ from workbench.base.trials.store import Store
 from workbench.driver import simulated_driver
 from workbench.driver.images import image, resources_of
 from workbench.errors import ArgumentError, KernelFault, StoreWarning, UnsupportedInstructionError
-from workbench.judge.description import Code, Description, InvalidDescription
+from workbench.judge.description import Description, InvalidDescription
 from workbench.ops import tuned
 from workbench.toolchain import compile_cuda_module
 from workbench.toolchain.cubin import Cubin
@@ -306,9 +306,8 @@ def _read_description(data: bytes, folder: Path) -> None:
         record = json.loads(data)
     except (ValueError, RecursionError):
         return
-    for kind in (Description, Code):
-        with contextlib.suppress(InvalidDescription):
-            asdict(kind.of(record))
+    with contextlib.suppress(InvalidDescription):
+        asdict(Description.of(record))
 
 
 @functools.cache

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of, check_supported
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.registry import get
 from workbench.ops.tensor_checks import (
     ALIGNMENT,
@@ -96,7 +96,7 @@ def causal_attention(
         if query.numel():
             found.run(found.default_config(problem), problem, t, None)
     else:
-        t.output, t.lse = library_op(t, variant=variant, config=config)
+        t.output, t.lse = OP.run(t, variant=variant, config=config)
     return (t.output, t.lse) if return_lse else t.output
 
 
@@ -198,27 +198,32 @@ def check_lengths(t: Read) -> None:
 # -- kernels as one of torch's ops, with gradients -----------------------------------------------------------------
 
 
-def _keep(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    query, key, value, ctx.scale, query_lens, seq_lens, ctx.variant, _ = inputs
-    ctx.save_for_backward(query, key, value, query_lens, seq_lens, *output)
-
-
-def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
-    query, key, value, query_lens, seq_lens, output, lse = ctx.saved_tensors
+def _gradients(
+    d_output: torch.Tensor,
+    d_lse: torch.Tensor,
+    output: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    variant: str,
+    query_lens: torch.Tensor | None,
+    seq_lens: torch.Tensor | None,
+    scale: float,
+) -> tuple[torch.Tensor | None, ...]:
     gradients = get("causal_attention_backward").function(
-        query, key, value, output, lse, d_output, d_lse, scale=ctx.scale, query_lens=query_lens, seq_lens=seq_lens,
-        variant="auto" if ctx.variant == "auto" else "tuned",
+        query, key, value, output, lse, d_output, d_lse, scale=scale, query_lens=query_lens, seq_lens=seq_lens,
+        variant="auto" if variant == "auto" else "tuned",
     )  # fmt: skip
-    return *gradients, None, None, None, None, None
+    return *gradients, *(None for lengths in (query_lens, seq_lens) if lengths is not None)
 
 
-library_op = LibraryOp(
-    "causal_attention",
-    Tensors,
-    kernel_problem_of,
-    like="query",
-    made=("output", "lse", "out"),
+OP: DescribedOp = op(
+    name="causal_attention",
+    tensors=Tensors,
     make=_make_outputs,
-    returned=("output", "lse"),
-)
-library_op.registered.register_autograd(_gradients, setup_context=_keep)
+    outputs=("output", "lse"),
+    backward=_gradients,
+    namespace="workbench",
+)(kernel_problem_of)

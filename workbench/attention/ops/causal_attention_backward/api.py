@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import torch
 
 from workbench.attention.ops.causal_attention.api import kernel_problem_of, problem_of
-from workbench.attention.ops.causal_attention.problem import lse_dtype
+from workbench.attention.ops.causal_attention.problem import Problem, lse_dtype
 from workbench.attention.ops.causal_attention_backward.tensors import Tensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import check_devices, check_dtype
 
 
@@ -70,7 +71,7 @@ def causal_attention_backward(
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
     t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
-    return library_op(t, variant=variant, config=config)
+    return OP.run(t, variant=variant, config=config)
 
 
 def _make_gradients(t: Tensors) -> None:
@@ -82,12 +83,15 @@ def _make_gradients(t: Tensors) -> None:
         t.d_value.zero_()
 
 
-library_op = LibraryOp(
-    "causal_attention_backward",
-    Tensors,
-    kernel_problem_of,
-    like="query",
-    made=("d_query", "d_key", "d_value", "out", "workspace"),
+def _described(t: Tensors) -> Problem:
+    """Return the problem of the forward pass."""
+    return kernel_problem_of(t)
+
+
+OP: DescribedOp = op(
+    name="causal_attention_backward",
+    tensors=Tensors,
     make=_make_gradients,
-    returned=("d_query", "d_key", "d_value"),
-)
+    outputs=("d_query", "d_key", "d_value"),
+    namespace="workbench",
+)(_described)

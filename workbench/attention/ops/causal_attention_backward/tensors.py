@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.run_tensors import RunTensors, made
 
 
 @dataclass
@@ -29,10 +29,10 @@ class Tensors(RunTensors):
     scale: float | None
     query_lens: torch.Tensor | None
     seq_lens: torch.Tensor | None
-    d_query: torch.Tensor = None  # the gradients are made just before a run
-    d_key: torch.Tensor = None
-    d_value: torch.Tensor = None
-    out: torch.Tensor | None = None
-    """The three gradients one after the other, for checks."""
-    workspace: Any = None
-    """Intermediate results that the kernels of one variant leave for each other."""
+    d_query: torch.Tensor = made()
+    d_key: torch.Tensor = made()
+    d_value: torch.Tensor = made()
+    out: torch.Tensor | None = made()
+    """The three gradients one after the other, for whoever judges."""
+    workspace: Any = made()
+    """What the kernels of one variant leave for each other."""

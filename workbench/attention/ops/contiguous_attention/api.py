@@ -10,9 +10,10 @@ from workbench.attention.ops.contiguous_attention.problem import Problem, Tensor
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import constant
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import (
     check_dtype,
     check_groups,
@@ -71,8 +72,7 @@ def contiguous_attention(
     scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     t = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
-    library_op.check(t)
-    library_op(t, variant=variant, config=config)
+    OP.run(t, variant=variant, config=config)
     return out
 
 
@@ -138,4 +138,4 @@ def _check_cache(t: Tensors) -> None:
     check_pages("kv_cache", cache)
 
 
-library_op = LibraryOp("contiguous_attention", Tensors, problem_of, like="query", written=("out",))
+OP: DescribedOp = op(name="contiguous_attention", tensors=Tensors, in_place=("out",), namespace="workbench")(problem_of)

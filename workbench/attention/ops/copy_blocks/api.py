@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
+from workbench.attention.ops.copy_blocks.problem import Problem, tensors_of
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
-from workbench.ops.library_op import custom_op
-from workbench.ops.op import Op
-from workbench.ops.registry import get
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.dispatch import arch_of
+from workbench.ops.own.op import op
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.tensor_checks import check_apart, check_devices, check_dtype, check_pages, look_at_values
 
 
@@ -52,30 +52,44 @@ def copy_blocks(
             raise ArgumentError(name, "no cache", "one cache per layer", "Leave the call out where there is no layer.")
     named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
     check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
-    _copy_blocks(*lists.values(), pairs, variant, config_text(config))
+    OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)
 
 
-def problem_of(
-    key_caches: Sequence[torch.Tensor], value_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
-) -> Problem:
-    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+@dataclass
+class Caches(RunTensors):
+    """The caches of every layer, and pairs ``[num_pairs, 2] int64`` of pages."""
+
+    key_caches: Sequence[torch.Tensor]
+    value_caches: Sequence[torch.Tensor]
+    pairs: torch.Tensor
+
+    @property
+    def all(self) -> list[torch.Tensor]:
+        """The key caches, then the value caches."""
+        return [*self.key_caches, *self.value_caches]
+
+
+def problem_of(t: Caches) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and, where that costs nothing, pages; describe the problem.
 
     Raises:
         ArgumentError: the first argument that cannot be used.
     """
-    if len(key_caches) != len(value_caches):
+    lists = {"key_caches": t.key_caches, "value_caches": t.value_caches}
+    if len(t.key_caches) != len(t.value_caches):
         raise ArgumentError(
             "value_caches",
-            f"{len(value_caches)} caches",
-            f"{len(key_caches)}, as many as key_caches",
+            f"{len(t.value_caches)} caches",
+            f"{len(t.key_caches)}, as many as key_caches",
             "One of each per layer.",
         )
-    lists = {"key_caches": key_caches, "value_caches": value_caches}
     named = {f"{name}[{i}]": one for name, caches in lists.items() for i, one in enumerate(caches)}
     page = check_alike(named)
     check_apart(named, named)
-    check_pairs(pairs, "source page, destination page")
-    return Problem(num_pairs=len(pairs), num_caches=2 * len(key_caches), page_bytes=page, arch=arch)
+    check_pairs(t.pairs, "source page, destination page")
+    check_inside(t.pairs, t.key_caches[0].shape[0])
+    arch = arch_of(t.key_caches[0])
+    return Problem(num_pairs=len(t.pairs), num_caches=len(named), page_bytes=page, arch=arch)
 
 
 def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
@@ -154,44 +168,11 @@ def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
         )
 
 
-@custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
-def _copy_blocks(
-    key_caches: Sequence[torch.Tensor],
-    value_caches: Sequence[torch.Tensor],
-    pairs: torch.Tensor,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
-    op = get("copy_blocks")
-    first = key_caches[0]
-    problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
-    check_inside(pairs, first.shape[0])
-    caches = [*key_caches, *value_caches]
-    copy_pages(op, problem, caches, caches, pairs, first, variant, config)
-
-
-def copy_pages(
-    op: Op,
-    problem: Problem,
-    sources: Sequence[torch.Tensor],
-    targets: Sequence[torch.Tensor],
-    pairs: torch.Tensor,
-    like: torch.Tensor,
-    variant: str,
-    config: str | None,
-) -> None:
-    """Choose a variant and run it on the device of ``like``; in the simulator each pair of allocations is a launch."""
-    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
-    if problem.num_pairs == 0:
-        return
-    device = device_of(chosen, like)
-    groups: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = [(sources, targets)]
-    if device is not None:
-        pairs = pairs.to(like.device)
-        if device.counts:
-            groups = by_allocation(sources, targets)
-    for some, others in groups:
-        chosen.run(chosen_config, replace(problem, num_caches=len(some)), tensors_of(some, others, pairs), device)
-
-
-_copy_blocks.register_fake(lambda *given, **options: None)
+OP: DescribedOp = op(
+    name="copy_blocks",
+    tensors=Caches,
+    in_place=("key_caches", "value_caches"),
+    like=lambda t: t.key_caches[0],
+    make=lambda t: tensors_of(t.all, t.all, t.pairs),
+    namespace="workbench",
+)(problem_of)

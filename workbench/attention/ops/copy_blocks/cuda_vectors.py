@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
+from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, MovesPages, Problem
 from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS, rules
@@ -41,9 +42,14 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Vectors(MovesPages, CudaVariant):
+    """In CUDA C++."""
+
+
 def variant(op: str) -> CudaVariant:
     """Return the variant of one of the ops that copy pages."""
-    return CudaVariant(
+    return _Vectors(
         op=op,
         name="cuda_vectors",
         idea="a block per pair, cache and chunk of a page; every thread has several wide loads in flight",

@@ -6,11 +6,13 @@ Distances come in steps of 16 bytes, so that the compiler sees by itself that ev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
-from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
+from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, MovesPages, Problem
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules
@@ -66,9 +68,14 @@ RESTRICTIONS = rules(
 )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Vectors(MovesPages, TritonVariant):
+    """In Triton."""
+
+
 def variant(op: str) -> TritonVariant:
     """Return the variant of one of the ops that copy pages."""
-    return TritonVariant(
+    return _Vectors(
         op=op,
         name="triton_vectors",
         idea="a program per pair, cache and chunk of a page",

@@ -11,9 +11,10 @@ from workbench.attention.ops.cache_arguments import as_scale, check_caches, chec
 from workbench.attention.ops.gather_cache.problem import Problem, Tensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import ALIGNMENT, check_dtype, dtype_name, look_at_values
 
 
@@ -68,7 +69,7 @@ def gather_cache(
         raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
     keys, values = out or (None, None)
     t = Tensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
-    library_op.check(t)
+    OP.check(t)
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
         check_tables(t, len(seq_lens) if seq_lens.dim() else 0)
@@ -80,7 +81,7 @@ def gather_cache(
         t.keys, t.values = (torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
     elif dtype not in (None, t.keys.dtype):
         raise ArgumentError("dtype", dtype, f"{t.keys.dtype}, that of out", "Leave it out.")
-    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return t.keys, t.values
 
 
@@ -88,7 +89,7 @@ def _find_starts(t: Tensors) -> None:
     t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait
@@ -139,14 +140,12 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
     return geometry
 
 
-library_op = LibraryOp(
-    "gather_cache",
-    Tensors,
-    problem_of,
+OP: DescribedOp = op(
+    name="gather_cache",
+    tensors=Tensors,
+    in_place=("keys", "values"),
     like="keys",
-    written=("keys", "values"),
-    made=("starts", "out"),
     make=_find_starts,
-    options={"layout": None, "kv_cache_dtype": "auto"},
-    names={"keys": "out[0]", "values": "out[1]"},
-)
+    labels={"keys": "out[0]", "values": "out[1]"},
+    namespace="workbench",
+)(problem_of)

@@ -9,7 +9,7 @@ import torch
 from workbench.attention.ops.cache_problem import CacheProblem
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.values import Config
 
 
@@ -43,8 +43,8 @@ class Tensors(RunTensors):
     values: torch.Tensor
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
-    starts: torch.Tensor | None = None
-    out: torch.Tensor | None = None
+    starts: torch.Tensor | None = made()
+    out: torch.Tensor | None = made()
 
 
 GRID = grid("num_kv_heads", "num_seqs")

@@ -12,9 +12,10 @@ from workbench.attention.ops.cache_arguments import as_scale, check_caches, chec
 from workbench.attention.ops.paged_attention.problem import Problem, Tensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of, multiprocessors_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import (
     ALIGNMENT,
     check_groups,
@@ -92,12 +93,11 @@ def paged_attention(
     read = query, key_cache, value_cache, block_tables, seq_lens
     features = alibi_slopes, sliding_window, soft_cap, sinks
     t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
-    library_op.check(t)
-    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return out
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait
@@ -183,12 +183,4 @@ def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
     return tuple(name for name, wanted in given.items() if wanted)
 
 
-library_op = LibraryOp(
-    "paged_attention",
-    Tensors,
-    problem_of,
-    like="query",
-    written=("out",),
-    made=("workspace",),
-    options={"layout": None, "kv_cache_dtype": "auto"},
-)
+OP: DescribedOp = op(name="paged_attention", tensors=Tensors, in_place=("out",), namespace="workbench")(problem_of)

@@ -9,7 +9,7 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
 from workbench.ops.element_types import CPP_NAMES
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
 from workbench.ops.tensor_checks import dtype_name
 from workbench.ops.values import Config
@@ -65,7 +65,7 @@ class Tensors(RunTensors):
     sinks: torch.Tensor | None = None
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
-    workspace: Any = None
+    workspace: Any = made()
     """What the blocks, or the kernels, of one variant leave for each other."""
 
 

@@ -11,9 +11,10 @@ from workbench.attention.ops.cache_arguments import as_scale, check_caches, chec
 from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import (
     alignment_of,
     check_dtype,
@@ -68,11 +69,10 @@ def reshape_and_cache(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     t = Tensors(key, value, key_cache, value_cache, slot_mapping, as_scale(k_scale, key), as_scale(v_scale, key))
-    library_op.check(t)
-    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, slots; describe the problem.
 
     Raises:
@@ -151,12 +151,10 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
     return geometry
 
 
-library_op = LibraryOp(
-    "reshape_and_cache",
-    Tensors,
-    problem_of,
+OP: DescribedOp = op(
+    name="reshape_and_cache",
+    tensors=Tensors,
+    in_place=("key_cache", "value_cache"),
     like="key",
-    written=("key_cache", "value_cache"),
-    made=("out",),
-    options={"layout": None, "kv_cache_dtype": "auto"},
-)
+    namespace="workbench",
+)(problem_of)

@@ -8,7 +8,7 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, CacheProblem
 from workbench.ops.rules import grid
-from workbench.ops.run_tensors import RunTensors
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
 
 
@@ -43,7 +43,7 @@ class Tensors(RunTensors):
     slot_mapping: torch.Tensor
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
-    out: torch.Tensor | None = None
+    out: torch.Tensor | None = made()
 
 
 ARGUMENTS: Arguments = STRIDES | {

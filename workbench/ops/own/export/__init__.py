@@ -1,4 +1,4 @@
-"""Export of an own op as one file that needs torch and PyCUDA or Triton, but nothing of the workbench."""
+"""An own op as one file that needs torch and PyCUDA or Triton, and nothing of the workbench."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from workbench.base.files import replace_file
 from workbench.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from workbench.ops.op import Op
+    from workbench.ops.own.op import OwnOp
 
 __all__ = ["export"]
 
 
-def export(op: Op, path: str | Path, variant: str | None = None) -> Path:
+def export(op: OwnOp, path: str | Path, variant: str | None = None) -> Path:
     """Write a kernel of an op to a Python file of its own.
 
-    The file has the reference, the kernel, the tuned configurations of every GPU with their origin, the launch, and a
-    ``torch.library`` op with the op's name. A self-test against the reference on the op's cases runs when the file is
-    run. For tensors on the CPU the file's op computes the reference.
+    The file has the reference, the kernel, the tuned configurations of every GPU with how they were chosen, the launch,
+    a ``torch.library`` op with the op's name, and a self-test against the reference on the op's cases, which runs when
+    the file is run. For tensors on the CPU its op computes the reference.
 
     Args:
         op: the own op.
-        path: the file, ``"row_softmax_tuned.py"``; an existing one is replaced.
+        path: the file, ``"row_softmax_tuned.py"``; one that is there is replaced.
         variant: a kernel's name; None for the one that won most often in the tuned tables, else the last declared.
 
     Raises:
-        ArgumentError: there is no kernel or no case, or something that the file needs, named in the message, cannot be
-            written into it.
+        ArgumentError: there is no kernel or no case, or something that the file would need cannot be written into it:
+            names what.
     """
     from workbench.ops.own.export.file import file_text
 

@@ -13,9 +13,9 @@ from workbench.ops.own.inputs import Input, generators_of, seed_of
 
 
 def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
-    """Return the functions that make inputs, and the function ``cases``."""
+    """The functions that make inputs, and the function ``cases``."""
     functions: list[str] = []
-    lines = ["def cases():", f'{INDENT}"""Yield the name and inputs of each case, with equal numbers every time."""']
+    lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
     for case in cases.values():
         names = case.contract.parameters
         for name in names:
@@ -47,7 +47,7 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
 
 
 def _seeds(case: Case, name: str, collected: Collected) -> list[str]:
-    """Return lines that seed the global generators from which a function draws."""
+    """Lines that seed the global generators from which a function draws."""
     given = case.given[name]
     if isinstance(given, Input) or not callable(given):
         return []
@@ -58,7 +58,7 @@ def _seeds(case: Case, name: str, collected: Collected) -> list[str]:
 
 
 def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> str:
-    """Return code that makes the tensor of `Input.make`."""
+    """What `Input.make` makes."""
     sizes = literal(shape)
     convert = f".to(torch.{given.dtype})"
     if given.kind == "full":

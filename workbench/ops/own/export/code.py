@@ -1,4 +1,4 @@
-"""A user's own functions as text for another file, and everything that they name outside of themselves."""
+"""Somebody's own functions as text for another file, and everything that they name outside of themselves."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from workbench.ops.own.export.layout import fitted, literal, unparsed
 
 
 class Collected:
-    """The imports, constants and helper functions that the written functions name, each under its original name."""
+    """What the written functions name: imports, constants and helper functions, each under the name that it had."""
 
     def __init__(self, op: Any, taken: Iterable[str], libraries: Iterable[str]):
         self._op, self._taken, self._libraries = op, set(taken), set(libraries)
         self._values: dict[str, Any] = {}
         self.modules: dict[str, str] = {}
-        """Modules by name, ``{"tl": "triton.language"}``."""
+        """Name -> module, ``{"tl": "triton.language"}``."""
         self.members: dict[str, str] = {}
-        """Modules of ``from module import name``, by name."""
+        """Name -> module of ``from module import name``."""
         self.constants: list[str] = []
         self.functions: list[str] = []
 
     def function(self, function: Any, name: str | None = None) -> str:
-        """Return the text of a function, optionally under another name, with no decorators but ``triton.jit``."""
+        """The text of a function, under another name if one is given, without decorators but ``triton.jit``."""
         plain, node, lines = definition(function)
         own = node.name
         jit = [one for one in node.decorator_list if _last_name(one) == "jit"]
@@ -48,23 +48,23 @@ class Collected:
         return text
 
     def helper(self, function: Any) -> str:
-        """Write a function into the file, once, and return its name."""
+        """The name of a function that is written into the file, once."""
         self._value(function.__name__, function)
         return function.__name__
 
     def expression(self, function: Callable, where: str) -> tuple[tuple[str, ...], ast.expr]:
-        """Return the parameters and the value of a lambda."""
+        """The parameters and the value of a lambda."""
         node = _lambda(function, where)
         self.names_of(node, function, None)
         return tuple(inspect.signature(function).parameters), node.body
 
     def written_out(self, function: Callable, where: str, name: str = "") -> str:
-        """Return a lambda as a named function, by default with the name ``where``."""
+        """A lambda as a function of a name, by default ``where``."""
         parameters, body = self.expression(function, where)
         return fitted(f"def {name or where}({', '.join(parameters)}):\n    return {unparsed(body)}")
 
     def names_of(self, node: ast.AST, function: Callable, own: str | None) -> None:
-        """Collect the names of its surroundings that a piece of code uses."""
+        """Collect what a piece of code names of its surroundings."""
         scope = dict(function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             scope[name] = cell.cell_contents
@@ -77,11 +77,11 @@ class Collected:
                 continue
             if name not in scope:
                 remedy = "Define it before the op is exported."
-                raise _refused(f"{name!r} in {function.__name__}", "an undefined name", remedy)
+                raise _refused(f"{name!r} in {function.__name__}", "a name that nothing has", remedy)
             self._value(name, scope[name])
 
     def module(self, module: str) -> str:
-        """Return the name under which the file has a module; add the import if it is missing."""
+        """The name under which the file has a module, by which it is imported if it is not there yet."""
         if module not in self.modules.values():
             self._value(module, importlib.import_module(module))
         return next(name for name, one in self.modules.items() if one == module)
@@ -107,7 +107,7 @@ class Collected:
             raise _refused(repr(name), "a name that the exported file has itself", "Give it another name.")
 
     def _importable(self, value: Any, name: str) -> str | None:
-        """Return the public module that a function or class comes from; None for a user's own."""
+        """The public module that a function or class comes from; None where it is somebody's own."""
         module = getattr(value, "__module__", None)
         if not callable(value) or not isinstance(module, str) or module.split(".")[0] not in self._known:
             return None
@@ -155,12 +155,12 @@ class Collected:
 
 
 def is_lambda(function: object) -> bool:
-    """Return True for a lambda."""
+    """Whether it is a function without a name."""
     return getattr(function, "__name__", "") == "<lambda>"
 
 
 def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:
-    """Return the plain function under decorators, its syntax tree, and the lines that the tree's numbers refer to."""
+    """The plain function under decorators, its syntax, and the lines that this counts."""
     while not inspect.isfunction(function) and hasattr(function, "fn"):
         function = function.fn
     try:
@@ -175,14 +175,14 @@ def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:
 
 
 def _lambda(function: Callable, where: str) -> ast.Lambda:
-    """Return a lambda's syntax tree, found by its place in its file: the text around it may be no whole statement."""
+    """Its syntax, found by its place in its file: what surrounds it may be no statement of its own."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename)
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:
         tree = ast.Module([], [])
-    # The first instruction, RESUME, has the place of the whole function.
+    # The first instruction of all, RESUME, has the place of the whole.
     starts = [(line, column) for line, end, column, last in code.co_positions() if column is not None and (end, last)]
     starts = [start for start in starts if start != (code.co_firstlineno, 0)]
     for node in ast.walk(tree):
@@ -196,7 +196,7 @@ def _lambda(function: Callable, where: str) -> ast.Lambda:
 
 
 def _free_names(node: ast.AST) -> list[str]:
-    """Return the names that code reads and does not bind, in order."""
+    """The names that code reads and does not bind, in order."""
     bound, read = set(), []
     for one in ast.walk(node):
         if isinstance(one, ast.arg):
@@ -219,7 +219,7 @@ def _last_name(decorator: ast.expr) -> str:
 
 
 def _triton_type(value: Any) -> str | None:
-    """Return a type such as ``tl.float32``, whose repr is no Python; None for any other value."""
+    """``tl.float32``, which has no repr that is Python."""
     if not type(value).__module__.startswith("triton.language"):
         return None
     language = importlib.import_module("triton.language")
@@ -227,11 +227,11 @@ def _triton_type(value: Any) -> str | None:
 
 
 def _refused(where: str, got: str, remedy: str) -> ArgumentError:
-    return ArgumentError(f"export: {where}", got, "something that a separate file can contain", remedy)
+    return ArgumentError(f"export: {where}", got, "what can be written into a file of its own", remedy)
 
 
 def imports(modules: Mapping[str, str], members: Mapping[str, str]) -> list[str]:
-    """Return import statements as isort sorts them: the standard library, a blank line, the rest."""
+    """Import statements as isort sorts them: the standard library, a blank line, the rest."""
     sections: dict[bool, list[str]] = {True: [], False: []}
     for name, module in sorted(modules.items(), key=lambda item: (item[1], item[0])):
         text = f"import {module}" if name == module else f"import {module} as {name}"

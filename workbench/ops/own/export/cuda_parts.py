@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, no-check-untyped-defs
-"""Code that exported files of kernels in CUDA C++ share, copied word for word; see `parts`."""
+"""What exported files of kernels in CUDA C++ have in common, word for word; see `parts`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARAMETERS: tuple[str, ...] = ()
 
 
 def cuda_folders():
-    """Return the folders of NVIDIA's pip packages, which torch's CUDA builds bring, and of a CUDA installation."""
+    """The folders of NVIDIA's pip packages, which torch's CUDA builds bring, and of a CUDA installation."""
     found = importlib.util.find_spec("nvidia")
     roots = [Path(root) for root in found.submodule_search_locations] if found else []
     installed = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
@@ -33,18 +33,18 @@ def cuda_folders():
 
 @functools.cache
 def nvrtc():
-    """Load NVIDIA's compiler as a library, of the CUDA version that torch is built for."""
+    """NVIDIA's compiler as a library, of the CUDA version that torch is built for."""
     major = torch.version.cuda.split(".")[0]
     for folder in cuda_folders():
         for library in folder.glob(f"lib*/libnvrtc.so.{major}*"):
-            for builtins in library.parent.glob("libnvrtc-builtins.so.*"):  # the compiler loads it by name alone
+            for builtins in library.parent.glob("libnvrtc-builtins.so.*"):  # the compiler looks for it by name alone
                 ctypes.CDLL(str(builtins))
             return ctypes.CDLL(str(library))
     raise RuntimeError(f"NVRTC {major} was not found: pip install nvidia-cuda-nvrtc, or set CUDA_HOME")
 
 
 def compile_cuda(names, macros, arch):
-    """Return machine code and PTX of SOURCE, and the names of its kernels there."""
+    """Machine code and PTX of SOURCE, and what its kernels are called there."""
     library, program = nvrtc(), ctypes.c_void_p()
 
     def strings(texts):
@@ -74,12 +74,12 @@ def compile_cuda(names, macros, arch):
 
 @functools.cache
 def load(index, names, macros):
-    """Load the module for a GPU and a configuration; return it and its kernels. Call it in torch's context."""
+    """The module for a GPU and a configuration, and its kernels. Call it in torch's context."""
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability(index))
     machine_code, ptx, lowered = compile_cuda(names, macros, arch)
     try:
         module = cuda.module_from_buffer(machine_code)
-    except cuda.Error:  # some drivers accept only PTX
+    except cuda.Error:  # some drivers take PTX alone
         module = cuda.module_from_buffer(ptx)
     kernels = [module.get_function(name) for name in lowered]
     for kernel, types in zip(kernels, PARAMETERS, strict=True):
@@ -87,18 +87,18 @@ def load(index, names, macros):
     return module, kernels
 
 
-contexts = threading.local()  # PyCUDA ties contexts to their thread
+contexts = threading.local()  # PyCUDA ties them to their thread
 
 
 @contextlib.contextmanager
 def torch_stream(index):
-    """Within the block, make torch's context current for PyCUDA; yield a stream in the order of torch's current one."""
+    """Torch's context made current for PyCUDA, and a stream in the order of torch's current one."""
     made = vars(contexts).setdefault("made", {})
     if index not in made:
         cuda.init()
         context = cuda.Device(index).retain_primary_context()
         context.push()
-        stream = cuda.Stream(1)  # like torch's own streams, it does not wait for the default stream
+        stream = cuda.Stream(1)  # as torch's own, it does not wait for the default stream
         cuda.Context.pop()
         made[index] = context, stream, torch.cuda.ExternalStream(stream.handle, device=index)
     context, stream, same_stream = made[index]
@@ -107,7 +107,7 @@ def torch_stream(index):
     try:
         if current.cuda_stream == 0:
             yield None  # the default stream
-        else:  # PyCUDA launches only on its own stream: it waits for torch's before, and torch's waits for it after
+        else:  # PyCUDA launches on no stream but its own, which waits for torch's before, and torch's for it after
             same_stream.wait_stream(current)
             try:
                 yield stream

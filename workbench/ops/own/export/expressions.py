@@ -17,9 +17,9 @@ _OF_MATH = ("ceil", "log2", "prod", "sqrt")
 
 
 class Code:
-    """The code of one variant's expressions, and the lines that assign the names in them.
+    """What is written for one variant: expressions, and the lines that give their names values.
 
-    ``helpers`` are own functions that the expressions call by name.
+    ``helpers`` are own functions that they call by name.
     """
 
     def __init__(self, declared: Declared, collected: Collected, outputs: Iterable[str], sizes: Iterable[str]):
@@ -31,7 +31,7 @@ class Code:
         self._inline = self._inline_sizes()
 
     def of(self, expression: Expression, *, operand: bool = False) -> str:
-        """Return an expression's text; with ``operand``, in brackets if it needs them as an operand."""
+        """An expression's text; in brackets where it is to be an operand and needs them."""
         given = expression.given
         if not isinstance(given, str) and not callable(given):
             return repr(given)
@@ -53,7 +53,7 @@ class Code:
         return f"({text})" if operand and loose else text
 
     def shape(self, shape: Shape, values: tuple[int, ...]) -> str:
-        """Return the grid or block as a tuple of three; ``values`` are those of some problem."""
+        """Grid or block as a tuple of three; ``values`` are those of some problem."""
         parts = [self.of(part) for part in shape.parts]
         if len(parts) == len(values):
             return f"({', '.join([*parts, '1', '1'][:3])})"
@@ -61,7 +61,7 @@ class Code:
         return f"({several}, 1, 1)[:3]"
 
     def locals(self, names: Iterable[str]) -> list[str]:
-        """Return lines that assign the tunables and sizes among the names."""
+        """Lines that give tunables and sizes among the names their values."""
         names = set(names)
         lines = [f"{INDENT}{name} = config[{quoted(name)}]" for name in self.declared.space if name in names]
         wanted = [name for name in self.sizes if name in names and name not in self.declared.space]
@@ -75,14 +75,14 @@ class Code:
         return lines
 
     def needs(self, names: Iterable[str]) -> set[str]:
-        """Return the op's arguments and outputs that the names, and the sizes among them, are computed from."""
+        """The op's arguments and outputs that the names, and the sizes among them, are computed from."""
         names = set(names)
         if self.declared.sizes is not None and names & set(self.sizes):
             names |= set(inspect.signature(self.declared.sizes).parameters)
         return names & {*self.parameters, *self.outputs}
 
     def _inline_sizes(self) -> dict[str, str] | None:
-        """Return each size's own expression if the function of the sizes is a lambda that lists them, else None."""
+        """Each size's own expression, where the function of the sizes is a lambda that lists them."""
         function = self.declared.sizes
         if function is None or not is_lambda(function):
             return None
@@ -104,7 +104,7 @@ class Code:
         return {name: unparsed(ast.fix_missing_locations(rewrite.visit(value))) for name, value in pairs}
 
     def _helper(self, function: Any, where: str) -> str:
-        """Write an own function into the file and return its name."""
+        """The name of an own function that is written into the file."""
         if not inspect.isfunction(function):
             raise ArgumentError(
                 where, type(function).__name__, "a Python function or an expression", "Write it as text."
@@ -127,7 +127,7 @@ class Code:
 
 
 class _Functions(ast.NodeTransformer):
-    """Transformer of the functions of expressions: those of math get their module, others stay."""
+    """The functions of expressions: Python's own, those that the file then defines, and those of math."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in _OF_MATH and node.id in FUNCTIONS:
@@ -136,7 +136,7 @@ class _Functions(ast.NodeTransformer):
 
 
 class _Tensors(ast.NodeTransformer):
-    """Transformer of attributes that torch's own tensors spell otherwise: dtype as text, ``strides``."""
+    """What a described tensor says otherwise than one of torch's: dtype as text, ``strides``."""
 
     def __init__(self, tensors: set[str], where: str):
         self._tensors, self._where = tensors, where
@@ -145,7 +145,7 @@ class _Tensors(ast.NodeTransformer):
         return isinstance(node, ast.Attribute) and self._tensor(node) is not None and node.attr == "dtype"
 
     def _tensor(self, node: ast.Attribute) -> str | None:
-        """Return the name of the tensor whose attribute it is, or None."""
+        """The name of the tensor whose attribute it is."""
         return node.value.id if isinstance(node.value, ast.Name) and node.value.id in self._tensors else None
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -175,7 +175,7 @@ class _Tensors(ast.NodeTransformer):
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Return True for a string, or several."""
+    """Whether it is a string, or several."""
     if isinstance(node, ast.Tuple | ast.List):
         return bool(node.elts) and all(map(_is_text, node.elts))
     return isinstance(node, ast.Constant) and isinstance(node.value, str)

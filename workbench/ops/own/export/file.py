@@ -1,4 +1,4 @@
-"""The text of an exported file, section by section in the order of reading."""
+"""The text of an exported file, section by section in the order in which it is read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from workbench.errors import ArgumentError
 from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, parts, tables
 from workbench.ops.own.export.cases import cases_text
 from workbench.ops.own.export.code import imports
-from workbench.ops.own.export.exported_file import ExportedFile
+from workbench.ops.own.export.exported import Exported
 from workbench.ops.own.export.layout import INDENT, WIDTH, fitted, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 
 
 def file_text(op: Any, variant: str | None) -> str:
-    """Return the whole file. Raises ArgumentError, naming the part that cannot be written into it."""
+    """The whole file. Raises ArgumentError, naming what cannot be written into it."""
     return _File(op, _variant(op, variant)).text()
 
 
@@ -39,16 +39,15 @@ def _variant(op: Any, name: str | None) -> Any:
     return found
 
 
-class _File(ExportedFile):
-    """Sections of the file, in the order of reading."""
+class _File(Exported):
+    """The text of what is exported."""
 
     def text(self) -> str:
-        """Return the sections, two lines apart."""
+        """The sections, two lines apart."""
         reference = self.collected.function(self.contract.function, "reference")
         kernel, launch = self._kernel()
         legal = self._legal()
-        winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
-        self.chosen = bool(winners) or bool(self.rules)
+        winners = self.winners
         op = op_text(self)
         test = self._self_test()
         configurations = self._configurations(winners)
@@ -110,7 +109,7 @@ class _File(ExportedFile):
         return found
 
     def _kernel(self) -> tuple[list[str], str]:
-        """Return the kernel's source, and the launch."""
+        """The kernel's source, and the launch."""
         if self.variant.language == "cuda":
             blocks = launch_cuda.constants_of(self)
             launch, self.launch_takes = launch_cuda.launch_of(self)
@@ -123,7 +122,7 @@ class _File(ExportedFile):
         return [one for one in kernels if one not in self.collected.functions], launch
 
     def _legal(self) -> list[str]:
-        """Return the function ``is_legal``, if there are rules."""
+        """The function ``is_legal``, where there are rules."""
         rules = self.rules
         if not rules:
             return []
@@ -135,11 +134,11 @@ class _File(ExportedFile):
         if len(line) > WIDTH:
             line = f"{INDENT}return (\n{INDENT * 2}" + f"\n{INDENT * 2}and ".join(terms) + f"\n{INDENT})"
         head = f"def is_legal({', '.join(['config', *self.legal_takes])}):"
-        doc = f'{INDENT}"""Return True if the kernel can run with a configuration on these arguments."""'
+        doc = f'{INDENT}"""Whether the kernel can run with a configuration on these arguments."""'
         return [fitted("\n".join([head, doc, *self.code.locals(names), line]))]
 
     def _configurations(self, winners: list) -> list[str]:
-        """Return the table, and the untuned configurations."""
+        """The table, and the untuned configurations."""
         if not self.variant.space:
             return []
         if not self.chosen:
@@ -155,7 +154,7 @@ class _File(ExportedFile):
             each = "dict(zip(TUNABLES, values, strict=True)) for values in itertools.product(*TUNABLES.values())"
             items = each if first is None else f"{literal(first)}, *({each})"
             untuned = f"TUNABLES = {literal(dict(self.variant.space))}\nUNTUNED = [{items}]"
-        return [*blocks, fitted(f"# If nothing is tuned, the first of these that is legal.\n{untuned}")]
+        return [*blocks, fitted(f"# Where nothing is tuned, the first of these that is legal.\n{untuned}")]
 
     def _harness(self) -> list[str]:
         if self.variant.language != "cuda":
@@ -177,7 +176,7 @@ class _File(ExportedFile):
         tolerance = fitted(f"# Relative errors that count as rounding.\nTOLERANCE = {literal(dtypes)}")
         lines = [
             "def self_test():",
-            '    """Return True if kernel and float64 reference agree on every case; print a line for each."""',
+            '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
             "    right = True",
             "    for case, inputs in cases():",
             "        given, exact = for_both(inputs)",
@@ -197,7 +196,7 @@ class _File(ExportedFile):
         return [*cases, tolerance, *map(_source, (parts.for_both, parts.difference)), test, "\n".join(main)]
 
     def _results(self) -> list[str]:
-        """Return the lines of the self-test that run kernel and reference on a case."""
+        """Lines of the self-test that run kernel and reference on a case."""
         found, expected, outputs = f"{self.op.name}(*given)", "reference(*exact)", self.code.outputs
         if self.signature.named:
             exact = {name: f"exact[{i}]" for i, name in enumerate(self.contract.parameters)}
@@ -222,7 +221,7 @@ def _source(one: Any) -> str:
 
 
 def _called_parts(text: str) -> list[str]:
-    """Return the functions of `parts` that a text names but lacks, and those that these name, placed before them."""
+    """The functions of `parts` that a text names and has not, and those that these name, which stand before them."""
     found: list[str] = []
     own = [one for one in vars(parts).values() if inspect.isfunction(one) and one.__module__.startswith("workbench.")]
     for one in reversed(own):
@@ -233,12 +232,12 @@ def _called_parts(text: str) -> list[str]:
 
 
 def _without_source(body: str) -> str:
-    """Remove the kernel's text, whose words are no names."""
+    """Without the kernel's text, whose words are no names."""
     return re.sub(r"r(\"\"\"|''').*?\1", "", body, flags=re.DOTALL)
 
 
 def _joined(sections: list[str]) -> str:
-    """Join sections: two empty lines around definitions, one between other blocks."""
+    """Definitions two empty lines from everything else, other blocks one from each other."""
     text = sections[0]
     for before, after in itertools.pairwise(sections):
         last = before.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The CUDA part of an exported file: source, parameters, launch."""
+"""The part of an exported file that is CUDA's: source, parameters, launch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workbench.toolchain.nvcc_names import prelude
 from workbench.toolchain.type_names import UNKNOWN, names_of_types, tokens_of
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.exported_file import ExportedFile
+    from workbench.ops.own.export.exported import Exported
 
 _FORMATS = {"float32": "f", "float64": "d", "float16": "e", "bool": "?", "bfloat16": "H"}
 _FORMATS |= {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"}
@@ -33,8 +33,8 @@ _OF_PTX = {"u8": "B", "s8": "b", "u16": "H", "s16": "h", "b16": "H", "u32": "i",
 _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
 
 
-def constants_of(file: ExportedFile) -> list[str]:
-    """Return the definitions of SOURCE, HEADERS, OPTIONS and PARAMETERS."""
+def constants_of(file: Exported) -> list[str]:
+    """SOURCE, HEADERS, OPTIONS and PARAMETERS."""
     variant, own = file.variant, headers(file)
     options = list(variant.options)
     if not any(re.match(r"--?std\b", one) for one in options):
@@ -54,8 +54,8 @@ def constants_of(file: ExportedFile) -> list[str]:
     return [*blocks, fitted(f"OPTIONS = {literal(tuple(options))}\n{note}\nPARAMETERS = {literal(formats)}")]
 
 
-def launch_of(file: ExportedFile) -> tuple[str, list[str]]:
-    """Return the function ``launch`` and its parameters."""
+def launch_of(file: Exported) -> tuple[str, list[str]]:
+    """The function ``launch`` and what it takes."""
     variant = file.variant
     in_templates = [one for part in variant.parts for one in _template_arguments(part.kernel, file.values)]
     expressions = [*variant.macro_texts.values(), *variant.constants.values()]
@@ -66,11 +66,9 @@ def launch_of(file: ExportedFile) -> tuple[str, list[str]]:
     return fitted("\n".join(lines)), taken
 
 
-def head_of(file: ExportedFile, names: set[str]) -> tuple[list[str], list[str]]:
-    """Return the first lines of ``launch`` and its parameters.
-
-    ``names`` are the names that it reads; those in the workspace's sizes are added.
-    """
+def head_of(file: Exported, names: set[str]) -> tuple[list[str], list[str]]:
+    """The first lines of ``launch`` and what it takes. ``names`` is what it reads; those of the workspace's sizes are
+    added."""
     code = file.code
     for one in file.declared.workspace.values():
         names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
@@ -80,8 +78,8 @@ def head_of(file: ExportedFile, names: set[str]) -> tuple[list[str], list[str]]:
     return [f"def launch({', '.join(['config', *taken])}):", doc], taken
 
 
-def workspace_lines(file: ExportedFile) -> list[str]:
-    """Return the lines that make the tensors in which the kernels leave results for each other."""
+def workspace_lines(file: Exported) -> list[str]:
+    """The tensors that the kernels leave something for each other in."""
     lines = []
     for name, one in file.declared.workspace.items():
         shape = in_tuple(file.code.of(Expression.of("workspace", size)) for size in one.shape)
@@ -91,7 +89,7 @@ def workspace_lines(file: ExportedFile) -> list[str]:
     return lines
 
 
-def _launches(file: ExportedFile) -> list[str]:
+def _launches(file: Exported) -> list[str]:
     variant, code, values = file.variant, file.code, file.values
     extra = []
     for name, one in variant.macro_texts.items():
@@ -125,8 +123,8 @@ def _launches(file: ExportedFile) -> list[str]:
     return lines
 
 
-def _constant_lines(file: ExportedFile) -> list[str]:
-    """Return copies into the variables of the module, in the stream's order."""
+def _constant_lines(file: Exported) -> list[str]:
+    """Copies into the variables of the module, in the stream's order."""
     from workbench.base.demangle import demangle
 
     variant, config, problem = file.variant, file.config, file.problem
@@ -170,7 +168,7 @@ def _kernel_name(kernel: str, code: Code, values: Mapping) -> str:
 
 
 def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
-    """Return the arguments of ``softmax<VEC, float>``: expressions, and C++ as text."""
+    """Of ``softmax<VEC, float>`` the expressions, and C++ as text."""
     found: list[Expression | str] = []
     for text in template_arguments(kernel):
         one = CppText.of("kernel", text)
@@ -178,19 +176,19 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     return found
 
 
-def _declared_type(file: ExportedFile, part: Part, index: int) -> CType | None:
+def _declared_type(file: Exported, part: Part, index: int) -> CType | None:
     types, macros = part.declaration.types, file.variant.macros(file.config, file.problem)
     instance = part.declaration.instance(instance_of(part.kernel, file.values))
     return c_type(types[index], {**_type_names(file, macros), **instance}) if types else None
 
 
-def _type_names(file: ExportedFile, macros: Mapping[str, Any]) -> Mapping[str, Any]:
+def _type_names(file: Exported, macros: Mapping[str, Any]) -> Mapping[str, Any]:
     texts = [*reversed(headers(file).values()), _source_text(file)]
     return names_of_types(texts, macros)
 
 
-def _format(file: ExportedFile, part: Part, compiled: CompiledKernel, index: int) -> str:
-    """Return the format by which struct packs a parameter."""
+def _format(file: Exported, part: Part, compiled: CompiledKernel, index: int) -> str:
+    """How struct packs a parameter."""
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
         return "P"
@@ -203,13 +201,13 @@ def _format(file: ExportedFile, part: Part, compiled: CompiledKernel, index: int
     return _OF_PTX[parameter.type]
 
 
-def _is_tensor(file: ExportedFile, expression: Expression) -> bool:
+def _is_tensor(file: Exported, expression: Expression) -> bool:
     name = expression.names[0] if expression.is_name else ""
     return name in file.declared.workspace or isinstance(file.problem.known.get(name), TensorType)
 
 
-def _argument(file: ExportedFile, part: Part, index: int) -> str:
-    """Return the code of the argument that the launch passes for a parameter."""
+def _argument(file: Exported, part: Part, index: int) -> str:
+    """What the launch passes for a parameter."""
     _, expression = part.arguments[index]
     text, kind = file.code.of(expression), _declared_type(file, part, index)
     if text in file.signature.optional:
@@ -221,8 +219,8 @@ def _argument(file: ExportedFile, part: Part, index: int) -> str:
     return text
 
 
-def checks(file: ExportedFile) -> list[str]:
-    """Return lines that refuse tensors whose elements the kernels would misread."""
+def checks(file: Exported) -> list[str]:
+    """Lines that refuse tensors whose elements the kernels would misread."""
     wanted: dict[str, list[str]] = {}
     macros = dict(file.variant.macros(file.config, file.problem))
     texts = {name: one for name, one in file.variant.macro_texts.items() if not one.names or one.is_text(file.values)}
@@ -247,7 +245,7 @@ def checks(file: ExportedFile) -> list[str]:
 
 
 def _taken_dtypes(kind: CType) -> list[str]:
-    """Return torch's dtypes whose elements a kernel reads as that type, including integers of its size and pairs."""
+    """The dtypes of torch whose elements a kernel reads as that type: whole numbers of so many bytes, and pairs."""
     if kind.dtype.startswith(("int", "uint", "bool")):
         whole = [f"{sign}int{8 * kind.itemsize}" for sign in ("", "u")]
         return sorted({kind.dtype, *(whole if kind.dtype != "bool" else ["uint8"])}, key=lambda one: one != kind.dtype)
@@ -255,16 +253,16 @@ def _taken_dtypes(kind: CType) -> list[str]:
     return [kind.dtype, *([pairs[kind.dtype]] if kind.lanes == 2 and kind.dtype in pairs else [])]
 
 
-def _source_text(file: ExportedFile) -> str:
-    """Return the source, preceded by the definitions that NVRTC lacks."""
+def _source_text(file: Exported) -> str:
+    """The source, and before it what NVRTC does not have by itself."""
     variant = file.variant
     given = [*variant.options, *(f"-D{name}" for name in variant.macros(file.config, file.problem))]
     folders = [*([variant.unit.folder] if variant.unit.folder else []), *variant.include_dirs, cuda_sources()]
     return prelude(variant.unit, folders, given) + variant.unit.text
 
 
-def headers(file: ExportedFile) -> dict[str, str]:
-    """Return every header that is not the toolkit's, by the name under which it is included."""
+def headers(file: Exported) -> dict[str, str]:
+    """Every header that is not the toolkit's, by the name under which it is included."""
     variant = file.variant
     folders = [*variant.include_dirs, cuda_sources(), tools.stub_headers()]
     if variant.unit.folder is not None:

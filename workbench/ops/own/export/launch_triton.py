@@ -1,4 +1,4 @@
-"""The Triton part of an exported file: the functions, and their launch."""
+"""The part of an exported file that is Triton's: the functions, and their launch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.exported_file import ExportedFile
+    from workbench.ops.own.export.exported import Exported
 
 
-def launch_of(file: ExportedFile) -> tuple[str, list[str]]:
-    """Return the function ``launch`` and its parameters."""
+def launch_of(file: Exported) -> tuple[str, list[str]]:
+    """The function ``launch`` and what it takes."""
     variant, code = file.variant, file.code
     names = {name for part in variant.parts for name in part.names}
     names |= {name for name in TRITON_OPTIONS if name in variant.space}
@@ -39,13 +39,13 @@ def launch_of(file: ExportedFile) -> tuple[str, list[str]]:
 
 
 def builds_descriptors(variant: OwnTriton) -> bool:
-    """Return True if a function, or one that it calls, makes tensor descriptors, for which Triton requests memory."""
+    """Whether a function, or one that it calls, builds tensor descriptors, for which Triton asks for memory."""
     functions = (one for part in variant.parts for one in reachable(part.function))
     return any("make_tensor_descriptor(" in one.src for one in functions)
 
 
 def _arguments(part: Part, code: Code, *, main: bool) -> list[str]:
-    """Return the arguments: by position as long as run-time arguments come first, then by name."""
+    """By position as far as run-time arguments come first, then by name."""
     runtime = dict(part.arguments)
     found, by_name = [], False
     for name in part.function.arg_names:

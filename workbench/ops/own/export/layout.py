@@ -1,4 +1,4 @@
-"""Python text in the form that ``ruff format`` gives it, at 120 characters."""
+"""Python text as ``ruff format`` leaves it, at 120 characters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _STRING = re.compile(r"""("|')(?:\\.|(?!\1).)*\1""")
 
 
 def fitted(text: str) -> str:
-    """Return generated statements; one that is longer than a line is broken at its brackets."""
+    """Generated statements; one that is longer than a line is broken at its brackets."""
     return "\n".join(map(_fitted, text.splitlines()))
 
 
 def _fitted(line: str) -> str:
-    """Break a line at the last outer bracket whose head fits, a definition at the first; its items in the same way."""
+    """Broken at the last outer bracket whose head fits, of a definition at the first; its items likewise."""
     indent = line[: len(line) - len(line.lstrip())]
     if len(line) <= WIDTH or line.startswith(f"{indent}#"):
         return line
@@ -45,7 +45,7 @@ def _fitted(line: str) -> str:
 
 
 def _flat(text: str) -> str:
-    """Replace the content of strings and brackets by underscores."""
+    """With underscores for what is in strings and in brackets."""
     flat, depth = "", 0
     for character in _STRING.sub(lambda found: "_" * len(found[0]), text):
         depth -= character in ")]}"
@@ -55,7 +55,7 @@ def _flat(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return the Python text of a value of plain types, or of a torch dtype. Raises TypeError for anything else."""
+    """A value of Python's plain types, or a dtype of torch, as it is written. Raises TypeError for anything else."""
     import torch
 
     if isinstance(value, torch.dtype) or value is None or isinstance(value, bool | int):
@@ -74,13 +74,13 @@ def literal(value: Any) -> str:
 
 
 def in_tuple(names: Iterable[str]) -> str:
-    """Return the text between the brackets of a tuple: ``a, b`` or ``a,``."""
+    """``a, b`` or ``a,``: what stands between the brackets of a tuple."""
     names = list(names)
     return ", ".join(names) + "," * (len(names) == 1)
 
 
 def quoted(text: str) -> str:
-    """Return a string in double quotes, unless it contains some."""
+    """A string in double quotes, where it has none itself."""
     written = repr(text)
     if written[0] == "'" and '"' not in text:
         return '"' + written[1:-1].replace("\\'", "'") + '"'
@@ -91,7 +91,7 @@ _MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE,
 
 
 class _Compared(ast.NodeTransformer):
-    """Transformer that puts the constant side of a comparison on the right."""
+    """Comparisons with what looks constant on the right."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -111,7 +111,7 @@ def _constant(node: ast.expr) -> bool:
 
 
 def unparsed(node: ast.AST) -> str:
-    """Return an expression on one line, as ``ruff format`` writes it and ``ruff check`` accepts it."""
+    """An expression as ``ruff format`` writes it and ``ruff check`` likes it, on one line."""
     node = ast.fix_missing_locations(_Compared().visit(node))
     text = ast.unparse(node)
     for one in ast.walk(node):
@@ -122,7 +122,7 @@ def unparsed(node: ast.AST) -> str:
 
 
 def raw_block(head: str, text: str) -> str:
-    """Return ``head`` with a longer text as a raw string, or an ordinary one if it has to be; no trailing spaces."""
+    """``head r\"\"\"`` with a longer text; no trailing spaces. As an ordinary string where a raw one cannot hold it."""
     text = "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
     quotes = '"""' if '"""' not in text else "'''"
     wide = "  # noqa: E501" if any(len(line) > WIDTH for line in text.splitlines()) else ""

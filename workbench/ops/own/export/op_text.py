@@ -1,4 +1,4 @@
-"""The ``torch.library`` op of an exported file: its function, and its registrations for torch.compile and autograd."""
+"""The ``torch.library`` op of an exported file: what it runs, what it promises to torch.compile and autograd."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal
 from workbench.ops.own.export.tensors import after_launch, before_launch
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.exported_file import ExportedFile
+    from workbench.ops.own.export.exported import Exported
 
 
-def op_text(file: ExportedFile) -> list[str]:
-    """Return the op's functions and registrations."""
+def op_text(file: Exported) -> list[str]:
+    """Its functions, and what registers them."""
     name, outputs = file.op.name, file.code.outputs
     parameters = ", ".join(file.contract.parameters)
     sections = [_empty_outputs(file)] if outputs else []
@@ -25,7 +25,7 @@ def op_text(file: ExportedFile) -> list[str]:
     return [*sections, _definition(file, parameters), f"{name}.register_fake({fake})", *_autograd(file)]
 
 
-def _empty_outputs(file: ExportedFile) -> str:
+def _empty_outputs(file: Exported) -> str:
     signature, several = file.signature, len(file.code.outputs) > 1
     given = {
         name: f'{signature.unless_none(name)}{name}.to("meta")' if name in signature.tensors else name
@@ -33,18 +33,18 @@ def _empty_outputs(file: ExportedFile) -> str:
     }
     made = f"torch.empty(like.shape, dtype=like.dtype, device={signature.first}.device)"
     return fitted(f'''def empty_outputs({signature.untyped}):
-    """Return the op's outputs, not yet computed: the reference gives shapes and dtypes without data."""
+    """What the op returns, not yet computed: the reference tells shape and dtype without data."""
     {"likes" if several else "like"} = {signature.reference(given)}
     return {f"tuple({made} for like in likes)" if several else made}''')
 
 
-def _definition(file: ExportedFile, parameters: str) -> str:
+def _definition(file: Exported, parameters: str) -> str:
     name, outputs, signature = file.op.name, file.code.outputs, file.signature
     one_device = f"one_device({', '.join(signature.tensors)})"
     lines = [
         f'@torch.library.custom_op("exported::{name}", mutates_args={literal(file.contract.in_place)})',
         f"def {name}({', '.join(signature.parameters)}) -> {signature.returned}:",
-        f'{INDENT}"""Compute what the reference computes, on a GPU by the kernel."""',
+        f'{INDENT}"""What the reference {"gives" if outputs else "does"}; on a GPU the kernel computes it."""',
         f"{INDENT}device = {one_device if len(signature.tensors) > 1 else f'{signature.first}.device'}",
         f'{INDENT}if device.type != "cuda":',
     ]
@@ -65,8 +65,8 @@ def _definition(file: ExportedFile, parameters: str) -> str:
     return fitted("\n".join(lines))
 
 
-def _configuration(file: ExportedFile, parameters: str) -> list[str]:
-    """Return lines that find the configuration of a call."""
+def _configuration(file: Exported, parameters: str) -> list[str]:
+    """Lines that find the configuration of a call."""
     if not file.chosen:
         return []
     if not file.variant.space:
@@ -83,7 +83,7 @@ def _configuration(file: ExportedFile, parameters: str) -> list[str]:
     ]
 
 
-def _autograd(file: ExportedFile) -> list[str]:
+def _autograd(file: Exported) -> list[str]:
     backward = file.op.backward
     if backward is None:
         return []
@@ -102,7 +102,7 @@ def _autograd(file: ExportedFile) -> list[str]:
     results = ["output"] if len(outputs) == 1 else ["*output"] if outputs else []
     keep = [
         "def keep(ctx, inputs, output):",
-        f'{INDENT}"""Save the values that the gradients are computed from."""',
+        f'{INDENT}"""Save what the gradients are computed from."""',
         f"{INDENT}{in_tuple(parameters)} = inputs",
         f"{INDENT}ctx.save_for_backward({', '.join([*tensors, *results])})",
         *(f"{INDENT}ctx.{one} = {one}" for one in parameters if one not in tensors),
@@ -112,7 +112,7 @@ def _autograd(file: ExportedFile) -> list[str]:
     found = f"grad_of_{tensors[0]} = found[0] if isinstance(found, tuple | list) else found"
     gradients = [
         f"def gradients(ctx, {', '.join(incoming)}):",
-        f'{INDENT}"""Return the gradients of the arguments, None for those that are no tensors."""',
+        f'{INDENT}"""Those of the arguments, None for what is no tensor."""',
         f"{INDENT}{in_tuple([*tensors, *outputs])} = ctx.saved_tensors",
         f"{INDENT}found = backward({', '.join([*incoming, *outputs, *named])})",
         INDENT + (found if len(tensors) == 1 else f"{', '.join(f'grad_of_{one}' for one in tensors)} = found"),

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, no-check-untyped-defs
-"""Code that exported files share, copied word for word: `inspect.getsource` copies these functions into them.
+"""What exported files have in common, word for word: `inspect.getsource` copies these functions into them.
 
-An exported file has nothing of the workbench: every name that a function here uses must be among the file's imports and
-definitions. The first lines below only stand for its tables.
+Nothing of the workbench is there in an exported file: what a function here names must be among what the file imports
+and defines, and the first lines below only stand for its tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE: dict = {}
 
 
 def ctype(tensor):
-    """Return the CUDA C++ type of a tensor's elements."""
+    """What CUDA C++ calls a tensor's elements."""
     names = {
         torch.float16: "__half",
         torch.bfloat16: "__nv_bfloat16",
@@ -49,13 +49,13 @@ class Tuned(NamedTuple):
 
     gpu: str
     arch: str
-    same: tuple  # what must be equal: for a tensor its dtype, dimensions, and strides if it is not contiguous
-    sizes: tuple  # what need not be equal: the nearest sizes are taken
+    same: tuple  # what must be the same: of a tensor dtype, dimensions, and strides where it is not contiguous
+    sizes: tuple  # of which the nearest will do
     config: dict
 
 
 def described(*arguments):
-    """Return the ``same`` and the ``sizes`` of a call's arguments."""
+    """The ``same`` and the ``sizes`` of a call's arguments."""
     same, sizes = [], []
     for value in arguments:
         if isinstance(value, torch.Tensor):
@@ -69,12 +69,12 @@ def described(*arguments):
 
 
 def distance(sizes, others):
-    """Return the distance between sizes; a factor of two in one of them counts 1."""
+    """How far apart sizes are; a factor of two in one of them counts 1."""
     return math.dist([math.log2(size + 1) for size in sizes], [math.log2(size + 1) for size in others])
 
 
 def first_legal(legal):
-    """Return the first untuned configuration that is legal."""
+    """The first untuned configuration that is legal."""
     for config in UNTUNED:
         if legal(config):
             return config
@@ -82,7 +82,7 @@ def first_legal(legal):
 
 
 def choose(device, arguments, legal):
-    """Return the configuration tuned for this GPU, else its architecture, at the nearest sizes, else an untuned one."""
+    """What was tuned for this GPU, else for its architecture, at the nearest sizes; else the first untuned one."""
     same, sizes = described(*arguments)
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
     found = [one for one in CONFIGURATIONS if (one.arch, one.same) == (arch, same) and legal(one.config)]
@@ -93,7 +93,7 @@ def choose(device, arguments, legal):
 
 
 def one_device(*tensors):
-    """Return the device of the tensors. Raises ValueError if they are on several."""
+    """The device of the tensors. Raises ValueError where they are on several."""
     devices = {tensor.device for tensor in tensors if tensor is not None}
     if len(devices) > 1:
         raise ValueError(f"tensors on {', '.join(map(str, devices))}: they must be on one device")
@@ -101,7 +101,7 @@ def one_device(*tensors):
 
 
 def check_strides(name, tensor, known=()):
-    """Raise ValueError for a tensor whose strides the kernel does not read; it reads those in ``known``."""
+    """Raise ValueError for a tensor that does not lie as a kernel assumes that is given the strides ``known``."""
     found = None if tensor is None else first_gap(tensor.shape, tensor.stride(), known)
     if found is not None:
         dim, dense = found
@@ -119,7 +119,7 @@ def check_written(name, tensor, **others):
 
 
 def has_blocks(grid, **outputs):
-    """Return True if a grid has any blocks. Raises ValueError for an empty grid that should write elements."""
+    """Return whether a grid has any blocks. Raises ValueError for one without that is to write elements."""
     for name, out in outputs.items():
         if 0 in grid and out.numel():
             raise ValueError(f"the grid {grid} has no blocks, but {name} has {out.numel()} elements")
@@ -127,25 +127,25 @@ def has_blocks(grid, **outputs):
 
 
 def allocate(size, alignment, stream):
-    """Return memory for Triton, for the tensor descriptors that the kernel makes."""
+    """Memory for the tensor descriptors that the kernel builds, for Triton."""
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
 def for_both(inputs):
-    """Return a case's inputs for the kernel, on the GPU, and for the reference, in float64."""
+    """Those of a case for the kernel, on the GPU, and for the reference, in float64."""
     given = [value.cuda() if isinstance(value, torch.Tensor) else value for value in inputs]
     return given, [in_double(value) if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
 def in_double(tensor):
-    """Return a tensor in double precision; integers stay as they are."""
+    """In double precision; whole numbers as they are."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def difference(found, expected):
-    """Return an error beyond rounding as text, or ""; rounding is relative to an element and to the RMS of all."""
+    """What is wrong with a result beyond rounding, which is relative to an element and the root mean square of all."""
     tolerance, found = TOLERANCE[found.dtype], in_double(found.cpu())
     expected = expected.to(found.dtype)
     size = expected[expected.isfinite()].abs().double().square().mean().sqrt().nan_to_num().item()

@@ -12,7 +12,7 @@ from workbench.ops.own.tensor_type import TensorType
 
 
 class Signature:
-    """The signature that ``torch.library.custom_op`` reads from the annotations."""
+    """What ``torch.library.custom_op`` reads off the annotations."""
 
     def __init__(self, op: Any, outputs: list[str]):
         self.kinds = {name: self._kind(op, name) for name in op.contract.parameters}
@@ -31,7 +31,7 @@ class Signature:
 
     @property
     def parameters(self) -> list[str]:
-        """Parameters with types, ``x: torch.Tensor``, ``scale: float = 1.0``."""
+        """``x: torch.Tensor``, ``scale: float = 1.0``."""
         usual = self._usual
         return [
             f"{name}: {kind} = {usual[name]}" if name in usual else f"{name}: {kind}"
@@ -39,18 +39,18 @@ class Signature:
         ]
 
     def reference(self, values: Mapping[str, str]) -> str:
-        """Return a call of the reference with these values; keyword-only parameters are passed by name."""
+        """A call of the reference with these values: by name what it takes no other way."""
         return f"reference({', '.join(f'{n}={v}' if n in self.named else v for n, v in values.items())})"
 
     @property
     def untyped(self) -> str:
-        """Parameters without types, ``x, scale=1.0``."""
+        """``x, scale=1.0``."""
         usual = self._usual
         return ", ".join(f"{name}={usual[name]}" if name in usual else name for name in self.kinds)
 
     @property
     def _usual(self) -> dict[str, str]:
-        """The defaults as text."""
+        """The defaults, as they are written."""
         given = {name: self._defaults[name].default for name in self.kinds}
         return {
             name: literal(float(value) if self.kinds[name] == "float" and isinstance(value, int) else value)
@@ -64,7 +64,7 @@ class Signature:
         return next(one for one in self.tensors if one not in self.optional)
 
     def unless_none(self, name: str) -> str:
-        """Return the text before an expression of an argument that may be None."""
+        """What stands before an expression of an argument that may be None."""
         return f"None if {name} is None else " if name in self.optional else ""
 
     @staticmethod

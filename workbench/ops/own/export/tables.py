@@ -1,4 +1,4 @@
-"""The tuned configurations of one variant, for an exported file."""
+"""What the tuned tables know of one variant, for an exported file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.ops.tuned import Entry, Table
 
 @dataclass(frozen=True)
 class Winner:
-    """An entry of a tuned table, with the GPU that it holds for."""
+    """An entry with the GPU that it holds for."""
 
     gpu: str
     arch: str
@@ -25,7 +25,7 @@ class Winner:
 
     @property
     def note(self) -> str:
-        """The origin of the configuration, for a comment."""
+        """How it was chosen, for a comment."""
         entry = self.entry
         text = f"Case {entry.case}: {entry.basis} {entry.seconds * 1e6:.2f} µs"
         if entry.default_seconds is not None:
@@ -36,7 +36,7 @@ class Winner:
 
 
 def winners(op: Any, variant: Any) -> list[Winner]:
-    """Return a variant's winners: measured before predicted, of the present source before older ones, by GPU."""
+    """Those of a variant, measured before predicted ones, of the present source before older ones, by GPU."""
     found = []
     for table, entry in tuned.entries_of(op.name):
         if entry.variant == variant.name and set(entry.config) == set(variant.space):
@@ -46,7 +46,7 @@ def winners(op: Any, variant: Any) -> list[Winner]:
 
 
 def fastest(op: Any) -> str | None:
-    """Return the kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
+    """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
     best: dict[tuple, Entry] = {}
     names = {one.name for one in op.variants if one.compiles}
     for table, entry in tuned.entries_of(op.name):
@@ -60,10 +60,8 @@ def fastest(op: Any) -> str | None:
 
 
 def _gpu(table: Table, entry: Entry) -> str:
-    """Return the name by which torch knows the GPU: the part of a table's description before the architecture.
-
-    For a prediction it is the GPU predicted for, marked so that it is no GPU's name.
-    """
+    """The name by which torch knows the GPU: a table's description has it before the architecture. Of a prediction
+    what it is for, which is no GPU's name."""
     if entry.basis != "measured":
         return f"{table.description} (predicted)"
     name = table.description.partition(f" ({table.arch})")[0]
@@ -71,7 +69,7 @@ def _gpu(table: Table, entry: Entry) -> str:
 
 
 def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
-    """Return CONFIGURATIONS, one entry on a line with its origin above it."""
+    """CONFIGURATIONS, one entry on a line with how it was chosen above it."""
     lines = ["CONFIGURATIONS = ["]
     for one in found:
         row = one.gpu, one.arch, *_problem(one.entry.problem, parameters), dict(one.entry.config)
@@ -80,7 +78,7 @@ def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
 
 
 def _problem(record: Mapping[str, Any], parameters: tuple[str, ...]) -> tuple[tuple, tuple]:
-    """Return the result of ``described`` for the arguments of a table's entry."""
+    """What ``described`` gives for the arguments of a table's entry."""
     same, sizes = [], []
     for name in parameters:
         if f"{name}.dtype" in record:
@@ -95,7 +93,7 @@ def _problem(record: Mapping[str, Any], parameters: tuple[str, ...]) -> tuple[tu
 
 
 def summary(found: list[Winner]) -> list[str]:
-    """Return one line for each GPU: measured or predicted, when, and with which versions."""
+    """For each GPU one line: how its configurations were chosen, when, and with which versions."""
     grouped: dict[tuple, list[Winner]] = {}
     for one in found:
         grouped.setdefault((one.gpu, one.entry.basis), []).append(one)

@@ -1,4 +1,4 @@
-"""The lines of an exported op that check its tensors' places in memory, and those that skip launches without blocks."""
+"""The lines of an exported op that look at how its tensors lie in memory, and those of launches of no blocks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.ops.own.export.layout import INDENT, in_tuple, quoted
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.exported_file import ExportedFile
+    from workbench.ops.own.export.exported import Exported
 
 
-def before_launch(file: ExportedFile) -> list[str]:
-    """Return lines that return early if there is nothing to compute, refuse what kernels would misread, and copy."""
+def before_launch(file: Exported) -> list[str]:
+    """Lines of the op that return where there is nothing to compute, refuse what kernels would misread, and copy."""
     written, passed = [*file.code.outputs, *file.contract.in_place], _passed(file)
     empty = f"{written[0]}.numel() == 0"
     if len(written) > 1:
@@ -36,8 +36,8 @@ def before_launch(file: ExportedFile) -> list[str]:
     return lines
 
 
-def after_launch(file: ExportedFile) -> list[str]:
-    """Return lines that copy written copies back."""
+def after_launch(file: Exported) -> list[str]:
+    """Lines of the op that copy back what was written to a copy."""
     lines = []
     for name in file.contract.in_place:
         if name in file.declared.contiguous:
@@ -45,8 +45,8 @@ def after_launch(file: ExportedFile) -> list[str]:
     return lines
 
 
-def launched(file: ExportedFile, index: int, grid: str, lines: list[str]) -> list[str]:
-    """Return the lines of one kernel's launch on ``grid``; at run time they are skipped if it has no blocks."""
+def launched(file: Exported, index: int, grid: str, lines: list[str]) -> list[str]:
+    """The lines of one kernel's launch, ``grid`` in them, which are left out at run time where it has no blocks."""
     parts = file.variant.parts
     outputs = [name for name in file.code.outputs if name in _names(parts[index])]
     met = {name for part in parts[:index] for name in _names(part)}
@@ -58,20 +58,20 @@ def launched(file: ExportedFile, index: int, grid: str, lines: list[str]) -> lis
 
 
 GRID = "<grid>"
-"""Placeholder of the grid in the lines of a launch."""
+"""Stands for the grid in the lines of a launch."""
 
 
 def _names(part: Any) -> set[str]:
     return {one.names[0] for _, one in part.arguments if one.is_name}
 
 
-def _passed(file: ExportedFile) -> list[str]:
-    """Return the op's arguments that kernels get by their address."""
+def _passed(file: Exported) -> list[str]:
+    """The arguments of the op that kernels get by their address."""
     return [name for name in file.signature.tensors if name in file.variant.passed]
 
 
-def _strides_known(file: ExportedFile) -> dict[str, set[int]]:
-    """Return the dimensions of each tensor whose strides the launch is given in every case."""
+def _strides_known(file: Exported) -> dict[str, set[int]]:
+    """The dimensions of each tensor whose strides the launch is given, whatever the case."""
     found: dict[str, set[int]] = {}
     for case in file.op.cases.values():
         problem = case.problem()

@@ -1,11 +1,11 @@
-"""An exported file while it is written: the op and its variant, names that are taken, needs that turn up."""
+"""What is exported: a variant of an op with its configuration, and what its file turns out to need on the way."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from workbench.errors import ArgumentError
-from workbench.ops.own.export import cuda_parts, parts
+from workbench.ops.own.export import cuda_parts, parts, tables
 from workbench.ops.own.export.code import Collected
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.signature import Signature
@@ -26,8 +26,16 @@ TAKEN = {
 """Names that an exported file has, or may have."""
 
 
-class ExportedFile:
-    """The file that is being written, and the needs that turn up on the way."""
+class Exported:
+    """A variant of an op, as the sections of an exported file ask for it.
+
+    Attributes:
+        collected: the functions, constants and modules that the file needs.
+        code: the declaration's expressions as the file's code.
+        chosen: whether a call decides which configuration is taken.
+        winners: the rows of tuned tables that the file has.
+        launch_takes, legal_takes: the arguments of the file's functions ``launch`` and ``is_legal``.
+    """
 
     def __init__(self, op: Any, variant: Any):
         self.op, self.variant = op, variant
@@ -36,7 +44,7 @@ class ExportedFile:
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
         self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
-        """The rules of ``is_legal``: those that depend on more than the configuration."""
+        """Those that ``is_legal`` asks: they look at more than the configuration."""
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
@@ -46,14 +54,13 @@ class ExportedFile:
         self.collected = Collected(op, TAKEN | local, libraries)
         self.code = Code(self.declared, self.collected, outputs, sizes)
         self.signature = Signature(op, outputs)
-        self.winners: list = []
-        self.chosen = False
-        """True if a call decides on its configuration."""
+        self.winners: list = tables.winners(op, variant) if variant.space else []
+        self.chosen = bool(self.winners) or bool(self.rules)
         self.launch_takes: list[str] = []
         self.legal_takes: list[str] = []
 
     def _check_names(self, names: list[str]) -> None:
-        """Raise ArgumentError for a name that stands for two things, or for one that the file has itself."""
+        """Each may stand for one thing, and for nothing that the file has itself."""
         for index, name in enumerate(names):
             if name in names[:index]:
                 remedy = "Rename one of them."
