@@ -70,6 +70,7 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
 
 
 def disassembly(file: Path, *options: str) -> str:
+    """Return nvdisasm's output for a cubin. Raises MissingToolError without nvdisasm."""
     # -ndf skips the analysis of branches, which takes a third of the time and does not change the output.
     return tools.run_program([tools.find_program("nvdisasm"), *options, "-ndf", "-c", file])
 
@@ -99,6 +100,7 @@ def section(text: str, name: str) -> str:
 
 @contextmanager
 def as_file(content: bytes, suffix: str) -> Iterator[Path]:
+    """Give the content as a temporary file, for the duration of a block."""
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         path = Path(folder) / f"kernel{suffix}"
         path.write_bytes(content)
