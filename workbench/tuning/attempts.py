@@ -1,7 +1,7 @@
-"""The attempts of a tuning run: claimed in the store, tried by an executor, stored as they end.
+"""Attempts of a tuning run: claimed in the store, tried by an executor, stored as they end.
 
-The executor is `workbench.tuning.isolation.Here`, next to this process, or `workbench.tuning.cluster.Workers`, with the
-workers of the user's own executor.
+The executor is `workbench.tuning.isolation.Here`, which measures on this machine, or
+`workbench.tuning.cluster.Workers`, which uses the workers of the user's own executor.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Attempt:
     case: Case
     identity: Identity
     number: int = -1
-    """Number of its configuration in the order in which this run takes them up; workers may end them in another."""
+    """Number of its configuration in the order in which this run starts them; workers may end them in another."""
 
 
 Tried = tuple[Attempt, Trial, bool]
@@ -74,10 +74,10 @@ class Executor(Protocol):
 
     @property
     def working(self) -> bool:
-        """True if it has attempts that are not done."""
+        """True if some attempts are not done."""
 
     def room(self, hurried: bool) -> int:
-        """Return how many more attempts it takes now.
+        """Return how many more attempts the executor takes now.
 
         ``hurried`` is True under a deadline, when no attempt should be claimed that may not be tried.
         """
@@ -89,10 +89,10 @@ class Executor(Protocol):
         """Yield the attempts that are done, each once; wait a little for them."""
 
     def withdraw(self) -> list[Attempt]:
-        """Give back the attempts that nobody has begun."""
+        """Cancel and return the attempts that nobody has begun."""
 
     def close(self) -> list[Tried]:
-        """End all work at once; return the attempts that are done and were not taken."""
+        """End all work at once; return the attempts that are done and that `take` has not yielded."""
 
 
 class Answers:
@@ -118,7 +118,10 @@ class Answers:
     def __exit__(self, *_: object) -> None: ...
 
     def run(self, variant: Any, configs: Iterable[Config], deadline: float = math.inf) -> bool:
-        """Try configurations on every case; return False if ``deadline`` (time.monotonic) came before all were done."""
+        """Try configurations on every case.
+
+        Returns False if ``deadline``, a value of time.monotonic, came before all were done.
+        """
         raise NotImplementedError
 
     @property
@@ -169,7 +172,10 @@ class Attempts(Answers):
                 self._store.close()
 
     def run(self, variant: Variant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
-        """Try configurations on every case; return False if ``deadline`` (time.monotonic) came before all were done."""
+        """Try configurations on every case.
+
+        Returns False if ``deadline``, a value of time.monotonic, came before all were done.
+        """
         waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
         busy: list[Attempt] = []
         whole = True
@@ -197,7 +203,7 @@ class Attempts(Answers):
         return whole
 
     def time_again(self, leaders: list[tuple[Variant, Trial]], case: Case, rounds: int) -> None:
-        """Time configurations against each other, in turns, and replace the times that they have.
+        """Time configurations against each other, in turns, and replace their earlier times.
 
         Raises NotTimedError with the reason if that fails.
         """
@@ -230,7 +236,7 @@ class Attempts(Answers):
         return Attempt(variant, config, case, identity)
 
     def _claim(self, batch: list[Attempt], busy: list[Attempt]) -> None:
-        """Hand our attempts to the executor; add those that another process works on to ``busy``."""
+        """Claim attempts and hand the executor ours; add those that another process works on to ``busy``."""
         if not batch:
             return
         claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._options.retry_failed)

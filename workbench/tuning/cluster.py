@@ -8,15 +8,15 @@
     with Client("tcp://scheduler:8786") as client:
         run = wb.tune("paged_attention", executor=client.get_executor())
 
-A worker compiles, checks and measures one configuration on one case; this process alone claims rows, and stores each
-result as it arrives. Workers need the same workbench, compilers and GPU model; results obtained with others are
-refused. Only one task at a time may measure on each GPU. For Dask that is a resource: start every worker that has a GPU
-with ``--resources "GPU=1"`` (and ``CUDA_VISIBLE_DEVICES`` for one GPU each), and pass
-``executor=client.get_executor(resources={"GPU": 1})``. Threads share one Python and one GPU: good for the simulator
-and CUDA C++, where the work is done outside of Python; Triton compiles for one of them at a time.
+A worker compiles, checks and measures one configuration on one case. This process alone claims rows in the store, and
+stores each result as it arrives. Workers need the same workbench, compilers and GPU model as this process; a result
+obtained with others is refused. Only one task at a time may measure on a GPU. For Dask that is a resource: start every
+worker that has a GPU with ``--resources "GPU=1"`` (and ``CUDA_VISIBLE_DEVICES`` for one GPU each), and pass
+``executor=client.get_executor(resources={"GPU": 1})``. Threads share one Python and one GPU. They suit the simulator
+and CUDA C++, which work outside of Python; Triton compiles for one thread at a time.
 
 ``isolation`` and ``limits`` hold in the workers too. On a GPU, and with ``isolation="process"`` on the simulator, each
-thread of a worker measures in a process of its own; a kernel or a compiler that hangs there is ended at its limit and
+thread of a worker measures in a process of its own. A kernel or a compiler that hangs there is ended at its limit and
 costs its row (``timeout``). By default the simulator runs in the worker itself, where a kernel ends at the simulator's
 limits.
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from workbench.tuning.job import TuningJob
 
 _RUNS: set[str] = set()
-"""Identifiers of the tuning runs with an executor that are going on in this process."""
+"""Identifiers of this process's active tuning runs that use an executor."""
 
 
 class Workers:
@@ -61,15 +61,15 @@ class Workers:
 
     @property
     def working(self) -> bool:
-        """True if attempts are not done, or are to be tried again."""
+        """True if attempts are under way or will be tried again."""
         return self._handed.working
 
     def room(self, hurried: bool) -> int:
-        """Return how many more attempts the executor is given now."""
+        """Return how many more attempts the executor takes now."""
         return self._handed.room
 
     def put(self, attempt: Attempt) -> None:
-        """Hand an attempt to the executor. Raises WorkbenchError if the executor broke and cannot be made anew."""
+        """Submit an attempt to the executor. Raises WorkbenchError if the executor broke and cannot be made anew."""
         self._handed.put(attempt)
 
     def take(self) -> Iterator[Tried]:
@@ -83,7 +83,7 @@ class Workers:
                 yield attempt, answer.trial, answer.lost and answer.pid == os.getpid()
 
     def withdraw(self) -> list[Attempt]:
-        """Give back the attempts that no worker has begun, and those that would be tried again."""
+        """Cancel and return the attempts that no worker has begun, and those that would be tried again."""
         return self._handed.withdraw()
 
     def close(self) -> list[Tried]:

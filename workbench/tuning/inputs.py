@@ -1,4 +1,4 @@
-"""Inputs of a case, made once for several configurations, and the check that there is memory for them."""
+"""Inputs of a case, made once for several configurations, and the check that they fit into memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """Inputs of a case on a device, kept for the last few problems, as configurations may change a cache's page size.
+    """Inputs of a case on a device, kept for the latest problems.
 
-    At least ``keep`` are kept, and more as long as all take no more than ``room`` bytes.
+    One case has several problems where a configuration sets part of it, such as a cache's page size. The inputs of the
+    latest ``keep`` problems are kept, and of more as long as all of them take no more than ``room`` bytes.
     """
 
     def __init__(self, case: Case, device_name: str, keep: int = 2, room: int = 256 << 20):
@@ -42,7 +43,7 @@ class Inputs:
         return tensors
 
     def judging(self, small: Case) -> Inputs:
-        """Return the inputs of the small case that a sampled one is judged on."""
+        """Return the inputs of the small case on which the values of a sampled case are judged."""
         if self._judging is None:
             self._judging = Inputs(small, self._where, self._keep, self._room)
         return self._judging
@@ -55,7 +56,7 @@ class Inputs:
 
 @contextlib.contextmanager
 def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None]:
-    """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
+    """Raise CaseTooLargeError if the block under it runs out of memory, or at once if ``least_bytes`` are not free."""
     what = f"case {case.name} does not fit into memory ({where})"
     remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
     available = available_bytes(where) if least_bytes else 0
@@ -73,7 +74,7 @@ def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None
 
 
 def available_bytes(where: str) -> float:
-    """Return free bytes: the current GPU's for "cuda", else those that Linux can give away; infinity if unknown."""
+    """Return the free bytes of the current GPU for "cuda", else of this machine; infinity if unknown."""
     if where == "cuda":
         import torch
 

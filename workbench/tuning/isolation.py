@@ -1,13 +1,14 @@
 """Compilation and measurement of configurations, in this process or in one that may hang, crash and be replaced.
 
 On a GPU the default is another process: a kernel that hangs cannot be ended otherwise, and one that fails may spoil the
-CUDA context of its process for good. The simulator checks every access and stops a kernel at its limits by itself;
-there the default is this process, which saves the seconds that another one takes to start.
+CUDA context of its process for good. The simulator checks every access and stops a kernel at its limits. Its default is
+this process, which saves the seconds that another one takes to start.
 
 With ``isolation="process"`` Triton's compiler has a process of its own, too (NVRTC always has one), so that a crash or
 a hang costs only its configuration.
 
-`Here` is the executor of a run that has no other: it measures one configuration while the next ones are compiled.
+`Here` is the executor of a run without one of the user's: it measures one configuration while the next ones are
+compiled.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class NotTimedError(WorkbenchError):
 
 
 class InProcess:
-    """Measurer in this process. A kernel that breaks the GPU's context ends the run with DeviceLostError."""
+    """Measurer in this process.
+
+    A kernel that breaks the GPU's context ends the run with DeviceLostError.
+    """
 
     def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
         self._device, self._model, self._limits, self._clock = device, model, limits or Limits(), clock
@@ -107,13 +111,13 @@ class InProcess:
 
     @property
     def clock(self) -> Clock | None:
-        """The clock that times a run; None on the simulator, which predicts."""
+        """Clock that times a run; None on the simulator, which predicts."""
         if self._clock is None and not self._device.counts:
             self._clock = GpuClock()
         return self._clock
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: this measurer holds no process."""
 
     def _inputs_of(self, case: Case) -> Inputs:
         key = canonical([type(case).__qualname__, case.to_dict()])
@@ -165,7 +169,7 @@ class InWorker:
         return trial
 
     def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
-        """Take samples as `InProcess.time_again` does, with the time limit of one measurement for each leader.
+        """Time leaders in turns as `InProcess.time_again` does, each with the time limit of one measurement.
 
         Raises NotTimedError for a hang and a crash, too.
         """
@@ -178,13 +182,13 @@ class InWorker:
             raise NotTimedError(str(error)) from error
 
     def close(self) -> None:
-        """End the processes, whatever they are doing. Any thread may call it."""
+        """End the processes, whatever they are doing. Any thread may call this."""
         self._closed = True
         self._worker.close()
         self._compiler.close()
 
     def _replace_worker(self) -> None:
-        """Start a new worker, as the old one may keep failing. It starts while the next attempt is compiled."""
+        """Replace the worker, as the old one may keep failing. The new one starts while the next attempt compiles."""
         self._worker.close()
         if not self._closed:
             self._worker.start()
@@ -217,21 +221,21 @@ class Here:
 
     @functools.cached_property
     def measurer(self) -> InProcess | InWorker:
-        """The measurer, made on first use."""
+        """Measurer of this run, made on first use."""
         options = self._job.options
         return measurer(options.isolation, self._job.device, self._job.model, options.limits)
 
     @property
     def working(self) -> bool:
-        """True if it has attempts that are not done."""
+        """True if some attempts are not done."""
         return bool(self._waiting)
 
     def room(self, hurried: bool) -> int:
-        """Return how many more attempts it takes now; if ``hurried``, only one that is measured at once."""
+        """Return how many more attempts the executor takes now; if ``hurried``, one that is measured at once."""
         return (1 if hurried else LOOK_AHEAD) - len(self._waiting)
 
     def put(self, attempt: Attempt) -> None:
-        """Take an attempt and begin to compile it."""
+        """Queue an attempt and begin to compile it."""
         problem = to_compile(attempt.variant, attempt.config, attempt.case, self._job.device)
         pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
         compiling = None
@@ -254,13 +258,13 @@ class Here:
         yield attempt, trial, lost
 
     def withdraw(self) -> list[Attempt]:
-        """Give back the attempts that are not measured."""
+        """Drop and return the attempts that are not measured yet."""
         back = [attempt for attempt, _ in self._waiting]
         self._waiting.clear()
         return back
 
     def close(self) -> list[Tried]:
-        """End. Compilations under way end by themselves, and their results go into the compiler's cache."""
+        """End the measurer. Compilations under way finish by themselves; the compiler's cache keeps their results."""
         for pool in (self._pool, self._triton_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         if "measurer" in vars(self):

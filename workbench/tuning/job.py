@@ -41,7 +41,7 @@ LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `tune` by its arguments' names, with strategy and budget looked up.
+    """Options of `tune`, named like its arguments, with strategy and budget looked up.
 
     Raises the errors of `check_executor`, and UnknownNameError for an ``isolation`` that is not in
     `workbench.tuning.isolation.ISOLATION`.
@@ -68,7 +68,7 @@ class Options:
 
 @dataclass(frozen=True)
 class TuningJob:
-    """The subject and the options of a search.
+    """Subject and options of a search.
 
     ``scoutings`` are the runs that precede it for the strategy "predicted".
     """
@@ -79,21 +79,21 @@ class TuningJob:
     notes: tuple[str, ...]
     device: Device
     model: DeviceModel
-    """The model that times are predicted for, or the one nearest to the GPU."""
+    """Device model for which times are predicted, or the one nearest to the GPU."""
     options: Options
     scoutings: tuple[Scouting, ...] = ()
     gpu: int | None = None
-    """The number of the GPU, if the device is one."""
+    """Number of the GPU, if the device is one."""
 
     @property
     def store_path(self) -> Path:
-        """The file that keeps every attempt."""
+        """File of the store that keeps every attempt."""
         store = self.options.store
         return store.path if isinstance(store, Store) else default_path() if store is None else Path(store)
 
     @property
     def total(self) -> int | None:
-        """Largest number of attempts that the search will make; None if its budget is a time."""
+        """Largest number of attempts that the search makes; None if its budget is a time."""
         budget = self.options.budget
         if math.isfinite(budget.seconds):
             return None
@@ -160,11 +160,11 @@ class TuningJob:
 
 
 def drive(answers: Answers, variant: Variant, space: Space, start: Config | None, options: Options) -> None:
-    """Let the strategy search one variant's space until it has no more to ask or its budget is spent.
+    """Let the strategy search one variant's space until it ends or its budget is spent.
 
-    ``start`` is the untuned rule's configuration, None if it is not in the space. The random numbers depend only on the
-    seed and the variant's name, so that a run can be repeated. Raises ArgumentError for a strategy that is no generator
-    function, or yields anything but lists.
+    ``start`` is the untuned default configuration, None if it is not in the space. The random numbers depend only on
+    the seed and the variant's name, so that a run can be repeated. Raises ArgumentError for a strategy that is no
+    generator function, or yields anything but lists.
     """
     deadline = time.monotonic() + options.budget.seconds
     left = options.budget.configurations
@@ -227,7 +227,7 @@ def _remeasure(attempts: Attempts, variants: Sequence[Variant], cases: Sequence[
 
 
 def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
-    """Return notes on each sampled case: how well it was sampled, where values were judged, and doubts about it."""
+    """Return notes on each sampled case: the quality of its sample, the case that judged its values, and doubts."""
     notes = []
     for case in cases:
         if not isinstance(case, SampledCase):
@@ -252,7 +252,7 @@ def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
 
 
 _TOO_FEW = 0.9
-"""Share of a case's least bytes below which a configuration is suspected of not doing all of the work."""
+"""Share of a case's minimum bytes below which a note doubts that a configuration does all of the work."""
 
 
 def _ordered(trials: Iterable[Trial], spaces: Mapping[Variant, Space], cases: Sequence[Case]) -> tuple[Trial, ...]:

@@ -1,7 +1,7 @@
 """The space of a variant's legal configurations, with the reasons why a configuration is not in it.
 
-A restriction is a plain predicate over a configuration and the problem it is used on. The parameters that it reads are
-found by running it on a configuration that holds only some of them (:class:`_Bound`). It is then evaluated once for
+A restriction is a plain predicate over a configuration and the problem it is used on. Running it on a configuration
+that holds only some of the parameters (:class:`_Bound`) finds out which ones it reads. It is then evaluated once for
 each combination of *those*, and the space is the conjunction of these small tables, broadcast. So a million raw points
 under rules of two or three parameters each cost a few thousand calls, not a million times the number of rules.
 """
@@ -185,13 +185,13 @@ class Space:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Points that each rule, by name, takes away from those that the rules before it let through."""
+        """Number of points that each rule, by name, rejects among those that the rules before it accept."""
         self._enumerate()
         return dict(self._rejected)
 
     @property
     def rows(self) -> np.ndarray:
-        """``[len(self), number of parameters]`` int32: each legal configuration as indices into the values."""
+        """Legal configurations as indices into the values: an int32 array [len(self), number of parameters]."""
         return self._enumerate()
 
     def __len__(self) -> int:
@@ -207,7 +207,10 @@ class Space:
         return not self.explain(config)
 
     def index(self, config: Config) -> int:
-        """Return the place of a legal configuration in the order; ConfigurationError names the rule for another."""
+        """Return the place of a legal configuration in the order.
+
+        Raises ConfigurationError, which names the broken rules, for a configuration that is not legal.
+        """
         broken = self.explain(config)
         if broken:
             raise ConfigurationError("config", dict(config), "; ".join(broken), "Choose a configuration of the space.")
@@ -216,7 +219,7 @@ class Space:
         return self._positions[tuple(self.parameters[name].index(config[name]) for name in self._names)]
 
     def explain(self, config: Config) -> tuple[str, ...]:
-        """Return what keeps ``config`` out of the space, as ``"name: rule"``; empty if it is in it."""
+        """Return the reasons why ``config`` is not in the space, each as ``"name: rule"``; empty if it is in it."""
         reasons = [f"{name}: a parameter of the space, and missing" for name in self._names if name not in config]
         known = ", ".join(self._names) or "none"
         reasons += [f"{name}: not a parameter; those are {known}" for name in config if name not in self._names]
@@ -231,7 +234,7 @@ class Space:
         return tuple(f"{rule.name}: {rule.rule}" for rule in self._broken(plain, self._problem_of(plain)))
 
     def explain_emptiness(self) -> str:
-        """Return which rules leave no configuration over, for an error message about an empty space."""
+        """Return, for an error message about an empty space, how many points each rule rejects."""
         taken = self.rejected
         rules = (
             f"{rule.name} ({rule.rule}) takes {taken[rule.name]}" for rule in self.restrictions if taken[rule.name]
@@ -255,7 +258,7 @@ class Space:
         return found
 
     def legal_counts(self, *names: str) -> np.ndarray:
-        """Count the legal configurations with each combination of values of these parameters: one axis for each."""
+        """Count the legal configurations for each combination of these parameters' values; one axis a parameter."""
         axes = [self._names.index(name) for name in names]
         counts = np.zeros([len(self.parameters[name]) for name in names], dtype=np.int64)
         rows = self._enumerate()
@@ -271,7 +274,7 @@ class Space:
         return {name: self.parameters[name][index] for name, index in zip(self._names, row, strict=True)}
 
     def _enumerate(self) -> np.ndarray:
-        """Return ``[legal configurations, parameters]`` int32: indices into each parameter's values."""
+        """Return the legal configurations as int32 [configurations, parameters]: indices into the values."""
         if self._indices is not None:
             return self._indices
         shape = tuple(len(values) for values in self.parameters.values())

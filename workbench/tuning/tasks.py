@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workbench.ops.variant import Config, Variant
 
 _HERE = threading.local()
-"""A worker's state from task to task, for each of its threads, because inputs are written to."""
+"""A worker's state from task to task. Each of its threads has its own, because kernels write to the inputs."""
 _MADE: weakref.WeakValueDictionary[tuple[str, int], InProcess | InWorker] = weakref.WeakValueDictionary()
 """The measurers of all threads, by tuning run and thread."""
 _LOST = threading.Event()
@@ -37,7 +37,7 @@ _LOST = threading.Event()
 
 @dataclass(frozen=True)
 class Stamp:
-    """The conditions that a time is valid for. A worker's must equal those of the process that stores its rows."""
+    """Conditions under which a time is valid. A worker's must equal those of the process that stores its rows."""
 
     device: str
     arch: str
@@ -71,15 +71,15 @@ class Task:
     run: str
     """The tuning run that the task is part of."""
     runs: frozenset[str]
-    """All runs that are going on in the sending process; a worker drops the state of others."""
+    """All active runs of the sending process; a worker drops the state of others."""
     parent: int
-    """The process that stores the result."""
+    """Number (PID) of the process that stores the result."""
     gpu: int | None = None
-    """The GPU that the sending process's own threads use; workers in other processes choose their own."""
+    """Number of the GPU that the sending process's own threads use; workers in other processes choose their own."""
     ticket: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Identifier that makes every task unique.
 
-    Dask answers a task that it knows with the result, or the failure, that it has.
+    Dask answers a task that it has seen before with the earlier result or failure.
     """
 
 
@@ -91,17 +91,18 @@ class Answer:
     lost: bool = False
     """True if the trial left the worker's GPU context unusable."""
     pid: int = field(default_factory=os.getpid)
+    """Number (PID) of the process that tried it."""
 
 
 @dataclass(frozen=True)
 class Fatal:
-    """The reason why a task failed and no other can be tried there either."""
+    """Reason why a task failed and no other can be tried there either."""
 
     reason: WorkbenchError
 
 
 def run_task(task: Task) -> Answer | Fatal:
-    """Try the configuration in this process, or in one that this thread keeps for it."""
+    """Try the task's configuration in this process, or in a process that this thread keeps for it."""
     end_with_pool(task.parent)
     if _LOST.is_set() and os.getpid() != task.parent:
         os._exit(1)  # A lost context stays lost for the life of the process; its successor has a new one.
