@@ -1,8 +1,8 @@
-"""Values on their way to another process, with the functions and classes that only this one has.
+"""Serialization for another process, including functions and classes that only this process has.
 
-What a module defines that can be imported goes by name; what a notebook's cell or a script defines goes by value, with
-`cloudpickle`. Triton's functions are no plain Python, and Triton wants their source text: they go as the function that
-they decorate, with the text of its cell.
+Definitions of an importable module go by name; those of a notebook's cell or a script go by value, with `cloudpickle`.
+A Triton kernel is a decorated function whose source text Triton reads. It goes as the plain function, with the text of
+its cell.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from workbench.errors import WorkbenchError
 
 
 def dumps(value: object, modules: Iterable[ModuleType] = ()) -> bytes:
-    """``value`` as bytes for :func:`loads`. Raises WorkbenchError, naming the reason, for what cannot be sent.
+    """Serialize ``value`` as bytes for :func:`loads`.
 
-    What these ``modules`` define goes by value too, with their text as it is now: their files are not read again.
+    Definitions of these ``modules`` go by value too, with the current text of their files, which the receiver does not
+    read. Raises WorkbenchError, naming the reason, for a value that cannot be sent.
     """
     buffer = io.BytesIO()
     pickler = _Pickler(buffer, modules)
@@ -40,17 +41,17 @@ def dumps(value: object, modules: Iterable[ModuleType] = ()) -> bytes:
 
 
 def loads(content: bytes) -> Any:
-    """What :func:`dumps` was given."""
+    """Return the value that :func:`dumps` serialized."""
     cells, value = pickle.loads(content)
     for name, lines in cells.items():
-        # Without a time: then linecache never looks for such a file.
+        # An entry without a modification time: linecache never looks for its file.
         linecache.cache.setdefault(name, (sum(map(len, lines)), None, lines, name))
     return pickle.loads(value)
 
 
 @contextlib.contextmanager
 def _by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Within the block cloudpickle sends what these modules define by value."""
+    """Make cloudpickle send the definitions of these modules by value within the block."""
     added = [one for one in modules if one.__name__ not in cloudpickle.list_registry_pickle_by_value()]
     for one in added:
         cloudpickle.register_pickle_by_value(one)
@@ -62,7 +63,7 @@ def _by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Notes the text of the cells that the functions come from, and takes Triton's functions apart."""
+    """A pickler that collects the text of the functions' cells and replaces Triton kernels by plain functions."""
 
     def __init__(self, file: io.BytesIO, modules: Iterable[ModuleType]):
         super().__init__(file)
@@ -83,7 +84,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _reduced_triton(jit: Any, by_value: Set[str]) -> str | tuple:
-    """By name where an import finds it; else the function that it was made of."""
+    """Reduce a Triton kernel to its name if an import finds it, else to its plain function."""
     function = jit.fn
     module = sys.modules.get(function.__module__)
     if function.__module__ not in {"__main__", *by_value} and getattr(module, function.__qualname__, None) is jit:

@@ -53,7 +53,7 @@ def replace_file(
 def out_of_space(error: BaseException | None) -> OSError | None:
     """Return the error in a chain of causes that means a full disk, quota or file limit, or None.
 
-    Such an error is the disk's fault, whatever other error it was turned into on its way.
+    Such an error is the disk's fault, even if other errors were raised from it.
     """
     seen: set[int] = set()  # an error may be its own cause
     while error is not None and id(error) not in seen:

@@ -12,7 +12,7 @@ _HEAD_BYTES = 8
 
 
 class TooLong(Exception):
-    """A message is longer than its receiver takes."""
+    """A message is longer than its receiver accepts."""
 
 
 class Channel:
@@ -22,7 +22,7 @@ class Channel:
         self.socket = connection
 
     def send(self, content: bytes, seconds: float | None = None, fds: Sequence[int] = ()) -> None:
-        """Send one message, with file descriptors. Raises TimeoutError where it is not taken within ``seconds``."""
+        """Send one message, with file descriptors. Raises TimeoutError if it is not taken within ``seconds``."""
         self.socket.settimeout(None if seconds is None else max(seconds, 1e-3))
         frame = len(content).to_bytes(_HEAD_BYTES, "little") + content
         self.socket.sendall(frame[socket.send_fds(self.socket, [frame], fds) if fds else 0 :])
@@ -35,10 +35,11 @@ class Channel:
         watch: int | None = None,
         fds: list[int] | None = None,
     ) -> bytes | None:
-        """Return the next message; None where the other side has hung up, or ``watch`` can be read: it has ended.
+        """Return the next message; None if the other side has hung up or ended.
 
-        Descriptors that come with it are added to ``fds``. Raises TimeoutError where it is not whole within
-        ``seconds``, and TooLong for more than ``most`` bytes.
+        ``watch`` is a descriptor that becomes readable when the other side's process ends. Descriptors that come with
+        the message are added to ``fds``. Raises TimeoutError if it is not complete within ``seconds``, and TooLong for
+        more than ``most`` bytes.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         head = self._exactly(_HEAD_BYTES, deadline, watch, fds)
@@ -67,7 +68,7 @@ class Channel:
         return bytes(data)
 
     def _readable(self, deadline: float | None, watch: int | None) -> bool:
-        """Wait for something to read; False where there is nothing, and ``watch`` can be read."""
+        """Wait until there is something to read; return False if nothing came before ``watch`` became readable."""
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
         if watch is not None:
@@ -80,13 +81,13 @@ class Channel:
 
     @property
     def hung_up(self) -> bool:
-        """True where nobody is on the other side any more."""
+        """True if the other side has closed its connection."""
         poll = select.poll()
         poll.register(self.socket, 0)  # no event but the one that cannot be masked
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """Hang up, also where a fork of this process has inherited the socket."""
+        """Hang up, even if a fork of this process has inherited the socket."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()

@@ -1,4 +1,4 @@
-"""How a process ends: with its parent, with what came of it, at its limit of memory; and how to say it."""
+"""Ends of processes: with the parent, with all descendants, at a memory limit; and words for how one ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 
 def how_ended(returncode: int) -> str:
-    """Return what a `subprocess.Popen.returncode` says, as the rest of a sentence about the process."""
+    """Describe a `subprocess.Popen.returncode`, as the rest of a sentence about the process."""
     if returncode >= 0:
         return f"exited with status {returncode}"
     try:
@@ -28,9 +28,9 @@ def how_ended(returncode: int) -> str:
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends: it may be in a call that never returns then.
+    """Have the kernel end this process when its parent ends, even in a call that never returns.
 
-    It is the thread that started this process whose end counts.
+    More precisely, it ends when the thread that started this process ends.
     """
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -39,8 +39,10 @@ def end_with(parent: int) -> None:
 
 @functools.cache
 def end_with_pool(parent: int) -> None:
-    """End a worker of a process pool when ``parent``, which made the pool, ends. By itself such a worker goes on, and
-    waits for more, for good: it holds both ends of the pipe that its tasks come through."""
+    """End a worker of a process pool when ``parent``, which made the pool, ends.
+
+    Without this such a worker waits for tasks for ever, because it holds both ends of the pipe that they come through.
+    """
     import multiprocessing
 
     made_by = multiprocessing.parent_process()
@@ -55,17 +57,17 @@ def end_with_pool(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process whose own has ended, of all that came of this one."""
+    """Become the parent of every descendant of this process whose own parent has ended."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def _prctl(option: int, value: int) -> None:
-    with contextlib.suppress(AttributeError, OSError):  # of Linux
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def limit_memory(mib: int) -> None:
-    """Let this process have so many MiB of addresses more than it has, and leave no core file."""
+    """Limit this process to ``mib`` MiB of address space beyond its present size, and to no core file."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + (mib << 20)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -73,14 +75,14 @@ def limit_memory(mib: int) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process, and the group that it leads."""
+    """Kill a process and the group that it leads."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(OSError):
             kill(pid, signal.SIGKILL)
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the processes whose parent is this one, those that wait to be reaped included."""
+    """Return the children of a process, including zombies that wait to be reaped."""
     try:
         tasks = [Path(task.path, "children").read_text() for task in os.scandir(f"/proc/{pid}/task")]
         return [int(child) for text in tasks for child in text.split()]
@@ -89,7 +91,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def end_descendants(root: int) -> None:
-    """Kill every process that came of ``root`` and has a parent among them, stopped ones included, but not itself."""
+    """Kill every descendant of ``root`` that a chain of living parents connects to it, stopped ones too, but not it."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     while time.monotonic() < deadline:
         found = _living_descendants(root)
@@ -102,7 +104,7 @@ def end_descendants(root: int) -> None:
 
 
 def end_marked(mark: str, spared: Set[int]) -> None:
-    """Kill every process with this ``NAME=value`` in its environment, in sessions of its own too."""
+    """Kill every process, of any session, with this ``NAME=value`` in its environment, except those in ``spared``."""
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) not in spared:
             with contextlib.suppress(OSError):
@@ -124,7 +126,7 @@ def _living_descendants(root: int) -> list[int]:
 
 
 def _table() -> Iterator[tuple[int, tuple[int, str]]]:
-    """(process, (its parent, the letter of its state)) of each."""
+    """Yield (process, (its parent, the letter of its state)) for each process of this machine."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Fresh processes at the price of a fork: a process that has prepared everything, and forks copies of itself.
+"""Fresh processes at the cost of a fork: a server process prepares everything once, and forks copies of itself.
 
-A copy is asked over a connection of its own. Limits are kept here, each answer has one, those of the process that forks
-too; it kills a copy when it is asked to, and is itself ended, with all that came of it, where it does not answer.
+Each copy has a connection of its own. The caller's side keeps the time limits: every answer has one, the server's too.
+The server kills a copy on request. A server that does not answer is itself ended, with all of its descendants.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from workbench.base.processes.process import Peer, Process, ProcessEnded, Proces
 from workbench.errors import WorkbenchError
 
 REPLY_SECONDS = 20.0
-"""How long it may take to fork or to report once it is there: milliseconds, unless somebody has stopped it."""
+"""Longest wait, in seconds, for a running server to fork or report: it takes milliseconds unless it was stopped."""
 
 
 class Child(Peer):
-    """One forked process, from the caller's side."""
+    """A forked process, from the caller's side."""
 
     def __init__(self, server: ForkServer, channel: Channel, number: int, watch: int | None):
         super().__init__(channel, watch)
         self.number = number
-        """Its number where the process that forks is, which may be a sandbox."""
+        """Process number (PID) in the PID namespace of the server, which may be a sandbox."""
         self._server, self._process = server, server.process
         self._end: ProcessEnded | None = None
 
     def request(self, value: object, seconds: float) -> None:
-        """Send what it is to do, pickled: this process is trusted."""
+        """Send a request, pickled: the forked process trusts this one."""
         self.send(pickle.dumps(value), seconds)
 
     @property
     def gone(self) -> bool:
-        """True where it has ended."""
+        """True if the process has ended."""
         return self._channel.hung_up
 
     def ended(self) -> ProcessEnded:
-        """Kill it and what it started, if anything is left; return the error that says how it ended."""
+        """Kill the process and its descendants, if any are left; return the error that tells how it ended."""
         if self._end is None:
-            self._channel.close()  # which ends it, unless it is busy, where the process that forks may kill no other
+            self._channel.close()  # this ends an idle copy even where the server may kill no other process
             status = self._server.end(self.number, self._process)
             if self._watch is not None:
                 os.close(self._watch)
@@ -59,23 +59,24 @@ class Child(Peer):
         return self._end
 
     def end(self) -> None:
-        """Kill it and what it started; the second call does nothing."""
+        """Kill the process and its descendants; a second call does nothing."""
         self.ended()
 
 
 class ForkServer:
-    """The process that forks, started when a first copy is asked for and again when it is gone or does not answer.
+    """A server process that forks copies of itself, started for the first copy, and again if it ends or hangs.
 
-    Several threads may ask. A fork of this process starts one of its own.
+    Several threads may use it. A fork of this process starts a server of its own.
 
     Args:
-        prepare: see `workbench.base.processes.forking.serve`.
-        arguments: of that function.
-        scratch: how the name of a folder begins that is made for it, passed to it as the last of its arguments, and
-            removed when it ends.
-        marked: end everything that came of it with it.
-        variables, bare: as of a `Process`.
-        within: a command to put in front of its own, by the folder.
+        prepare: name of the function that prepares the server; see `workbench.base.processes.forking.serve`.
+        arguments: arguments of ``prepare``.
+        scratch: prefix of a temporary folder's name. The folder is made for the server, passed to ``prepare`` as its
+            last argument, and removed when the server ends. Without a prefix there is none.
+        marked: True to end all descendants together with the server.
+        variables: see `Process`.
+        bare: see `Process`.
+        within: function from the temporary folder to a command that is put in front of the server's own.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class ForkServer:
         _SERVERS.add(self)
 
     def start(self) -> None:
-        """Begin to make the process, unless it is there."""
+        """Start the server, without waiting for it, unless it runs already."""
         with self._exchanging:
             if self.process is not None and self.process.running:
                 return
@@ -118,9 +119,10 @@ class ForkServer:
             )
 
     def fork(self, role: str, memory_mib: int | None = None) -> Child:
-        """Return a new copy in a role, with a limit of memory. Raises ProcessStartError.
+        """Return a new copy in a role, limited to ``memory_mib`` MiB if given.
 
-        A process that forks and does not answer, as somebody has ended or stopped it, is replaced once.
+        A server that was ended or stopped, and so does not answer, is replaced once. Raises ProcessStartError if none
+        can be started.
         """
         with self._exchanging:
             try:
@@ -152,9 +154,9 @@ class ForkServer:
         return Child(self, Channel(ours), int(number), fds[0] if fds else None)
 
     def end(self, number: int, process: Process | None) -> int | None:
-        """Kill a copy of ``process``; return its return code, when what it left behind has been ended too.
+        """Kill a copy of the server ``process`` and its descendants; return its return code.
 
-        None where the process that forks has ended or does not answer any more; then it is ended, with all its others.
+        Returns None if the server has ended or no longer answers; then it is ended, with all of its copies.
         """
         with self._exchanging:
             if process is None or process is not self.process:
@@ -164,13 +166,13 @@ class ForkServer:
             except WorkbenchError:
                 self.close()
                 return None
-            except BaseException:  # Ctrl-C: its answer must not be taken for that to the next question
+            except BaseException:  # Ctrl-C: its answer must not be taken for the answer to the next question
                 self.close()
                 raise
             return None if answer is None else os.waitstatus_to_exitcode(answer)
 
     def close(self) -> None:
-        """End it and everything that came of it, stopped or not; the next copy that is asked for has a new one."""
+        """End the server and all of its descendants, stopped ones too; the next copy starts a new server."""
         with self._exchanging:
             if self.process is not None:
                 self.process.end()
@@ -180,7 +182,7 @@ class ForkServer:
                 self.folder = None
 
     def forget(self) -> None:
-        """In a fork of this process: leave the one that is there to its maker."""
+        """Leave the server to the process that started it; call this in a fork of that process."""
         self._exchanging = threading.RLock()
         if self.process is not None:
             self.process.forget()

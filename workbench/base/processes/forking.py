@@ -1,7 +1,7 @@
-"""The process that forks: prepares once, then forks a copy of itself whenever it is asked to.
+"""The server that forks: it prepares once, then forks a copy of itself on each request.
 
-Run by `workbench.base.processes.fork_server`, which is the caller's side. What a copy leaves behind comes to this
-process when its parent ends, and is killed before the copy is reported as ended.
+`workbench.base.processes.fork_server`, the caller's side, starts it. The server adopts the orphans of a copy, and
+kills them before it reports the copy as ended.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ FORK, END = "fork", "end"
 _KILLED_SECONDS = 5.0
 
 Main = Callable[[Any, Callable[[bytes], None]], None]
-"""What a copy does with a request: it is given that, and a function that sends an answer."""
+"""Function of a copy that handles a request; its second argument is a function that sends an answer."""
 
 
 def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, folder: str) -> None:
-    """Fork a copy for each one that is asked for, until the caller hangs up; then end all that came of it.
+    """Fork a copy on each request until the caller hangs up; then end all descendants.
 
-    ``prepare`` names a function, called once with ``arguments``; it returns the function that each copy calls with its
-    role, for its `Main`. What has the ``mark`` is ended with this process. ``folder`` is removed with it; a copy may
-    make one in it whose name is the copy's number.
+    ``prepare`` names a function that is called once with ``arguments``. It returns the function that each copy calls
+    with its role to get its `Main`. Processes with the ``mark`` in their environment end with this process. ``folder``
+    is removed at the end; a copy may make a folder in it whose name is the copy's number.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
@@ -64,7 +64,7 @@ def serve(control: Channel, prepare: str, arguments: Sequence[Any], mark: str, f
             control.send(f"{type(error).__name__}: {error}".encode())
             return
     gc.collect()
-    gc.freeze()  # what is here now is shared with the copies: a collection would copy it
+    gc.freeze()  # present objects share their memory pages with the copies: a collection would write to the pages
     copies: set[int] = set()
     with contextlib.suppress(ConnectionError):
         control.send(b"")
@@ -91,14 +91,14 @@ def _answer(control: Channel, role: Callable[[str], Main], copies: set[int], fol
         os.close(fds.pop())
         copies.add(pid)
         with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)  # at once, whichever of the two comes first
+            os.setpgid(pid, pid)  # the copy calls it too: whichever of the two comes first
         with _watch(pid) as watch:
             control.send(str(pid).encode(), fds=watch)
 
 
 @contextlib.contextmanager
 def _watch(pid: int) -> Iterator[list[int]]:
-    """Yield a descriptor that can be read when the process has ended; none where the kernel has none (before 5.3)."""
+    """Yield a descriptor that becomes readable when the process ends; none on Linux before 5.3."""
     try:
         found = [os.pidfd_open(pid)]
     except (AttributeError, OSError):
@@ -109,9 +109,10 @@ def _watch(pid: int) -> Iterator[list[int]]:
 
 
 def _ended(pid: int, copies: set[int]) -> int | None:
-    """Kill a copy; return its wait status. What it left, stopped or not, is ended first: it has come to this process.
+    """Kill a copy and the orphans that it left, stopped ones too; return the copy's wait status.
 
-    None for no copy, and for one that is busy where this process may kill no other (in a candidate's own process).
+    Returns None for a number that is no copy's, and for a busy copy where this process may kill no other (in a
+    candidate's own process).
     """
     deadline = time.monotonic() + _KILLED_SECONDS
     if pid not in copies:
@@ -137,7 +138,7 @@ def _orphans(copies: Collection[int]) -> list[int]:
 
 @contextlib.contextmanager
 def _ending_with_the_caller(control: Channel, end: Callable[[], NoReturn]) -> Iterator[None]:
-    """Within the block this process ends when the caller does, whatever it is doing; no thread is left after it."""
+    """End this process when the caller ends, within the block, whatever it is doing; no thread is left afterwards."""
     done = threading.Event()
     poll = select.poll()
     poll.register(control.socket, 0)  # no event but the one that cannot be masked: the caller hung up

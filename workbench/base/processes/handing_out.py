@@ -1,8 +1,8 @@
-"""Work handed to the workers of any `concurrent.futures.Executor`, some of which may die of it.
+"""Work handed to the workers of any `concurrent.futures.Executor`, some of which may end because of it.
 
-When a worker is lost, all that was under way may be to blame, as a pool does not say whose worker it was: it is tried
-again in halves, until the guilty one is found alone. One that is alone in being lost twice has ended its worker;
-nothing else is lost.
+When a worker is lost, any item under way may be to blame, because a pool does not tell which worker had which item. The
+items are tried again in halves until the guilty one is alone. An item that is lost alone twice has ended its worker; no
+other item is lost.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from typing import Any, Generic, TypeVar
 from workbench.errors import ArgumentError, WorkbenchError
 
 IN_FLIGHT = 128
-"""Items that are handed to the executor, which queues those that its workers do not take at once."""
+"""Largest number of items handed to the executor, which queues those that its workers do not take at once."""
 
 DEATHS = 2
-"""Losses after which an item that is lost alone has ended its worker."""
+"""Number of times that an item must be lost alone to be blamed for the end of its worker."""
 
 POLL_SECONDS = 0.1
-"""How long what is under way elsewhere is waited for, before it is asked for again."""
+"""Seconds to wait for items under way elsewhere before asking again."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 def check_executor(executor: Executor | None) -> None:
-    """Raise ArgumentError for what is no executor, such as Dask's client itself, and for a process pool that forks.
+    """Raise ArgumentError for an object that is no executor, such as Dask's client, and for a pool that forks.
 
-    The forked children of torch's threads hang, or have no GPU.
+    Children forked from a process with torch's threads hang, or have no GPU.
     """
     if executor is not None and not isinstance(executor, Executor):
         remedy = "Of Dask's client it is client.get_executor(...)."
@@ -65,16 +65,16 @@ class HandedOut(Generic[Item, Answer]):
 
     @property
     def working(self) -> bool:
-        """Return whether some are not done, or are to be tried again."""
+        """True if some items are not done or will be tried again."""
         return bool(self._running or self._lost or self._suspects)
 
     @property
     def room(self) -> int:
-        """How many more the executor is given now: none while it is found out who ended a worker."""
+        """Number of further items that the executor takes now; 0 during the search for the item that ended a worker."""
         return 0 if self._lost or self._suspects else IN_FLIGHT - len(self._running)
 
     def put(self, item: Item) -> None:
-        """Hand it to the executor. Raises WorkbenchError if that broke, and is no pool that can be made anew."""
+        """Hand an item to the executor. Raises WorkbenchError if the executor broke and is no pool to be replaced."""
         try:
             future = self._submit(self._executor, item)
         except BrokenExecutor:
@@ -83,7 +83,7 @@ class HandedOut(Generic[Item, Answer]):
         self._running[future] = item
 
     def take(self) -> Iterator[tuple[Item, Answer | None, str]]:
-        """Yield what has come back, with its answer, or None and why there is none; wait a little if nothing has."""
+        """Yield each item that came back, its answer or None, and the reason for None; wait a little if none has."""
         if not self._running:
             yield from self._try_again()
         done = wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done if self._running else ()
@@ -100,13 +100,13 @@ class HandedOut(Generic[Item, Answer]):
             yield item, answer, ""
 
     def withdraw(self) -> list[Item]:
-        """Give back what no worker has begun, and what would be tried again."""
+        """Cancel and return the items that no worker has begun, and those that would be tried again."""
         back = self._lost + [item for group in self._suspects for item in group]
         self._lost, self._suspects = [], deque()
         return back + [self._running.pop(future) for future in list(self._running) if future.cancel()]
 
     def close(self) -> list[tuple[Item, Answer]]:
-        """Cancel what can be cancelled, and end a pool that was made here; return what has come back."""
+        """Cancel pending items and end a pool that was made here; return the items that came back, with answers."""
         back = []
         for future, item in self._running.items():
             if not future.cancel() and future.done() and not future.exception():
@@ -116,7 +116,7 @@ class HandedOut(Generic[Item, Answer]):
         return back
 
     def _try_again(self) -> Iterator[tuple[Item, None, str]]:
-        """Find among those that were under way when a worker was lost the one that ends it."""
+        """Search the items under way when a worker was lost for the one that ends it; yield it once it is found."""
         lost, self._lost = self._lost, []
         if len(lost) == 1:
             (item,) = lost
@@ -139,7 +139,7 @@ class HandedOut(Generic[Item, Answer]):
             raise WorkbenchError(
                 f"the executor {type(broken).__name__} broke. What was finished is kept; {self._again}"
             )
-        pool: Any = broken  # whose settings have no public names
+        pool: Any = broken  # its settings have no public names
         self._executor = self._renewed = ProcessPoolExecutor(
             pool._max_workers, pool._mp_context, pool._initializer, pool._initargs
         )
@@ -147,5 +147,5 @@ class HandedOut(Generic[Item, Answer]):
 
 
 def _worker_lost(error: Exception) -> bool:
-    """Return whether the worker died, or its task with it; Dask says so with an error of its own."""
+    """Return True if the error means that the worker, and its task with it, was lost; Dask has an error of its own."""
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"

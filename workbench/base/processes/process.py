@@ -1,4 +1,4 @@
-"""The caller's side of another process: how it is started, asked and ended, and what is raised where it ends itself."""
+"""The caller's side of another process: start it, ask it, end it, and raise an error if it ends by itself."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from workbench.base.processes.ending import end_descendants, end_marked, how_end
 from workbench.errors import WorkbenchError
 
 START_SECONDS = 600.0
-"""How long a new process may take until it can be asked; not part of any call's limit."""
+"""Seconds that a new process may take until it answers calls; not part of any call's limit."""
 
 MOST_JSON_BYTES = 64 << 20
-"""The longest answer that a process may give that is not trusted."""
+"""Longest answer, in bytes, that is accepted from a process that is not trusted."""
 
 _KILLED_SECONDS = 5.0
-"""How long a process is waited for that was killed, or has closed its connection: milliseconds."""
+"""Seconds to wait for a process that was killed or has closed its connection; it takes milliseconds."""
 
 _LAST_LINES = 8
-"""So many lines of what a process printed last are reported where it has ended."""
+"""Number of a process's last printed lines that the error about its end reports."""
 
-# With the caller's import path, in its order, or what Python itself has and this package; -P keeps the interpreter from
-# adding a folder of its own.
+# It uses the caller's import path, in its order, or (bare) Python's own path and this package. -P keeps the interpreter
+# from adding a folder of its own.
 _PROGRAM = """
 import json, sys
 path, fd, function, arguments = map(json.loads, sys.argv[1:])
@@ -44,9 +44,9 @@ run(fd, function, arguments)
 
 
 class ProcessEnded(WorkbenchError):
-    """The process has ended: a crash, an exit, or somebody killed it. The message says how.
+    """The process has ended: it crashed, exited or was killed. The message says which.
 
-    ``status`` is its return code as of `subprocess.Popen`, None where nobody could say.
+    ``status`` is its return code as in `subprocess.Popen`, None if unknown.
     """
 
     def __init__(self, message: str, status: int | None = None):
@@ -59,29 +59,29 @@ class ProcessTimeout(WorkbenchError):
 
 
 class ProcessStartError(WorkbenchError):
-    """The process could not be made, or not prepare what it needs: no call's doing."""
+    """The process could not be started, or its preparation failed; no call is to blame."""
 
 
 class BadAnswer(WorkbenchError):
-    """An answer that is no JSON object, or too long, of a process that is not trusted."""
+    """A process that is not trusted sent an answer that is no JSON object, or is too long."""
 
 
 def new_mark() -> str:
-    """Return a ``NAME=value`` for the environment of a process that no other one has."""
+    """Return a unique ``NAME=value`` for the environment of a process."""
     return f"WORKBENCH_PROCESS_{secrets.token_hex(16)}=1"
 
 
 class Peer(ABC):
-    """A process that takes framed messages and answers with some; from the caller's side.
+    """A process that exchanges framed messages with this one, from the caller's side.
 
-    ``watch`` is a descriptor that can be read when it has ended, though another process may have its socket.
+    ``watch`` is a descriptor that becomes readable when the process ends, even if another process holds its socket.
     """
 
     def __init__(self, channel: Channel, watch: int | None = None):
         self._channel, self._watch = channel, watch
 
     def send(self, content: bytes, seconds: float | None = None, gives: Sequence[int] = ()) -> None:
-        """Send one message. Raises ProcessTimeout where it is not taken within ``seconds``, and ProcessEnded."""
+        """Send one message. Raises ProcessTimeout if it is not taken within ``seconds``, and ProcessEnded."""
         try:
             self._channel.send(content, seconds, gives)
         except TimeoutError:
@@ -114,7 +114,7 @@ class Peer(ABC):
     ) -> bytes:
         """Send one message and return the next one that comes, both within ``seconds``.
 
-        Descriptors may go with it, and those that come back are added to ``takes``.
+        The descriptors ``gives`` go with the message; those that come back are added to ``takes``.
         """
         begun = time.monotonic()
         self.send(content, seconds, gives)
@@ -126,7 +126,7 @@ class Peer(ABC):
             raise ProcessTimeout(f"stopped after {seconds:g} s") from None
 
     def json(self, seconds: float) -> dict[str, Any]:
-        """Return the next message of a process that is not trusted: a JSON object. Raises BadAnswer for another."""
+        """Return the next message, a JSON object, of a process that is not trusted. Raises BadAnswer for another."""
         content = self.receive(seconds, MOST_JSON_BYTES)
         try:
             found = json.loads(content)
@@ -138,26 +138,27 @@ class Peer(ABC):
 
     @abstractmethod
     def ended(self) -> ProcessEnded:
-        """End it, if there is anything left of it; return the error that says how it ended by itself."""
+        """End what is left of the process; return the error that tells how it ended by itself."""
 
     @abstractmethod
     def end(self) -> None:
-        """Kill it, with what it has started, whatever it is doing; the second call does nothing."""
+        """Kill the process and what it has started, whatever it is doing; a second call does nothing."""
 
 
 class Process(Peer):
-    """A Python process of its own, which runs ``function(channel, *arguments)``.
+    """A Python process that runs ``function(channel, *arguments)``.
 
-    It is spawned, not forked, because a CUDA context does not survive a fork, and is in a session of its own: Ctrl-C is
-    the caller's business. What it prints is kept, and the last lines are in the message where it ends by itself.
+    It is spawned, not forked, because a CUDA context does not survive a fork. It has a session of its own, so that only
+    the caller gets Ctrl-C. Its output is kept; if it ends by itself, the error's message has the last lines.
 
     Args:
         function: ``"module:name"``, or ``"file.py:name"``.
-        arguments: what JSON takes.
-        variables: set in its environment.
-        within: a command to put in front of its own.
-        mark: `new_mark()`, by which everything that came of it is found and ended with it, in sessions of its own too.
-        bare: let it import the standard library and this package, whatever the caller's folder and settings are.
+        arguments: values that JSON can represent.
+        variables: variables that are set in its environment.
+        within: command that is put in front of its own.
+        mark: result of `new_mark`, by which all descendants, also in other sessions, are found and ended with it.
+        bare: True to let it import only the standard library and this package, whatever the caller's folder and
+            settings are.
     """
 
     def __init__(
@@ -194,16 +195,16 @@ class Process(Peer):
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process number (PID)."""
         return self._popen.pid
 
     @property
     def running(self) -> bool:
-        """True until it has ended, or this is a fork of the process that started it."""
+        """True until the process ends; always False in a fork of the process that started it."""
         return not self._over and self._popen.poll() is None
 
     def await_start(self) -> None:
-        """Wait until it has prepared what it needs. Raises ProcessStartError."""
+        """Wait until the process answers calls. Raises ProcessStartError if it does not come to that."""
         if self._ready:
             return
         try:
@@ -217,7 +218,7 @@ class Process(Peer):
         self._ready = True
 
     def ended(self) -> ProcessEnded:
-        """End it, if it has closed its connection and not ended; return the error that says how it ended by itself."""
+        """End what is left of the process; return the error that tells how it ended by itself."""
         status = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = self._popen.wait(_KILLED_SECONDS)
@@ -230,15 +231,15 @@ class Process(Peer):
         return ProcessEnded("\n".join([f"the process that worked on it {how}", *lines[-_LAST_LINES:]]), status)
 
     def kill(self) -> None:
-        """Kill it, as another thread may that does not wait for an answer."""
+        """Kill the process. Any thread may call this, also while another one waits for an answer."""
         kill_group(self.pid)
 
     def end(self) -> None:
-        """Kill it, with what it has started, whatever it is doing; the second call does nothing."""
+        """Kill the process and its group, with a mark all descendants too; a second call does nothing."""
         if self._over:
             return
         self._over = True
-        self._channel.close()  # which ends it, unless it is busy, where this process may kill no other
+        self._channel.close()  # this ends an idle process even where this one may kill no other
         if self._mark:
             end_descendants(self.pid)
         kill_group(self.pid)
@@ -249,7 +250,7 @@ class Process(Peer):
             end_marked(self._mark, {os.getpid()})
 
     def forget(self) -> None:
-        """In a fork of the process that started it: leave it to that one."""
+        """Leave the process to the one that started it; call this in a fork of that one."""
         self._over = True
         self._channel.socket.close()
         self._said.close()

@@ -1,4 +1,4 @@
-"""The first steps of a process that `workbench.base.processes.process.Process` starts."""
+"""First steps of a process that `workbench.base.processes.process.Process` starts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workbench.base.processes.channel import Channel
 
 
 def run(fd: int, function: str, arguments: Sequence[Any]) -> None:
-    """Call the function with the channel over an inherited socket; it is silent where the caller is gone."""
+    """Call the function with the channel over an inherited socket; return silently if the caller is gone."""
     with contextlib.suppress(ConnectionError):
         named(function)(Channel(socket.socket(fileno=fd)), *arguments)
 
 
 def named(function: str) -> Callable[..., Any]:
-    """Return the function ``"module:name"``, or ``"file.py:name"``, whose package is not imported."""
+    """Return the function ``"module:name"``, or ``"file.py:name"``, for which no package is imported."""
     place, _, name = function.rpartition(":")
     if not place.endswith(".py"):
         return getattr(importlib.import_module(place), name)

@@ -1,7 +1,7 @@
 """A process that calls functions for this one, and that can be ended and replaced at any moment.
 
-What may hang, crash or spoil its process (a kernel, a compiler) is called in a `Worker`; the caller only waits. It
-lives from call to call and keeps what it has made; after a hang or a crash the next call finds a new one. On Linux it
+A `Worker` calls code that may hang, crash or spoil its process (a kernel, a compiler) while the caller only waits. Its
+process lives from call to call and keeps its state; after a hang or a crash the next call has a new one. On Linux it
 also ends with its caller, whatever it is doing then.
 """
 
@@ -26,14 +26,14 @@ _Result = TypeVar("_Result")
 
 
 class RemoteError(WorkbenchError):
-    """A call raised what cannot be sent back as it is; the message has its text and place."""
+    """A call raised an exception that cannot be sent back; the message has its text and place."""
 
 
 class Worker:
-    """Calls functions in another process, one at a time.
+    """A process that calls functions for this one, one at a time.
 
-    ``start`` begins to make the process without waiting for it, so that it is ready when the first call comes;
-    ``imports`` are modules that it imports by then, ``variables`` are set in its environment.
+    `start` begins to make the process without waiting for it, so that it is ready when the first call comes.
+    ``imports`` are modules that it imports as it starts, ``variables`` are set in its environment.
     """
 
     def __init__(self, imports: Sequence[str] = (), variables: Mapping[str, str] | None = None):
@@ -42,7 +42,7 @@ class Worker:
         self._calling = threading.Lock()
 
     def start(self) -> None:
-        """Make the process, unless it is there."""
+        """Start the process unless it runs already."""
         self._started()
 
     def _started(self) -> Process:
@@ -52,11 +52,11 @@ class Worker:
         return self._process
 
     def call(self, function: Callable[..., _Result], *arguments: object, seconds: float | None = None) -> _Result:
-        """``function(*arguments)``, computed there; both must be such that ``pickle`` takes them.
+        """Return ``function(*arguments)``, computed in the process; ``pickle`` must take both.
 
-        What the function raises is raised here. Raises ProcessTimeout after ``seconds`` (None: no limit) and
-        ProcessEnded if the process is gone; the next call has a new one. Raises ProcessStartError if there is none to
-        be had.
+        An exception of the function is raised here. Raises ProcessTimeout after ``seconds`` (None: no limit) and
+        ProcessEnded if the process is gone; the next call has a new one. Raises ProcessStartError if no process can be
+        started.
         """
         with self._calling:
             process = self._started()
@@ -67,7 +67,7 @@ class Worker:
                 self._end()
                 raise ProcessTimeout(f"{error}, in {getattr(function, '__name__', function)}") from None
             except BaseException:
-                # On Ctrl-C, too: its answer to this call must not be taken for that to the next one.
+                # On Ctrl-C, too: its answer to this call must not be taken for the answer to the next one.
                 self._end()
                 raise
         if kind == "raised":
@@ -95,10 +95,10 @@ class Worker:
 
 
 def serve(channel: Channel, imports: Sequence[str], parent: int) -> None:
-    """The worker's side: answer calls until the caller hangs up."""
+    """Answer calls, on the worker's side, until the caller hangs up."""
     end_with(parent)
     faulthandler.enable(all_threads=False)
-    gc.disable()  # what is imported stays: no need to look at it while it is, or later
+    gc.disable()  # imported modules stay: collecting while they load, or later, finds nothing
     for name in imports:
         importlib.import_module(name)
     gc.freeze()
@@ -114,7 +114,7 @@ def serve(channel: Channel, imports: Sequence[str], parent: int) -> None:
 
 
 def _packed(kind: str, value: object) -> bytes:
-    """The answer as bytes; one that cannot be pickled, or not be unpickled, as a text."""
+    """Serialize an answer; one that cannot be pickled and restored becomes a RemoteError with its text."""
     try:
         content = pickle.dumps((kind, value))
         if kind == "raised":

@@ -71,12 +71,12 @@ class Identity:
 
     @property
     def case_hash(self) -> str:
-        """32 hex digits of the case, by which rows of one case are found."""
+        """Digest of the case, 32 hex digits, by which the rows of one case are found."""
         return digest(self.case_json)
 
     @property
     def key(self) -> str:
-        """32 hex digits of everything that a row must share to stand for this attempt."""
+        """Digest, 32 hex digits, of everything that a row must share to stand for this attempt."""
         names = (self.op, self.variant, self.source_hash, self.case_json, canonical(dict(self.config)))
         return digest(*names, self.device, self.arch, self.toolchain)
 
