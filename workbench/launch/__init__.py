@@ -1,4 +1,4 @@
-"""A kernel of the user's own: loaded from CUDA C++, launched with checked arguments, checked and traced."""
+"""Kernels of the user: loaded from CUDA C++ or PTX, launched with validated arguments, checked and traced."""
 
 from workbench.analysis.check_report import CheckReport
 from workbench.analysis.counts import InstructionCounts, MachineCode

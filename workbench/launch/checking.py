@@ -1,4 +1,4 @@
-"""``check_kernel`` and ``trace_kernel``: run a kernel in the PTX machine, and say what is wrong or what it did."""
+"""``check_kernel`` and ``trace_kernel``: run a kernel in the PTX machine and report its defects or its work."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from workbench.toolchain import CompiledKernel
 
 
 def is_kernel(value: object) -> bool:
-    """Return whether that is launched by its grid: a kernel that is compiled, or a ``@triton.jit`` function."""
+    """Return True for an object that is launched with a grid: a compiled kernel or a ``@triton.jit`` function."""
     return isinstance(value, Kernel | CompiledKernel) or is_jit(value)
 
 
 def refuse_for_a_kernel(function: Callable[..., object], **given: object) -> None:
-    """Raise ArgumentError for the first argument of ``function`` that only ops take and that is not the default one."""
+    """Raise ArgumentError for the first of the ``given`` arguments, which only ops take, that is not the default.
+
+    The defaults are those of ``function``.
+    """
     for name, value in given.items():
         if value is not (default := inspect.signature(function).parameters[name].default) and value != default:
             remedy = "Only ops have it: a kernel is launched with grid=, block= and args=."
@@ -33,8 +36,10 @@ def refuse_for_a_kernel(function: Callable[..., object], **given: object) -> Non
 
 
 def refuse_for_an_op(function: Callable[..., object], given: Mapping[str, object]) -> None:
-    """Raise ArgumentError for the first argument that only ``function`` takes, for kernels; TypeError for a name that
-    it does not know either."""
+    """Raise ArgumentError for the first of the ``given`` arguments, which only kernels take.
+
+    ``function`` is the one for kernels. Raises TypeError for a name that it has no parameter of either.
+    """
     for name, value in given.items():
         if name not in inspect.signature(function).parameters:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
@@ -60,37 +65,37 @@ def check_kernel(
 ) -> CheckReport:
     """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
 
-    It runs twice: first with the last warp of each block going first, which shows mistakes that the usual order hides
-    (what warp 0 prepares for the others without a barrier), then, from the same arguments again, in the usual order.
-    Bulk copies land at once in the first run and as late as they may in the second; where nothing else is found,
-    results that differ are, of a kernel without atomics.
+    The kernel runs twice from the same arguments. In the first run the last warp of each block goes first, which
+    reveals mistakes that the usual order hides (data that warp 0 prepares for the others without a barrier). The second
+    run has the usual order. Bulk copies land at once in the first run and as late as allowed in the second. If nothing
+    else is found in a kernel without atomics, results that differ between the runs are a finding.
 
-    ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain; it runs on the CPU, whatever device it
+    ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain. It runs on the CPU, whatever device it
     was loaded for, and writes to its arguments. ``args``, ``shared_bytes`` (dynamic shared memory in bytes) and
-    ``cluster`` (blocks along x, y, z that run together) are a launch's. ``uninitialised`` are positions in ``args`` of
-    arrays that nobody has written: reading them before the kernel writes them is a finding, and elements that it
-    leaves unwritten are a note.
+    ``cluster`` (blocks along x, y, z that run together) describe the launch. ``uninitialised`` are positions in
+    ``args`` of arrays without content: reading their elements before the kernel writes them is a finding, and elements
+    that it leaves unwritten are a note.
 
-    A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``:
-    ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
-    (default: as the active `simulated_triton`, else sm_80), no ``block``.
+    A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``. Then
+    ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
+    architecture to compile for (default: that of the active `simulated_triton`, else sm_80), and there is no ``block``.
 
-    ``after=(kernel, grid, block, args)`` is the launch that this one depends on programmatically, with dynamic shared
-    memory as a fifth where it has some. It runs first, and what its kernel has written, or read, may not be touched, or
-    written, before ``griddepcontrol.wait``, if it has ``griddepcontrol.launch_dependents``.
+    ``after=(kernel, grid, block, args)`` is the launch on which this one depends programmatically; a fifth value is its
+    dynamic shared memory. It runs first. If its kernel has ``griddepcontrol.launch_dependents``, memory that it wrote
+    may not be accessed before ``griddepcontrol.wait``, and memory that it read may not be written.
 
-    ``strict`` makes findings of what is a note otherwise, and adds what the PTX ISA asks for and GPUs run without:
-    see "Notes, and strict" in CHECKS.md.
+    ``strict`` turns notes into findings, and adds rules of the PTX ISA that GPUs do not enforce: see "Notes, and
+    strict" in CHECKS.md.
 
-    What no access shows is a note in the report: a tensor that is not contiguous and whose strides the kernel does not
-    get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of ``uninitialised``
-    arrays that stay unwritten; trials of an autotuner that change what they read, and a key without a number on which
-    its choice depends.
+    Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
+    kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of
+    ``uninitialised`` arrays that stay unwritten; trials of an autotuner that change their inputs; an autotuner's key
+    that lacks a number on which its choice depends.
 
     The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
 
-    Raises ArgumentError for anything else than a kernel, KernelFault where the kernel cannot go on (a deadlock, a stack
-    overflow), KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
+    Raises ArgumentError for an object that is no kernel, KernelFault if the kernel cannot go on (a deadlock, a stack
+    overflow), KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
     """
     options = LaunchOptions(
         cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised
@@ -122,21 +127,21 @@ def trace_kernel(
     seconds_limit: float | None = 60.0,
     checks: bool = False,
 ) -> Trace:
-    """Run ``kernel`` once in the PTX machine and attribute what it did to its source lines.
+    """Run ``kernel`` once in the PTX machine and attribute its instructions and memory accesses to source lines.
 
     ``kernel`` is a kernel of ``load_cuda`` or of a ``%%cuda`` cell, or a CompiledKernel of ``compile_cuda`` or
-    ``compile_triton``; it runs on the CPU, whatever device it was loaded for, and writes to its arguments. ``grid``,
+    ``compile_triton``. It runs on the CPU, whatever device it was loaded for, and writes to its arguments. ``grid``,
     ``block``, ``args`` (CPU tensors, NumPy arrays, numbers), ``shared_bytes`` (dynamic shared memory per block) and
-    ``cluster`` (blocks along x, y, z that run together) are a launch's; a kernel of Triton knows its own ``block``.
-    ``record_block`` (x, y, z) keeps that block's requests and waits one by one, in ``trace.recording``; ``checks``
-    looks for races and the like too, in ``trace.report.findings``.
+    ``cluster`` (blocks along x, y, z that run together) describe the launch; a kernel of Triton has its own ``block``.
+    ``record_block`` (x, y, z) records the requests and waits of that block one by one, in ``trace.recording``.
+    ``checks`` adds the checks of `check_kernel` for a single run, in ``trace.report.findings``.
 
-    A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``:
-    ``grid`` a tuple or a function of the constants, ``kwargs`` constants and options, ``arch`` what to compile for
-    (default: as the active `simulated_triton`, else sm_80), no ``block``.
+    A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``. Then
+    ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
+    architecture to compile for (default: that of the active `simulated_triton`, else sm_80), and there is no ``block``.
 
-    Raises ArgumentError for anything else than a kernel and for arguments that it cannot take, KernelFault where it
-    makes an illegal access, KernelTimeout after ``seconds_limit``, UnsupportedInstructionError before anything runs.
+    Raises ArgumentError for an object that is no kernel and for arguments that the kernel cannot take, KernelFault for
+    an illegal access, KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
     """
     options = LaunchOptions(
         cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block
@@ -152,7 +157,7 @@ def _bound(
     kernel: Any, grid: Any, block: Any, args: Sequence[object], shared_bytes: int, options: LaunchOptions,
     kwargs: Mapping[str, object] | None = None, arch: str | None = None,
 ) -> tuple[CompiledKernel, MachineLaunch]:  # fmt: skip
-    """The kernel of a launch on the PTX machine, and the launch, ready to run."""
+    """Return the compiled kernel and its launch on the PTX machine, ready to run."""
     compiled, signature = kernel_to_launch(kernel, kwargs, arch)
     if block is None:
         block = compiled.threads_per_block
@@ -163,7 +168,7 @@ def _bound(
 
 
 def _footprint_of(after: Sequence[Any]) -> Any:
-    """Run a launch and return what it wrote and read; None of a kernel that lets no dependent launch start."""
+    """Run a launch and return the memory that it wrote and read; None if it lets no dependent launch start early."""
     if not 4 <= len(after) <= 5:
         raise ArgumentError(
             "after", f"{len(after)} values", "(kernel, grid, block, args) or those and shared_bytes",

@@ -1,4 +1,4 @@
-"""What a launch passes, against the types that the kernel's source declares: wrong dtypes are refused, not read."""
+"""Checks of a launch's arguments against the types that the kernel's source declares; wrong dtypes are refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from workbench.ptx.signature import DeclaredType
 from workbench.toolchain.c_types import ANYTHING, CType
 
 _RAW = ("void", "|V", "[", "{")
-"""How NumPy's names of records begin."""
+"""Prefixes of NumPy's names of record types."""
 
 
 def rules_of(types: Sequence[CType | None]) -> tuple[DeclaredType, ...]:
-    """Return the rule of each parameter by its declared type; None is a type that the source's text does not tell."""
+    """Return the rule of each parameter by its declared type; None is a type that the source's text does not give."""
     return tuple(_rule_of(one) for one in types)
 
 
@@ -33,9 +33,9 @@ def _rule_of(expected: CType | None) -> DeclaredType:
 
 
 def declared_value(where: str, expected: CType | None, value: Any) -> Any:
-    """Return one argument for a parameter of a declared type, a number for a half as its bytes.
+    """Return one argument for a parameter of a declared type; a number for a half becomes its bytes.
 
-    ``where`` names it in an ArgumentError.
+    ``where`` names the parameter in an ArgumentError.
     """
     return _rule_of(expected).check(where, value)
 
@@ -45,7 +45,7 @@ def _as_it_is(where: str, value: Any) -> Any:
 
 
 def _warn_unchecked(where: str, value: Any) -> Any:
-    """Warn, once for a parameter, that an array's dtype may be another than the kernel's; raw bytes go anywhere."""
+    """Warn, once for a parameter, that the dtype of an array is not checked; raw bytes go anywhere."""
     if isinstance(value, np.ndarray) or hasattr(value, "data_ptr"):
         got = dtype_name(value)
         if got != "uint8" and not got.startswith(_RAW):
@@ -55,12 +55,12 @@ def _warn_unchecked(where: str, value: Any) -> Any:
 
 
 def dtype_name(array: Any) -> str:
-    """``"float32"`` of a torch tensor or NumPy array."""
+    """Return the name of the dtype of a torch tensor or NumPy array, such as ``"float32"``."""
     return str(array.dtype).removeprefix("torch.")
 
 
 def _array_check(expected: CType) -> Any:
-    """The check of arrays for a pointer to elements of a type; dtypes that fit are looked at once."""
+    """Return the check of arrays for a pointer to elements of a type; it examines a dtype that fits only once."""
     fitting: set[object] = set()
 
     def check(where: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where kernels run: the PTX machine on the CPU, or an NVIDIA GPU. One launch contract for both."""
+"""Devices that run kernels, with one launch contract: the PTX machine on the CPU, and an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -17,45 +17,48 @@ if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
 NAMES = ("auto", "sim", "cuda")
-"""The names that `get` knows."""
+"""Names that `get` accepts."""
 
 
 class VariableHolder(Protocol):
-    """Where the variables of loaded programs are."""
+    """Protocol of an object that holds the variables of loaded programs."""
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
-        """The content of a ``__device__`` or ``__constant__`` variable of the kernel's program, by its PTX name."""
+        """Return the content of a ``__device__`` or ``__constant__`` variable of the kernel's program.
+
+        ``symbol`` is its name in the PTX.
+        """
         ...
 
     def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
-        """Write all bytes of such a variable; kernels of the same program launched after it see them."""
+        """Write all bytes of a program's variable; later launches of any kernel of the program see them."""
         ...
 
     def reset_variables(self, kernel: CompiledKernel) -> object:
-        """Give every variable of the kernel's program its initial value again. They live as long as the result does."""
+        """Give every variable of the kernel's program its initial value; they live as long as the returned object."""
         ...
 
 
 class Device(VariableHolder, Protocol):
-    """What every device offers."""
+    """Protocol of a device."""
 
     name: str
     counts: bool
-    """Whether launches are simulated and counted, not measured."""
+    """True if launches are simulated and counted, not measured."""
 
     @property
     def arch(self) -> str:
-        """The architecture to compile for, such as ``"sm_80"``."""
+        """Architecture to compile for, such as ``"sm_80"``."""
         ...
 
     @property
     def description(self) -> str:
-        """What the device is, in words."""
+        """Description of the device for a reader."""
         ...
 
     @property
     def runs_machine_code(self) -> bool:
-        """Whether a launch needs more than PTX."""
+        """True if a launch needs machine code, not only PTX."""
         ...
 
     def bind(
@@ -70,7 +73,7 @@ class Device(VariableHolder, Protocol):
         signature: KernelSignature | None = None,
         **named: Any,
     ) -> BoundLaunch:
-        """Check and pack a launch, which its ``run()`` then runs. Takes and raises what `launch` does."""
+        """Check and pack a launch, and return it; its ``run()`` runs it. Arguments and errors are those of `launch`."""
         ...
 
     def launch(
@@ -85,22 +88,23 @@ class Device(VariableHolder, Protocol):
         signature: KernelSignature | None = None,
         **named: Any,
     ) -> LaunchReport | None:
-        """Run ``kernel``. ``shared_bytes`` is dynamic shared memory per block; 0 takes the kernel's own
-        ``dynamic_shared_bytes``, which for Triton is always there. ``signature`` is what it takes, where more is known
-        than the kernel says itself. ``named`` are fields of `LaunchOptions`, in the place of those of ``options``; a
-        GPU takes none.
+        """Run ``kernel`` and return its report, None on a GPU.
+
+        ``shared_bytes`` is dynamic shared memory per block; 0 means the kernel's own ``dynamic_shared_bytes``, which a
+        kernel of Triton always has. ``signature`` replaces the kernel's own where more is known of its parameters.
+        ``named`` are fields of `LaunchOptions` that replace those of ``options``; a GPU takes none.
 
         Raises ArgumentError, naming the parameter, for arguments or dimensions that the kernel cannot take.
         """
         ...
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
-        """A block in which what is compiled and launched belongs to the GPU, of several, of the tensors given."""
+        """Return a context manager in which kernels are compiled for and launched on the GPU of the given tensors."""
         ...
 
 
 def get(name: str = "auto") -> Device:
-    """The device ``"sim"``, ``"cuda"`` or ``"auto"``, which is ``"cuda"`` where it can run and ``"sim"`` elsewhere.
+    """Return the device ``"sim"``, ``"cuda"`` or ``"auto"``, which is ``"cuda"`` if it can run, else ``"sim"``.
 
     Raises DeviceUnavailableError with the reason and the remedy for ``"cuda"`` without a GPU, a driver or PyCUDA;
     UnknownNameError for any other name.
@@ -114,7 +118,7 @@ def get(name: str = "auto") -> Device:
 
 
 def cuda_problem() -> str | None:
-    """Why ``"cuda"`` cannot run here, with the remedy; None where it can."""
+    """Return the reason why ``"cuda"`` cannot run here, with the remedy; None if it can."""
     from workbench.launch.gpu import problem
 
     return problem()
@@ -122,8 +126,10 @@ def cuda_problem() -> str | None:
 
 @functools.cache
 def simulator(arch: str, sample: int = 0) -> Device:
-    """The device ``"sim"`` that compiles for an architecture; `get` gives the one of the default. With ``sample`` it
-    runs about so many blocks of a launch."""
+    """Return the device ``"sim"`` that compiles for ``arch``; `get` returns the one for the default architecture.
+
+    With ``sample`` it runs about that number of blocks of each launch.
+    """
     from workbench.launch.sim import Simulator
 
     default = get("sim")

@@ -1,15 +1,16 @@
 """The device ``"cuda"``: PyCUDA loads and launches kernels in torch's own context, in the order of torch's stream.
 
 Context. PyCUDA's ``autoinit`` would make a context of its own, in which torch's memory is invalid. Instead the primary
-context, which torch uses, is retained once per thread (PyCUDA ties a context object to its thread) and pushed around
+context, which torch uses, is retained once per thread (PyCUDA ties a context object to its thread). It is pushed before
 each launch and popped after it, so that torch finds the thread as it left it.
 
-Streams. PyCUDA can launch on streams that it created and on the default stream, not on a stream that torch owns.
-Where torch's current stream is the default stream, the launch goes there directly (``stream=None``). Elsewhere it
-goes to a PyCUDA stream of this thread which waits for an event of torch's stream before, and for which torch's stream
-waits after: the order is the same, no memory is reused too early, and under CUDA graph capture the two waits pull the
-PyCUDA stream into the capture and hand it back, so the graph holds the kernel with its right dependencies. Outside of
-graphs this costs two event pairs per launch, some microseconds, so timings belong on the default stream or in a graph.
+Streams. PyCUDA can launch on streams that it created and on the default stream, not on a stream that torch owns. If
+torch's current stream is the default stream, the launch goes there directly (``stream=None``). Otherwise it goes to a
+PyCUDA stream of this thread: that stream waits for an event of torch's stream before the launch, and torch's stream
+waits for it afterwards. So the order is that of torch's stream, and no memory is reused too early. Under CUDA graph
+capture the two waits pull the PyCUDA stream into the capture and hand it back, so the graph holds the kernel with its
+right dependencies. Outside of graphs this costs two event pairs per launch, some microseconds, so timings belong on the
+default stream or in a graph.
 
 Several devices. A launch runs on the device of its tensors, whichever is torch's current one.
 
@@ -42,9 +43,9 @@ from workbench.toolchain.occupancy import Limits, limits_of
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
 
-# What a block may take, static and dynamic together, of a kernel that was not told that it may take more.
+# Shared memory of a block, static and dynamic, of a kernel without cudaFuncAttributeMaxDynamicSharedMemorySize.
 _DEFAULT_SHARED_LIMIT = 48 * 1024
-# Streams made like torch's own: one that waits for the default stream could not take part in a capture.
+# A stream that waits for the default stream could not take part in a capture; torch's own streams do not wait either.
 _NON_BLOCKING = 1
 
 _TORCH_REMEDY = "On a machine with an NVIDIA GPU install a CUDA build of torch (https://pytorch.org)."
@@ -58,7 +59,7 @@ _NO_OPTIONS = LaunchOptions()
 
 
 def problem() -> str | None:
-    """Why kernels cannot be launched on a GPU here, with the remedy; None where they can."""
+    """Return the reason why kernels cannot be launched on a GPU here, with the remedy; None if they can."""
     if importlib.util.find_spec("torch") is None:
         return f"torch is not installed. {_TORCH_REMEDY} {_SIM_REMEDY}"
     import torch
@@ -76,7 +77,7 @@ def problem() -> str | None:
 
 @dataclass
 class _Loaded:
-    """A function in one device's memory, with the dynamic shared memory that it may use, in bytes."""
+    """A function loaded on one device; ``shared_limit`` is the dynamic shared memory that it may use, in bytes."""
 
     module: Any
     function: Any
@@ -85,7 +86,7 @@ class _Loaded:
 
 @dataclass(slots=True)
 class GpuMemory:
-    """What a launch holds on the device ``index``: copies of NumPy arrays, each with its array, and scratch memory."""
+    """Memory of a launch on the device ``index``: pairs of a NumPy array and its copy, and scratch memory."""
 
     kernel: CompiledKernel
     index: int
@@ -94,7 +95,7 @@ class GpuMemory:
 
 
 class Gpu:
-    """Launches kernels on the CUDA device of their tensors. Safe to use from several threads."""
+    """Device that launches kernels on the GPU of their tensors. Several threads may use it."""
 
     name = "cuda"
     counts = False
@@ -123,24 +124,24 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """The architecture of torch's current device, such as ``"sm_90"``."""
+        """Architecture of torch's current device, such as ``"sm_90"``."""
         return self._arch(self._torch.cuda.current_device())
 
     @property
     def runs_machine_code(self) -> bool:
-        """Whether kernels are better compiled to machine code at once; a simulated driver runs PTX."""
+        """True if kernels are best compiled to machine code at once; False under a simulated driver, which runs PTX."""
         return not is_simulated()
 
     @property
     def description(self) -> str:
-        """The name of torch's current device and its architecture."""
+        """Name and architecture of torch's current device."""
         return f"{self._torch.cuda.get_device_name()} ({self.arch}) through PyCUDA"
 
     def __repr__(self) -> str:
         return f"<device cuda: {self.description}>"
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
-        """A block in which the device of the first tensor among ``values`` is torch's current one."""
+        """Return a context manager that makes the device of the first tensor among ``values`` torch's current one."""
         index = next((self._index_of(value) for value in values if hasattr(value, "data_ptr")), None)
         if index is None or index == self._torch.cuda.current_device():
             return _NOTHING
@@ -160,11 +161,11 @@ class Gpu:
     ) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
 
-        It runs on the device of its tensors, which must all be on one; without tensors on torch's current device.
-        NumPy arrays are copied there and, after the kernel, back, which waits for it and cannot be captured in a graph.
-        Raises ArgumentError for a launch that the kernel cannot take and for every option (``statistics``, ``checks``,
-        limits, recordings ...), which only ``"sim"`` has; KernelFault where the driver refuses the launch. A fault
-        inside the kernel shows, as always with CUDA, at a later synchronisation.
+        It runs on the device of its tensors, which must all be on one device; without tensors, on torch's current
+        device. NumPy arrays are copied to the device and, after the kernel, back. This waits for the kernel and cannot
+        be captured in a graph. Raises ArgumentError for a launch that the kernel cannot take and for every option
+        (``statistics``, ``checks``, limits, recordings ...), which only ``"sim"`` has; KernelFault if the driver
+        refuses the launch. A fault inside the kernel shows, as always with CUDA, at a later synchronisation.
         """
         self.run(self.bind(kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature, **named))
 
@@ -180,7 +181,7 @@ class Gpu:
         signature: KernelSignature | None = None,
         **named: Any,
     ) -> BoundLaunch[Gpu, GpuMemory]:
-        """Check and pack a launch of ``kernel``, and copy its NumPy arrays to the device. Raises as `launch`."""
+        """Check and pack a launch of ``kernel``, and copy its NumPy arrays to the device. Raises as `launch` does."""
         if named or options is not None:
             _refuse(options_of(options, named))
         return self._bound(kernel, signature or kernel.signature, grid, block, args, shared_bytes)
@@ -210,7 +211,7 @@ class Gpu:
         return BoundLaunch(self, signature, grid, block, shared_bytes, parameters, memory, _NO_OPTIONS, args)
 
     def run(self, launch: BoundLaunch[Gpu, GpuMemory]) -> None:
-        """Hand a bound launch to the driver, and copy NumPy arrays back. Raises KernelFault where it refuses it."""
+        """Pass a bound launch to the driver and copy NumPy arrays back. Raises KernelFault if the driver refuses it."""
         kernel, index = launch.memory.kernel, launch.memory.index
         grid, block, buffer, shared = launch.grid, launch.block, launch.parameters, launch.shared_bytes
         with self._lock, self._context(index):
@@ -239,14 +240,17 @@ class Gpu:
         return self._capabilities[index]
 
     def _index_of(self, value: Any) -> int | None:
-        """The number of a tensor's CUDA device; None for what is elsewhere."""
+        """Return the number of a tensor's CUDA device; None for a tensor on no CUDA device."""
         return value.get_device() if value.is_cuda else None
 
     def _place(
         self, fields: list[Any], arrays: Sequence[ArrayArgument]
     ) -> tuple[int | None, Sequence[ArrayArgument]]:  # fmt: skip
-        """Write the addresses of tensors into the ``fields``; return the number of their one device, None without any,
-        and the NumPy arrays. Raises ArgumentError for tensors elsewhere."""
+        """Write the addresses of tensors into the ``fields``.
+
+        Returns the number of the tensors' device, None without tensors, and the NumPy arrays. Raises ArgumentError for
+        tensors on no CUDA device or on several.
+        """
         found, hosts = None, []
         for array in arrays:
             rule, value = array
@@ -264,7 +268,7 @@ class Gpu:
         return found, hosts
 
     def _limits(self, index: int) -> tuple[Limits, int]:
-        """What blocks may have on a device, and where it keeps the parameters of a launch."""
+        """Return the limits of a block on a device, and the address of a launch's parameters there."""
         found = self._launch_limits.get(index)
         if found is None:
             arch = self._arch(index)
@@ -272,7 +276,7 @@ class Gpu:
         return found
 
     def _copied(self, rule: Rule, value: np.ndarray, index: int) -> Any:
-        """The copy of a NumPy array on the device."""
+        """Return the copy of a NumPy array on the device."""
         if rule.declared is not None and rule.declared.written and not value.flags.writeable:
             remedy = "Pass a copy, or declare the parameter const in the kernel."
             raise ArgumentError(rule.where, "a read-only array", "a writable one", remedy)
@@ -283,7 +287,7 @@ class Gpu:
         return self._torch.from_numpy(content).to(f"cuda:{index}")
 
     def _context(self, index: int) -> AbstractContextManager[None]:
-        """Torch's primary context of device ``index``, current in this thread."""
+        """Return a context manager that makes torch's primary context of a device current in this thread."""
         contexts = self._local.__dict__.setdefault("contexts", {})
         if index not in contexts:
             context = _for_ever(self._driver.Device(index).retain_primary_context())
@@ -291,7 +295,10 @@ class Gpu:
         return contexts[index]
 
     def _stream(self, index: int) -> AbstractContextManager[Any]:
-        """The PyCUDA stream for one launch, ordered with torch's current stream; None is the default stream."""
+        """Return a context manager of the PyCUDA stream for one launch, ordered with torch's current stream.
+
+        None stands for the default stream.
+        """
         current = self._torch.cuda.current_stream(index)
         return _NOTHING if current.cuda_stream == 0 else self._joined_stream(index, current)
 
@@ -310,7 +317,7 @@ class Gpu:
             current.wait_stream(same_for_torch)
 
     def _function(self, kernel: CompiledKernel, index: int, shared_bytes: int, buffer_bytes: int) -> Any:
-        """The loaded function, allowed to use ``shared_bytes`` of dynamic shared memory."""
+        """Return the loaded function, allowed to use ``shared_bytes`` of dynamic shared memory."""
         key = (index, kernel.key)
         loaded = self._functions.get(key)
         if loaded is None:
@@ -336,7 +343,7 @@ class Gpu:
         return loaded.function
 
     def _module(self, kernel: CompiledKernel, index: int) -> Any:
-        """The loaded module, one for all kernels of a program: they share its variables."""
+        """Return the loaded module, one for all kernels of a program because they share its variables."""
         key = (index, digest(kernel))
         if key not in self._modules:
             code = image_of(kernel, self._capability(index), self._arch(index))
@@ -344,7 +351,7 @@ class Gpu:
         return self._modules[key]
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
-        """The content of a device variable of the kernel's program, by its name in the PTX.
+        """Return the content of a device variable of the kernel's program, by its name in the PTX.
 
         Waits for torch's current stream.
         """
@@ -354,19 +361,19 @@ class Gpu:
         return bytes(content)
 
     def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
-        """Write all bytes of a device variable. Waits for torch's current stream before."""
+        """Wait for torch's current stream, then write all bytes of a device variable."""
         with self._variable(kernel, symbol) as (place, _):
             self._driver.memcpy_htod(place, content)
 
     def copy_variable(self, kernel: CompiledKernel, symbol: str, tensor: Any) -> None:
-        """Copy a contiguous CUDA tensor of its size into a device variable, in the order of torch's current stream."""
+        """Copy a contiguous CUDA tensor into a device variable of its size, in the order of torch's current stream."""
         index = tensor.get_device()
         with self._lock, self._context(index), self._driver_errors(kernel), self._stream(index) as stream:
             place, size = self._module(kernel, index).get_global(symbol)
             self._driver.memcpy_dtod_async(place, tensor.data_ptr(), size, stream)
 
     def reset_variables(self, kernel: CompiledKernel) -> None:
-        """Give every variable of the kernel's program its initial value: the next launch loads it anew."""
+        """Give every variable of the kernel's program its initial value: the next launch loads the program again."""
         with self._lock:
             content = digest(kernel)
             for key in [key for key in self._modules if key[1] == content]:
@@ -392,7 +399,7 @@ class Gpu:
 
 
 class _Pushed(AbstractContextManager[None]):
-    """A context that is current in a block, in the one thread that it belongs to; cheap, since each launch enters."""
+    """A CUDA context that is current within a block, in its own thread; cheap, because every launch enters it."""
 
     def __init__(self, context: Any, pop: Callable[[], None]):
         self._push, self._pop = context.push, pop
@@ -405,7 +412,7 @@ class _Pushed(AbstractContextManager[None]):
 
 
 def _refuse(options: LaunchOptions) -> None:
-    """Raise ArgumentError for the first option that is not the default one."""
+    """Raise ArgumentError for the first option that differs from its default."""
     for one in fields(options):
         value = getattr(options, one.name)
         if value != one.default:

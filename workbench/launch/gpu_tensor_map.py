@@ -1,4 +1,4 @@
-"""Tensor maps as a GPU reads them: the driver encodes them."""
+"""Tensor maps in the form that a GPU reads, encoded by the driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES
 
 
 def encoded(tensor_map: TensorMap) -> bytes:
-    """Return the driver's own bytes of a tensor map. Raises ArgumentError where it refuses it."""
+    """Return a tensor map as the driver's bytes. Raises ArgumentError if the driver refuses it."""
     rank, index = len(tensor_map.sizes), DRIVER_ELEMENTS.index(tensor_map.element)
     room = ctypes.create_string_buffer(TENSOR_MAP_BYTES + 64)
     at = (ctypes.addressof(room) + 63) // 64 * 64  # the driver asks for this alignment

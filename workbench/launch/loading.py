@@ -1,4 +1,4 @@
-"""``load_cuda``: any CUDA C++ source of the user's own, its kernels callable from Python."""
+"""``load_cuda``: compile any CUDA C++ source of the user and call its kernels from Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _AUTO = re.compile(r"template\s*<[^;{(]*\bauto\b")
-"""A template whose instances for 1 and for 1u are two."""
+"""A template with an ``auto`` parameter, whose instances for 1 and for 1u differ."""
 
 
 class Kernel:
@@ -66,9 +66,9 @@ class Kernel:
 
         ``shared_bytes`` is dynamic shared memory per block; ``options`` are those of the device's ``launch``
         (``checks``, ``statistics``, ``record_block``, ``cooperative``, ``seconds_limit`` on ``"sim"``). Returns the
-        LaunchReport on ``"sim"``, None on ``"cuda"``, a Trace where the module was loaded with ``trace=True``. With
-        ``checks=True`` of the module findings are shown at once. Raises ArgumentError naming the parameter, and
-        KernelFault where the kernel makes an illegal access.
+        LaunchReport on ``"sim"``, None on ``"cuda"``, a Trace if the module was loaded with ``trace=True``. If it was
+        loaded with ``checks=True``, findings are shown at once. Raises ArgumentError naming the parameter, and
+        KernelFault for an illegal access of the kernel.
         """
         asked = options_of(self._usual, {**options, **self._forced}) if options else self._usual
         report = self.device.launch(
@@ -82,7 +82,7 @@ class Kernel:
         return trace_of(self.compiled, report, shared_bytes) if module._trace else report
 
     def _note(self, args: Sequence[object], report: LaunchReport, watch: Watch | None) -> None:
-        """Tell what is often not meant in the arguments, and with ``checks=True`` of the module what was found."""
+        """Note suspicious arguments in the watch; if the module was loaded with ``checks``, show findings and notes."""
         found = notes_on(self.compiled.parameter_names, args, self.macros.values())
         if watch is not None and found:
             watch.note(self.compiled.label, found)
@@ -94,7 +94,7 @@ class Kernel:
 
     @property
     def macros(self) -> Mapping[str, object]:
-        """The macros with which the source was compiled."""
+        """Macros with which the source was compiled."""
         return self.module._macros
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Module:
         self.globals.add(compiled)
 
     def _types_of(self, compiled: CompiledKernel) -> tuple[CType | None, ...]:
-        """The types of a kernel's parameters: by its name in C++, which has them all, else by the source's text."""
+        """Return the types of a kernel's parameters: from its C++ name, which has them all, else from the source."""
         count = len(compiled.parameters)
         exact = parameter_types(compiled.name)
         if exact is not None and len(exact) == count:
@@ -152,7 +152,7 @@ class Module:
 
     @property
     def compiler(self) -> str:
-        """The compiler that took the source, ``"nvrtc"`` or ``"nvcc"``."""
+        """Compiler that compiled the source, ``"nvrtc"`` or ``"nvcc"``."""
         return self._settings["compiler"]
 
     @property
@@ -160,7 +160,7 @@ class Module:
         return {name: RECORD for name, one in self._type_names.items() if one == RECORD}
 
     def constant(self, name: str) -> Variable:
-        """The ``__constant__`` variable ``name``. Raises UnknownNameError for one that is not in constant memory."""
+        """Return the ``__constant__`` variable ``name``. Raises UnknownNameError for one not in constant memory."""
         found = self.globals[name]
         if found.space != "constant":
             known = ", ".join(one.name for one in self.globals.values() if one.space == "constant") or "none"
@@ -176,11 +176,10 @@ class Module:
         raise _UnknownKernelError("kernel", repr(name), known, "The source defines these.")
 
     def __getitem__(self, expression: str) -> Kernel:
-        """The kernel of a name or of a C++ name expression (``tk<128>`` is also ``tk<128u>``); a template's instance is
-        compiled when first asked for.
+        """Return the kernel of a name or of a C++ name expression; ``tk<128>`` is also ``tk<128u>``.
 
-        Raises UnknownNameError for a kernel that the source does not define, CompileError for arguments that do not
-        fit.
+        A template's instance is compiled on first use. Raises UnknownNameError for a kernel that the source does not
+        define, CompileError for template arguments that do not fit.
         """
         if expression not in self._kernels:
             for name, kernel in self._kernels.items():
@@ -190,7 +189,7 @@ class Module:
         return self._kernels[expression]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the kernels that are compiled."""
+        """Yield the names of the compiled kernels."""
         return iter(self._kernels)
 
     def _templates(self) -> list[str]:
@@ -210,7 +209,7 @@ class Module:
 
 
 class _UnknownKernelError(UnknownNameError, AttributeError):
-    """A kernel that a module does not have; an AttributeError too, so that ``hasattr`` answers."""
+    """A kernel that a module does not have; an AttributeError too, so that ``hasattr`` returns False."""
 
 
 @checked_kinds
@@ -234,22 +233,21 @@ def load_cuda(
     ``arch`` defaults to the device's own; ``macros`` become ``-D``; ``device`` is ``"auto"``, ``"sim"`` or ``"cuda"``.
     With ``checks`` every launch runs with all checks and shows its findings at once (in a notebook as a table, else on
     stderr), and goes on: results are written, the report is returned. With ``trace`` every launch returns a Trace. Both
-    run in the PTX machine, also where there is a GPU. With ``machine_code``, the default on a GPU only, the cubin
-    is made at once, and what only the assembler refuses is a CompileError here; else when a kernel is asked for it.
+    run in the PTX machine, also on a machine with a GPU. With ``machine_code``, the default on a GPU only, the cubin is
+    made at once, and code that only the assembler refuses raises CompileError here; else it is made on first use.
 
-    ``compiler`` is ``"nvrtc"``, ``"nvcc"``, or ``"auto"``: NVRTC, and nvcc for a source with host code (``<iostream>``,
-    ``<<<>>>``, ``main``) where it is installed; ``module.compiler`` is the one that took it.
+    ``compiler`` is ``"nvrtc"``, ``"nvcc"``, or ``"auto"``: NVRTC, or nvcc, if installed, for a source with host code
+    (``<iostream>``, ``<<<>>>``, ``main``); ``module.compiler`` tells which one compiled it.
 
-    In the PTX machine a launch ends with a KernelTimeout after ``seconds_limit``: by default after 60 s in a notebook,
-    never elsewhere; None is no limit, and a launch may have its own, ``module.twice(1, 32, x, seconds_limit=5)``::
+    In the PTX machine a launch raises KernelTimeout after ``seconds_limit``. The default is 60 s in a notebook and no
+    limit elsewhere; None is no limit. A launch may have its own limit, ``module.twice(1, 32, x, seconds_limit=5)``::
 
         module = load_cuda('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }')
         module.twice(1, 32, tensor)
 
     Arrays must have the dtype of the declared pointer (uint8 passes as raw bytes), also behind ``typedef``, ``using``
-    and macros; for a type that the text does not tell a launch warns. They must be contiguous, because a kernel gets an
-    address and no strides. With ``strided`` torch tensors may be views: the kernels are given their strides, or know
-    them.
+    and macros; for a type that the text does not give, a launch warns. Arrays must be contiguous, because a kernel gets
+    an address and no strides. With ``strided`` torch tensors may be views, for kernels that get or know their strides.
 
     Raises CompileError with the compiler's lines, ArgumentError, MissingToolError, DeviceUnavailableError.
     """
@@ -270,7 +268,7 @@ _told: set[str] = set()
 
 
 def _compiled(source: Source, settings: dict[str, Any]) -> CompiledModule:
-    """Compile with the compiler of the settings; ``"auto"`` becomes the one that took the source."""
+    """Compile with the compiler of the settings; ``"auto"`` becomes the one that compiled the source."""
     if settings["compiler"] != "auto":
         return compile_cuda_module(source, **settings)
     try:
@@ -289,7 +287,7 @@ def _compiled(source: Source, settings: dict[str, Any]) -> CompiledModule:
 
 
 def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
-    """The device of that name; with checks or traces the PTX machine, which alone can."""
+    """Return the device of that name; with checks or traces the PTX machine, the only one that has them."""
     if checks or trace:
         if device == "cuda":
             wanted = " and ".join(name for name, on in (("checks", checks), ("trace", trace)) if on)
@@ -299,7 +297,7 @@ def device_for(device: str, checks: bool, trace: bool) -> devices.Device:
 
 
 def limits_on(device: devices.Device, seconds_limit: Limit) -> dict[str, float]:
-    """The options of a launch by which it ends in time. Raises ArgumentError for a limit on a GPU."""
+    """Return the launch option of a time limit, if there is one. Raises ArgumentError for a limit on a GPU."""
     seconds = seconds_of(seconds_limit)
     if seconds is None or (not device.counts and seconds_limit == "auto"):
         return {}
@@ -309,16 +307,16 @@ def limits_on(device: devices.Device, seconds_limit: Limit) -> dict[str, float]:
 
 
 def loaded_from(module: Module) -> tuple[Source, dict[str, Any]]:
-    """The source of a module and what it was compiled with: arch, macros, options, include_dirs, compiler."""
+    """Return the source of a module and its settings: arch, macros, options, include_dirs, compiler, machine_code."""
     return module._source, dict(module._settings)
 
 
 def kernel_to_launch(
     kernel: Any, kwargs: Mapping[str, object] | None = None, arch: str | None = None
 ) -> tuple[CompiledKernel, KernelSignature]:
-    """The CompiledKernel of a kernel of ``load_cuda``, or the one that came, and what it takes.
+    """Return the CompiledKernel and the signature of a kernel of ``load_cuda``, or of a CompiledKernel itself.
 
-    Raises ArgumentError for anything else, and for what only a ``@triton.jit`` function takes.
+    Raises ArgumentError for other objects, and for arguments that only a ``@triton.jit`` function takes.
     """
     for name, value in (("kwargs", kwargs), ("arch", arch)):
         if value:
@@ -328,7 +326,7 @@ def kernel_to_launch(
     if isinstance(kernel, CompiledKernel):
         return kernel, kernel.signature
     remedy = "Pass module.name, or what compile_cuda or compile_triton returned."
-    if "KernelInterface" in getattr(kernel, "__qualname__", ""):  # what Triton's kernel[grid] is
+    if "KernelInterface" in getattr(kernel, "__qualname__", ""):  # the class of Triton's kernel[grid]
         remedy = "Pass the kernel without [grid], and grid=."
     raise ArgumentError(
         "kernel",

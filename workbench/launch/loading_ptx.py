@@ -1,4 +1,4 @@
-"""``load_ptx``: PTX of any compiler, its kernels callable from Python."""
+"""``load_ptx``: load PTX of any compiler and call its kernels from Python."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PtxModule(Module):
             self._add(name, kernel)
 
     def _types_of(self, compiled: CompiledKernel) -> tuple[CType | None, ...]:
-        """None: PTX has no types of elements."""
+        """Return no types: PTX has no types of elements."""
         return ()
 
     def __getitem__(self, name: str) -> Kernel:
-        """The kernel of that name, readable or as in the PTX. Raises UnknownNameError for one that the text has not."""
+        """Return the kernel of a name, readable or as in the PTX. Raises UnknownNameError for one not in the text."""
         for kernel in self._kernels.values():
             if name == kernel.compiled.name or normalised(name) == normalised(kernel.compiled.label):
                 return kernel
@@ -60,17 +60,18 @@ def load_ptx(
     seconds_limit: Limit = "auto",
     strided: bool = False,
 ) -> PtxModule:
-    """The kernels of PTX that any compiler wrote, as functions like those of `load_cuda`: of a text, of a file, or of
-    what has its text in ``__ptx__``, as functions of CuTe DSL's ``cute.compile(..., options="--keep-ptx")`` do.
+    """Load PTX of any compiler and return its kernels as functions like those of `load_cuda`.
 
-    ``module.name(grid, block, *args, shared_bytes=0)`` launches one; ``check_kernel`` and ``trace_kernel`` take it.
-    Arguments go by the PTX's own parameters: torch tensors and NumPy arrays for 64-bit ones, numbers, and for structs
-    by value (``.b8 name[24]``) bytes, a NumPy record or a ctypes structure of that size; pointers in it are addresses,
+    ``text_or_path`` is PTX text, a file, or an object with PTX text in ``__ptx__``, as functions of CuTe DSL's
+    ``cute.compile(..., options="--keep-ptx")`` have it. ``module.name(grid, block, *args, shared_bytes=0)`` launches a
+    kernel; ``check_kernel`` and ``trace_kernel`` take it. The parameters in the PTX decide the arguments: torch tensors
+    and NumPy arrays for 64-bit ones, numbers, and for structs by value (``.b8 name[24]``) bytes, a NumPy record or a
+    ctypes structure of that size. Pointers in a struct are addresses,
     ``np.array([(x.ctypes.data, x.size)], [("data", "u8"), ("size", "i8")])``. ``device``, ``checks``, ``trace``,
-    ``seconds_limit`` and ``strided`` are those of `load_cuda`. Registers and machine code come from ptxas, when they
-    are asked for. PTX of clang, Numba, Warp and CuTe DSL is among the tests.
+    ``seconds_limit`` and ``strided`` are those of `load_cuda`. ptxas makes registers and machine code on first use. PTX
+    of clang, Numba, Warp and CuTe DSL is among the tests.
 
-    Raises ArgumentError for what is no PTX, UnsupportedInstructionError where no kernel of it can run.
+    Raises ArgumentError for text that is no PTX, UnsupportedInstructionError if none of its kernels can run.
     """
     if not isinstance(text_or_path, str | Path) and not hasattr(text_or_path, "__ptx__"):
         got = f"a value of type {type(text_or_path).__name__}"

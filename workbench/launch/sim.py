@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Runs the PTX of a kernel on torch CPU tensors and NumPy arrays, in place.
+    """Device that runs the PTX of a kernel on torch CPU tensors and NumPy arrays, in place.
 
-    With ``sample`` about so many blocks of each launch, of a kernel whose blocks cannot depend on each other: its
-    outputs are not complete then, and its counts are those of these blocks (`workbench.ptx.sample`).
+    With ``sample`` it runs about that number of blocks of each launch if the blocks cannot depend on each other. Then
+    the outputs are not complete, and the counts are those of these blocks (`workbench.ptx.sample`).
     """
 
     name = "sim"
@@ -56,10 +56,10 @@ class Simulator:
         signature: KernelSignature | None = None,
         **named: Any,
     ) -> MachineLaunch:
-        """Check and pack a launch of ``kernel``; its ``run()`` runs it, and nothing of the device's own is added.
+        """Check and pack a launch of ``kernel``; its ``run()`` runs it, without this device's samples and watches.
 
-        A kernel for a newer architecture is measured by that one's limits. Raises ArgumentError for a launch that the
-        kernel cannot take, and UnsupportedInstructionError for PTX beyond the machine.
+        The limits of the kernel's own architecture hold. Raises ArgumentError for a launch that the kernel cannot take,
+        and UnsupportedInstructionError for PTX that the machine does not support.
         """
         return machine_kernel(kernel).bind(
             grid, block, args, options_of(options, named), shared_bytes=shared_bytes,
@@ -78,12 +78,12 @@ class Simulator:
         signature: KernelSignature | None = None,
         **named: Any,
     ) -> LaunchReport:
-        """Run ``kernel`` to its end and return what it did.
+        """Run ``kernel`` to its end and return the report.
 
-        ``named`` are fields of `LaunchOptions`, in the place of those of ``options``.
+        ``named`` are fields of `LaunchOptions` that replace those of ``options``.
 
-        Raises ArgumentError for a launch that the kernel cannot take, KernelFault where it makes an illegal access,
-        KernelTimeout past a limit, and UnsupportedInstructionError, before anything runs, for PTX beyond the machine.
+        Raises ArgumentError for a launch that the kernel cannot take, KernelFault for an illegal access, KernelTimeout
+        past a limit, and, before anything runs, UnsupportedInstructionError for PTX that the machine does not support.
         """
         options = options_of(options, named)
         bound = self.bind(kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature)
@@ -97,7 +97,7 @@ class Simulator:
         return report
 
     def _sample(self, bound: MachineLaunch) -> tuple[list[list[tuple[int, int, int]]], str]:
-        """Choose the blocks to run, squares of them, or say why all of them do."""
+        """Choose the blocks to run and return them as squares, or no squares and the reason why all blocks run."""
         options = bound.options
         together = options.cooperative or options.cluster
         because = "they run at the same time" if together else bound.runner.dependence
@@ -106,11 +106,11 @@ class Simulator:
         return squares, because
 
     def current(self, values: Iterable[object]) -> AbstractContextManager[object]:
-        """A block like any other: there is one simulator."""
+        """Return a context manager that does nothing: there is one simulator."""
         return nullcontext()
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
-        """The content of a device variable of the kernel's program, by its name in the PTX."""
+        """Return the content of a device variable of the kernel's program, by its name in the PTX."""
         return self._storage(kernel, symbol).tobytes()
 
     def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
@@ -118,7 +118,7 @@ class Simulator:
         self._storage(kernel, symbol)[:] = np.frombuffer(content, np.uint8)
 
     def reset_variables(self, kernel: CompiledKernel) -> Program:
-        """Give every variable of the kernel's program its initial value. They live as long as the result is held."""
+        """Give every variable of the kernel's program its initial value; they live as long as the returned program."""
         program = self._program(kernel)
         program.reset_variables()
         return program
@@ -132,7 +132,7 @@ class Simulator:
 
 
 def machine_kernel(kernel: CompiledKernel) -> Kernel:
-    """Return the kernel as the machine runs it. Raises UnsupportedInstructionError for PTX beyond the machine."""
+    """Return the machine's form of a kernel. Raises UnsupportedInstructionError for PTX that it does not support."""
     return Program.from_text(kernel.ptx)[kernel.name]
 
 
@@ -144,10 +144,10 @@ def run(
     unwritten: Sequence[int] = (),
     notes: tuple[str, ...] = (),
 ) -> tuple[LaunchReport, tuple[str, ...]]:
-    """Run a launch of ``kernel``; return its report, and ``notes`` with what no access shows.
+    """Run a launch of ``kernel``; return its report, and ``notes`` with further ones on defects that no access shows.
 
-    ``both_orders`` and ``unwritten`` are those of `observed`. Where the process is watched, it runs as the watch wants
-    it, and is kept; but a launch that records single blocks of one that has run is no launch of the program's own.
+    ``both_orders`` and ``unwritten`` are those of `observed`. If the process is watched, the launch runs with the
+    watch's options, and the watch keeps it. It does not keep a launch that only records blocks of an earlier one.
     """
     asked, watch = launch.options, watched()
     if asked.cooperative:
@@ -171,12 +171,12 @@ def run(
 
 
 def _check_together(kernel: CompiledKernel, grid: Sequence[int], threads: int, shared_bytes: int) -> None:
-    """Raise ArgumentError for a cooperative launch of more blocks than the GPU that is simulated holds at a time."""
+    """Raise ArgumentError for a cooperative launch of more blocks than the simulated GPU holds at a time."""
     usual = device_model()
     model = usual if usual.arch == kernel.arch else model_of_arch(kernel.arch) or usual
     try:
         registers = kernel.registers
-    except WorkbenchError:  # no assembler, or code that it refuses: the machine runs it all the same
+    except WorkbenchError:  # no assembler, or code that it refuses: the machine runs the kernel anyway
         registers = 0
     resident = occupancy(kernel.arch, threads, registers, kernel.static_shared_bytes + shared_bytes)
     most = int(model.multiprocessors) * resident.blocks_per_sm

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Variable:
-    """One ``__device__`` (``space`` "global") or ``__constant__`` ("constant") variable; ``nbytes`` large.
+    """One ``__device__`` (``space`` "global") or ``__constant__`` ("constant") variable of ``nbytes`` bytes.
 
-    ``dtype`` and ``shape`` are those of the source's declaration. A bfloat16 is seen as the uint16 of its bits, a
-    struct and what else is no plain number as bytes (uint8), which then are a last dimension: ``get().view(...)`` reads
-    them otherwise, and `set` takes an array of the declared shape whose elements have as many bytes.
+    ``dtype`` and ``shape`` are those of the source's declaration. A bfloat16 appears as the uint16 of its bits. A
+    struct, or any other type that is no plain number, appears as bytes (uint8) in an added last dimension:
+    ``get().view(...)`` reads them as another dtype, and `set` takes an array of the declared shape whose elements have
+    as many bytes.
     """
 
     name: str
@@ -40,16 +41,16 @@ class Variable:
     _opaque: bool = False
 
     def get(self) -> np.ndarray:
-        """A copy of the value; an array without dimensions for a scalar, so that ``int(variable.get())`` works."""
+        """Return a copy of the value; for a scalar an array without dimensions, so ``int(variable.get())`` works."""
         content = self._owner.read(self.name)
         return np.frombuffer(content, self.dtype).reshape(self.shape).copy()
 
     def set(self, value: Any) -> None:
-        """Write ``value``: numbers, a list, a NumPy array or a tensor of the variable's shape (a single number fills
-        it), or bytes of its size. A CUDA tensor of the variable's own dtype is copied on the device, in the order of
-        torch's current stream, also while that is captured.
+        """Write ``value``: numbers, a list, a NumPy array or a tensor of the variable's shape, or bytes of its size.
 
-        Raises ArgumentError for another shape or a dtype that would lose something.
+        A single number fills the variable. A CUDA tensor of the variable's own dtype is copied on the device, in the
+        order of torch's current stream, also under graph capture. Raises ArgumentError for another shape, or for a
+        dtype whose values the variable's dtype cannot hold.
         """
         if getattr(value, "is_cuda", False) and self._owner.copy(self, value):
             return
@@ -88,10 +89,10 @@ class Variable:
 
 
 class Variables(Mapping[str, Variable]):
-    """The variables of a module by name; ``module.globals["n"] = 4`` writes one.
+    """Variables of a module by name; ``module.globals["n"] = 4`` writes one.
 
-    They live as long as the code: a module that is loaded again from the same source starts from its initial values,
-    and so does every other module of that source. The instances of templates that were asked for one by one
+    They live as long as the code. Loading a module again from the same source gives the variables their initial values,
+    in every other module of that source too. Instances of templates that are compiled on first use
     (``module["f<int>"]``) are programs of their own, to which values written from the host are copied.
     """
 
@@ -103,7 +104,7 @@ class Variables(Mapping[str, Variable]):
         self._symbols: dict[str, tuple[str, Variable]] = {}
 
     def add(self, kernel: CompiledKernel) -> None:
-        """Take in the variables of a kernel's program."""
+        """Add the variables of a kernel's program."""
         if any(kernel.ptx == carrier.ptx for carrier in self._carriers):
             return
         found = variables_of(kernel)
@@ -122,7 +123,7 @@ class Variables(Mapping[str, Variable]):
                 self._device.write_variable(kernel, symbol, self.read(name))
 
     def read(self, name: str) -> bytes:
-        """The bytes of a variable."""
+        """Return the bytes of a variable."""
         symbol = self._symbols[name][0]
         return self._device.read_variable(self._holders(symbol)[0], symbol)
 
@@ -133,7 +134,7 @@ class Variables(Mapping[str, Variable]):
             self._device.write_variable(kernel, symbol, content)
 
     def copy(self, variable: Variable, value: Any) -> bool:
-        """Copy a CUDA tensor into a variable without the host, if the two are alike and the device can."""
+        """Copy a CUDA tensor into a variable on the device; return False if they differ or the device cannot."""
         dtype = str(value.dtype).removeprefix("torch.")
         alike = dtype == str(variable.dtype) and value.numel() * value.itemsize == variable.nbytes
         alike = alike and value.is_contiguous()
@@ -174,10 +175,10 @@ class Variables(Mapping[str, Variable]):
 
 @functools.lru_cache(maxsize=64)
 def _placed(ptx_text: str) -> tuple[tuple[str, str, int], ...]:
-    """(symbol, space, bytes) of each variable that the code refers to.
+    """Return (symbol, space, bytes) of each variable that the code refers to.
 
-    The compiler also places what is ``constexpr`` in the source, to which no code refers, tables of virtual functions,
-    and constants of its own, whose names have a dollar.
+    Left out are variables that the compiler adds: ``constexpr`` ones, to which no code refers, tables of virtual
+    functions, and its own constants, whose names have a dollar.
     """
     used = Counter(re.findall(r"[\w$]+", ptx_text))
     spaces = {"global": "global", "const": "constant"}
@@ -189,12 +190,12 @@ def _placed(ptx_text: str) -> tuple[tuple[str, str, int], ...]:
 
 
 def variables_of(kernel: CompiledKernel) -> tuple[tuple[str, str, int], ...]:
-    """(symbol, space, bytes) of each variable of a kernel's program."""
+    """Return (symbol, space, bytes) of each variable of a kernel's program."""
     return _placed(kernel.ptx)
 
 
 def _layout(declared: DeclaredVariable | None, size: int) -> tuple[np.dtype, tuple[int, ...]]:
-    """dtype and shape of a variable; bytes where the declaration says nothing or does not agree."""
+    """Return dtype and shape of a variable; bytes if its declaration is unknown or does not agree with its size."""
     if declared is not None and declared.type is None and declared.shape and not size % math.prod(declared.shape):
         return np.dtype(np.uint8), (*declared.shape, size // math.prod(declared.shape))
     if declared is None or declared.type is None or size % declared.type.itemsize:
@@ -208,7 +209,7 @@ def _layout(declared: DeclaredVariable | None, size: int) -> tuple[np.dtype, tup
 
 
 def _array(value: Any) -> np.ndarray:
-    """A tensor, an array, a list or a number as an array; bfloat16 and float8 as the integers of their bits."""
+    """Return a tensor, an array, a list or a number as an array; bfloat16 and float8 as the integers of their bits."""
     if not hasattr(value, "data_ptr"):
         return np.asarray(value)
     import torch
