@@ -1,6 +1,6 @@
-"""Compiling with NVRTC in processes of its own, each a fork of one that has loaded it (`nvrtc_library.prepare`).
+"""Compilation with NVRTC in separate processes, each a fork of a server that has loaded it (`nvrtc_library.prepare`).
 
-That one is started when it is first needed and again when it is gone. Threads may compile at once.
+The server starts on first use, and again if it ended. Several threads may compile at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from workbench.errors import CompileError, CompilerCrash, CompileTimeout, Missin
 from workbench.toolchain import nvrtc_library
 
 DEFAULT_SECONDS = 120.0
-"""How long one program may take, unless :func:`compile_limit` says otherwise."""
+"""Seconds that one program may take, unless :func:`compile_limit` sets another limit."""
 
 _limit: contextvars.ContextVar[float] = contextvars.ContextVar("compile_limit", default=DEFAULT_SECONDS)
 
 
 @contextlib.contextmanager
 def compile_limit(seconds: float) -> Iterator[None]:
-    """Within the block, and in this thread, end a compilation with NVRTC after ``seconds``, with CompileTimeout."""
+    """End a compilation with NVRTC after ``seconds``, with CompileTimeout, within the block and in this thread."""
     token = _limit.set(seconds)
     try:
         yield
@@ -35,14 +35,15 @@ def compile_limit(seconds: float) -> Iterator[None]:
 
 
 def compile_program(library: str, request: dict[str, Any], label: str) -> dict[str, Any]:
-    """What ``nvrtc_library.Library.compile(**request)`` returns, from a process that has compiled nothing before.
+    """Return ``nvrtc_library.Library.compile(**request)``, run in a process that has compiled nothing before.
 
-    ``label`` names the program in messages. Raises CompileTimeout at the limit, CompilerCrash, CompileError if the
-    compiler refuses to work for a reason that is not the program's; MissingToolError if the server cannot be started.
+    ``label`` names the program in messages. Raises CompileTimeout at the limit, CompilerCrash if NVRTC ends its
+    process, CompileError if NVRTC fails for a reason other than the program, and MissingToolError if the server cannot
+    be started.
     """
     seconds = _limit.get()
     content = pickle.dumps({**request, "folder": _folder()})
-    # Once more if the server was killed from outside: it is not the program's doing, so another one can do it.
+    # Once more if the server was killed from outside: the program is not to blame, so a new server can compile it.
     for _ in range(2):
         try:
             child = _server_of(library).fork("compile")
@@ -65,7 +66,7 @@ def compile_program(library: str, request: dict[str, Any], label: str) -> dict[s
 
 
 def _folder() -> str:
-    """Where relative include paths start; anywhere if this process's folder was removed."""
+    """Return the folder from which relative include paths start; "/" if this process's folder was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -86,14 +87,14 @@ def _server_of(library: str) -> ForkServer:
 
 
 def stop() -> None:
-    """End this process's server; the next compile starts another one."""
+    """End this process's server; the next compilation starts another one."""
     if _server is not None:
         _server[1].close()
 
 
 def _forget_after_fork() -> None:
     global _lock
-    _lock = threading.Lock()  # which another thread may have held
+    _lock = threading.Lock()  # another thread may have held the old one
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,12 +1,12 @@
 """NVRTC as a library, and the process that compiles with it: it loads the library, and forks for each program.
 
-What NVRTC (13.0.88) makes of a source depends now and then on what the process compiled before: a load more or less, in
-a few of a hundred later compiles. The first compile of a process is always the same, and a fork of a process that never
-compiled makes every compile a first one. It also keeps a compiler that hangs or crashes away from the caller.
+The output of NVRTC (13.0.88) for a source sometimes depends on earlier compilations of the process: a few in a hundred
+later ones have a load more or less. The first compilation of a process is always the same, and in a fork of a process
+that never compiled every compilation is a first one. The fork also protects the caller from a compiler that hangs or
+crashes.
 
-It imports the standard library only: `workbench.toolchain.nvrtc_client` has it loaded from its file in a process that
-starts in a few hundredths of a second, and in which nothing of the caller's (its folder, its ``PYTHONPATH``) changes
-what it does.
+This module imports the standard library only. `workbench.toolchain.nvrtc_client` loads it from its file in a process
+that starts in a few hundredths of a second, and that the caller's folder and ``PYTHONPATH`` do not affect.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SUCCESS = 0
 
 
 class NvrtcError(Exception):
-    """A function of NVRTC failed for a reason other than the program that it was given."""
+    """A function of NVRTC failed for a reason other than the program to compile."""
 
 
 class Library:
-    """The functions of libnvrtc that we call, with their errors turned into exceptions."""
+    """Functions of libnvrtc, with their errors turned into exceptions."""
 
     def __init__(self, path: str):
         self.path = path
@@ -38,17 +38,17 @@ class Library:
         self.functions.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a function of NVRTC; NvrtcError with its name where that does not return SUCCESS."""
+        """Call a function of NVRTC. Raises NvrtcError, with the function's name, unless it returns SUCCESS."""
         code = getattr(self.functions, name)(*arguments)
         if code != SUCCESS:
             raise NvrtcError(f"{name} failed: {self.error_text(code)}")
 
     def error_text(self, code: int) -> str:
-        """Return what NVRTC calls a code that one of its functions returned."""
+        """Return NVRTC's text for a result code."""
         return self.functions.nvrtcGetErrorString(code).decode()
 
     def read(self, what: str, program: ctypes.c_void_p) -> bytes:
-        """The bytes behind one of the pairs ``nvrtcGet<what>Size`` and ``nvrtcGet<what>``."""
+        """Read the output ``what`` of a program with ``nvrtcGet<what>Size`` and ``nvrtcGet<what>``."""
         size = ctypes.c_size_t()
         self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
@@ -56,7 +56,7 @@ class Library:
         return buffer.raw[: size.value]
 
     def compile(self, text: str, name: str, names: list[str], flags: list[str]) -> dict:
-        """Compile one program: ``code`` and ``log``, and where ``code`` is SUCCESS ``ptx``, ``cubin`` and ``entries``.
+        """Compile one program; return ``code`` and ``log``, and on SUCCESS ``ptx``, ``cubin`` and ``entries``.
 
         ``names`` are name expressions; ``entries`` maps each to its name in the PTX.
         """
@@ -82,7 +82,7 @@ class Library:
 
 
 def prepare(path: str) -> Callable[[str], Callable[[Mapping[str, Any], Callable[[bytes], None]], None]]:
-    """Load the library at ``path``; return what a copy of this process does, as `ForkServer` wants it."""
+    """Load the library at ``path``; return the function that a copy of this process calls, as `ForkServer` expects."""
     library = Library(path)
 
     def compile_one(request: Mapping[str, Any], answer: Callable[[bytes], None]) -> None:
