@@ -1,7 +1,7 @@
 """``torch.compile`` on the PTX machine: Inductor writes Triton for CPU tensors too, and its kernels run here.
 
 Inductor's setting ``cpu_backend`` switches it on. It then needs a Triton backend named "cpu", a device interface with
-the properties of the GPU meant, and a benchmarker, which are registered here. Tried with torch 2.13 and Triton 3.7.
+the simulated GPU's properties, and a benchmarker, which are registered here. Tried with torch 2.13 and Triton 3.7.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Compiler(CUDABackend):
 
 @contextlib.contextmanager
 def compiling(session: TritonSession) -> Iterator[None]:
-    """Within the block, ``torch.compile`` of CPU tensors writes Triton for the GPU of ``session``.
+    """Make ``torch.compile`` of CPU tensors write Triton for the GPU of ``session`` within the block.
 
     Functions compiled outside are compiled again inside, and the other way round. Raises MissingToolError without
     torch's Inductor, or with one that writes no Triton for CPU tensors.
@@ -107,7 +107,7 @@ def _properties(session: TritonSession) -> SimpleNamespace:
 
 
 def _interface(registered: Any, session: TritonSession, properties: SimpleNamespace) -> type:
-    """Return a class of the CPU's registered interface with the properties of the GPU meant."""
+    """Return a class of the CPU's registered interface with the properties of the simulated GPU."""
 
     class Worker(registered.Worker):
         @staticmethod

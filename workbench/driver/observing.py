@@ -1,4 +1,4 @@
-"""Run a launch and collect what can be told about it: the one way, whoever launches."""
+"""The one way to run a launch on the PTX machine and collect its report, notes and fault, for every client."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def observed(
     unwritten: Sequence[int] = (),
     failed: Sequence[Callable[[KernelFault], object]] = (),
 ) -> tuple[LaunchReport, tuple[str, ...]]:
-    """Run a launch on the PTX machine; return its report, and notes on what no access shows.
+    """Run a launch on the PTX machine; return its report, and notes on defects that no single access shows.
 
-    ``masked_loads_of`` is its kernel, where Triton compiled it and its masked loads are to be looked at. With
-    ``both_orders`` it is rehearsed in the opposite order of warps, and elements of the arguments at ``unwritten``
-    positions that it leaves as they were are a note. Each function of ``failed`` is called with the fault that ends it.
+    ``masked_loads_of`` is its kernel if Triton compiled it and its masked loads are to be examined. With
+    ``both_orders`` a rehearsal runs the warps in the opposite order first, and a note names elements of the arguments
+    at ``unwritten`` positions that the launch leaves unwritten. Each function of ``failed`` is called with the fault
+    that ends the launch.
     """
     notes = masked_loads.notes_on(masked_loads_of, launch) if masked_loads_of is not None else ()
     try:

@@ -105,7 +105,7 @@ def _session(
 
 @contextmanager
 def _explained(kernel: Any, arch: str) -> Iterator[None]:
-    """Within the block, turn Triton's refusals into errors of the workbench, with file and line."""
+    """Turn Triton's refusals within the block into errors of the workbench, with file and line."""
     import triton
     from triton.compiler.errors import CompilationError
 

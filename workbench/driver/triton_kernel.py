@@ -36,7 +36,7 @@ _BY_HASH: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary
 class Kernel(triton_compiler.CompiledKernel):
     """Triton's compiled kernel with its last stage deferred: the assembler runs if machine code or registers are read.
 
-    ``compiled`` is the same kernel as the workbench's own value.
+    ``compiled`` is the same kernel as a CompiledKernel of the workbench.
     """
 
     kernel: bytes
@@ -56,7 +56,7 @@ class Kernel(triton_compiler.CompiledKernel):
 
     @property
     def asm(self) -> Any:
-        """The text of every stage by its name, and the machine code."""
+        """Text of every stage by its name, and the machine code."""
         stages = self.__dict__["asm"]
         if isinstance(stages, _Stages):
             stages.owner = self  # a copy from another process lacks it
@@ -69,7 +69,7 @@ class Kernel(triton_compiler.CompiledKernel):
 
     @functools.cached_property
     def compiled(self) -> CompiledKernel:
-        """The kernel as the workbench's own value, with its stages, and assembled on demand."""
+        """The kernel as a CompiledKernel of the workbench, with its stages, assembled on first use."""
         return compiled_of(self.src, self.metadata, self.kernel.decode())
 
     @property
@@ -140,7 +140,7 @@ class _Stages(triton_compiler.AsmDict):
 
 @contextlib.contextmanager
 def _quiet_programs() -> Iterator[None]:
-    """Within the block, discard what started programs write to stderr, such as cuobjdump's warnings on formats."""
+    """Discard what started programs write to stderr within the block, such as cuobjdump's warnings on formats."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -186,7 +186,7 @@ class WithoutAssembler:
 
 
 def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
-    """Return a kernel that Triton compiled as the workbench's own value, from Triton's source and metadata."""
+    """Return a kernel that Triton compiled as a CompiledKernel, from Triton's source and metadata."""
     promises = {}
     for path, _ in _leaves(src.signature.values()):
         name = name_of(src, path)

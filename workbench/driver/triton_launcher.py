@@ -106,7 +106,7 @@ class Driver(DriverBase):
         return args
 
     def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
-        """Return the kernel ready to run. Raises UnsupportedInstructionError for PTX beyond the machine."""
+        """Return the kernel, ready to run. Raises UnsupportedInstructionError for PTX that the machine does not run."""
         if blob.startswith(ELF):
             raise ArgumentError(
                 "kernel", f"{name}, compiled to machine code", "PTX", "Compile it again under simulated_triton()."
@@ -181,12 +181,12 @@ class Launcher:
 
     @property
     def programmatic(self) -> bool:
-        """True if its launches may begin before the launch before them has ended."""
+        """True if a launch of the kernel may begin before the launch before it has ended."""
         return bool(getattr(self._metadata, "launch_pdl", False))
 
     @property
     def source(self) -> str:
-        """The source text of the function."""
+        """Source text of the function."""
         return self._src.fn.src if hasattr(self._src, "fn") else ""
 
     def configuration(self, options: Sequence[str]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Launcher:
         return constants | {name: value for name, value in found.items() if value is not None}
 
     def compiled(self, function: Any) -> CompiledKernel:
-        """Return the kernel that ``function`` runs as the workbench's own value."""
+        """Return the kernel that ``function`` runs as a CompiledKernel of the workbench."""
         ptx = function.program.module.text
         found = self._kernels.get(ptx)
         if found is None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TritonSession(Protocol):
-    """One session: the device model that it simulates, and its clock. `SimulatedTriton` is the implementation."""
+    """A session: the device model that it simulates, and its clock. `SimulatedTriton` implements it."""
 
     model: DeviceModel
     arch: str
@@ -29,13 +29,13 @@ class TritonSession(Protocol):
 
     @property
     def checked(self) -> bool:
-        """True where launches run with checks."""
+        """True if launches run with checks."""
         ...
 
     def launch(
         self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int, cluster: Any
     ) -> None:
-        """Run one launch, and keep what the session was asked to keep."""
+        """Run one launch; check, trace, time and keep it as the session's options ask."""
         ...
 
     def note(self, label: str, text: str) -> None:
@@ -51,5 +51,5 @@ class TritonSession(Protocol):
         ...
 
     def predicted(self, work: Callable[[], Any]) -> float:
-        """Return the predicted seconds of what ``work`` launches in this thread; nan without a launch."""
+        """Return the predicted seconds of the launches of ``work`` in this thread; nan without a launch."""
         ...

@@ -1,4 +1,4 @@
-"""Output elements that a kernel left unwritten: they still hold the pattern that was filled in before the launch."""
+"""Output elements that a kernel left unwritten: they still hold the pattern with which they were filled before."""
 
 from __future__ import annotations
 
