@@ -1,4 +1,4 @@
-"""A launch with all that it takes: checked and packed once, run as often as one likes."""
+"""A bound launch: checked and packed once, and run any number of times."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from workbench.ptx.signature import KernelSignature
 
 
 class Runner(Protocol):
-    """What runs a bound launch: a kernel of the PTX machine, a GPU."""
+    """Protocol of an object that runs bound launches: a kernel of the PTX machine, or a GPU."""
 
     def run(self, launch: Any) -> Any:
-        """Run it; return its report, if there is one."""
+        """Run a bound launch; return its report, if there is one."""
         ...
 
 
@@ -27,8 +27,8 @@ Memory = TypeVar("Memory")
 class BoundLaunch(Generic[RunnerType, Memory]):
     """Grid, block, dynamic shared memory, packed parameters and options of one launch on one device.
 
-    ``signature`` has checked and packed the ``values``, those of the caller and the kernel's scratch memory; the
-    ``parameters`` are their bytes. ``memory`` is what they point to, as the ``runner`` takes it.
+    ``signature`` has checked and packed the ``values``: the caller's arguments, then the kernel's scratch memory.
+    ``parameters`` are their bytes. ``memory`` is the memory that they point to, in the form that the ``runner`` takes.
     """
 
     runner: RunnerType
@@ -42,15 +42,15 @@ class BoundLaunch(Generic[RunnerType, Memory]):
     values: Sequence[Any] = ()
 
     def run(self, **options: Any) -> Any:
-        """Run it, with these fields of its options in the place of their own; return the report, if there is one."""
+        """Run the launch, with the given fields of its options replaced; return the report, if there is one."""
         return self.runner.run(replace(self, options=replace(self.options, **options)) if options else self)
 
     @property
     def repeats(self) -> bool:
-        """Threads may do again what others do."""
+        """True if threads may repeat the work of others (`LaunchOptions.repeats`)."""
         return self.options.repeats or self.signature.repeats
 
     @property
     def names(self) -> Sequence[str]:
-        """What findings call the arguments."""
+        """Names of the arguments in findings."""
         return self.options.names or self.signature.names

@@ -1,8 +1,8 @@
-"""The memory that the arguments of a launch lead to, and the addresses by which a kernel reaches it.
+"""Memory to which the arguments of a launch lead, and the addresses by which a kernel reaches it.
 
-A buffer's virtual address is aligned to 512 bytes, as cudaMalloc's are, and is the same in every run, so that sectors
-do not depend on where the host put the array. Arrays that share storage keep their true distances. Memory that stored
-addresses lead to, from a table or a struct, keeps its address in this process, which the stored words name.
+A buffer's virtual address is aligned to 512 bytes, like those of cudaMalloc, and is the same in every run, so that
+sectors do not depend on the array's address in the host. Arrays that share storage keep their true distances. Memory
+behind stored addresses, in a table or a struct, keeps its address in this process, because the stored words name it.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ Row = tuple[int, int, int, bool, int]
 
 @dataclass(slots=True)
 class ArrayMemory:
-    """The buffers of a launch's arrays by ascending address, and what keeps them alive."""
+    """Buffers of a launch's arrays by ascending address, and the objects that keep them alive."""
 
     buffers: Sequence[Buffer]
     rows: list[Row]
-    """They as the core takes them."""
+    """The buffers in the core's form."""
     owners: Sequence[Any]
     has_variables: bool = False
     heap: None = None
 
     def named(self) -> Sequence[Buffer]:
-        """Return the buffers, which have names."""
+        """Return the buffers, which have their names already."""
         return self.buffers
 
 
 class _Span(NamedTuple):
-    """The memory of one array in this process, and of the whole that it is a view of."""
+    """Memory of one array in this process, and of the storage that it is a view of."""
 
     name: str
     pointer: int  # the address passed to the kernel
@@ -112,9 +112,9 @@ def _tensor_span(name: str, tensor: Any) -> _Span:
 
 
 def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Virtual minus host address for every storage, by the host address of its start; storages that overlap are one.
+    """Return virtual minus host address for every storage, by the host address of its start.
 
-    Storages that overlap are one; a storage that overlaps with a ``pinned`` one keeps its address.
+    Storages that overlap count as one; a storage that overlaps with a ``pinned`` one keeps its address.
     """
     merged: list[list[int]] = []
     order: dict[int, int] = {}
@@ -143,7 +143,7 @@ def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[
 def _laid_out(
     spans: tuple[_Span, ...], pinned: tuple[tuple[int, int], ...]
 ) -> tuple[tuple[int, ...], list[Buffer], list[Row]]:
-    """The kernel's address of each span, the buffers that they are, and their rows; most launches are as one before."""
+    """Return the kernel's address of each span, the buffers, and their rows. The cache serves repeated launches."""
     offsets = _offsets(spans, pinned)
     buffers: list[Buffer] = []
     for span in sorted(spans, key=lambda one: (one.low + offsets[one.storage[0]], one.high)):
@@ -166,8 +166,8 @@ def place(
 ) -> ArrayMemory:
     """Write the address of each array, and the bytes of tensor maps, into the ``fields``; return the memory there.
 
-    Addresses of live tensors and arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to
-    those, if they are to be followed. Raises ArgumentError for a tensor that is elsewhere.
+    With ``follow_addresses``, addresses of live tensors and arrays that are stored in numbers, structs, or arrays of
+    64-bit integers or structs add that memory too. Raises ArgumentError for a tensor that is not on the CPU.
     """
     views: list[_View] = []
     may_lead: list[_View] = []

@@ -1,4 +1,4 @@
-"""A decoded kernel, and where its instructions stand in the source."""
+"""A decoded kernel, and the places of its instructions in the source."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class DecodedKernel:
 
     @property
     def name(self) -> str:
-        """The entry's name in the PTX."""
+        """Name of the entry in the PTX."""
         return self.entry.name
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The entry's parameters, in order."""
+        """Parameters of the entry, in order."""
         return self.entry.parameters
 
     @property
@@ -45,7 +45,7 @@ class DecodedKernel:
 
     @functools.cached_property
     def dependence(self) -> str:
-        """What its blocks can depend on each other by: an instruction, or that they run as clusters; "" if nothing."""
+        """Means by which blocks can depend on each other: an instruction, or clusters; "" if there is none."""
         if self.entry.cluster not in (None, (1, 1, 1)):
             return f"clusters of {self.entry.cluster}"
         return dependence([instruction.opcode.name for instruction in self.decoded.code])
@@ -55,7 +55,7 @@ class DecodedKernel:
         return f"{type(self).__name__}({self.name}({types}), {len(self.decoded.code)} instructions)"
 
     def unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
-        """Return (pc, by warp the lanes in which it is) of the loads that are unused in some threads of a block."""
+        """Return (pc, a mask of lanes per warp) for each load whose value some threads of a block do not use."""
         if block not in self._unused_loads:
             found = unused_loads(self.module.body(self.entry), block)
             self._unused_loads[block] = [
@@ -64,9 +64,9 @@ class DecodedKernel:
         return self._unused_loads[block]
 
     def source_of(self, pc: int, *, in_kernel_file: bool = False) -> tuple[str, int]:
-        """Return (file, line) of an instruction; ("", 0) where the compiler left no .loc.
+        """Return (file, line) of an instruction; ("", 0) if the compiler left no .loc.
 
-        ``in_kernel_file``: for code inlined from another file, the line of the kernel's own file that uses it.
+        With ``in_kernel_file``, code inlined from another file has the line of the kernel's own file that uses it.
         """
         if not 0 <= pc < len(self.decoded.code):
             return "", 0
@@ -74,7 +74,7 @@ class DecodedKernel:
         return self.place_of(statement.location if statement else None, in_kernel_file)
 
     def place_of(self, location: Location | None, in_kernel_file: bool = False) -> tuple[str, int]:
-        """Return the (file, line) of a location, as `source_of` has it."""
+        """Return the (file, line) of a location, as `source_of` does for an instruction."""
         files = self.module.files
         if location is None or location.file not in files:
             return "", 0

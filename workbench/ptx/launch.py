@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 MAX_CLUSTER = 16  # blocks; more than 8 are not portable
 _ONE_BLOCK = (1, 1, 1)
 _PROCESSORS = os.cpu_count() or 1  # asked for once: it takes as long as a tenth of a small launch
-_WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
+_WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # address and size of the barrier of a cooperative launch
 
 
 @dataclass(frozen=True)
 class _MachineLimits:
-    """The largest blocks of the architectures that the machine runs code for."""
+    """Limits of the largest block among the architectures for which the machine runs code."""
 
     arch: str = "sm_90"
     threads_per_block: int = 1024
@@ -51,22 +51,22 @@ _LIMITS = _MachineLimits()
 
 
 class MachineMemory(Protocol):
-    """The memory that a launch on the machine may touch."""
+    """Protocol of the memory that a launch on the machine may touch."""
 
     @property
     def has_variables(self) -> bool:
-        """The variables of its program are in it."""
+        """True if it includes the variables of the program."""
 
     @property
     def heap(self) -> DeviceHeap | None:
-        """The heap that malloc takes from; None: the program's own."""
+        """Heap for malloc in kernels; None for the program's own."""
 
     @property
     def rows(self) -> list[Row]:
-        """Its ranges by ascending address."""
+        """Ranges of memory by ascending address."""
 
     def named(self) -> Sequence[Buffer]:
-        """Return its buffers in that order; asked only where something is to be told about them."""
+        """Return the ranges as buffers with names, in the same order; called only for a message or a report."""
         ...
 
 
@@ -83,7 +83,7 @@ class Kernel(DecodedKernel):
 
     @functools.cached_property
     def signature(self) -> KernelSignature:
-        """What it takes, as far as its PTX tells."""
+        """Signature of a launch, as far as the PTX determines it."""
         threads = self.entry.max_threads
         bound = None if not threads else math.prod(threads)
         blocks = BlockRules(self.name, static_shared=self.shared_bytes, threads=bound)
@@ -99,15 +99,15 @@ class Kernel(DecodedKernel):
         shared_bytes: int = 0,
         **named: Any,
     ) -> LaunchReport:
-        """Run the kernel and return what it did.
+        """Run the kernel and return the report.
 
-        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes or a record array of one
-        element (by-value structs). Addresses of other tensors and arrays may stand in them: a table of ``data_ptr()``
-        values, a struct of pointers. ``shared_bytes`` is dynamic shared memory per block. ``named`` are fields of
-        `LaunchOptions`, in the place of those of ``options``.
+        ``args`` are torch tensors or NumPy arrays (pointers), numbers, None (null pointer), and bytes or a record array
+        of one element (structs by value). They may hold addresses of other tensors and arrays: a table of
+        ``data_ptr()`` values, a struct of pointers. ``shared_bytes`` is dynamic shared memory per block. ``named`` are
+        fields of `LaunchOptions` that replace those of ``options``.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
-        ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
+        ArgumentError for a launch that no GPU would take. With ``checks``, problems after which execution can go on are
         collected in ``report.findings`` instead.
         """
         return self.run(self.bind(grid, block, args, options_of(options, named), shared_bytes=shared_bytes))
@@ -123,15 +123,16 @@ class Kernel(DecodedKernel):
         signature: KernelSignature | None = None,
         limits: BlockLimits = _LIMITS,
     ) -> MachineLaunch:
-        """Check and pack a launch, by a ``signature`` that knows more than the PTX, and an architecture's ``limits``.
+        """Check and pack a launch.
 
+        ``signature`` replaces the kernel's own, where more is known than the PTX; ``limits`` are an architecture's.
         Raises ArgumentError for arguments and shapes that the kernel cannot take.
         """
         signature = signature or self.signature
         fields, arrays = signature.take(args)
         grid, block, shared_bytes = signature.blocks.check(grid, block, shared_bytes, limits)
         if signature.scratch_bytes:
-            # Zeros, because what looks like an address in an argument is taken for one.
+            # Zeros, because a number in an argument that looks like an address is treated as one.
             scratch = np.zeros(signature.scratch_bytes * grid[0] * grid[1] * grid[2], np.uint8)
             arrays.append(signature.scratch_argument(scratch))
             args = [*args, scratch]
@@ -142,13 +143,13 @@ class Kernel(DecodedKernel):
         self, grid: Shape, block: Shape, parameters: bytes, memory: MachineMemory, options: LaunchOptions,
         shared_bytes: int,
     ) -> MachineLaunch:  # fmt: skip
-        """Likewise with parameters that are bytes already, and the memory that there is."""
+        """Bind a launch whose parameters are packed already, over the given memory. Raises as `bind` does."""
         signature = self.signature
         grid, block, shared_bytes = signature.blocks.check(grid, block, shared_bytes, _LIMITS)
         return BoundLaunch(self, signature, grid, block, shared_bytes, parameters, memory, options)
 
     def run(self, launch: MachineLaunch) -> LaunchReport:
-        """Run a bound launch, and return what it did. Raises as `launch`."""
+        """Run a bound launch and return the report. Raises as `launch` does."""
         options, grid, heap = launch.options, launch.grid, launch.memory.heap
         if heap is None and (self.uses_heap or "heap" in vars(self.program)):
             heap = self.program.heap
@@ -193,7 +194,7 @@ class Kernel(DecodedKernel):
         if options.checks:
             outcome.add_findings(report, called(named(), launch.names), launch.repeats)
         if options.statistics:
-            if self._counted[0] != result["counts"]:  # a launch that is repeated, to be timed, counts the same
+            if self._counted[0] != result["counts"]:  # repeated launches have equal counts
                 self._counted = result["counts"], outcome.lines()
             report.lines = [*self._counted[1]]
             outcome.add_buffers(report, named())
@@ -205,7 +206,7 @@ class Kernel(DecodedKernel):
         self, launch: MachineLaunch, rows: Sequence[Row], cluster: Dimensions, sample: Sequence[int],
         heap: DeviceHeap | None,
     ) -> Any:  # fmt: skip
-        """The launch as the core takes it; fields that are as the core has them by default are not set."""
+        """Return the launch in the core's form; fields with the core's defaults are not set."""
         bound, options = core.BoundLaunch(), launch.options
         bound.name, bound.grid, bound.block = self.entry.name, launch.grid, launch.block
         bound.dynamic_shared, bound.params, bound.buffers = launch.shared_bytes, launch.parameters, rows
@@ -238,7 +239,7 @@ class Kernel(DecodedKernel):
     def _memory(
         self, memory: MachineMemory, heap: DeviceHeap | None, barrier: np.ndarray | None
     ) -> tuple[list[Row], Callable[[], Sequence[Buffer]]]:
-        """All that a launch may touch, as the core takes it, and the buffers in that order."""
+        """Return all memory that a launch may touch, in the core's form, and a function that returns its buffers."""
         further: list[Buffer] = []
         if not memory.has_variables and self.program.variables:
             further += [
@@ -259,7 +260,7 @@ class Kernel(DecodedKernel):
         )
 
     def _cluster(self, cluster: Shape | None, grid: Dimensions) -> Dimensions:
-        """The blocks of a cluster along x, y, z."""
+        """Return the number of blocks of a cluster along x, y and z."""
         required = self.entry.cluster
         if cluster is None:
             if required is None:
@@ -289,7 +290,7 @@ def _index_of_block(name: str, value: Shape, grid: Dimensions) -> int:
 
 
 def _sampled(options: LaunchOptions, grid: Dimensions, cluster: Dimensions) -> list[int]:
-    """The blocks to run, by index."""
+    """Return the indices of the blocks to run."""
     assert options.sample is not None
     if options.cooperative or cluster != _ONE_BLOCK:
         remedy = "Run all of them: they wait for each other."
@@ -301,7 +302,7 @@ def _sampled(options: LaunchOptions, grid: Dimensions, cluster: Dimensions) -> l
 
 
 def _marks(positions: Sequence[int], buffers: Sequence[Buffer]) -> dict[int, np.ndarray]:
-    """By address of the buffers that nobody has written: a bit for each byte that the kernel has."""
+    """Return marks for buffers without content, by address: a bit for each byte that the kernel writes."""
     marks = {}
     for position in positions:
         found = [buffer for buffer in buffers if f"argument {position}" in buffer.name.split("/")]

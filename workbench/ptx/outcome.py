@@ -1,4 +1,4 @@
-"""The outcome of a launch: the core's numbers as a report, or as the error that ended it."""
+"""The outcome of a launch: turns the core's result into a report, or into the error that ended the launch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BULK_STORE = "global.shared"
 
 @dataclass(slots=True)
 class Outcome:
-    """What the core returned about a launch of a kernel."""
+    """The core's ``result`` of one launch of a kernel."""
 
     kernel: DecodedKernel
     grid: Dimensions
@@ -36,7 +36,7 @@ class Outcome:
     result: dict[str, Any]
 
     def add_findings(self, report: LaunchReport, buffers: Sequence[Buffer], repeats: bool) -> None:
-        """Put into the report what the checks found, and its notes."""
+        """Add the findings of the checks, and the notes, to the report."""
         kernel, strict = self.kernel, self.options.strict
         problems = [*self.result["findings"], *(_found_before(*one) for one in kernel.decoded.misused)]
         if repeats:
@@ -50,19 +50,19 @@ class Outcome:
         report.notes = [finding for finding in found if finding.kind in noted]
 
     def add_buffers(self, report: LaunchReport, buffers: Sequence[Buffer]) -> None:
-        """Put into the report what moved between memory and each buffer."""
+        """Add the traffic of each buffer to the report."""
         report.buffers = tuple(
             _moved(buffer, sectors, again)
             for buffer, sectors, again in zip(buffers, self.result["sectors"], self.result["again"], strict=True)
         )
 
     def add_recording(self, report: LaunchReport, recorded: int, buffers: Sequence[Buffer]) -> None:
-        """Put the recording of a block, by its index, into the report."""
+        """Add the recording of the block with index ``recorded`` to the report."""
         place, warps = coordinates(recorded, self.grid), (self._threads + 31) // 32
         report.recording = recorder.unpack(self.kernel, place, warps, self.result, buffers)
 
     def lines(self) -> list[LineFacts]:
-        """Return the counts of each instruction that ran."""
+        """Return the counts of each executed instruction."""
         kernel = self.kernel
         counts = np.frombuffer(self.result["counts"], _COUNTS)
         ran = np.flatnonzero(counts["executions"])
@@ -121,7 +121,7 @@ class Outcome:
         return describe(self.kernel, row, self.grid, self.block, buffers)
 
     def _explained(self, finding: Finding, run: Callable[[int], dict[str, Any]]) -> Finding:
-        """A deadlock at an mbarrier with its reason, which a second run of the block tells, recorded."""
+        """Return a deadlock at an mbarrier with its reason, which a second, recorded run of the block reveals."""
         if finding.kind != "deadlock" or not passed_phases.asks(finding.message):
             return finding
         fault, kernel = self.result["fault"], self.kernel
@@ -139,7 +139,7 @@ class Outcome:
 
 
 def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
-    """A finding of the code itself, as the core reports one."""
+    """Return a finding that was made in the code before the launch, in the core's form."""
     place = {"problem": kind, "pc": pc, "other_pc": other, "block": 0, "thread": 0}
     return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
 

@@ -1,4 +1,4 @@
-"""Read the core's records of one block as a `Recording`."""
+"""Reader of the core's records of one block, which makes a `Recording`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.ptx.buffers import Buffer
     from workbench.ptx.kernel import DecodedKernel
 
-MAX_REQUESTS = 50_000  # of one recording, and as many spans: about 100 MB of Python objects
+MAX_REQUESTS = 50_000  # limit of one recording, also for its spans: about 100 MB of Python objects
 
 _KINDS = {int(kind): kind.name for kind in core.Event}
 
@@ -24,11 +24,11 @@ _KINDS = {int(kind): kind.name for kind in core.Event}
 def unpack(
     kernel: DecodedKernel, block: tuple[int, int, int], warps: int, result: dict[str, Any], buffers: Sequence[Buffer]
 ) -> Recording:
-    """The recording in the core's ``result``; ``buffers`` are those of the launch, sorted by address."""
+    """Return the recording in the core's ``result``; ``buffers`` are those of the launch, sorted by address."""
     lines: dict[int, tuple[int, str, str, int, str, int]] = {}
 
     def place(pc: int) -> tuple[int, str, str, int, str, int]:
-        """(PTX line, text, source, line, source and line in the kernel's own file) of an instruction."""
+        """Return (PTX line, text, source, line, source and line in the kernel's own file) of an instruction."""
         if pc not in lines:
             statement = kernel.decoded.code[pc].statement if pc >= 0 else None
             written = (statement.line, statement.text) if statement else (0, "")
@@ -82,16 +82,16 @@ def unpack(
 
 
 def _records(raw: bytes, layout: Any) -> Iterator[dict[str, Any]]:
-    """The core's records of that layout, field by field."""
+    """Yield the core's records of that layout, each as a dict of its fields."""
     for values in np.frombuffer(raw, np.dtype(layout)):
         yield dict(zip(layout["names"], values.tolist(), strict=True))
 
 
 def mbarrier_names(offsets: Iterable[int], variables: Mapping[int, str]) -> dict[int, str]:
-    """What the source calls the mbarriers at these offsets of shared memory: ``full[1]``, else ``+1,024``.
+    """Return the source's names of the mbarriers at offsets of shared memory: ``full[1]``, else ``+1,024``.
 
-    ``variables`` are the names of shared variables by offset. A variable that begins with an mbarrier is taken for an
-    array of them as far as they stand one beside the other.
+    ``variables`` are the names of shared variables by offset. A variable that begins with an mbarrier counts as an
+    array of mbarriers as far as they lie side by side.
     """
     starts, names = sorted(variables), {}
     for offset in sorted(offsets):

@@ -1,4 +1,4 @@
-"""What one block of a launch asked of memory, request by request, when its warps ran and waited, and for whom."""
+"""Recording of one block of a launch: its memory requests one by one, and when its warps ran and waited, and why."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class WarpRequest:
 class WarpSpan:
     """A stretch of one warp's time, from ``start`` to before ``end`` by the block's logical clock.
 
-    The clock counts the warp instructions that the warp issued; where it waits at a barrier it moves on to the clock
-    of the last warp that arrives there, or exits instead. ``kind`` is "run" or "wait". ``barrier`` and the source lines
-    are of the barrier that ends a run or causes a wait; None, "" and 0 for a run up to the warp's end. A warp of which
-    some lanes can still run does not wait.
+    The clock counts the warp instructions that the warp issued. When the warp waits at a barrier, its clock moves on to
+    that of the last warp that arrives there, or exits instead. ``kind`` is "run" or "wait". ``barrier`` and the source
+    lines belong to the barrier that ends a run or causes a wait; None, "" and 0 for a run up to the warp's end. A warp
+    with lanes that can still run does not wait.
     """
 
     warp: int
@@ -63,22 +63,21 @@ class WarpSpan:
 
 @dataclass(frozen=True, slots=True)
 class PipelineEvent:
-    """What one warp did that another may wait for, or the end of a wait; ``warp`` is -1 for one of another
-    block.
+    """An event of one warp for which another may wait, or the end of a wait; ``warp`` is -1 for one of another block.
 
-    ``kind`` and what the numbers are then, None where they mean nothing:
+    The meaning of the numbers depends on ``kind``; a number without a meaning is None:
 
     * "arrive" at the mbarrier at offset ``at``, in its phase ``phase`` (from 0): ``count`` arrivals, which expect
-      ``bytes`` more; "arrive_late" likewise, once the warp's cp.async have landed
+      ``bytes`` more; "arrive_late" is such an arrival once the warp's cp.async have landed
     * "copy" of ``bytes`` to offset ``to``, which that phase counts
     * "pass": the warp found that phase complete; -1 is the one before the first; its lanes are the bits of ``count``
     * "product" number ``phase`` of warp group ``at``: ``count`` columns, B at offset ``to``, A at ``operand`` (None: in
       registers); "wait_products": those before number ``phase`` are over
-    * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come": without waiting
+    * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come" is an arrival without waiting
     * "end" of the warp; "complete", with ``warp`` -1: that phase of the mbarrier is over
 
-    ``tick`` are the instructions that the warp had issued, those between a poll that found nothing and its success not
-    counted; ``ptx_line`` is the event's own (0: the warp's end).
+    ``tick`` is the number of instructions that the warp had issued, without those from a failed poll to its success.
+    ``ptx_line`` is the event's line in the PTX (0: the warp's end).
     """
 
     warp: int
@@ -99,9 +98,11 @@ class PipelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One block of a launch: ``block`` (x, y, z), its ``warps``, their requests in the order in which the machine ran
-    them, the spans of each warp in the order of time, and the events that a pipeline is made of, in the machine's
-    order. ``mbarriers`` are the names of mbarriers by offset. ``truncated``: there were more than are kept.
+    """Recording of one block of a launch.
+
+    ``block`` is (x, y, z), ``warps`` the number of warps. ``requests`` are in the order in which the machine ran them,
+    ``spans`` in the order of time for each warp, ``events``, from which a pipeline is made, in the machine's order.
+    ``mbarriers`` are the names of mbarriers by offset. ``truncated`` is True if there was more than is kept.
     """
 
     block: tuple[int, int, int]
@@ -113,14 +114,16 @@ class Recording:
     mbarriers: dict[int, str] = field(default_factory=dict, repr=False)
 
     def pipeline(self, copy_cycles: int = COPY_CYCLES, rates: Rates | None = None) -> Pipeline:
-        """The block as a pipeline, by the model of `pipeline_of`, which says what it raises."""
+        """Return the block as a pipeline, by the model of `pipeline_of`. Raises as that does."""
         return pipeline_of(self, copy_cycles, rates)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedParts:
-    """Recordings of the blocks in the middles of the equal parts of a grid, of which there are ``cut`` along x, y and
-    z (:mod:`workbench.ptx.sample`), and the warp instructions of each; x goes fastest."""
+    """Recordings of the blocks in the middles of the equal parts of a grid (:mod:`workbench.ptx.sample`).
+
+    There are ``cut`` parts along x, y and z. ``instructions`` are the warp instructions of each block; x goes fastest.
+    """
 
     cut: tuple[int, int, int]
     recordings: tuple[Recording, ...] = field(repr=False)

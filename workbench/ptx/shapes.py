@@ -1,4 +1,4 @@
-"""The shape of a launch: grid, block and dynamic shared memory, and the rules that a kernel and a GPU have for them."""
+"""The shape of a launch: grid, block and dynamic shared memory, and the rules of kernels and GPUs for them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ BLOCK_LIMIT = (1024, 1024, 64)
 
 
 class BlockLimits(Protocol):
-    """The limits of one block on an architecture."""
+    """Limits of one block on an architecture."""
 
     @property
     def arch(self) -> str:
-        """The architecture, such as ``"sm_90"``."""
+        """Name of the architecture, such as ``"sm_90"``."""
 
     @property
     def threads_per_block(self) -> int:
-        """The most threads."""
+        """Largest number of threads in a block."""
 
     @property
     def shared_per_block(self) -> int:
-        """Shared memory, static and dynamic together, in bytes."""
+        """Largest shared memory of a block, static and dynamic together, in bytes."""
 
 
 def dimensions(name: str, value: int | Sequence[int], limit: Dimensions) -> Dimensions:
@@ -56,27 +56,27 @@ def dimensions(name: str, value: int | Sequence[int], limit: Dimensions) -> Dime
 
 @dataclass(frozen=True)
 class BlockRules:
-    """The blocks that a kernel can run in; memory in bytes."""
+    """Rules for the blocks in which a kernel can run; memory in bytes."""
 
     label: str
     static_shared: int = 0
     static_limit: int | None = None
-    """The static shared memory that an assembler takes; None where none will see the code."""
+    """Largest static shared memory that an assembler accepts; None if the code is never assembled."""
     dynamic_shared: int = 0
-    """The dynamic shared memory of a launch that names none."""
+    """Dynamic shared memory of a launch that names none."""
     at_least: bool = False
-    """No launch gets less dynamic shared memory than that."""
+    """True if every launch gets at least ``dynamic_shared``."""
     threads: int | None = None
-    """The most threads that the code was compiled for."""
+    """Largest number of threads for which the code was compiled."""
     exact: bool = False
-    """Neither fewer."""
+    """True if a block must have exactly ``threads``."""
 
     def check(
         self, grid: int | Sequence[int], block: int | Sequence[int], shared_bytes: int, limits: BlockLimits
     ) -> tuple[Dimensions, Dimensions, int]:
         """Return grid, block and dynamic shared memory of a launch.
 
-        Raises ArgumentError for what a GPU of that architecture would refuse.
+        Raises ArgumentError for a launch that a GPU of that architecture would refuse.
         """
         grid, block = dimensions("grid", grid, GRID_LIMIT), dimensions("block", block, BLOCK_LIMIT)
         threads, most = block[0] * block[1] * block[2], limits.threads_per_block

@@ -1,7 +1,7 @@
-"""How a kernel is launched: the shapes it allows, what its parameters take, and where their bytes lie.
+"""Signatures of kernels: the shapes that a launch may have, the arguments it takes, and the layout of their bytes.
 
-A `KernelSignature` is made once per kernel and kept with it. A launch only runs it: each argument is checked once, and
-its bytes are those that every device gives the kernel.
+A `KernelSignature` is made once per kernel and kept with it. A launch only applies it: each argument is checked once,
+and its bytes are the same on every device.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _PROMISE = "The kernel was compiled on that promise; compile it with other attri
 
 
 Views: TypeAlias = Literal["contiguous", "resolved", "any"]
-"""The tensors that a kernel takes: contiguous ones, those whose elements are the ones in memory, or any."""
+"""Tensors that a kernel takes: contiguous ones, all but conjugate and negative views ("resolved"), or any."""
 
 
 class DeclaredType(NamedTuple):
-    """The rule of a parameter whose type the source declares."""
+    """Rule for a parameter whose type the source declares."""
 
     check: Callable[[str, Any], Any]
-    """(name for messages, argument) -> the argument, or its bytes. Raises ArgumentError."""
+    """Function (name for messages, argument) -> the argument, or its bytes. It raises ArgumentError."""
     plain: bool
-    """Numbers need no look."""
+    """True if numbers need no check."""
     written: bool
-    """The kernel may write to the array."""
+    """True if the kernel may write to the array."""
 
 
 def offsets(parameters: Sequence[Parameter], base: int = 0) -> tuple[list[int], int]:
@@ -52,28 +52,28 @@ def offsets(parameters: Sequence[Parameter], base: int = 0) -> tuple[list[int], 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one parameter takes."""
+    """Rule for the argument of one parameter."""
 
     position: int
     where: str
-    """Its name in messages."""
+    """Name of the argument in messages."""
     parameter: Parameter
     declared: DeclaredType | None
     bits: bool
-    """Values of its size stand for their bits, as they do where nothing but the PTX is known."""
+    """True if any value of the parameter's size stands for its bits, because only the PTX is known."""
     views: Views
     plain: frozenset[type]
-    """Classes whose values are packed as they are: what does not fit, struct refuses."""
+    """Classes whose values are packed unchecked: the module struct refuses those that do not fit."""
     any_tensor: bool
-    """Every tensor will do."""
+    """True if every tensor fits."""
 
     @property
     def word(self) -> bool:
-        """True where it takes an address or a 64-bit number."""
+        """True if the parameter takes an address or a 64-bit number."""
         return self.parameter.size == 8 and self.parameter.type not in ("b8", *_FLOATS)
 
     def array(self, value: Any) -> int | None:
-        """Check an array; return None for one that goes by its address, else the struct that it holds."""
+        """Check an array; return None if its address is passed, else the bytes of the struct that it holds."""
         if self.views != "any" and hasattr(value, "is_contiguous"):
             self._check_layout(value)
         if self.declared is not None:
@@ -95,7 +95,7 @@ class Rule:
         return None
 
     def number(self, value: Any) -> Any:
-        """Return what an argument that is no array is packed as: a whole number, a float or bytes."""
+        """Return the value to pack for an argument that is no array: a whole number, a float or bytes."""
         if self.declared is not None:
             value = self.declared.check(self.where, value)
         parameter = self.parameter
@@ -147,10 +147,10 @@ class Rule:
         return float(value)
 
     def _struct(self, value: Any) -> Any:
-        """A struct by value from bytes, a NumPy scalar, a ctypes structure or a tensor map of the same size."""
+        """Return the value to pack for a struct: bytes, a NumPy scalar, a ctypes structure or a tensor map."""
         parameter = self.parameter
         if isinstance(value, TensorMap) and parameter.size == TENSOR_MAP_BYTES:
-            return value  # each device has its own bytes of it
+            return value  # each device has its own bytes for it
         if isinstance(value, bytes | bytearray | memoryview | ctypes.Structure | ctypes.Union | ctypes.Array):
             content = bytes(value)
         elif isinstance(value, np.generic) and not value.dtype.hasobject:
@@ -167,7 +167,7 @@ class Rule:
 
     @property
     def allowed(self) -> str:
-        """What may come, for messages."""
+        """Allowed arguments, for messages."""
         parameter = self.parameter
         if parameter.type == "b8":
             return f"a {parameter.kind}"
@@ -179,7 +179,7 @@ class Rule:
 
 
 def _form_of(parameter: Parameter) -> str:
-    """The form of one parameter as struct has it; a struct of one pointer is a number."""
+    """Return the format of one parameter for the module struct; a struct of one pointer is a number."""
     if parameter.type in _FLOATS:
         return _FLOATS[parameter.type]
     if parameter.type == "b8" and parameter.size != 8:
@@ -193,11 +193,11 @@ ArrayArgument: TypeAlias = tuple[Rule, Any]
 
 @dataclass(frozen=True, eq=False)
 class KernelSignature:
-    """What a kernel takes: its ``blocks``, and a rule for each parameter.
+    """Signature of a kernel: its ``blocks``, and a rule for each parameter.
 
     ``scratch`` parameters at the end belong to the compiler: the first gets ``scratch_bytes`` for every block of the
-    grid, the others are null. ``bits`` is for a kernel of which nothing but the PTX is known, ``repeats`` for
-    one whose threads may do again what others do (`LaunchOptions.repeats`).
+    grid, the others are null. ``bits`` is True for a kernel of which only the PTX is known, ``repeats`` for one whose
+    threads may repeat the work of others (`LaunchOptions.repeats`).
     """
 
     blocks: BlockRules
@@ -209,13 +209,13 @@ class KernelSignature:
     bits: bool = False
     repeats: bool = False
     named: bool = True
-    """Findings call the arguments by the parameters' names."""
+    """True if findings call the arguments by the parameters' names."""
     names: tuple[str, ...] = field(init=False)
     rules: tuple[Rule, ...] = field(init=False)
     wide: tuple[int, ...] = field(init=False)
     """Positions of the arguments that may hold an address."""
     maps: tuple[int, ...] = field(init=False)
-    """Positions of those that may be tensor maps."""
+    """Positions of the arguments that may be tensor maps."""
     _scratch: Rule | None = field(init=False, repr=False)
     _promised: tuple[tuple[int, int], ...] = field(init=False, repr=False)
     _forms: dict[int, struct.Struct] = field(init=False, repr=False)
@@ -246,19 +246,19 @@ class KernelSignature:
         return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor)
 
     def declaring(self, declared: Sequence[DeclaredType | None], views: Views) -> KernelSignature:
-        """Return the signature with what the source declares about each parameter."""
+        """Return the signature with the types that the source declares for the parameters."""
         return replace(self, declared=declared, views=views)
 
     def scratch_argument(self, memory: Any) -> ArrayArgument:
         """Return the kernel's scratch memory as an array among the arguments."""
-        assert self._scratch is not None  # of a kernel with scratch_bytes
+        assert self._scratch is not None  # a kernel with scratch_bytes has one
         return self._scratch, memory
 
     def take(self, args: Sequence[Any]) -> tuple[list[Any], list[ArrayArgument]]:
-        """Return a value to pack for every parameter, 0 in the place of an address, and the arrays among ``args``.
+        """Return a value to pack for every parameter, with 0 for an address, and the arrays among ``args``.
 
         Raises ArgumentError naming the parameter for a wrong count, a wrong kind of value, or an address or a number
-        that is no multiple of what the code relies on.
+        that is no multiple of the divisor on which the code relies.
         """
         if len(args) != len(self.rules):
             listing = ", ".join(f"{one.parameter.name} ({one.parameter.kind})" for one in self.rules) or "none"
