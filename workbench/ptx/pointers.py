@@ -68,7 +68,7 @@ def words_at(address: int, size: int) -> np.ndarray:
 
 
 def may_be_address(word: int) -> bool:
-    """Whether a number may be an address of this process."""
+    """Return True if a number may be an address of this process."""
     return _LOWEST <= word < _HIGHEST or _heap_start() <= word < _LOWEST
 
 
@@ -193,7 +193,7 @@ def _arrays() -> list[Any]:
         local = frame.f_locals
         reached += local.values()
         if type(local) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            local.clear()  # a copy, which the frame would keep
+            local.clear()  # a copy of the frame's variables, which would keep them alive
         frame = frame.f_back
     kinds = {kind for kind in {*map(type, reached), *map(type, tracked)} if issubclass(kind, bases)}
     found = []

@@ -79,9 +79,8 @@ def _joined(these: Sequence[Finding], those: Sequence[Finding]) -> list[Finding]
 def rehearse(launch: MachineLaunch) -> Rehearsal:
     """Run a launch in the opposite order of warps; arguments and variables are put back.
 
-    ``names`` are the arguments'. If shuffles leave something undefined, a second run in that order gives it another
-    value:
-    the kernel uses it if memory then differs.
+    If shuffles leave values undefined, a second run in that order gives them another value: the kernel uses them if
+    memory then differs.
     """
     kernel, values = launch.runner, launch.values
     variables, text = kernel.program.variables, _text(kernel)
@@ -109,7 +108,7 @@ def rehearse(launch: MachineLaunch) -> Rehearsal:
 
 
 def _text(kernel: Kernel) -> str:
-    """The PTX of a kernel, and of the functions that it may call."""
+    """Return the PTX of a kernel and of all functions of its module."""
     module = kernel.module
     bodies = [(kernel.entry.body_start, kernel.entry.body_end)]
     bodies += [(one.body_start, one.body_end) for one in module.functions.values() if one.body_start is not None]

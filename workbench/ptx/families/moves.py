@@ -111,7 +111,7 @@ def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size
 
 
 def unpacking(parts: Sequence[Register | None], value: Operand, size: int) -> Instruction:
-    """What takes ``size`` bytes apart; nobody wants the parts that are None."""
+    """Return the instruction that splits ``value``, of ``size`` bytes, into ``parts``; a part of None is dropped."""
     columns = core.Unpacking
     targets = {i: part for i, part in enumerate(parts, columns.part) if part is not None}
     row = opcode(f"unpack.b{8 * size}.{len(parts)}")
