@@ -1,4 +1,4 @@
-"""Rows as a pandas DataFrame; pandas is an extra and is imported when the first frame is asked for."""
+"""Rows as a pandas DataFrame; pandas is an extra and is imported for the first frame."""
 
 from __future__ import annotations
 

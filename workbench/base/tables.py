@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 WIDTH = 80
-"""Columns of a printed trace, and of a terminal that nobody has widened."""
+"""Columns of a printed trace, and of a terminal of the usual width."""
 
 _WIDEST = 10_000
 """More columns than any table has: as text it is never folded unless asked to be."""

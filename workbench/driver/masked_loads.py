@@ -2,7 +2,7 @@
 
 Triton leaves these lanes undefined. Its PTX sets them to zero before the load, so a kernel that uses them can be right
 by luck. The check runs the kernel again on the same arguments, with large positive and then large negative numbers in
-place of the zeros, and restores the arguments afterwards. A result that differs depends on lanes that nobody loaded.
+place of the zeros, and restores the arguments afterwards. A result that differs depends on lanes that were not loaded.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Kernel(triton_compiler.CompiledKernel):
 
     @functools.cached_property
     def compiled(self) -> CompiledKernel:
-        """The kernel as a CompiledKernel of the workbench, with its stages, assembled on first use."""
+        """CompiledKernel of the workbench for this kernel, with its stages, assembled on first use."""
         return compiled_of(self.src, self.metadata, self.kernel.decode())
 
     @property

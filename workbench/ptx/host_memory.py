@@ -1,4 +1,4 @@
-"""The error for a launch that the host has no memory for."""
+"""The error for a launch that needs more memory than the host has."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ UNDEFINED_BITS = (0xFFFF_FFFF, 0x5A5A_5A5A)  # a NaN or -1; the second, 1.5e16, 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """Options of how the PTX machine runs a launch, and of what it counts, checks and keeps."""
+    """Options for the way in which the PTX machine runs a launch, and for its counts, checks and recordings."""
 
     cluster: Shape | None = None
     """Blocks along x, y, z that run together and reach each other's shared memory.
@@ -88,7 +88,7 @@ class LaunchOptions:
     """
 
     uninitialised: Sequence[int] = ()
-    """Positions of arrays among the arguments that nobody has written.
+    """Positions of arguments that are arrays without content.
 
     With ``checks``, it is a finding if the kernel reads from them before it writes there.
     """

@@ -37,11 +37,11 @@ class PtxSyntaxError(WorkbenchError, ValueError):
 class Parameter:
     """One parameter of a kernel as its PTX declares it; ``offset`` is its byte in the parameter space.
 
-    ``name`` is the name in the source where it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for
-    pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
-    ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
-    the kernel fail. ``scratch`` marks a pointer that the compiler appended, to the kernel's scratch memory or null.
-    ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
+    ``name`` is the name in the source if it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for pointers
+    and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes. ``divisibility`` is a
+    divisor on which the code relies: the kernel fails for an argument (a pointer's address) that is no multiple of it.
+    ``scratch`` is True for a pointer that the compiler appended, to the kernel's scratch memory or null. ``pointer`` is
+    True if the source or the PTX declares a pointer; without the source a parameter may be one even if it is False.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Parameter:
 
     @property
     def kind(self) -> str:
-        """What it is in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
+        """Kind of the parameter in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
         if self.pointer:
             return "pointer"
         return f"struct of {self.size} bytes" if self.type == "b8" else self.type
@@ -116,7 +116,7 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """The statement as written, in one line."""
+        """Text of the statement as written, in one line."""
         guard = f"@{'!' if self.negated else ''}{self.guard} " if self.guard else ""
         return " ".join(f"{guard}{self.opcode} {self.operands}".split())
 
@@ -239,7 +239,7 @@ class Module:
 
     @cached_property
     def ascii(self) -> bytes:
-        """The text for the core, a byte per character; other characters become a space or a letter-like character."""
+        """Text for the core, one byte per character; others become a space or a letter-like character."""
         text = self.text
         if not text.isascii():
             text = re.sub(r"[^\x00-\x7f]", lambda match: " " if match[0].isspace() else "_", text)
@@ -413,7 +413,7 @@ def parse_variable(text: str) -> Variable | None:
 
 
 class Body:
-    """Items of a kernel or function in order. Locations are worked out only for statements that are asked for."""
+    """Items of a kernel or function in order. A statement's location is computed when it is first read."""
 
     def __init__(self, module: Module, entry: Entry | Function):
         assert entry.body_start is not None  # else it has no body

@@ -51,7 +51,7 @@ class Sampled:
 
     @property
     def brief(self) -> str:
-        """The sample in a few words: "16 of 4,096, ± 1.2%"."""
+        """Short text for the sample: "16 of 4,096, ± 1.2%"."""
         if self.blocks == self.of:
             return f"all {self.of:,}" + (f": {self.because}" if self.because else "")
         return f"{self.blocks:,} of {self.of:,}" + ("" if self.error is None else f", ± {self.error:.1%}")

@@ -46,7 +46,7 @@ def compile_cuda(
     searched beside the file, in ``include_dirs``, in the package's ``cuda_src`` and in the CUDA toolkit.
     ``threads_per_block`` and ``dynamic_shared_bytes`` (per block) describe the intended launch, for its occupancy. With
     ``machine_code`` the same pass produces the cubin, and an error of the assembler is a CompileError here. Without it
-    a second pass does so when the cubin, the registers or figures that depend on them are asked for.
+    a second pass does so when the cubin, the registers or figures that depend on them are first read.
 
     Raises CompileError with the compiler's messages; UnknownNameError, with the list of kernels, for a kernel that the
     source does not have, and for an unknown compiler; ArgumentError for an unknown architecture or option;

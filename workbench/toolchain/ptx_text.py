@@ -20,7 +20,7 @@ _SECONDS = 300
 
 
 def kernels_of_ptx(text: str) -> CompiledModule:
-    """Return every kernel of a PTX text by its demangled name; the text is assembled when machine code is asked for.
+    """Return every kernel of a PTX text by its demangled name; the text is assembled when machine code is first read.
 
     Raises ArgumentError for a text that is not PTX or has no kernel.
     """

@@ -1,7 +1,7 @@
 """Compilation of Triton kernels ahead of time, to a ``CompiledKernel`` for an architecture that need not be present.
 
 The stages of Triton's own pipeline run one by one up to the PTX. The last stage, its assembler, runs when machine code
-is asked for; ``triton.compile`` has no way to stop before it.
+is first read; ``triton.compile`` has no way to stop before it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def compile_triton(
     says that n is a multiple of 16, which lets masked loads be wide. Pointers count as multiples of 16 bytes, as
     Triton's JIT finds for torch's own tensors, unless ``{"x": 1}`` takes that back. A launch checks the promises. With
     ``machine_code`` the cubin is produced at once, and an error of the assembler is a CompileError here. Without it the
-    assembler runs when the cubin, the registers or figures that depend on them are asked for.
+    assembler runs when the cubin, the registers or figures that depend on them are first read.
 
     Raises CompileError with Triton's message and the Python file and line; ArgumentError for names that are not
     parameters of the function, missing or malformed types, and ``num_warps`` that is not a power of two;

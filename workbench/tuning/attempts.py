@@ -89,7 +89,7 @@ class Executor(Protocol):
         """Yield the attempts that are done, each once; wait a little for them."""
 
     def withdraw(self) -> list[Attempt]:
-        """Cancel and return the attempts that nobody has begun."""
+        """Cancel and return the attempts that have not begun."""
 
     def close(self) -> list[Tried]:
         """End all work at once; return the attempts that are done and that `take` has not yielded."""

@@ -79,14 +79,14 @@ class Trial:
 
     @property
     def seconds(self) -> float | None:
-        """The time that ranks the trial: measured if a GPU measured it, else predicted; None unless ``ok``."""
+        """Time that ranks the trial, in seconds: measured if a GPU measured it, else predicted; None unless ``ok``."""
         if not self.ok:
             return None
         return self.measured_seconds if self.measured_seconds is not None else self.predicted_seconds
 
     @property
     def basis(self) -> str:
-        """``"measured"``, ``"predicted"``, or ``""`` if there is no time."""
+        """Basis of the time: ``"measured"``, ``"predicted"``, or ``""`` if there is no time."""
         if self.seconds is None:
             return ""
         return "measured" if self.measured_seconds is not None else "predicted"
@@ -114,7 +114,7 @@ class Trial:
 
     @property
     def config_text(self) -> str:
-        """The configuration as ``"BLOCK_SIZE=16 num_warps=4"``."""
+        """Text of the configuration, such as ``"BLOCK_SIZE=16 num_warps=4"``."""
         return " ".join(f"{name}={value}" for name, value in self.config.items()) or "(nothing to tune)"
 
 
