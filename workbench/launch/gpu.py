@@ -147,27 +147,17 @@ class Gpu:
             return _NOTHING
         return self._torch.cuda.device(index)
 
-    def launch(
-        self,
-        kernel: CompiledKernel,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[object],
-        options: LaunchOptions | None = None,
-        *,
-        shared_bytes: int = 0,
-        signature: KernelSignature | None = None,
-        **named: Any,
-    ) -> None:
+    def launch(self, kernel: CompiledKernel, *launch: Any, **named: Any) -> None:
         """Launch ``kernel`` in the order of torch's current stream; it may still be running on return.
 
-        It runs on the device of its tensors, which must all be on one device; without tensors, on torch's current
-        device. NumPy arrays are copied to the device and, after the kernel, back. This waits for the kernel and cannot
-        be captured in a graph. Raises ArgumentError for a launch that the kernel cannot take and for every option
-        (``statistics``, ``checks``, limits, recordings ...), which only ``"sim"`` has; KernelFault if the driver
-        refuses the launch. A fault inside the kernel shows, as always with CUDA, at a later synchronisation.
+        Takes the arguments of `bind`. The kernel runs on the device of its tensors, which must all be on one device;
+        without tensors, on torch's current device. NumPy arrays are copied to the device and, after the kernel, back.
+        This waits for the kernel and cannot be captured in a graph. Raises ArgumentError for a launch that the kernel
+        cannot take and for every option (``statistics``, ``checks``, limits, recordings ...), which only ``"sim"`` has;
+        KernelFault if the driver refuses the launch. A fault inside the kernel shows, as always with CUDA, at a later
+        synchronisation.
         """
-        self.run(self.bind(kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature, **named))
+        self.run(self.bind(kernel, *launch, **named))
 
     def bind(
         self,
@@ -184,12 +174,7 @@ class Gpu:
         """Check and pack a launch of ``kernel``, and copy its NumPy arrays to the device. Raises as `launch` does."""
         if named or options is not None:
             _refuse(options_of(options, named))
-        return self._bound(kernel, signature or kernel.signature, grid, block, args, shared_bytes)
-
-    def _bound(
-        self, kernel: CompiledKernel, signature: KernelSignature, grid: int | Sequence[int], block: int | Sequence[int],
-        args: Sequence[object], shared_bytes: int,
-    ) -> BoundLaunch[Gpu, GpuMemory]:  # fmt: skip
+        signature = signature or kernel.signature
         fields, arrays = signature.take(args)
         found, hosts = self._place(fields, arrays)
         index = self._torch.cuda.current_device() if found is None else found

@@ -66,28 +66,14 @@ class Simulator:
             signature=signature or kernel.signature, limits=limits_of(kernel.arch),
         )  # fmt: skip
 
-    def launch(
-        self,
-        kernel: CompiledKernel,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[object],
-        options: LaunchOptions | None = None,
-        *,
-        shared_bytes: int = 0,
-        signature: KernelSignature | None = None,
-        **named: Any,
-    ) -> LaunchReport:
-        """Run ``kernel`` to its end and return the report.
-
-        ``named`` are fields of `LaunchOptions` that replace those of ``options``.
+    def launch(self, kernel: CompiledKernel, *launch: Any, **named: Any) -> LaunchReport:
+        """Run ``kernel`` to its end and return the report. Takes the arguments of `bind`.
 
         Raises ArgumentError for a launch that the kernel cannot take, KernelFault for an illegal access, KernelTimeout
         past a limit, and, before anything runs, UnsupportedInstructionError for PTX that the machine does not support.
         """
-        options = options_of(options, named)
-        bound = self.bind(kernel, grid, block, args, options, shared_bytes=shared_bytes, signature=signature)
-        squares, because = self._sample(bound) if self.sample and options.sample is None else ([], "")
+        bound = self.bind(kernel, *launch, **named)
+        squares, because = self._sample(bound) if self.sample and bound.options.sample is None else ([], "")
         report, _ = run(kernel, bound)
         if self.sample:
             blocks = math.prod(report.grid)
