@@ -71,8 +71,9 @@ def unused(extra: str = "") -> list[str]:
     names = [*OFFERED, *(name for names in CALLED_BY_OTHERS.values() for name in names)]
     found = Vulture(ignore_names=names, ignore_decorators=REGISTERED)
     for path in (*sorted(PACKAGE.rglob("*.py")), *sorted((CHECKOUT / "benchmarks").glob("*.py"))):
-        found.scan(path.read_text(), filename=path)
-        strings = re.findall(r"""["'](\w+)["']""", path.read_text())  # getattr, tables of lazily loaded names
+        text = path.read_text()
+        found.scan(text, filename=path)
+        strings = re.findall(r"""["'](\w+)["']""", text)  # getattr, tables of lazily loaded names
         found.used_names.update(strings)
     found.scan(extra, filename=PACKAGE / "extra.py")
     found.used_names.update(WORD.findall(users()))
