@@ -18,7 +18,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LIST = Path(__file__).with_name("blind.txt")
 MOST = 20
 MODULES = (
-    "workbench/launch/devices",
+    "workbench/launch/devices.py",
+    "workbench/launch/gpu*.py",
+    "workbench/launch/sim.py",
     "workbench/tuning/gpu_*.py",
     "workbench/tuning/measure.py",
     "workbench/tuning/isolation.py",
