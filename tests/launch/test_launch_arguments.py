@@ -161,7 +161,7 @@ def test_null_and_negative_values_are_packed(every: CompiledKernel):
 
 
 def _packed(kernel: CompiledKernel, args: list, at_once: bool) -> bytes:
-    """What a launch packs: as it does, or with every value looked at by the rule of its parameter."""
+    """Return the bytes of a launch's parameters, packed at once or with each value checked by its rule."""
     signature = kernel.signature
     fields, arrays = signature.take(args)
     for rule, value in arrays:

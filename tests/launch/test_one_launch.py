@@ -36,7 +36,7 @@ def module():
 
 
 def calls_of(function) -> collections.Counter:
-    """How often each function of the package is called, by its name."""
+    """Count the calls of each function of the package, by its name."""
     found: collections.Counter = collections.Counter()
 
     def profile(frame, event, argument):

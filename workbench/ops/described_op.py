@@ -64,7 +64,7 @@ class Description:
         return (*self.arguments, *self.options)
 
     def _prototype(self) -> Callable[..., Any]:
-        """A function with the signature of torch's op."""
+        """Return a function with the signature of torch's op."""
 
         def usual(one: Field) -> Any:
             return inspect.Parameter.empty if one.default is MISSING else one.default
@@ -86,19 +86,19 @@ class Description:
         return prototype
 
     def kinds(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """There is one schema."""
+        """Return nothing: there is one schema for all arguments."""
         return ()
 
     def schema(self, arguments: Mapping[str, Any], outputs: int | None) -> str:
-        """That of the fields' types."""
+        """Return the schema of the fields' types."""
         return self._schema
 
     def of(self, arguments: Mapping[str, Any]) -> RunTensors:
-        """The tensors of a run on these arguments, without those that are made for it."""
+        """Return the tensors of a run on these arguments, without those that are made for it."""
         return self.tensors(**{name: one for name, one in arguments.items() if name in self.arguments})
 
     def call(self, arguments: Mapping[str, Any]) -> Call:
-        """Check what is written, describe the problem, make what is to be made."""
+        """Check the written tensors for shared memory, describe the problem, and make the missing tensors."""
         t = self.of(arguments)
         if self.in_place:
             check_apart({label: getattr(t, one) for label, one in self._plain.items()}, self._written)
@@ -110,11 +110,11 @@ class Description:
         return (None if self.make is None else self.make(t)) or t
 
     def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:
-        """The fields that are named as outputs."""
+        """Return the fields that are named as outputs."""
         return tuple(getattr(tensors, one) for one in self.outputs)
 
     def fake(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """What is made, by tensors without elements."""
+        """Return the outputs for torch's fake tensors, which have no elements."""
         return self.returned(self._made(self.of(arguments))) if self.outputs else ()
 
     def check_devices(self, tensors: RunTensors) -> None:
@@ -174,8 +174,10 @@ class DescribedOp(Op):
         return sys.modules.get(self.description.function.__module__) if here else None
 
     def library_op(self) -> Any:
-        """The ``torch.library.CustomOpDef``, as `torch.library.opcheck` wants it; it takes a variant's name and a
-        configuration as JSON, or None, behind the arguments."""
+        """Return the ``torch.library.CustomOpDef``, for `torch.library.opcheck`.
+
+        After the op's arguments it takes a variant's name and a configuration as JSON, or None.
+        """
         return self._library_op.of({})
 
     def add(self, *given: Variant | Case) -> None:
@@ -206,7 +208,7 @@ def _restored(
 
 
 def fields_of(tensors: type[RunTensors]) -> tuple[Field, ...]:
-    """The fields of a dataclass of tensors. Raises ArgumentError for a class that is none."""
+    """Return the fields of a dataclass of tensors. Raises ArgumentError for any other class."""
     if not (isinstance(tensors, type) and issubclass(tensors, RunTensors) and is_dataclass(tensors)):
         remedy = "@dataclass above class Tensors(RunTensors)."
         raise ArgumentError("tensors", repr(tensors), "a dataclass of workbench.ops.run_tensors.RunTensors", remedy)

@@ -22,8 +22,10 @@ _taken: set[str] = set()
 
 
 class Call(NamedTuple):
-    """What a call of an op comes to: the problem to solve, its tensors, one on the device that is to solve it, and
-    whether there is nothing to do."""
+    """A call of an op, described: the problem to solve and its tensors.
+
+    ``like`` is a tensor on the device that solves it; ``nothing`` is True if there is nothing to do.
+    """
 
     problem: Any
     tensors: RunTensors
@@ -32,29 +34,29 @@ class Call(NamedTuple):
 
 
 class Contract(Protocol):
-    """What the arguments of an op are, and what a call with them comes to."""
+    """Interface of an op's arguments: their names and schema, and the problem of a call with them."""
 
     name: str
     in_place: tuple[str, ...]
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the arguments, in order."""
+        """Names of the arguments, in order."""
 
     def kinds(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """What tells the schemas of arguments apart."""
+        """Return a key that is equal for arguments of one schema."""
 
     def schema(self, arguments: Mapping[str, Any], outputs: int | None) -> str:
-        """The schema of ``torch.library`` for arguments like these, with a variant and a configuration behind them."""
+        """Return the ``torch.library`` schema of such arguments, followed by a variant and a configuration."""
 
     def call(self, arguments: Mapping[str, Any]) -> Call:
-        """The problem and the tensors of a call. Raises ArgumentError for arguments that cannot be used."""
+        """Return the problem and the tensors of a call. Raises ArgumentError for arguments that cannot be used."""
 
     def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:
-        """What a call returns of its tensors."""
+        """Return the outputs among the tensors of a call."""
 
     def fake(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """What a call would return, without elements."""
+        """Return the outputs of a call as torch's fake tensors, without elements."""
 
 
 class LibraryOp:
@@ -79,7 +81,7 @@ class LibraryOp:
         return self.of(arguments)(*arguments.values(), variant, config_text(config))
 
     def of(self, arguments: Mapping[str, Any], outputs: int | None = None) -> Any:
-        """The ``torch.library.CustomOpDef`` for arguments of these types; ``outputs`` is how many there are, if known.
+        """Return the ``torch.library.CustomOpDef`` for arguments of these types; ``outputs`` is their number, if known.
 
         Registering it cannot be traced by ``torch.compile``.
         """
@@ -89,7 +91,7 @@ class LibraryOp:
         return self._registered[kinds]
 
     def _register(self, schema: str) -> Any:
-        """An op of a name of its own: one of an older declaration may be in a graph that somebody holds."""
+        """Register an op under a new name: a graph may still hold the op of an older declaration."""
         name = full = f"{self._namespace}::{self._contract.name}"
         while name in _taken:
             name = f"{full}_{next(_numbers)}"
@@ -101,7 +103,7 @@ class LibraryOp:
         return made
 
     def _bound(self, values: Sequence[Any]) -> tuple[dict[str, Any], str, str | None]:
-        """The arguments by name, the variant and the configuration; torch leaves out what has its default."""
+        """Return the arguments by name, the variant and the configuration; torch leaves out defaults."""
         names = self._contract.parameters
         behind = list(values[len(names) :])
         variant, config = behind + ["auto", None][len(behind) :]
@@ -127,7 +129,7 @@ class LibraryOp:
         ctx.names, ctx.count = tuple(arguments), len(inputs)
 
     def _gradients(self, ctx: Any, *gradients: torch.Tensor) -> tuple:
-        """The gradient of each argument, None for those without one. Raises ArgumentError for another number."""
+        """Return the gradient of each argument, None for those without one. Raises ArgumentError for another number."""
         saved = list(ctx.saved_tensors)
         arguments = {name: ctx.others[name] if name in ctx.others else saved.pop(0) for name in ctx.names}
         assert self._backward is not None  # or it is not registered
@@ -144,7 +146,7 @@ class LibraryOp:
 
 
 def config_text(config: Mapping[str, Any] | None) -> str | None:
-    """A configuration as the text in which it passes through an op of torch's."""
+    """Return a configuration as the text that passes through torch's op."""
     return None if config is None else json.dumps(dict(config), default=lambda value: value.item())
 
 

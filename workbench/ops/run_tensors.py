@@ -12,11 +12,11 @@ from workbench.ops.element_types import poison
 from workbench.ops.tensor_checks import extent
 
 MADE = "made for a run"
-"""In the metadata of a field: it is no argument of the op."""
+"""Key in the metadata of a field that is no argument of the op."""
 
 
 def made(default: Any = None) -> Any:
-    """A field of a run's tensors that is no argument of the op: it is made just before a run, or by a case."""
+    """Return a field of a run's tensors that is no argument of the op; a case, or the run itself, makes it."""
     return field(default=default, metadata={MADE: True})
 
 
@@ -29,11 +29,11 @@ class RunTensors:
     out: Any
 
     def members(self) -> Iterable[object]:
-        """Every tensor and number."""
+        """Return every tensor and number."""
         return vars(self).values()
 
     def named(self) -> dict[str, torch.Tensor]:
-        """Every tensor by what it is called, such as ``sources[0]``, but for a workspace."""
+        """Return every tensor by its name, such as ``sources[0]``, without the workspace."""
         found: dict[str, torch.Tensor] = {}
         for name, value in vars(self).items():
             if name != "workspace":
@@ -41,11 +41,11 @@ class RunTensors:
         return found
 
     def judged(self) -> Mapping[str, torch.Tensor]:
-        """What a run writes, by name."""
+        """Return the tensors that a run writes and a case judges, by name."""
         return {"out": self.out}
 
     def fresh(self) -> frozenset[str]:
-        """The names of what is judged that holds nothing before a run; whole numbers may be bytes of anything."""
+        """Return the names of judged tensors that hold nothing before a run; integers may be bytes of anything."""
         return frozenset({"out"} if self.out.is_floating_point() else ())
 
     def renew(self) -> None:
@@ -54,7 +54,7 @@ class RunTensors:
 
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a value holds, with what each is called."""
+    """Yield the tensors that a value holds, with their names."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, tuple | list):

@@ -13,13 +13,13 @@ _Case = TypeVar("_Case", bound=Case)
 
 
 def listed(given: Any) -> list[Any]:
-    """One thing, or any iterable of several, as a list."""
+    """Return one thing, or any iterable of several, as a list."""
     several = isinstance(given, Iterable) and not isinstance(given, str)
     return list(given) if several else [given]
 
 
 def op_of(op: str | Op) -> Op:
-    """The op, which may be named."""
+    """Return an op that is given itself or by name."""
     from workbench.ops import registry
 
     if not isinstance(op, str | Op):
@@ -30,7 +30,7 @@ def op_of(op: str | Op) -> Op:
 
 
 def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
-    """The cases, each of which may be named; the op's first one for None."""
+    """Return cases that are given themselves or by name; for None the op's quick one."""
     given = listed(cases) if cases is not None else [op.quick_case]
     known = f"The cases of {op.name}: {', '.join(op.cases)}."
     if not given:
@@ -46,7 +46,7 @@ def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
 
 
 def variants_of(op: Op, variants: Any) -> list[Variant]:
-    """The variants, each of which may be named. Raises ArgumentError for none."""
+    """Return variants that are given themselves or by name. Raises ArgumentError for none."""
     given = listed(variants)
     if not given:
         names = ", ".join(variant.name for variant in op.variants)
@@ -65,8 +65,10 @@ def _variant_of(op: Op, variant: object) -> Variant:
 
 
 def fitted(variant: Variant, case: _Case) -> _Case:
-    """Return the case in the first layout or dtype of a variant, and with that in its name, if the variant does not
-    read the case's own; else the case."""
+    """Return the case, in the first layout or dtype of a variant if the variant does not read the case's own.
+
+    The name of a changed case has the new layout or dtype in it.
+    """
     lacking = {rule.name for rule in variant.unsupported(case.problem())}
     firsts = {"layout": variant.layouts, "dtype": variant.dtypes}
     changes = {name: values[0] for name, values in firsts.items() if name in lacking}

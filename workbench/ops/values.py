@@ -139,7 +139,7 @@ class Case(Protocol):
 
 
 class JudgedCase(Case, Protocol):
-    """What the judge asks of a case beyond that."""
+    """A case as the judge uses it, also with its tensors laid out and valued otherwise."""
 
     def viewed(self) -> Mapping[str, Any]:
         """The case with tensors that lie otherwise in memory, by how they lie; none where that is not the case's."""

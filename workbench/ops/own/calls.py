@@ -1,4 +1,4 @@
-"""What a call of an own op comes to, from the types of its arguments."""
+"""Calls of an op that is declared by its reference: schema, problem and outputs from the types of its arguments."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Calls:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The reference's."""
+        """Parameters of the reference."""
         return self._contract.parameters
 
     def kinds(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The types of the values."""
+        """Return the types of the values."""
         return tuple(_torch_type(name, value) for name, value in arguments.items())
 
     def schema(self, arguments: Mapping[str, Any], outputs: int | None) -> str:
-        """The schema for the types of these values, of a case's problem too."""
+        """Return the schema for the types of these values, which may be those of a case's problem."""
         if outputs is None:
             outputs = len(Problem.of(self._contract, arguments).outputs)
         given = [
@@ -47,7 +47,7 @@ class Calls:
         return f"({', '.join([*given, 'str variant', 'str? config'])}) -> {returned}"
 
     def call(self, arguments: Mapping[str, Any]) -> Call:
-        """Make the outputs; there is nothing to do where none has elements."""
+        """Make the outputs; there is nothing to do if none has elements."""
         first = next((value for value in arguments.values() if isinstance(value, torch.Tensor)), torch.empty(0))
         problem = Problem.of(self._contract, arguments, arch_of(first))
         outputs = {name: kind.empty(first.device) for name, kind in problem.outputs}
@@ -55,11 +55,11 @@ class Calls:
         return Call(problem, tensors, first, not any(one.numel() for one in tensors.out.values()))
 
     def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:
-        """The outputs."""
+        """Return the outputs."""
         return tuple(one for name, one in tensors.judged().items() if name in tensors.fresh())
 
     def fake(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """What the reference returns for tensors without elements."""
+        """Return the reference's result for torch's fake tensors."""
         returned = self._contract.function(**{name: _stand_in(value) for name, value in arguments.items()})
         return tuple(torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in several_of(returned))
 

@@ -30,7 +30,7 @@ from workbench.ops.source_files import digest, written_in
 from workbench.ops.variant import TorchVariant, Variant
 
 NAMESPACE = "workbench_own"
-"""Of ``torch.ops``, for ops that name no other."""
+"""Default namespace of ops under ``torch.ops``."""
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made", bound=Variant)

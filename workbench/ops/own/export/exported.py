@@ -1,4 +1,4 @@
-"""What is exported: a variant of an op with its configuration, and what its file turns out to need on the way."""
+"""A variant of an op while it is exported: its configuration, and the needs of its file that turn up on the way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Exported:
     Attributes:
         collected: the functions, constants and modules that the file needs.
         code: the declaration's expressions as the file's code.
-        chosen: whether a call decides which configuration is taken.
+        chosen: True if a call decides on its configuration.
         winners: the rows of tuned tables that the file has.
         launch_takes, legal_takes: the arguments of the file's functions ``launch`` and ``is_legal``.
     """
@@ -44,7 +44,7 @@ class Exported:
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
         self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
-        """Those that ``is_legal`` asks: they look at more than the configuration."""
+        """Rules of ``is_legal``, which depend on more than the configuration."""
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
