@@ -21,6 +21,7 @@ MECHANISM = (
     "ops.kept_zeros",
     "ops.named_case",
     "ops.op",
+    "ops.run_tensors",
     "ops.steps",
     "ops.tensor_checks",
     "ops.tuned",
