@@ -66,11 +66,8 @@ class Rule:
     """Classes whose values are packed unchecked: the module struct refuses those that do not fit."""
     any_tensor: bool
     """True if every tensor fits."""
-
-    @property
-    def word(self) -> bool:
-        """True if the parameter takes an address or a 64-bit number."""
-        return self.parameter.size == 8 and self.parameter.type not in ("b8", *_FLOATS)
+    word: bool
+    """True if the parameter takes an address or a 64-bit number, and None as a null pointer."""
 
     def array(self, value: Any) -> int | None:
         """Check an array; return None if its address is passed, else the bytes of the struct that it holds."""
@@ -241,9 +238,10 @@ class KernelSignature:
         looked_at = declared is not None and not declared.plain
         half = self.bits and parameter.type == "b16"
         plain = _NUMBERS if packed and not looked_at and not half else _NONE
-        word = parameter.size == 8 and parameter.type not in _FLOATS
-        any_tensor = word and declared is None and parameter.divisibility == 1 and self.views == "any"
-        return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor)
+        address = parameter.size == 8 and parameter.type not in _FLOATS
+        any_tensor = address and declared is None and parameter.divisibility == 1 and self.views == "any"
+        word = address and parameter.type != "b8"  # a struct of one pointer takes an array, but not None
+        return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor, word)
 
     def declaring(self, declared: Sequence[DeclaredType | None], views: Views) -> KernelSignature:
         """Return the signature with the types that the source declares for the parameters."""
@@ -271,6 +269,8 @@ class KernelSignature:
             elif rule.any_tensor and hasattr(value, "data_ptr"):
                 fields.append(0)
                 arrays.append((rule, value))
+            elif value is None and rule.word and rule.declared is None:
+                fields.append(0)
             elif hasattr(value, "data_ptr") or isinstance(value, np.ndarray):
                 held = rule.array(value)
                 fields.append(held or 0)
