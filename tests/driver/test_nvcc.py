@@ -17,7 +17,7 @@ from workbench.driver.images import image, resources_of
 from workbench.driver.simulated import provide_programs
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
-from workbench.toolchain.sass import Resources
+from workbench.toolchain.assembly import Resources
 
 KERNEL = '#include "part.h"\nextern "C" __global__ void go(float *x) { x[threadIdx.x] = VALUE + PART; }\n'
 

@@ -11,7 +11,7 @@ from workbench.analysis.lines import TracedLine
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
-    from workbench.analysis.trace import Trace
+    from workbench.analysis.traced_run import TracedRun
 
 LEAST = 0.1
 """The share of all bytes, wavefronts, instructions or waits from which on something is worth a hint."""
@@ -37,13 +37,13 @@ class Hint:
         return f"{where}{self.name}: {self.evidence}. {self.remedy}"
 
 
-def hints_of(trace: Trace, model: DeviceModel) -> tuple[Hint, ...]:
+def hints_of(trace: TracedRun, model: DeviceModel) -> tuple[Hint, ...]:
     """The hints of a trace: on its lines, the largest cost first and none below `LEAST`, then on the whole kernel."""
     found = [hint for line in trace.lines for hint in _of_line(trace, line) if hint.cost >= LEAST]
     return (*sorted(found, key=lambda hint: -hint.cost), *_of_kernel(trace, model))
 
 
-def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
+def _of_line(trace: TracedRun, line: TracedLine) -> Iterator[Hint]:
     if line.global_requests:
         unused = line.bytes_moved - line.bytes_used
         cost = unused / trace.bytes_moved
@@ -87,7 +87,7 @@ def _of_line(trace: Trace, line: TracedLine) -> Iterator[Hint]:
         yield Hint("idle lanes", line, cost, evidence, "Spread the work over all lanes, or let whole warps skip it.")
 
 
-def _of_kernel(trace: Trace, model: DeviceModel) -> Iterator[Hint]:
+def _of_kernel(trace: TracedRun, model: DeviceModel) -> Iterator[Hint]:
     if not trace.kernels:
         return
     kernel = trace.kernel
@@ -110,7 +110,7 @@ def _of_kernel(trace: Trace, model: DeviceModel) -> Iterator[Hint]:
         yield Hint("few bytes in flight", None, 1 - have / want, evidence, remedy)
 
 
-def _in_flight(trace: Trace, model: DeviceModel) -> tuple[float, float, float, int] | None:
+def _in_flight(trace: TracedRun, model: DeviceModel) -> tuple[float, float, float, int] | None:
     """Bytes of loads under way per multiprocessor, how many Little's law asks for, dependent loads of a warp, blocks.
 
     Of the kernel that does the main work, all of whose warps are taken to have the same share of the loads.

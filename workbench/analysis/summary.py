@@ -12,7 +12,7 @@ from workbench.errors import UnknownNameError
 if TYPE_CHECKING:
     import pandas
 
-    from workbench.analysis.trace import Trace
+    from workbench.analysis.traced_run import TracedRun
     from workbench.toolchain import CompiledKernel
 
 _COLUMNS = ("fact", "value", "at best", "what it means")
@@ -65,7 +65,7 @@ class Summary:
         return tables.html(self.title, _COLUMNS, [fact.texts for fact in self.facts], "lrrl")
 
 
-def summarise(trace: Trace) -> Summary:
+def summarise(trace: TracedRun) -> Summary:
     """Global and shared memory only where the run touched them, barriers only where warps waited."""
     report = trace.report
     facts = [
@@ -123,7 +123,7 @@ def summarise(trace: Trace) -> Summary:
     return Summary(trace.title, tuple(facts), tuple(brief))
 
 
-def _global(trace: Trace) -> list[Fact]:
+def _global(trace: TracedRun) -> list[Fact]:
     report = trace.report
     loads, stores = report.global_load_requests, report.global_store_requests
     atomics = trace.global_requests - loads - stores

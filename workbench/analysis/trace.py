@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.analysis.counts import TELLING, InstructionCounts, MachineCode, machine_code
-from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch
+from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.hints import Hint, hints_of
 from workbench.analysis.lines import TracedLine, lines_of
 from workbench.analysis.stages import Stage, stages_of
 from workbench.analysis.summary import Summary, summarise
+from workbench.analysis.traced_run import TracedRun
 from workbench.analysis.traffic import Traffic, traffic
 from workbench.base import tables
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
-from workbench.base.memory_counts import MemoryCounts
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.ptx.report import LaunchReport
 
 if TYPE_CHECKING:
     import pandas
 
-    from workbench.analysis.prediction.predict import Prediction
-    from workbench.ptx.recording import Recording
-    from workbench.toolchain import CompiledKernel, Occupancy
+    from workbench.toolchain import CompiledKernel
 
 _OF_LINE = (
     "line", "text", "instructions", "share", "active_lanes", "global_requests", "global_sectors",
@@ -44,8 +42,7 @@ _NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Trace(MemoryCounts):
+class Trace(TracedRun):
     """What a run did, in total and by source line. Counts are PTX-level, ``sass`` and ``occupancy`` of the real cubin.
 
     ``report`` has the facts per PTX instruction; its counts are the trace's own. ``kernels`` are those that ran, the
@@ -54,58 +51,9 @@ class Trace(MemoryCounts):
     ``unfolded()`` shows it where it stands.
     """
 
-    title: str
-    lines: tuple[TracedLine, ...]
-    report: LaunchReport
-    kernels: tuple[CompiledKernel, ...] = ()
-
-    def __post_init__(self) -> None:
-        vars(self).update(vars(self.report.counts))
-
-    # -- totals -------------------------------------------------------------------------------------------------
-
-    @property
-    def unique_bytes(self) -> int:
-        """Distinct sectors read plus distinct sectors written, in bytes: what has to cross DRAM at least."""
-        return self.report.unique_bytes_read + self.report.unique_bytes_written
-
-    @property
-    def reuse(self) -> float | None:
-        """Bytes moved for each distinct one: how often the caches answer for the same sector. 1 is streaming."""
-        return self.bytes_moved / self.unique_bytes if self.unique_bytes else None
-
-    @property
-    def reuse_in_blocks(self) -> float | None:
-        """How often a block asks again, on average, for what it has read: what L1 can answer."""
-        once = sum(buffer.read_by_blocks for buffer in self.report.buffers)
-        return sum(buffer.read_moved for buffer in self.report.buffers) / once if once else None
-
-    @property
-    def reuse_between_blocks(self) -> float | None:
-        """By how many blocks, on average, a byte is read: what L2 can answer."""
-        return self.report.read_reuse_between_blocks or None
-
-    # -- what follows -------------------------------------------------------------------------------------------
-
-    def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
-        """The time that the counts predict on a GPU; default: one of the architecture that the kernel is compiled for.
-
-        Raises UnknownNameError for a device model that does not exist.
-        """
-        from workbench.analysis.prediction.predict import counts_of, predict_counts
-
-        found = self._model(model)
-        return predict_counts(counts_of(self.report, self.kernels, found), found)
-
     def hints(self, model: str | DeviceModel | None = None) -> tuple[Hint, ...]:
         """What to try next, with the evidence; ``model`` as for `prediction`."""
-        return hints_of(self, self._model(model))
-
-    def _model(self, model: str | DeviceModel | None) -> DeviceModel:
-        usual = device_model(model)
-        if model is not None or not self.kernels or usual.arch == self.kernel.arch:
-            return usual
-        return model_of_arch(self.kernel.arch) or usual
+        return hints_of(self, self.model_for(model))
 
     # -- parts of it --------------------------------------------------------------------------------------------
 
@@ -129,21 +77,6 @@ class Trace(MemoryCounts):
         """The forms that the main kernel went through, each line with its line of the source: of Triton TTIR, TTGIR and
         LLVM IR, then PTX with how often each instruction ran, and SASS where there is a disassembler."""
         return stages_of(self.kernel, self.report.parts[0], inlined=self._unfolded) if self.kernels else ()
-
-    @property
-    def kernel(self) -> CompiledKernel:
-        """The kernel that does the main work, with this launch's block size and dynamic shared memory."""
-        return self.kernels[0]
-
-    @property
-    def occupancy(self) -> Occupancy:
-        """Of that kernel on its own architecture, from the registers and shared memory of the cubin."""
-        return self.kernel.occupancy
-
-    @property
-    def recording(self) -> Recording | None:
-        """The requests and waits of one block, where ``record_block`` asked for them."""
-        return self.report.recording
 
     @property
     def parts(self) -> tuple[Trace, ...]:

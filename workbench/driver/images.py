@@ -15,7 +15,8 @@ from pathlib import Path
 
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
-from workbench.toolchain.sass import Resources, parse_ptxas_log
+from workbench.toolchain.assembly import Resources
+from workbench.toolchain.sass import parse_ptxas_log
 
 _MARK = "// workbench resources "
 

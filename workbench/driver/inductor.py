@@ -23,7 +23,7 @@ from workbench.driver.triton_timing import benchmark
 from workbench.errors import MissingToolError
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
 _DEVICE = "cpu"
 
@@ -42,7 +42,7 @@ class _Compiler(CUDABackend):
 
 
 @contextlib.contextmanager
-def compiling(session: SimulatedTriton) -> Iterator[None]:
+def compiling(session: TritonSession) -> Iterator[None]:
     """``torch.compile`` of CPU tensors writes Triton for the GPU of ``session``; before and after, what it did.
 
     What was compiled outside is compiled again inside, and the other way round. Raises MissingToolError without torch's
@@ -92,7 +92,7 @@ def compiling(session: SimulatedTriton) -> Iterator[None]:
         forget()
 
 
-def _properties(session: SimulatedTriton) -> SimpleNamespace:
+def _properties(session: TritonSession) -> SimpleNamespace:
     known = device_facts(session.shipped_model).attributes
     return SimpleNamespace(
         name=session.model.name,
@@ -106,7 +106,7 @@ def _properties(session: SimulatedTriton) -> SimpleNamespace:
     )
 
 
-def _interface(registered: Any, session: SimulatedTriton, properties: SimpleNamespace) -> type:
+def _interface(registered: Any, session: TritonSession, properties: SimpleNamespace) -> type:
     """The registered interface of the CPU, with the properties of the GPU meant."""
 
     class Worker(registered.Worker):

@@ -21,7 +21,7 @@ from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
     from workbench.toolchain import CompiledKernel
 
 _FIRST_DEVICE = 1000  # no real GPU of the same process has such a number: Triton keeps kernels by it
@@ -31,7 +31,7 @@ _models: list[DeviceModel] = []
 class Driver(DriverBase):
     """Triton's driver interface over one session; a number of a device stands for one device model."""
 
-    def __init__(self, session: SimulatedTriton):
+    def __init__(self, session: TritonSession):
         super().__init__()
         self.session = session
         if session.model not in _models:
@@ -239,7 +239,7 @@ class Launcher:
         return where
 
 
-def _session() -> SimulatedTriton:
+def _session() -> TritonSession:
     """That of the driver which is active now: Triton keeps what it loaded for the sessions that follow."""
     session = getattr(driver._active, "session", None)  # ``driver.active`` would look for a GPU
     if session is None:

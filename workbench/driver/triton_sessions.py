@@ -10,15 +10,15 @@ from workbench.base.home import home
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
-running: list[SimulatedTriton] = []
+running: list[TritonSession] = []
 """The sessions that last, the active one at the end."""
 
 _kept: dict[str, Any] = {}
 
 
-def start(session: SimulatedTriton) -> None:
+def start(session: TritonSession) -> None:
     """Make a session the active one."""
     from triton.runtime import driver
 
@@ -30,7 +30,7 @@ def start(session: SimulatedTriton) -> None:
         driver.set_active(session.driver)
 
 
-def stop(session: SimulatedTriton) -> None:
+def stop(session: TritonSession) -> None:
     """Give Triton back what it had before the session; nothing where that has ended."""
     from triton.runtime import driver
 

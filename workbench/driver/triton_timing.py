@@ -12,13 +12,13 @@ from triton.runtime import driver
 from workbench.errors import PredictedTimeWarning
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
 
 class Event:
     """A point of the predicted time: how long what was launched up to it would take."""
 
-    def __init__(self, session: SimulatedTriton, enable_timing: bool = False, **options: Any):
+    def __init__(self, session: TritonSession, enable_timing: bool = False, **options: Any):
         self._session, self._at, self._cleared = session, 0.0, 0
 
     def record(self, stream: Any = None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
 _MOST_BYTES = 256 << 20  # of all arguments together, to be copied
 _MOST_TRIES = 3  # other numbers for one key of a tuner
@@ -36,7 +36,7 @@ class _Tuned:
 _tuned: weakref.WeakKeyDictionary[Any, dict[tuple, _Tuned]] = weakref.WeakKeyDictionary()
 
 
-def run(session: SimulatedTriton, tuner: Any, original: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+def run(session: TritonSession, tuner: Any, original: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Run an autotuned kernel as Triton does, and note on its launch which of the two mistakes its results show."""
     given = dict(zip(tuner.arg_names, args, strict=False))
     given |= {name: value for name, value in kwargs.items() if name in tuner.arg_names}
@@ -118,7 +118,7 @@ class _Arguments:
 class _Trial:
     """Launches beside those of the program, which nobody sees."""
 
-    session: SimulatedTriton
+    session: TritonSession
     tuner: Any
     options: Mapping[str, Any]
 

@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from workbench.toolchain import disk_cache
-from workbench.toolchain.sass import Resources
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes: registers, spill stores plus loads and stack per thread, static shared bytes per block."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
-from workbench.toolchain.assembly import Assembly
+from workbench.toolchain.assembly import Assembly, Resources
 from workbench.toolchain.occupancy import Occupancy, occupancy
-from workbench.toolchain.sass import Resources, disassemble, no_machine_code
+from workbench.toolchain.sass import disassemble, no_machine_code
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
 _SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}

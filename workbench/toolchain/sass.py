@@ -6,26 +6,16 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
 from workbench.toolchain import disk_cache, tools
+from workbench.toolchain.assembly import Resources
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
     from workbench.toolchain.kernel import CompiledKernel
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one kernel takes: registers, spill stores plus loads and stack per thread, static shared bytes per block."""
-
-    registers: int
-    spill_bytes: int
-    stack_bytes: int
-    shared_bytes: int
 
 
 _PROPERTIES = re.compile(r"Function properties for (\S+)\s*\n(.*)\n.*?Used (\d+) registers(.*)")
