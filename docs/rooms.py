@@ -51,6 +51,10 @@ def docstring_of_constant(module: str, name: str) -> list[str]:
     return []
 
 
+SPLIT = ("TuningResult", "TracedRun")
+"""Classes whose members are documented as those of the one class that derives from each."""
+
+
 class Room(SphinxDirective):
     """``.. room:: workbench.tuning`` is the whole of a page."""
 
@@ -86,6 +90,8 @@ class Room(SphinxDirective):
             yield from (f".. py:{kind}:: {name}", "", f"   `{home}.{name}`")
         elif is_callable:
             yield f".. auto{kind}:: {module.__name__}::{name}"
+            if is_class and any(one.__name__ in SPLIT for one in value.__mro__):
+                yield "   :inherited-members:"
         else:
             yield f".. py:data:: {name}"
             if isinstance(value, str | tuple) and len(repr(value)) <= LONGEST_VALUE:

@@ -11,9 +11,9 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.prediction.predict import VERSION as PREDICTION_VERSION
 from workbench.base.processes.handing_out import POLL_SECONDS
@@ -21,74 +21,19 @@ from workbench.base.trials.store import Identity, Store
 from workbench.base.trials.trial import Trial, canonical
 from workbench.base.versions import toolchain, versions
 from workbench.errors import WorkbenchError
+from workbench.tuning.attempt import Attempt, Executor, Progress, trial_key
 from workbench.tuning.cluster import Workers
 from workbench.tuning.gpu_choice import device_label
 from workbench.tuning.isolation import Here
+from workbench.tuning.job import TuningJob
 from workbench.tuning.measure import DeviceLostError, with_prediction
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Case, Config, Variant
-    from workbench.tuning.job import TuningJob
 
 ALIKE = 3
 """When a run's first configurations, this many, crash with the same message, and nothing has come to another end, it is
 not the configurations' fault."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a tuning run is. An attempt is one configuration on one case; ``total`` is None where it is not known.
-
-    While a run scouts, ``scouting`` says what and on which case, and the figures are those of the scouting alone.
-    """
-
-    done: int
-    total: int | None
-    new: int
-    reused: int
-    latest: Trial
-    best: Trial | None
-    scouting: str = ""
-
-
-@dataclass
-class Attempt:
-    """One configuration on one case, from its claim in the store to its row."""
-
-    variant: Variant
-    config: Config
-    case: Case
-    identity: Identity
-    number: int = -1
-    """That of its configuration in the order in which this run takes them up: workers may end them in another."""
-
-
-Tried = tuple[Attempt, Trial, bool]
-"""An attempt, what it came to, and whether it left this process's GPU context unusable."""
-
-
-class Executor(Protocol):
-    """What tries attempts."""
-
-    @property
-    def working(self) -> bool:
-        """Whether it has some that are not done."""
-
-    def room(self, hurried: bool) -> int:
-        """How many more it takes now; ``hurried`` under a deadline, when nothing is to be claimed that may not be
-        tried."""
-
-    def put(self, attempt: Attempt) -> None:
-        """Take one."""
-
-    def take(self) -> Iterator[Tried]:
-        """What has been done, each once; waits a little for it."""
-
-    def withdraw(self) -> list[Attempt]:
-        """Give back those that nobody has begun."""
-
-    def close(self) -> list[Tried]:
-        """End, whatever is being done; what has been done and not been taken."""
 
 
 class Answers:
@@ -144,8 +89,10 @@ class Attempts(Answers):
         self._device, self._model, self._options = job.device, job.model, job.options
         given = job.options.store
         self._store = given if isinstance(given, Store) else Store(given)
-        self._here = Here(job, self._store.begin)
-        self._executor: Executor = self._here if job.options.executor is None else Workers(job, job.options.executor)
+        self._here = Here(job.setting, self._store.begin)
+        self._executor: Executor = (
+            self._here if job.options.executor is None else Workers(job.setting, job.options.executor)
+        )
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
         self._source_hashes: dict[Variant, str] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -274,8 +221,3 @@ class Attempts(Answers):
         self.reused += 1
         # The store spells a configuration with sorted names; here its order is the space's.
         self._keep(replace(trial, config=dict(attempt.config)))
-
-
-def trial_key(trial: Trial) -> tuple[str, str, str]:
-    """What tells the trials of one run apart: variant, case and configuration."""
-    return trial.variant, trial.case, canonical(dict(trial.config))

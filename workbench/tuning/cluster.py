@@ -31,17 +31,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING
 
 from workbench.base.processes.handing_out import HandedOut
 from workbench.tuning import tasks
+from workbench.tuning.attempt import Attempt, Setting, Tried
 from workbench.tuning.measure import attempted
 from workbench.tuning.shipping import Shipments
 from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
-
-if TYPE_CHECKING:
-    from workbench.tuning.attempts import Attempt, Tried
-    from workbench.tuning.job import TuningJob
 
 _RUNS: set[str] = set()
 """The tuning runs with an executor that go on in this process."""
@@ -50,8 +46,8 @@ _RUNS: set[str] = set()
 class Workers:
     """Tries attempts with an executor's workers."""
 
-    def __init__(self, job: TuningJob, executor: Executor):
-        self._job = job
+    def __init__(self, setting: Setting, executor: Executor):
+        self._setting = setting
         self._run = uuid.uuid4().hex
         self._shipments = Shipments()
         self._handed: HandedOut[Attempt, Answer | Fatal] = HandedOut(
@@ -98,21 +94,21 @@ class Workers:
         return back
 
     def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
-        job, shipped = self._job, self._shipments.of
+        setting, shipped = self._setting, self._shipments.of
         identity = attempt.identity
         task = Task(
             variant=shipped(attempt.variant),
             config=attempt.config,
             case=shipped(attempt.case),
-            device=shipped(job.device),
-            model=job.model,
-            limits=job.options.limits,
-            isolation=job.options.isolation,
+            device=shipped(setting.device),
+            model=setting.model,
+            limits=setting.limits,
+            isolation=setting.isolation,
             stamp=Stamp(identity.device, identity.arch, identity.toolchain, identity.source_hash),
             run=self._run,
             runs=frozenset(_RUNS),
             parent=os.getpid(),
-            gpu=job.gpu,
+            gpu=setting.gpu,
         )
         return executor.submit(run_task, task)
 
@@ -121,6 +117,6 @@ class Workers:
         facts = {"message": message, "started": now, "finished": now}
         return (
             attempt,
-            attempted(attempt.variant, attempt.config, attempt.case, self._job.device, "crash", **facts),
+            attempted(attempt.variant, attempt.config, attempt.case, self._setting.device, "crash", **facts),
             False,
         )

@@ -26,6 +26,7 @@ from workbench.base.processes.process import ProcessEnded, ProcessTimeout
 from workbench.base.processes.worker import Worker
 from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import WorkbenchError
+from workbench.tuning.attempt import Attempt, Setting, Tried
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.inputs import Inputs
@@ -44,12 +45,8 @@ from workbench.tuning.shipping import Shipments, Shipped
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
     from workbench.ops.variant import Case, Config, Variant
-    from workbench.tuning.attempts import Attempt, Tried
-    from workbench.tuning.job import TuningJob
 
     Leaders = Sequence[tuple[Variant, Config]]
-
-ISOLATION = ("auto", "process", "none")
 
 BESIDE_SECONDS = 60.0
 """What a measurement in a process may take beyond the limit of its kernels' runs: inputs, reference, check."""
@@ -196,10 +193,10 @@ class InWorker:
             raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
 
 
-def measurer(isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None) -> InProcess | InWorker:
-    """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
-    apart = isolation == "process" or (isolation == "auto" and not device.counts)
-    return (InWorker if apart else InProcess)(device, model, limits)
+def measurer(setting: Setting) -> InProcess | InWorker:
+    """Return what compiles and measures for an isolation: "process", "none", or "auto", a process on a GPU."""
+    apart = setting.isolation == "process" or (setting.isolation == "auto" and not setting.device.counts)
+    return (InWorker if apart else InProcess)(setting.device, setting.model, setting.limits)
 
 
 class Here:
@@ -208,18 +205,17 @@ class Here:
     ``begin`` is told the key of each that is about to be measured.
     """
 
-    def __init__(self, job: TuningJob, begin: Callable[[str], object]):
-        self._job, self._begin = job, begin
+    def __init__(self, setting: Setting, begin: Callable[[str], object]):
+        self._setting, self._begin = setting, begin
         self._waiting: deque[tuple[Attempt, Future[Compiled] | None]] = deque()
-        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (job.gpu,))
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (setting.gpu,))
         # Triton's compiler is not made for several threads.
-        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (job.gpu,))
+        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (setting.gpu,))
 
     @functools.cached_property
     def measurer(self) -> InProcess | InWorker:
         """What compiles and measures; made when it is first asked for."""
-        options = self._job.options
-        return measurer(options.isolation, self._job.device, self._job.model, options.limits)
+        return measurer(self._setting)
 
     @property
     def working(self) -> bool:
@@ -232,7 +228,7 @@ class Here:
 
     def put(self, attempt: Attempt) -> None:
         """Begin to compile it."""
-        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._job.device)
+        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._setting.device)
         pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
         compiling = None
         if problem is not None:

@@ -9,119 +9,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.device_models import DeviceModel, device_models
-from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import ArgumentError
-from workbench.launch.devices import Device
-from workbench.ops.op import Op
 from workbench.ops.selection import listed
-from workbench.ops.variant import Case, Config, Restriction, Variant
-from workbench.tuning.attempts import Answers, Progress
+from workbench.ops.variant import Config, Restriction
+from workbench.tuning.attempt import Progress
+from workbench.tuning.attempts import Answers
 from workbench.tuning.job import Options, TuningJob
+from workbench.tuning.replayed import ReplayedDevice
 from workbench.tuning.search import estimate_of, predicted
 from workbench.tuning.space import Space
-from workbench.tuning.sweep import Sweep, load
+from workbench.tuning.sweep import load
+from workbench.tuning.sweep_record import Sweep
 
 PREFIX = "replay:"
-
-
-@dataclass(frozen=True)
-class ReplayedCase:
-    """A case by name: what it held is in ``record``."""
-
-    name: str
-    label: str
-    record: Mapping[str, Any] = field(hash=False)
-
-    def problem(self, config: Config | None = None, arch: str = "") -> None:
-        """Nothing: a replay solves no problem."""
-
-    def to_dict(self) -> dict:
-        """The record."""
-        return dict(self.record)
-
-
-@dataclass(frozen=True, eq=False)
-class ReplayedVariant:
-    """The variant of a sweep, as it was then; the present one of that name may be another."""
-
-    op: str
-    name: str
-    language: str
-    space: Mapping[str, tuple]
-    source_hash: str
-    start: Mapping[str, Any]
-
-    def default_config(self, problem: Any) -> dict:
-        """The untuned rule's choice when the sweep was recorded; empty where it is not known."""
-        return dict(self.start)
-
-
-@dataclass(frozen=True, eq=False)
-class ReplayedOp:
-    """The op of a sweep: its one variant on its one case."""
-
-    name: str
-    variants: tuple[ReplayedVariant, ...]
-    cases: Mapping[str, ReplayedCase]
-
-
-class ReplayedDevice:
-    """Stands where a device stands; ``op`` and ``model`` are those of the sweep."""
-
-    name = "replay"
-
-    def __init__(self, sweep: Sweep):
-        self.sweep = sweep
-        self.arch = sweep.arch
-        self.description = f"replay of {sweep.name}"
-        self.time_label = f"replayed: {sweep.label}"
-        self.counts = bool(sweep.predicted_for)
-        start = sweep.default_config or {}
-        variant = ReplayedVariant(
-            sweep.op, sweep.variant, sweep.language, dict(sweep.parameters), sweep.source_hash, start
-        )
-        case = ReplayedCase(sweep.case_name, sweep.case_label, sweep.case)
-        self.op = ReplayedOp(sweep.op, (variant,), {case.name: case})
-
-    @property
-    def model(self) -> DeviceModel | None:
-        """The device model that the times were predicted for; None for measured ones."""
-        return device_models().get(self.sweep.predicted_for or "")
-
-    @property
-    def store_path(self) -> Path:
-        """Where the trials are from."""
-        return self.sweep.path or Path(self.sweep.name)
-
-    def trial(self, config: Config) -> Trial:
-        """The recorded trial, or one that says that there is none."""
-        found = self.sweep.by_config.get(canonical(dict(config)))
-        if found is not None:
-            return found
-        return Trial(
-            op=self.sweep.op,
-            variant=self.sweep.variant,
-            language=self.sweep.language,
-            case=self.sweep.case_name,
-            config=dict(config),
-            device=self.sweep.device,
-            arch=self.sweep.arch,
-            outcome="restricted",
-            message=f"not in the recorded sweep {self.store_path}",
-        )
-
-
-AnyOp = Op | ReplayedOp
-AnyVariant = Variant | ReplayedVariant
-AnyCase = Case | ReplayedCase
-AnyDevice = Device | ReplayedDevice
-"""What a run may be about: the workbench's, or a recording's."""
 
 
 def space_of(sweep: Sweep) -> Space:
@@ -149,7 +54,7 @@ MEANINGLESS = {
 """How to compute and where to store, which a replay does neither: the values that say nothing, and why no others."""
 
 
-def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) -> ReplayJob:
+def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) -> TuningJob:
     """What to search on the device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
 
     FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError where op, cases or variants
@@ -172,7 +77,7 @@ def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) ->
     space = space_of(sweep)
     if options.strategy is predicted:
         estimate_of(space)
-    return ReplayJob(
+    return TuningJob(
         op=replayed.op,
         cases=tuple(replayed.op.cases.values()),
         spaces={replayed.op.variants[0]: space},
@@ -181,14 +86,6 @@ def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) ->
         model=replayed.model,
         options=replace(options, store=replayed.store_path, record=False),
     )
-
-
-class ReplayJob(TuningJob):
-    """A call of `tune` on a recorded sweep, its arguments understood."""
-
-    def answers(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Answers:
-        """What the sweep holds."""
-        return RecordedAnswers(self, progress, stop)
 
 
 class RecordedAnswers(Answers):

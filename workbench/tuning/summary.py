@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console, ConsoleOptions, Group, RenderResult
 
-    from workbench.tuning.replay import AnyVariant
-    from workbench.tuning.run import TuningRun
+    from workbench.tuning.replayed import AnyVariant
+    from workbench.tuning.result import TuningResult
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker each.
 _STYLES = (
@@ -65,7 +65,7 @@ def row_of(trial: Trial) -> dict:
     }
 
 
-def sorted_trials(run: TuningRun) -> list[Trial]:
+def sorted_trials(run: TuningResult) -> list[Trial]:
     """By case and variant, the fastest first, then what failed."""
     cases = [case.name for case in run.cases]
     variants = [variant.name for variant in run.variants]
@@ -125,7 +125,7 @@ class _Grid:
         return [*self.settings, *self.facts]
 
 
-def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid:
+def _grid(run: TuningResult, variant: AnyVariant, most: int | None = None) -> _Grid:
     trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
     facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
     names = list(facts[0]) if facts else []
@@ -144,7 +144,7 @@ def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid
 class _TerminalTable:
     """The trials of one variant: its tunables, and of the facts as many as the terminal has room for, numbers whole."""
 
-    def __init__(self, run: TuningRun, variant: AnyVariant):
+    def __init__(self, run: TuningResult, variant: AnyVariant):
         self._run, self._variant = run, variant
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -171,7 +171,7 @@ class _TerminalTable:
             yield plain(f"({notes})")
 
 
-def summary_table(run: TuningRun) -> Group:
+def summary_table(run: TuningResult) -> Group:
     """Every trial for a terminal, one table per variant: each tunable, the labelled time, the outcome if it is not
     "ok", what binds it, its error as a share of its bound, resources and memory facts. The winner is bold. Facts that
     the terminal has no room for are named below the table."""
@@ -180,11 +180,11 @@ def summary_table(run: TuningRun) -> Group:
     return Group(*(_TerminalTable(run, variant) for variant in run.variants))
 
 
-def _title(run: TuningRun, variant: AnyVariant) -> str:
+def _title(run: TuningResult, variant: AnyVariant) -> str:
     return f"{run.op.name} / {variant.name}: times {run.time_label}"
 
 
-def text_of(run: TuningRun) -> str:
+def text_of(run: TuningResult) -> str:
     """The run in a few lines: what was tried, what won and by how much, what was left out."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcomes.items())
     lines = [
@@ -227,7 +227,7 @@ def text_of(run: TuningRun) -> str:
     return "\n".join(lines)
 
 
-def html_of(run: TuningRun) -> str:
+def html_of(run: TuningResult) -> str:
     """The leaders of each variant and what failed. Holds nothing that differs between two equal runs."""
     best = _winning(run)
     out = [f"<p>{html.escape(_nothing(run) if run.best is None else f'winner: {run.best}')}</p>"]
@@ -242,12 +242,12 @@ def html_of(run: TuningRun) -> str:
     return "".join(out)
 
 
-def frame_of(run: TuningRun) -> pandas.DataFrame:
+def frame_of(run: TuningResult) -> pandas.DataFrame:
     """The rows as a DataFrame; each tunable has a column of its own beside ``config``."""
-    return data_frame({**row, **row["config"]} for row in run.rows)
+    return data_frame({**row, **row["config"]} for row in map(row_of, run.trials))
 
 
-def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
+def plot(run: TuningResult, ax: Axes | None = None) -> Axes:
     """Time of every correct configuration of each variant by its rank; returns the axes."""
     try:
         from matplotlib import pyplot
@@ -272,7 +272,7 @@ def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _nothing(run: TuningRun) -> str:
+def _nothing(run: TuningResult) -> str:
     if not run.trials:
         return "nothing was tried"
     if any(trial.ok and trial.seconds is None for trial in run.trials):
@@ -280,7 +280,7 @@ def _nothing(run: TuningRun) -> str:
     return "no configuration is correct on every case"
 
 
-def _first(run: TuningRun, outcome: str) -> list[str]:
+def _first(run: TuningResult, outcome: str) -> list[str]:
     """The first trial with an outcome, and the first line of what was said of it."""
     told = (trial for trial in run.trials if trial.outcome == outcome and trial.message)
     return [
@@ -290,12 +290,12 @@ def _first(run: TuningRun, outcome: str) -> list[str]:
     ]
 
 
-def _why_none(run: TuningRun, variant: str) -> str:
+def _why_none(run: TuningResult, variant: str) -> str:
     untimed = (trial.message for trial in run.trials if trial.variant == variant and trial.ok and trial.seconds is None)
     return next(untimed, "none is correct")
 
 
-def _winning(run: TuningRun) -> set[int]:
+def _winning(run: TuningResult) -> set[int]:
     return {id(trial) for trial in run.best.trials} if run.best else set()
 
 

@@ -18,6 +18,7 @@ from workbench.base.processes.ending import end_with_pool
 from workbench.base.trials.trial import Trial
 from workbench.base.versions import toolchain
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
+from workbench.tuning.attempt import Setting
 from workbench.tuning.gpu_choice import device_label, use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer
 from workbench.tuning.measure import DeviceLostError, Limits, to_compile
@@ -139,6 +140,6 @@ def _measurer(task: Task, device: Device) -> InProcess | InWorker:
     for run in kept.keys() - task.runs:
         kept.pop(run).close()
     if task.run not in kept:
-        kept[task.run] = measurer(task.isolation, device, task.model, task.limits)
+        kept[task.run] = measurer(Setting(device, task.model, task.limits, task.isolation, task.gpu))
         _MADE[task.run, threading.get_ident()] = kept[task.run]
     return kept[task.run]
