@@ -1,7 +1,7 @@
 """Attempts on their way through a tuning run: claimed in the store, tried by an executor, stored as they end.
 
-What tries them is `workbench.tuning.isolation.Here`, next to this process, or `workbench.tuning.cluster.Workers`, which
-are those of the user's own executor.
+What tries them is `workbench.tuning.cluster.Here`, this thread, or `workbench.tuning.cluster.Workers`, those of the
+user's own executor.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from workbench.base.trials.trial import Trial, canonical
 from workbench.base.versions import toolchain, versions
 from workbench.errors import WorkbenchError
 from workbench.tuning.attempt import Attempt, Executor, Progress, trial_key
-from workbench.tuning.cluster import Workers
+from workbench.tuning.cluster import Here, Workers
 from workbench.tuning.gpu_choice import device_label
-from workbench.tuning.isolation import Here
 from workbench.tuning.job import TuningJob
 from workbench.tuning.measure import DeviceLostError, with_prediction
 

@@ -1,4 +1,5 @@
-"""Tuning with the workers of any `concurrent.futures.Executor`: threads, processes, a Dask cluster.
+"""What tries a run's attempts: the thread that tunes, or the workers of any `concurrent.futures.Executor`: threads,
+processes, a Dask cluster. Either way an attempt is tried by `workbench.tuning.tasks.tried`.
 
     from concurrent.futures import ProcessPoolExecutor
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -26,42 +27,46 @@ A task that raises costs its row (``crash``), and so does one that ends its work
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+from workbench.base.processes.executor import OneWorker
 from workbench.base.processes.handing_out import HandedOut
 from workbench.tuning import tasks
 from workbench.tuning.attempt import Attempt, Setting, Tried
-from workbench.tuning.measure import attempted
+from workbench.tuning.gpu_choice import use_gpu
+from workbench.tuning.isolation import InProcess, InWorker, measurer
+from workbench.tuning.measure import Compiled, attempted, to_compile
 from workbench.tuning.shipping import Shipments
-from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
+from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task, tried
+
+COMPILE_THREADS = 2
+LOOK_AHEAD = 6
+"""Attempts that are claimed, and being compiled, while another is measured."""
 
 _RUNS: set[str] = set()
 """The tuning runs with an executor that go on in this process."""
 
 
-class Workers:
-    """Tries attempts with an executor's workers."""
+class _Handed:
+    """Attempts handed to an executor, as `workbench.tuning.attempt.Executor` wants them."""
 
-    def __init__(self, setting: Setting, executor: Executor):
+    _handed: HandedOut[Attempt, Answer | Fatal]
+
+    def __init__(self, setting: Setting):
         self._setting = setting
-        self._run = uuid.uuid4().hex
-        self._shipments = Shipments()
-        self._handed: HandedOut[Attempt, Answer | Fatal] = HandedOut(
-            executor, self._submit, "tune again with a new one."
-        )
-        _RUNS.add(self._run)
 
     @property
     def working(self) -> bool:
-        """Whether some are not done, or are to be tried again."""
+        """True while some are not done, or are to be tried again."""
         return self._handed.working
 
     def room(self, hurried: bool) -> int:
-        """How many more the executor is given now."""
+        """Return how many more the executor is given now."""
         return self._handed.room
 
     def put(self, attempt: Attempt) -> None:
@@ -83,12 +88,79 @@ class Workers:
         return self._handed.withdraw()
 
     def close(self) -> list[Tried]:
-        """End what is kept for the run, and cancel what can be cancelled; what has come back."""
-        back = [
+        """End what is kept, and cancel what can be cancelled; return what has come back."""
+        return [
             (attempt, answer.trial, answer.lost)
             for attempt, answer in self._handed.close()
             if isinstance(answer, Answer)
         ]
+
+    def _crash(self, attempt: Attempt, message: str) -> Tried:
+        now = time.time()
+        facts = {"message": message, "started": now, "finished": now}
+        device = self._setting.device
+        return attempt, attempted(attempt.variant, attempt.config, attempt.case, device, "crash", **facts), False
+
+
+class Here(_Handed):
+    """Tries attempts one at a time, in the order in which they come, while those that follow are compiled in threads.
+
+    It is the executor with one worker, the thread that asks. ``begin`` is told the key of each that is about to be
+    measured.
+    """
+
+    def __init__(self, setting: Setting, begin: Callable[[str], object]):
+        super().__init__(setting)
+        self._begin = begin
+        self._handed = HandedOut(OneWorker(), self._submit, most=LOOK_AHEAD)
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (setting.gpu,))
+        # Triton's compiler is not made for several threads.
+        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (setting.gpu,))
+
+    @functools.cached_property
+    def measurer(self) -> InProcess | InWorker:
+        """What compiles and measures; made when it is first asked for."""
+        return measurer(self._setting)
+
+    def room(self, hurried: bool) -> int:
+        """Return how many more it takes now, ``hurried`` only the one that it measures at once."""
+        return self._handed.room - (LOOK_AHEAD - 1 if hurried else 0)
+
+    def close(self) -> list[Tried]:
+        """End. Whatever is being compiled ends by itself, and its result is in the compiler's cache."""
+        for pool in (self._pool, self._triton_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if "measurer" in vars(self):
+            self.measurer.close()
+        return super().close()
+
+    def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
+        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._setting.device)
+        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
+        compiling = None
+        if problem is not None:
+            compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
+        return executor.submit(self._try, attempt, compiling)
+
+    def _try(self, attempt: Attempt, compiling: Future[Compiled] | None) -> Answer | Fatal:
+        self._begin(attempt.identity.key)
+        given = (attempt.variant, attempt.config, attempt.case, self._setting.device)
+        return tried(self.measurer, *given, compiling)
+
+
+class Workers(_Handed):
+    """Tries attempts with an executor's workers."""
+
+    def __init__(self, setting: Setting, executor: Executor):
+        super().__init__(setting)
+        self._run = uuid.uuid4().hex
+        self._shipments = Shipments()
+        self._handed = HandedOut(executor, self._submit, "tune again with a new one.")
+        _RUNS.add(self._run)
+
+    def close(self) -> list[Tried]:
+        """End what is kept for the run, and cancel what can be cancelled; return what has come back."""
+        back = super().close()
         _RUNS.discard(self._run)
         tasks.close(self._run)
         return back
@@ -111,12 +183,3 @@ class Workers:
             gpu=setting.gpu,
         )
         return executor.submit(run_task, task)
-
-    def _crash(self, attempt: Attempt, message: str) -> Tried:
-        now = time.time()
-        facts = {"message": message, "started": now, "finished": now}
-        return (
-            attempt,
-            attempted(attempt.variant, attempt.config, attempt.case, self._setting.device, "crash", **facts),
-            False,
-        )

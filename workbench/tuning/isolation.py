@@ -6,8 +6,6 @@ default is this process, which spares the seconds that another one takes to star
 
 In a process, Triton's compiler has one of its own, too (NVRTC's programs have anyway): what crashes or hangs costs its
 configuration, and only that.
-
-`Here` is the executor of a run that has no other: it measures one configuration while the next ones are compiled.
 """
 
 from __future__ import annotations
@@ -15,9 +13,7 @@ from __future__ import annotations
 import functools
 import pickle
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel
@@ -26,7 +22,7 @@ from workbench.base.processes.process import ProcessEnded, ProcessTimeout
 from workbench.base.processes.worker import Worker
 from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import WorkbenchError
-from workbench.tuning.attempt import Attempt, Setting, Tried
+from workbench.tuning.attempt import Setting
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.inputs import Inputs
@@ -37,7 +33,6 @@ from workbench.tuning.measure import (
     attempted,
     compile_configuration,
     evaluate,
-    to_compile,
     with_compiled,
 )
 from workbench.tuning.shipping import Shipments, Shipped
@@ -50,10 +45,6 @@ if TYPE_CHECKING:
 
 BESIDE_SECONDS = 60.0
 """What a measurement in a process may take beyond the limit of its kernels' runs: inputs, reference, check."""
-
-COMPILE_THREADS = 2
-LOOK_AHEAD = 6
-"""Attempts that are claimed, and being compiled, while another is measured."""
 
 _IMPORTS = ("workbench.tuning.isolation", "torch")
 
@@ -197,71 +188,6 @@ def measurer(setting: Setting) -> InProcess | InWorker:
     """Return what compiles and measures for an isolation: "process", "none", or "auto", a process on a GPU."""
     apart = setting.isolation == "process" or (setting.isolation == "auto" and not setting.device.counts)
     return (InWorker if apart else InProcess)(setting.device, setting.model, setting.limits)
-
-
-class Here:
-    """Tries attempts one at a time, in the order in which they come, while those that follow are compiled in threads.
-
-    ``begin`` is told the key of each that is about to be measured.
-    """
-
-    def __init__(self, setting: Setting, begin: Callable[[str], object]):
-        self._setting, self._begin = setting, begin
-        self._waiting: deque[tuple[Attempt, Future[Compiled] | None]] = deque()
-        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (setting.gpu,))
-        # Triton's compiler is not made for several threads.
-        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (setting.gpu,))
-
-    @functools.cached_property
-    def measurer(self) -> InProcess | InWorker:
-        """What compiles and measures; made when it is first asked for."""
-        return measurer(self._setting)
-
-    @property
-    def working(self) -> bool:
-        """Whether it has attempts that are not done."""
-        return bool(self._waiting)
-
-    def room(self, hurried: bool) -> int:
-        """How many more it takes now, ``hurried`` only the one that it measures at once."""
-        return (1 if hurried else LOOK_AHEAD) - len(self._waiting)
-
-    def put(self, attempt: Attempt) -> None:
-        """Begin to compile it."""
-        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._setting.device)
-        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
-        compiling = None
-        if problem is not None:
-            compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
-        self._waiting.append((attempt, compiling))
-
-    def take(self) -> Iterator[Tried]:
-        """The next one, measured."""
-        if not self._waiting:
-            return
-        attempt, compiling = self._waiting.popleft()
-        compiled = compiling.result() if compiling else None
-        self._begin(attempt.identity.key)
-        lost = False
-        try:
-            trial = self.measurer.evaluate(attempt.variant, attempt.config, attempt.case, compiled)
-        except DeviceLostError as error:
-            trial, lost = error.trial, True
-        yield attempt, trial, lost
-
-    def withdraw(self) -> list[Attempt]:
-        """Give back those that are not measured."""
-        back = [attempt for attempt, _ in self._waiting]
-        self._waiting.clear()
-        return back
-
-    def close(self) -> list[Tried]:
-        """End. Whatever is being compiled ends by itself, and its result is in the compiler's cache."""
-        for pool in (self._pool, self._triton_pool):
-            pool.shutdown(wait=False, cancel_futures=True)
-        if "measurer" in vars(self):
-            self.measurer.close()
-        return []
 
 
 # -- in the other process -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One attempt as a task for another process: what is sent there, what is done there, what comes back.
+"""One attempt, tried: by `tried` in whatever process; as a task that is sent to another one, and what comes back.
 
 A task is plain data. Nothing but a worker's death or a fault of ours makes a task raise: exceptions with
 arguments of their own do not survive the way back, so what ended an attempt returns as an `Answer`.
@@ -10,6 +10,7 @@ import os
 import threading
 import uuid
 import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,12 @@ from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingT
 from workbench.tuning.attempt import Setting
 from workbench.tuning.gpu_choice import device_label, use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer
-from workbench.tuning.measure import DeviceLostError, Limits, to_compile
+from workbench.tuning.measure import Compiled, DeviceLostError, Limits, to_compile
 from workbench.tuning.shipping import Shipped
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
-    from workbench.ops.variant import Config, Variant
+    from workbench.ops.variant import Case, Config, Variant
 
 _HERE = threading.local()
 """What a worker keeps from task to task, each of its threads for itself: inputs are written to."""
@@ -98,6 +99,26 @@ class Fatal:
     reason: WorkbenchError
 
 
+def tried(
+    measure: InProcess | InWorker,
+    variant: Variant,
+    config: Config,
+    case: Case,
+    device: Device,
+    compiling: Future[Compiled] | None = None,
+) -> Answer:
+    """Compile a configuration, unless that has begun, and measure it."""
+    if compiling is None:
+        problem = to_compile(variant, config, case, device)
+        compiled = None if problem is None else measure.compile(variant, config, problem)
+    else:
+        compiled = compiling.result()
+    try:
+        return Answer(measure.evaluate(variant, config, case, compiled))
+    except DeviceLostError as error:
+        return Answer(error.trial, lost=True)
+
+
 def run_task(task: Task) -> Answer | Fatal:
     """Try the configuration in this process, or in one that this thread has for it."""
     end_with_pool(task.parent)
@@ -114,13 +135,10 @@ def run_task(task: Task) -> Answer | Fatal:
                     "Give every worker the same workbench, compilers and GPU model."
                 )
             )
-        measure = _measurer(task, device)
-        problem = to_compile(variant, task.config, case, device)
-        compiled = None if problem is None else measure.compile(variant, task.config, problem)
-        return Answer(measure.evaluate(variant, task.config, case, compiled))
-    except DeviceLostError as error:
-        _LOST.set()
-        return Answer(error.trial, lost=True)
+        answer = tried(_measurer(task, device), variant, task.config, case, device)
+        if answer.lost:
+            _LOST.set()
+        return answer
     except WorkbenchError as error:
         kinds = (MissingToolError, DeviceUnavailableError, CaseTooLargeError, WorkbenchError)
         kind = next(kind for kind in kinds if isinstance(error, kind))

@@ -1,9 +1,11 @@
-"""An executor of processes that are each their own: one that ends costs what it worked on, and no other task."""
+"""Executors: of processes that are each their own, where one that ends costs no other task; and of the caller alone."""
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -12,6 +14,27 @@ from workbench.base.processes.process import ProcessEnded
 from workbench.base.processes.worker import Worker
 
 _Result = TypeVar("_Result")
+
+
+class OneWorker(Executor):
+    """An executor whose one worker is its caller: `work` does the next task. What a task raises is raised there."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[Future, Callable[[], Any]]] = deque()
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """Keep a task."""
+        future: Future[_Result] = Future()
+        self._tasks.append((future, functools.partial(fn, *args, **kwargs)))
+        return future
+
+    def work(self) -> None:
+        """Do the next task that nobody has cancelled, if there is one."""
+        while self._tasks:
+            future, task = self._tasks.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_result(task())
+                return
 
 
 class OwnProcesses(Executor):
