@@ -14,11 +14,11 @@ from workbench.errors import ArgumentError
 from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, parts, tables
 from workbench.ops.own.export.cases import cases_text
 from workbench.ops.own.export.code import Collected, imports
+from workbench.ops.own.export.content import Content
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, WIDTH, fitted, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 from workbench.ops.own.export.signature import Signature
-from workbench.ops.own.problem import Problem
 
 _LOCAL = {"config", "device", "grid", "kernel", "kernels", "macros", "module", "named", "place", "signature", "stream"}
 _LOCAL |= {"value"}
@@ -55,17 +55,16 @@ def _variant(op: Any, name: str | None) -> Any:
     return found
 
 
-class _File:
-    """What is written, and what it turns out to need on the way."""
+class _File(Content):
+    """The sections of a file, and what they turn out to need on the way."""
 
     def __init__(self, op: Any, variant: Any):
         self.op, self.variant = op, variant
         self.contract, self.declared = op.contract, variant.declared
-        self.problem: Problem = op.quick_case.problem()
+        self.problem = op.quick_case.problem()
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
         self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
-        """Those that ``is_legal`` asks: they look at more than the configuration."""
         outputs = [name for name, _ in self.problem.outputs]
         sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
         self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
@@ -83,7 +82,6 @@ class _File:
         legal = self._legal()
         winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
         self.chosen = bool(winners) or bool(self.rules)
-        """Whether a call decides which configuration is taken."""
         op = op_text(self)
         test = self._self_test()
         configurations = self._configurations(winners)
@@ -160,7 +158,7 @@ class _File:
     def _legal(self) -> list[str]:
         """The function ``is_legal``, where there are rules."""
         rules = self.rules
-        self.legal_takes: list[str] = []
+        self.legal_takes = []
         if not rules:
             return []
         names = {name for rule in rules for name in rule.names}

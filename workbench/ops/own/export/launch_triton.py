@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from workbench.ops.own.export.content import Content
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.launch_cuda import head_of, workspace_lines
 from workbench.ops.own.export.layout import INDENT, fitted
@@ -12,11 +11,8 @@ from workbench.ops.own.triton import OwnTriton, Part
 from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
 
-if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
 
-
-def launch_of(file: _File) -> tuple[str, list[str]]:
+def launch_of(file: Content) -> tuple[str, list[str]]:
     """The function ``launch`` and what it takes."""
     variant, code = file.variant, file.code
     names = {name for part in variant.parts for name in part.names}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
 from workbench.ops.own.export.code import is_lambda
+from workbench.ops.own.export.content import Content
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal
 from workbench.ops.own.export.tensors import after_launch, before_launch
 
-if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
 
-
-def op_text(file: _File) -> list[str]:
+def op_text(file: Content) -> list[str]:
     """Its functions, and what registers them."""
     name, outputs = file.op.name, file.code.outputs
     parameters = ", ".join(file.contract.parameters)
@@ -25,7 +22,7 @@ def op_text(file: _File) -> list[str]:
     return [*sections, _definition(file, parameters), f"{name}.register_fake({fake})", *_autograd(file)]
 
 
-def _empty_outputs(file: _File) -> str:
+def _empty_outputs(file: Content) -> str:
     signature, several = file.signature, len(file.code.outputs) > 1
     given = {
         name: f'{signature.unless_none(name)}{name}.to("meta")' if name in signature.tensors else name
@@ -38,7 +35,7 @@ def _empty_outputs(file: _File) -> str:
     return {f"tuple({made} for like in likes)" if several else made}''')
 
 
-def _definition(file: _File, parameters: str) -> str:
+def _definition(file: Content, parameters: str) -> str:
     name, outputs, signature = file.op.name, file.code.outputs, file.signature
     one_device = f"one_device({', '.join(signature.tensors)})"
     lines = [
@@ -65,7 +62,7 @@ def _definition(file: _File, parameters: str) -> str:
     return fitted("\n".join(lines))
 
 
-def _configuration(file: _File, parameters: str) -> list[str]:
+def _configuration(file: Content, parameters: str) -> list[str]:
     """Lines that find the configuration of a call."""
     if not file.chosen:
         return []
@@ -83,7 +80,7 @@ def _configuration(file: _File, parameters: str) -> list[str]:
     ]
 
 
-def _autograd(file: _File) -> list[str]:
+def _autograd(file: Content) -> list[str]:
     backward = file.op.backward
     if backward is None:
         return []
