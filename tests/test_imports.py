@@ -152,6 +152,17 @@ def test_no_more_than_two_modules_import_each_other(graph):
     assert [circle for circle in circles(graph) if len(circle) > 2] == []
 
 
+@pytest.mark.parametrize(
+    "room",
+    ["base", "toolchain", "analysis", "driver", "ops.own.export", "judge", "ui", "tuning", "programs", "attention"],
+)
+def test_types_make_no_circle_of_more_than_two_either(room):
+    texts = read(CHECKOUT / "workbench")
+    inside = {name: text for name, text in texts.items() if f"{name}.".startswith(f"workbench.{room}.")}
+    assert inside
+    assert [circle for circle in circles(graph_of(inside, types=True)) if len(circle) > 2] == []
+
+
 @pytest.mark.parametrize("above", ["ops", "judge", "ui", "tuning", "attention"])
 def test_a_kernel_knows_nothing_of_what_uses_it(graph, above):
     found = reached(graph, "workbench.launch")
