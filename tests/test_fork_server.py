@@ -13,6 +13,7 @@ import pytest
 from waiting import gone
 
 from workbench.base.processes import fork_server
+from workbench.base.processes.ending import OUT_OF_MEMORY
 from workbench.base.processes.fork_server import ForkServer
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessStartError, ProcessTimeout
 
@@ -54,7 +55,7 @@ def test_several_threads_ask_at_once(server: ForkServer):
         ("exits", 3, "exited with status 3", 3),
         ("crashes", None, "ended by SIGSEGV", -signal.SIGSEGV),
         ("raises", None, "exited with status 1", 1),
-        ("allocates", 1 << 30, "exited with status 1", 1),
+        ("allocates", 1 << 30, "ran out of memory", OUT_OF_MEMORY),
     ],
 )
 def test_how_a_copy_ended_is_said(server: ForkServer, role: str, request_: object, said: str, status: int):

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from workbench.base.processes.channel import Channel
 from workbench.base.processes.ending import (
+    OUT_OF_MEMORY,
     adopt_orphans,
     children_of,
     end_marked,
@@ -169,5 +170,7 @@ def _copy(role: Callable[[str], Main], name: str, memory_mib: int | None, channe
         while (request := channel.receive()) is not None:
             main(pickle.loads(request), channel.send)
         status = 0
+    except MemoryError:
+        status = OUT_OF_MEMORY
     finally:
         os._exit(status)
