@@ -114,9 +114,9 @@ def _ended(pid: int, copies: set[int]) -> int | None:
 
     None for no copy, and for one that is busy where this process may kill no other (in a candidate's own process).
     """
-    deadline = time.monotonic() + _KILLED_SECONDS
     if pid not in copies:
         return None
+    deadline = time.monotonic() + _KILLED_SECONDS
     kill_group(pid)
     while not (found := os.waitpid(pid, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
@@ -124,7 +124,7 @@ def _ended(pid: int, copies: set[int]) -> int | None:
         time.sleep(0.001)
     status = found[1]
     copies.remove(pid)
-    while orphans := _orphans(copies):
+    while (orphans := _orphans(copies)) and time.monotonic() < deadline:
         for orphan in orphans:
             with contextlib.suppress(OSError):
                 os.kill(orphan, signal.SIGKILL)
