@@ -112,10 +112,10 @@ def test_a_sweep_is_saved_under_a_name_that_will_do_and_only_when_it_is_whole(wo
 
 
 def test_isolation_reaches_the_tuner(workbench, monkeypatch):
-    from workbench.tuning import isolation
+    from workbench.tuning import attempt, isolation
 
     choice = next(option for option in main.commands["tune"].params if option.name == "isolation").type
-    assert set(choice.choices) == set(isolation.ISOLATION)
+    assert set(choice.choices) == set(attempt.ISOLATION)
     monkeypatch.setattr(isolation, "InWorker", Refusing)
     command = ("tune", "copy_blocks", "--device", "sim", "--budget", "1")
     assert "asked for a process" in workbench(*command, "--isolation", "process").output

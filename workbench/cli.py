@@ -274,7 +274,8 @@ def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
     from workbench.ops.own.files import load_op
     from workbench.tuning import ProgressBar, summary_table
     from workbench.tuning import tune as run
-    from workbench.tuning.sweep import check_path, sweep_of
+    from workbench.tuning.sweep import sweep_of
+    from workbench.tuning.sweep_record import check_path
 
     if save:
         check_path(save)

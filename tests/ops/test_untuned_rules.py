@@ -106,10 +106,10 @@ def test_tables_and_processes_know_the_same_problem():
 @pytest.mark.parametrize("model", ["l4", "rtx-4090"])
 def test_a_run_starts_from_the_rule_for_its_model(model, monkeypatch, tmp_path):
     """Two GPUs of one architecture."""
-    from workbench.tuning import job
+    from workbench.tuning import searching
 
     starts = []
-    monkeypatch.setattr(job, "drive", lambda attempts, variant, space, start, *rest: starts.append(start))
+    monkeypatch.setattr(searching, "drive", lambda attempts, variant, space, start, *rest: starts.append(start))
     run = wb.tune(
         "paged_attention", LONG, "triton_grouped", "sim", model=model, store=tmp_path / "store.sqlite", record=False
     )

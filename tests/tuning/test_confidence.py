@@ -9,7 +9,7 @@ import toy
 from toy import tune_steps
 
 from workbench.analysis.prediction import confidence
-from workbench.tuning.run import PREDICTED_TIE
+from workbench.tuning.result import PREDICTED_TIE
 
 
 def entry(source: str = "its published source", bounds: dict | None = None, order: dict | None = None) -> dict:

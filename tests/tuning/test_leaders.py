@@ -14,7 +14,8 @@ from workbench.launch import devices
 from workbench.tuning import Limits, Trial, device_model, isolation, search
 from workbench.tuning.attempts import Attempts
 from workbench.tuning.isolation import NotTimedError
-from workbench.tuning.job import LEADER_ROUNDS, Options, TuningJob, _remeasure
+from workbench.tuning.job import Options, TuningJob
+from workbench.tuning.searching import LEADER_ROUNDS, _remeasure
 
 LEADERS = [(toy.steps_variant(), {"STEPS": steps}) for steps in (1, 2)]
 

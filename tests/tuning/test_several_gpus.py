@@ -16,7 +16,7 @@ from workbench.launch import devices
 from workbench.ops import dispatch, tuned
 from workbench.ops.op import Op
 from workbench.ops.tuned import Entry, lookup, problem_record
-from workbench.tuning import device_model, gpu_choice, isolation, job, table, tasks
+from workbench.tuning import cluster, device_model, gpu_choice, isolation, searching, table, tasks
 
 NAMES = {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA H200"}
 VARIANT = toy.steps_variant()
@@ -99,7 +99,7 @@ def test_a_process_measures_on_the_gpu_of_its_caller(current, monkeypatch):
 def told(monkeypatch):
     """(thread, number) of each call that chooses a GPU, in a run that believes to be on GPU 3."""
     calls = set()
-    for module in (job, isolation, tasks):
+    for module in (searching, isolation, tasks, cluster):
         monkeypatch.setattr(module, "use_gpu", lambda n, m=module: calls.add((threading.current_thread().name, n)))
     monkeypatch.setattr(importlib.import_module("workbench.tuning.tune"), "current_gpu", lambda device: 3)
     return calls

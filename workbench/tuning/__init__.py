@@ -8,15 +8,17 @@ from workbench.analysis.device_models import DeviceModel, device_model, device_m
 from workbench.analysis.prediction.predict import Prediction, predict
 from workbench.base.trials.store import Store
 from workbench.base.trials.trial import OUTCOMES, Trial
-from workbench.tuning.attempts import Progress
+from workbench.tuning.attempt import Progress
 from workbench.tuning.inputs import Inputs
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import DeviceLostError, Limits, evaluate
-from workbench.tuning.run import Choice, TuningRun
+from workbench.tuning.result import Choice
+from workbench.tuning.run import TuningRun
 from workbench.tuning.search import STRATEGIES, Budget
 from workbench.tuning.space import Space
 from workbench.tuning.summary import summary_table
-from workbench.tuning.sweep import Sweep, sweep_of
+from workbench.tuning.sweep import sweep_of
+from workbench.tuning.sweep_record import Sweep
 from workbench.tuning.table import lookup
 from workbench.tuning.terminal import ProgressBar
 from workbench.tuning.tune import tune

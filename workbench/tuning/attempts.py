@@ -1,7 +1,7 @@
 """Attempts of a tuning run: claimed in the store, tried by an executor, stored as they end.
 
-The executor is `workbench.tuning.isolation.Here`, which measures on this machine, or
-`workbench.tuning.cluster.Workers`, which uses the workers of the user's own executor.
+The executor is `workbench.tuning.cluster.Here`, which measures in this thread, or `workbench.tuning.cluster.Workers`,
+which uses the workers of the user's own executor.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.prediction.predict import VERSION as PREDICTION_VERSION
 from workbench.base.processes.handing_out import POLL_SECONDS
@@ -21,78 +21,20 @@ from workbench.base.trials.store import Identity, Store
 from workbench.base.trials.trial import Trial, canonical
 from workbench.base.versions import toolchain, versions
 from workbench.errors import WorkbenchError
-from workbench.tuning.cluster import Workers
+from workbench.tuning.attempt import Attempt, Executor, Progress, trial_key
+from workbench.tuning.cluster import Here, Workers
 from workbench.tuning.gpu_choice import device_label
-from workbench.tuning.isolation import Here
+from workbench.tuning.job import TuningJob
 from workbench.tuning.measure import DeviceLostError, with_prediction
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Case, Config, Variant
-    from workbench.tuning.job import TuningJob
 
 ALIKE = 3
 """Number of first configurations whose equal crashes end a run.
 
 If they crash with the same message and nothing has ended otherwise, the configurations are not at fault.
 """
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Progress of a tuning run. An attempt is one configuration on one case; ``total`` is None if it is unknown.
-
-    During scouting, ``scouting`` names the variant and its case, and all figures are those of the scouting.
-    """
-
-    done: int
-    total: int | None
-    new: int
-    reused: int
-    latest: Trial
-    best: Trial | None
-    scouting: str = ""
-
-
-@dataclass
-class Attempt:
-    """One configuration on one case, from its claim in the store to its row."""
-
-    variant: Variant
-    config: Config
-    case: Case
-    identity: Identity
-    number: int = -1
-    """Number of its configuration in the order in which this run starts them; workers may end them in another."""
-
-
-Tried = tuple[Attempt, Trial, bool]
-"""An attempt, its trial, and True if it left this process's GPU context unusable."""
-
-
-class Executor(Protocol):
-    """Protocol of an executor that tries attempts."""
-
-    @property
-    def working(self) -> bool:
-        """True if some attempts are not done."""
-
-    def room(self, hurried: bool) -> int:
-        """Return how many more attempts the executor takes now.
-
-        ``hurried`` is True under a deadline, when no attempt should be claimed that may not be tried.
-        """
-
-    def put(self, attempt: Attempt) -> None:
-        """Take one attempt."""
-
-    def take(self) -> Iterator[Tried]:
-        """Yield the attempts that are done, each once; wait a little for them."""
-
-    def withdraw(self) -> list[Attempt]:
-        """Cancel and return the attempts that have not begun."""
-
-    def close(self) -> list[Tried]:
-        """End all work at once; return the attempts that are done and that `take` has not yielded."""
 
 
 class Answers:
@@ -151,8 +93,10 @@ class Attempts(Answers):
         self._device, self._model, self._options = job.device, job.model, job.options
         given = job.options.store
         self._store = given if isinstance(given, Store) else Store(given)
-        self._here = Here(job, self._store.begin)
-        self._executor: Executor = self._here if job.options.executor is None else Workers(job, job.options.executor)
+        self._here = Here(job.setting, self._store.begin)
+        self._executor: Executor = (
+            self._here if job.options.executor is None else Workers(job.setting, job.options.executor)
+        )
         self._case_json = {case.name: canonical(case.to_dict()) for case in self.cases}
         self._source_hashes: dict[Variant, str] = {}
         self._numbers: dict[tuple[str, str], int] = {}
@@ -284,8 +228,3 @@ class Attempts(Answers):
         self.reused += 1
         # The store sorts a configuration's names; restore the order of the space.
         self._keep(replace(trial, config=dict(attempt.config)))
-
-
-def trial_key(trial: Trial) -> tuple[str, str, str]:
-    """Return the key of a trial within one run: variant, case and configuration."""
-    return trial.variant, trial.case, canonical(dict(trial.config))

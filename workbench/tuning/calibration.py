@@ -24,7 +24,8 @@ from workbench.base.trials.trial import canonical
 from workbench.base.trials.values import Counts
 from workbench.errors import ArgumentError
 from workbench.tuning.ranking import Agreement, agreement
-from workbench.tuning.sweep import Sweep, load, shipped
+from workbench.tuning.sweep import load, shipped
+from workbench.tuning.sweep_record import Sweep
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "launch": ("launch",),

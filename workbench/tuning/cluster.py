@@ -1,4 +1,6 @@
-"""Tuning with the workers of any `concurrent.futures.Executor`: threads, processes, a Dask cluster.
+"""Executors of a run's attempts: the thread that tunes, or the workers of any `concurrent.futures.Executor`.
+
+Such workers are threads, processes or a Dask cluster's. Each attempt is tried by `workbench.tuning.tasks.tried`.
 
     from concurrent.futures import ProcessPoolExecutor
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -26,38 +28,38 @@ A task that raises costs its row (``crash``), and so does one that ends its work
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+from workbench.base.processes.executor import OneWorker
 from workbench.base.processes.handing_out import HandedOut
 from workbench.tuning import tasks
-from workbench.tuning.measure import attempted
+from workbench.tuning.attempt import Attempt, Setting, Tried
+from workbench.tuning.gpu_choice import use_gpu
+from workbench.tuning.isolation import InProcess, InWorker, measurer
+from workbench.tuning.measure import Compiled, attempted, to_compile
 from workbench.tuning.shipping import Shipments
-from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
+from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task, tried
 
-if TYPE_CHECKING:
-    from workbench.tuning.attempts import Attempt, Tried
-    from workbench.tuning.job import TuningJob
+COMPILE_THREADS = 2
+LOOK_AHEAD = 6
+"""Largest number of attempts held at a time: one is measured while the others are compiled."""
 
 _RUNS: set[str] = set()
 """Identifiers of this process's active tuning runs that use an executor."""
 
 
-class Workers:
-    """An executor of attempts that uses the workers of a `concurrent.futures.Executor`."""
+class _Handed:
+    """Attempts handed to an executor; fulfils `workbench.tuning.attempt.Executor`."""
 
-    def __init__(self, job: TuningJob, executor: Executor):
-        self._job = job
-        self._run = uuid.uuid4().hex
-        self._shipments = Shipments()
-        self._handed: HandedOut[Attempt, Answer | Fatal] = HandedOut(
-            executor, self._submit, "tune again with a new one."
-        )
-        _RUNS.add(self._run)
+    _handed: HandedOut[Attempt, Answer | Fatal]
+
+    def __init__(self, setting: Setting):
+        self._setting = setting
 
     @property
     def working(self) -> bool:
@@ -87,40 +89,98 @@ class Workers:
         return self._handed.withdraw()
 
     def close(self) -> list[Tried]:
-        """End the workers' state for the run and cancel pending attempts; return those that have come back."""
-        back = [
+        """Cancel pending attempts; return those that have come back."""
+        return [
             (attempt, answer.trial, answer.lost)
             for attempt, answer in self._handed.close()
             if isinstance(answer, Answer)
         ]
+
+    def _crash(self, attempt: Attempt, message: str) -> Tried:
+        now = time.time()
+        facts = {"message": message, "started": now, "finished": now}
+        device = self._setting.device
+        return attempt, attempted(attempt.variant, attempt.config, attempt.case, device, "crash", **facts), False
+
+
+class Here(_Handed):
+    """Executor that tries attempts one at a time, in order, while the next ones are compiled in threads.
+
+    Its one worker is the thread that asks. ``begin`` is called with the key of each attempt that is about to be
+    measured.
+    """
+
+    def __init__(self, setting: Setting, begin: Callable[[str], object]):
+        super().__init__(setting)
+        self._begin = begin
+        self._handed = HandedOut(OneWorker(), self._submit, most=LOOK_AHEAD)
+        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (setting.gpu,))
+        # Triton's compiler is not safe for several threads.
+        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (setting.gpu,))
+
+    @functools.cached_property
+    def measurer(self) -> InProcess | InWorker:
+        """Measurer of this run, made on first use."""
+        return measurer(self._setting)
+
+    def room(self, hurried: bool) -> int:
+        """Return how many more attempts the executor takes now; if ``hurried``, one that is measured at once."""
+        return self._handed.room - (LOOK_AHEAD - 1 if hurried else 0)
+
+    def close(self) -> list[Tried]:
+        """End the measurer. Compilations under way finish by themselves; the compiler's cache keeps their results."""
+        for pool in (self._pool, self._triton_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if "measurer" in vars(self):
+            self.measurer.close()
+        return super().close()
+
+    def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
+        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._setting.device)
+        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
+        compiling = None
+        if problem is not None:
+            compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
+        return executor.submit(self._try, attempt, compiling)
+
+    def _try(self, attempt: Attempt, compiling: Future[Compiled] | None) -> Answer | Fatal:
+        self._begin(attempt.identity.key)
+        given = (attempt.variant, attempt.config, attempt.case, self._setting.device)
+        return tried(self.measurer, *given, compiling)
+
+
+class Workers(_Handed):
+    """An executor of attempts that uses the workers of a `concurrent.futures.Executor`."""
+
+    def __init__(self, setting: Setting, executor: Executor):
+        super().__init__(setting)
+        self._run = uuid.uuid4().hex
+        self._shipments = Shipments()
+        self._handed = HandedOut(executor, self._submit, "tune again with a new one.")
+        _RUNS.add(self._run)
+
+    def close(self) -> list[Tried]:
+        """End the workers' state for the run and cancel pending attempts; return those that have come back."""
+        back = super().close()
         _RUNS.discard(self._run)
         tasks.close(self._run)
         return back
 
     def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
-        job, shipped = self._job, self._shipments.of
+        setting, shipped = self._setting, self._shipments.of
         identity = attempt.identity
         task = Task(
             variant=shipped(attempt.variant),
             config=attempt.config,
             case=shipped(attempt.case),
-            device=shipped(job.device),
-            model=job.model,
-            limits=job.options.limits,
-            isolation=job.options.isolation,
+            device=shipped(setting.device),
+            model=setting.model,
+            limits=setting.limits,
+            isolation=setting.isolation,
             stamp=Stamp(identity.device, identity.arch, identity.toolchain, identity.source_hash),
             run=self._run,
             runs=frozenset(_RUNS),
             parent=os.getpid(),
-            gpu=job.gpu,
+            gpu=setting.gpu,
         )
         return executor.submit(run_task, task)
-
-    def _crash(self, attempt: Attempt, message: str) -> Tried:
-        now = time.time()
-        facts = {"message": message, "started": now, "finished": now}
-        return (
-            attempt,
-            attempted(attempt.variant, attempt.config, attempt.case, self._job.device, "crash", **facts),
-            False,
-        )

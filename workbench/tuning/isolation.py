@@ -6,9 +6,6 @@ this process, which saves the seconds that another one takes to start.
 
 With ``isolation="process"`` Triton's compiler has a process of its own, too (NVRTC always has one), so that a crash or
 a hang costs only its configuration.
-
-`Here` is the executor of a run without one of the user's: it measures one configuration while the next ones are
-compiled.
 """
 
 from __future__ import annotations
@@ -16,9 +13,7 @@ from __future__ import annotations
 import functools
 import pickle
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel
@@ -27,6 +22,7 @@ from workbench.base.processes.process import ProcessEnded, ProcessTimeout
 from workbench.base.processes.worker import Worker
 from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import WorkbenchError
+from workbench.tuning.attempt import Setting
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.inputs import Inputs
@@ -37,7 +33,6 @@ from workbench.tuning.measure import (
     attempted,
     compile_configuration,
     evaluate,
-    to_compile,
     with_compiled,
 )
 from workbench.tuning.shipping import Shipments, Shipped
@@ -45,19 +40,11 @@ from workbench.tuning.shipping import Shipments, Shipped
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
     from workbench.ops.variant import Case, Config, Variant
-    from workbench.tuning.attempts import Attempt, Tried
-    from workbench.tuning.job import TuningJob
 
     Leaders = Sequence[tuple[Variant, Config]]
 
-ISOLATION = ("auto", "process", "none")
-
 BESIDE_SECONDS = 60.0
 """Seconds that a measurement in a process may take beyond its kernels' limit, for inputs, reference and check."""
-
-COMPILE_THREADS = 2
-LOOK_AHEAD = 6
-"""Largest number of attempts held at a time: one is measured while the others are compiled."""
 
 _IMPORTS = ("workbench.tuning.isolation", "torch")
 
@@ -200,76 +187,10 @@ class InWorker:
             raise WorkbenchError(f'{error} Or measure in this process, with isolation="none".') from error
 
 
-def measurer(isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None) -> InProcess | InWorker:
-    """Return the measurer for ``isolation``: "process", "none", or "auto", which is a process on a GPU."""
-    apart = isolation == "process" or (isolation == "auto" and not device.counts)
-    return (InWorker if apart else InProcess)(device, model, limits)
-
-
-class Here:
-    """Executor that tries attempts one at a time, in order, while the next ones are compiled in threads.
-
-    ``begin`` is called with the key of each attempt that is about to be measured.
-    """
-
-    def __init__(self, job: TuningJob, begin: Callable[[str], object]):
-        self._job, self._begin = job, begin
-        self._waiting: deque[tuple[Attempt, Future[Compiled] | None]] = deque()
-        self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (job.gpu,))
-        # Triton's compiler is not safe for several threads.
-        self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (job.gpu,))
-
-    @functools.cached_property
-    def measurer(self) -> InProcess | InWorker:
-        """Measurer of this run, made on first use."""
-        options = self._job.options
-        return measurer(options.isolation, self._job.device, self._job.model, options.limits)
-
-    @property
-    def working(self) -> bool:
-        """True if some attempts are not done."""
-        return bool(self._waiting)
-
-    def room(self, hurried: bool) -> int:
-        """Return how many more attempts the executor takes now; if ``hurried``, one that is measured at once."""
-        return (1 if hurried else LOOK_AHEAD) - len(self._waiting)
-
-    def put(self, attempt: Attempt) -> None:
-        """Queue an attempt and begin to compile it."""
-        problem = to_compile(attempt.variant, attempt.config, attempt.case, self._job.device)
-        pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
-        compiling = None
-        if problem is not None:
-            compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
-        self._waiting.append((attempt, compiling))
-
-    def take(self) -> Iterator[Tried]:
-        """Measure the next attempt and yield it."""
-        if not self._waiting:
-            return
-        attempt, compiling = self._waiting.popleft()
-        compiled = compiling.result() if compiling else None
-        self._begin(attempt.identity.key)
-        lost = False
-        try:
-            trial = self.measurer.evaluate(attempt.variant, attempt.config, attempt.case, compiled)
-        except DeviceLostError as error:
-            trial, lost = error.trial, True
-        yield attempt, trial, lost
-
-    def withdraw(self) -> list[Attempt]:
-        """Drop and return the attempts that are not measured yet."""
-        back = [attempt for attempt, _ in self._waiting]
-        self._waiting.clear()
-        return back
-
-    def close(self) -> list[Tried]:
-        """End the measurer. Compilations under way finish by themselves; the compiler's cache keeps their results."""
-        for pool in (self._pool, self._triton_pool):
-            pool.shutdown(wait=False, cancel_futures=True)
-        if "measurer" in vars(self):
-            self.measurer.close()
-        return []
+def measurer(setting: Setting) -> InProcess | InWorker:
+    """Return the measurer for the setting's isolation: "process", "none", or "auto", which is a process on a GPU."""
+    apart = setting.isolation == "process" or (setting.isolation == "auto" and not setting.device.counts)
+    return (InWorker if apart else InProcess)(setting.device, setting.model, setting.limits)
 
 
 # -- in the other process -----------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from typing import Any
 
 from workbench.base.files import replace_file
 from workbench.base.trials.trial import Trial
-from workbench.tuning.sweep import Sweep
 from workbench.tuning.sweep_checks import check_config, check_sweep, check_time, check_value, within
+from workbench.tuning.sweep_record import Sweep
 
 T4_VERSION = "1.0.0"
 

@@ -13,7 +13,7 @@ from workbench.tuning.space import Space
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from workbench.tuning.run import TuningRun
+    from workbench.tuning.result import TuningResult
 
 # Okabe and Ito's palette; markers tell the outcomes apart without colour, too.
 OUTCOME_STYLES = {
@@ -76,7 +76,7 @@ def _cell(trials: Sequence[Trial], legal: int) -> Cell:
     return Cell(None, max(OUTCOMES, key=outcomes.count) if outcomes else none, len(trials), legal)
 
 
-def chosen_trials(run: TuningRun, variant: str | None = None, case: str | None = None) -> tuple[list[Trial], Space]:
+def chosen_trials(run: TuningResult, variant: str | None = None, case: str | None = None) -> tuple[list[Trial], Space]:
     """Return the trials and the space of one variant (default the best one's) on one case (default the first).
 
     Raises ArgumentError for a name that the run does not have.
@@ -93,7 +93,7 @@ def chosen_trials(run: TuningRun, variant: str | None = None, case: str | None =
 
 
 def heat_map(
-    run: TuningRun, x: str, y: str, variant: str | None = None, case: str | None = None, ax: Axes | None = None
+    run: TuningResult, x: str, y: str, variant: str | None = None, case: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the best time for every two values of ``x`` and ``y``, over all values of the others; return the axes."""
     trials, space = chosen_trials(run, variant, case)

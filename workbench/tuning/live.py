@@ -11,11 +11,12 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from workbench.base.trials.trial import Trial
-from workbench.tuning.attempts import Progress
+from workbench.tuning.attempt import Progress
+from workbench.tuning.job import TuningJob
+from workbench.tuning.run import TuningRun
+from workbench.tuning.searching import run_job
 
 if TYPE_CHECKING:
-    from workbench.tuning.job import TuningJob
-    from workbench.tuning.run import TuningRun
     from workbench.tuning.view import TuningView
 
 
@@ -147,7 +148,7 @@ class LiveTuning:
 
     def _work(self) -> None:
         try:
-            self._run = self._job.run(self._on_progress, self._stop)
+            self._run = run_job(self._job, self._on_progress, self._stop)
         except BaseException as error:
             self._error = error
         self._ended = time.monotonic()

@@ -8,69 +8,22 @@ a tuning run of its own and kept in the store, so it is paid for once.
 from __future__ import annotations
 
 import dataclasses
-import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.device_models import DeviceModel, device_model
-from workbench.base.trials.trial import canonical, geometric_mean
+from workbench.analysis.device_models import device_model
 from workbench.errors import ArgumentError
 from workbench.tuning import search
-from workbench.tuning.attempts import Progress
 from workbench.tuning.calibration import calibrated_model
-from workbench.tuning.measure import with_prediction
-from workbench.tuning.run import TuningRun
+from workbench.tuning.job import Scouting, TuningJob
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
-    from workbench.ops.variant import Case, Config, Variant
-    from workbench.tuning.job import TuningJob
+    from workbench.ops.variant import Case, Variant
 
 SMALLER = 0.5
 """Largest size of a case that scouts for another, as a share of the other's bytes moved."""
-
-
-@dataclass(frozen=True)
-class Scouting:
-    """A tuning run of one variant, ``job``, whose counts give ``space`` its ``estimate`` for ``model``."""
-
-    job: TuningJob
-    space: Space
-    model: DeviceModel
-
-    @property
-    def name(self) -> str:
-        """The variant, and the cases that it is scouted on."""
-        (variant,) = self.job.spaces
-        return f"{variant.name} on {', '.join(case.name for case in self.job.cases)}"
-
-    @property
-    def note(self) -> str:
-        """The note of the run on where the order of the search comes from."""
-        return f"ordered by the times of {self.name}, predicted for {self.model.name}"
-
-    def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> TuningRun:
-        """Scout and set the space's estimate.
-
-        An interrupted scouting sets none; the same call again goes on from where it ended.
-        """
-
-        def tell(attempt: Progress) -> None:
-            if progress is not None:
-                progress(dataclasses.replace(attempt, scouting=self.name))
-
-        run = self.job.run(tell, stop)
-        if run.interrupted:
-            return run
-        seconds: dict[str, list[float]] = {}
-        for trial in run.trials:
-            found = with_prediction(trial, self.model).seconds if trial.counts else None
-            seconds.setdefault(canonical(dict(trial.config)), []).append(math.inf if found is None else found)
-        self.space.estimate = _estimate({config: geometric_mean(times) for config, times in seconds.items()})
-        return run
 
 
 def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
@@ -132,7 +85,3 @@ def smaller_case(op: Op, variant: Variant, cases: Sequence[Case], arch: str) -> 
 
 def _kind(problem: Any) -> tuple:
     return problem.layout, problem.dtype, tuple(problem.features)
-
-
-def _estimate(seconds: Mapping[str, float]) -> Callable[[Config], float]:
-    return lambda config: seconds.get(canonical(dict(config)), math.inf)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console, ConsoleOptions, Group, RenderResult
 
-    from workbench.tuning.replay import AnyVariant
-    from workbench.tuning.run import TuningRun
+    from workbench.tuning.replayed import AnyVariant
+    from workbench.tuning.result import TuningResult
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker for each colour.
 _STYLES = (
@@ -68,7 +68,7 @@ def row_of(trial: Trial) -> dict:
     }
 
 
-def sorted_trials(run: TuningRun) -> list[Trial]:
+def sorted_trials(run: TuningResult) -> list[Trial]:
     """Return the trials by case and variant, the fastest first and the failed ones last."""
     cases = [case.name for case in run.cases]
     variants = [variant.name for variant in run.variants]
@@ -132,7 +132,7 @@ class _Grid:
         return "".join("l" if name in _LEFT else "r" for name in self.heads)
 
 
-def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid:
+def _grid(run: TuningResult, variant: AnyVariant, most: int | None = None) -> _Grid:
     trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
     facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
     names = list(facts[0]) if facts else []
@@ -151,7 +151,7 @@ def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid
 class _TerminalTable:
     """Terminal table of one variant's trials: all tunables, and as many facts as fit without cutting numbers."""
 
-    def __init__(self, run: TuningRun, variant: AnyVariant):
+    def __init__(self, run: TuningResult, variant: AnyVariant):
         self._run, self._variant = run, variant
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -170,7 +170,7 @@ class _TerminalTable:
             yield plain(f"({notes})")
 
 
-def summary_table(run: TuningRun) -> Group:
+def summary_table(run: TuningResult) -> Group:
     """Return every trial as tables for a terminal, one per variant, with the winner in bold.
 
     Columns are the tunables, the labelled time, the outcome if it is not "ok", what bounds the time, the error as a
@@ -181,11 +181,11 @@ def summary_table(run: TuningRun) -> Group:
     return Group(*(_TerminalTable(run, variant) for variant in run.variants))
 
 
-def _title(run: TuningRun, variant: AnyVariant) -> str:
+def _title(run: TuningResult, variant: AnyVariant) -> str:
     return f"{run.op.name} / {variant.name}: times {run.time_label}"
 
 
-def text_of(run: TuningRun) -> str:
+def text_of(run: TuningResult) -> str:
     """Return the run in a few lines: what was tried, what won and by how much, what was left out."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcomes.items())
     lines = [
@@ -228,7 +228,7 @@ def text_of(run: TuningRun) -> str:
     return "\n".join(lines)
 
 
-def tables_of(run: TuningRun) -> list[Table]:
+def tables_of(run: TuningResult) -> list[Table]:
     """Return a table of each variant's leaders and failures, the winner first. Equal runs give equal tables."""
     out = [Table((), (), "", title=_nothing(run) if run.best is None else f"winner: {run.best}")]
     for variant in run.variants:
@@ -241,12 +241,12 @@ def tables_of(run: TuningRun) -> list[Table]:
     return out
 
 
-def frame_of(run: TuningRun) -> pandas.DataFrame:
+def frame_of(run: TuningResult) -> pandas.DataFrame:
     """Return the rows as a DataFrame; each tunable has a column of its own beside ``config``."""
-    return data_frame({**row, **row["config"]} for row in run.rows)
+    return data_frame({**row, **row["config"]} for row in map(row_of, run.trials))
 
 
-def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
+def plot(run: TuningResult, ax: Axes | None = None) -> Axes:
     """Plot the time of every correct configuration by its rank, one colour and marker per variant; return the axes."""
     try:
         from matplotlib import pyplot
@@ -271,7 +271,7 @@ def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _nothing(run: TuningRun) -> str:
+def _nothing(run: TuningResult) -> str:
     if not run.trials:
         return "nothing was tried"
     if any(trial.ok and trial.seconds is None for trial in run.trials):
@@ -279,7 +279,7 @@ def _nothing(run: TuningRun) -> str:
     return "no configuration is correct on every case"
 
 
-def _first(run: TuningRun, outcome: str) -> list[str]:
+def _first(run: TuningResult, outcome: str) -> list[str]:
     """Return the first trial with this outcome and the first line of its message, as text."""
     told = (trial for trial in run.trials if trial.outcome == outcome and trial.message)
     return [
@@ -289,12 +289,12 @@ def _first(run: TuningRun, outcome: str) -> list[str]:
     ]
 
 
-def _why_none(run: TuningRun, variant: str) -> str:
+def _why_none(run: TuningResult, variant: str) -> str:
     untimed = (trial.message for trial in run.trials if trial.variant == variant and trial.ok and trial.seconds is None)
     return next(untimed, "none is correct")
 
 
-def _marks(run: TuningRun, trials: Iterable[Trial]) -> list[str]:
+def _marks(run: TuningResult, trials: Iterable[Trial]) -> list[str]:
     best = {id(trial) for trial in run.best.trials} if run.best else set()
     return ["best" if id(trial) in best else "" if trial.ok else "failed" for trial in trials]
 

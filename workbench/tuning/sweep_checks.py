@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.tuning.sweep import Sweep
+    from workbench.tuning.sweep_record import Sweep
 
 LONGEST = 300
 """Largest number of characters of a name or of a text value."""

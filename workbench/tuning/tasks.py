@@ -1,4 +1,4 @@
-"""One attempt as a task for another process: its request, its work there, and its answer.
+"""An attempt, which `tried` makes in any process, and as a task for another process, with its answer.
 
 A task is plain data. Only a worker's death or a defect of the workbench makes a task raise. Exceptions that take
 arguments of their own cannot be unpickled, so the end of an attempt returns as an `Answer`.
@@ -10,6 +10,7 @@ import os
 import threading
 import uuid
 import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,15 @@ from workbench.base.processes.ending import end_with_pool
 from workbench.base.trials.trial import Trial
 from workbench.base.versions import toolchain
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
+from workbench.tuning.attempt import Setting
 from workbench.tuning.gpu_choice import device_label, use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer
-from workbench.tuning.measure import DeviceLostError, Limits, to_compile
+from workbench.tuning.measure import Compiled, DeviceLostError, Limits, to_compile
 from workbench.tuning.shipping import Shipped
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device
-    from workbench.ops.variant import Config, Variant
+    from workbench.ops.variant import Case, Config, Variant
 
 _HERE = threading.local()
 """A worker's state from task to task. Each of its threads has its own, because kernels write to the inputs."""
@@ -101,6 +103,26 @@ class Fatal:
     reason: WorkbenchError
 
 
+def tried(
+    measure: InProcess | InWorker,
+    variant: Variant,
+    config: Config,
+    case: Case,
+    device: Device,
+    compiling: Future[Compiled] | None = None,
+) -> Answer:
+    """Compile a configuration, unless that has begun, and measure it."""
+    if compiling is None:
+        problem = to_compile(variant, config, case, device)
+        compiled = None if problem is None else measure.compile(variant, config, problem)
+    else:
+        compiled = compiling.result()
+    try:
+        return Answer(measure.evaluate(variant, config, case, compiled))
+    except DeviceLostError as error:
+        return Answer(error.trial, lost=True)
+
+
 def run_task(task: Task) -> Answer | Fatal:
     """Try the task's configuration in this process, or in a process that this thread keeps for it."""
     end_with_pool(task.parent)
@@ -117,13 +139,10 @@ def run_task(task: Task) -> Answer | Fatal:
                     "Give every worker the same workbench, compilers and GPU model."
                 )
             )
-        measure = _measurer(task, device)
-        problem = to_compile(variant, task.config, case, device)
-        compiled = None if problem is None else measure.compile(variant, task.config, problem)
-        return Answer(measure.evaluate(variant, task.config, case, compiled))
-    except DeviceLostError as error:
-        _LOST.set()
-        return Answer(error.trial, lost=True)
+        answer = tried(_measurer(task, device), variant, task.config, case, device)
+        if answer.lost:
+            _LOST.set()
+        return answer
     except WorkbenchError as error:
         kinds = (MissingToolError, DeviceUnavailableError, CaseTooLargeError, WorkbenchError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
@@ -143,6 +162,6 @@ def _measurer(task: Task, device: Device) -> InProcess | InWorker:
     for run in kept.keys() - task.runs:
         kept.pop(run).close()
     if task.run not in kept:
-        kept[task.run] = measurer(task.isolation, device, task.model, task.limits)
+        kept[task.run] = measurer(Setting(device, task.model, task.limits, task.isolation, task.gpu))
         _MADE[task.run, threading.get_ident()] = kept[task.run]
     return kept[task.run]

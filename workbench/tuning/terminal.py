@@ -8,7 +8,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from workbench.base.terminal import visible
-from workbench.tuning.attempts import Progress
+from workbench.tuning.attempt import Progress
 
 
 class ProgressBar:

@@ -18,13 +18,14 @@ from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
 from workbench.tuning import called_with, replay, search, table
-from workbench.tuning.attempts import Progress
+from workbench.tuning.attempt import Progress
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
+from workbench.tuning.searching import run_job
 
 QUICK_CONFIGURATIONS = 8
 """Number of configurations of each variant that ``quick`` tries."""
@@ -147,7 +148,7 @@ def tune(
         job = _job_of(op, cases, variants, device, options)
     if background:
         return LiveTuning(job, progress)
-    run = job.run(progress)
+    run = run_job(job, progress)
     if run.interrupted:
         say(run.how_to_go_on, err=True)
     return run

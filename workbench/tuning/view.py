@@ -14,18 +14,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anywidget
 import traitlets
 
 from workbench.errors import ArgumentError
 from workbench.tuning.landscape import OUTCOME_STYLES, cells, draw_cells, draw_history
-from workbench.tuning.live import LiveTuning
+from workbench.tuning.result import TuningResult
 
 if TYPE_CHECKING:
     from workbench.base.trials.trial import Trial
-    from workbench.tuning.run import TuningRun
+    from workbench.tuning.attempt import Progress
 
 _STATIC = Path(__file__).parent / "static"
 
@@ -35,6 +35,46 @@ LEAST_INTERVAL = 0.2
 Each update sends every point of the picture, so a view with many points is updated less often.
 """
 _SECONDS_PER_POINT = 1e-4
+
+
+class Watched(Protocol):
+    """A run that goes on, as a view follows it; see `LiveTuning`, which is one."""
+
+    progress: Progress | None
+
+    @property
+    def phase(self) -> str:
+        """One of "running", "stopping", "stopped", "done" and "failed"."""
+
+    @property
+    def total(self) -> int | None:
+        """Attempts that it will make at most."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended it."""
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The finished attempts."""
+
+    @property
+    def outline(self) -> TuningResult:
+        """The run without its trials."""
+
+    @property
+    def scouting(self) -> str:
+        """The case that is being scouted."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The estimate of the time that it still takes."""
+
+    def stop(self) -> None:
+        """End it after the present attempt."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each attempt."""
 
 
 class TuningView(anywidget.AnyWidget):
@@ -79,14 +119,14 @@ class TuningView(anywidget.AnyWidget):
 
     def __init__(
         self,
-        source: LiveTuning | TuningRun,
+        source: Watched | TuningResult,
         *,
         interval: float = LEAST_INTERVAL,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.source = source
-        self._live = live = source if isinstance(source, LiveTuning) else None
-        self._run: TuningRun = source.outline if isinstance(source, LiveTuning) else source
+        self._live = live = None if isinstance(source, TuningResult) else source
+        self._run = source if isinstance(source, TuningResult) else source.outline
         self._spaces = {variant.name: space for variant, space in self._run.spaces.items()}
         self._lock = threading.RLock()
         self._thread: int | None = None
@@ -222,7 +262,7 @@ class TuningView(anywidget.AnyWidget):
         if content.get("action") == "stop":
             self.stop()
 
-    def _on_news(self, live: LiveTuning) -> None:
+    def _on_news(self, live: Watched) -> None:
         if live.phase in ("running", "stopping"):
             self._throttle()
         else:
@@ -317,7 +357,7 @@ class _Throttle:
         self._action()
 
 
-def _phase_of(run: TuningRun) -> str:
+def _phase_of(run: TuningResult) -> str:
     return "stopped" if run.interrupted else "done"
 
 

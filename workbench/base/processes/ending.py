@@ -17,8 +17,14 @@ _LONGEST_SECONDS = 5.0
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 
+OUT_OF_MEMORY = 86
+"""Exit status of a process that reached its memory limit."""
+
+
 def how_ended(returncode: int) -> str:
     """Describe a `subprocess.Popen.returncode`, as the rest of a sentence about the process."""
+    if returncode == OUT_OF_MEMORY:
+        return f"ran out of memory (status {returncode})"
     if returncode >= 0:
         return f"exited with status {returncode}"
     try:

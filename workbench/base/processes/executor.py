@@ -1,9 +1,11 @@
-"""An executor with separate processes: if one ends, only its own task is lost."""
+"""Executors: separate processes, where one that ends loses only its own task, and the caller's own thread."""
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -12,6 +14,27 @@ from workbench.base.processes.process import ProcessEnded
 from workbench.base.processes.worker import Worker
 
 _Result = TypeVar("_Result")
+
+
+class OneWorker(Executor):
+    """An executor whose only worker is its caller: `work` runs the next task, and raises what the task raises."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[Future, Callable[[], Any]]] = deque()
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """Keep a task."""
+        future: Future[_Result] = Future()
+        self._tasks.append((future, functools.partial(fn, *args, **kwargs)))
+        return future
+
+    def work(self) -> None:
+        """Run the next task that has not been cancelled, if there is one."""
+        while self._tasks:
+            future, task = self._tasks.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_result(task())
+                return
 
 
 class OwnProcesses(Executor):

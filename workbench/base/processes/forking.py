@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from workbench.base.processes.channel import Channel
 from workbench.base.processes.ending import (
+    OUT_OF_MEMORY,
     adopt_orphans,
     children_of,
     end_marked,
@@ -114,9 +115,9 @@ def _ended(pid: int, copies: set[int]) -> int | None:
     Returns None for a number that is no copy's, and for a busy copy where this process may kill no other (in a
     candidate's own process).
     """
-    deadline = time.monotonic() + _KILLED_SECONDS
     if pid not in copies:
         return None
+    deadline = time.monotonic() + _KILLED_SECONDS
     kill_group(pid)
     while not (found := os.waitpid(pid, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
@@ -124,7 +125,7 @@ def _ended(pid: int, copies: set[int]) -> int | None:
         time.sleep(0.001)
     status = found[1]
     copies.remove(pid)
-    while orphans := _orphans(copies):
+    while (orphans := _orphans(copies)) and time.monotonic() < deadline:
         for orphan in orphans:
             with contextlib.suppress(OSError):
                 os.kill(orphan, signal.SIGKILL)
@@ -170,5 +171,7 @@ def _copy(role: Callable[[str], Main], name: str, memory_mib: int | None, channe
         while (request := channel.receive()) is not None:
             main(pickle.loads(request), channel.send)
         status = 0
+    except MemoryError:
+        status = OUT_OF_MEMORY
     finally:
         os._exit(status)

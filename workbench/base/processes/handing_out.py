@@ -20,6 +20,7 @@ from concurrent.futures import (
 )
 from typing import Any, Generic, TypeVar
 
+from workbench.base.processes.executor import OneWorker
 from workbench.errors import ArgumentError, WorkbenchError
 
 IN_FLIGHT = 128
@@ -52,11 +53,18 @@ def check_executor(executor: Executor | None) -> None:
 class HandedOut(Generic[Item, Answer]):
     """Items that an executor's workers try. A process pool that broke is replaced by a new one like it.
 
-    ``submit`` gives one item to an executor. ``again`` is how the error for another executor that broke ends.
+    ``submit`` gives one item to an executor, which holds at most ``most`` of them. ``again`` ends the error message for
+    another kind of executor that broke.
     """
 
-    def __init__(self, executor: Executor, submit: Callable[[Executor, Item], Future[Answer]], again: str):
-        self._executor, self._submit, self._again = executor, submit, again
+    def __init__(
+        self,
+        executor: Executor,
+        submit: Callable[[Executor, Item], Future[Answer]],
+        again: str = "",
+        most: int = IN_FLIGHT,
+    ):
+        self._executor, self._submit, self._again, self._most = executor, submit, again, most
         self._renewed: Executor | None = None
         self._running: dict[Future[Answer], Item] = {}
         self._lost: list[Item] = []
@@ -71,7 +79,7 @@ class HandedOut(Generic[Item, Answer]):
     @property
     def room(self) -> int:
         """Number of further items that the executor takes now; 0 during the search for the item that ended a worker."""
-        return 0 if self._lost or self._suspects else IN_FLIGHT - len(self._running)
+        return 0 if self._lost or self._suspects else self._most - len(self._running)
 
     def put(self, item: Item) -> None:
         """Hand an item to the executor. Raises WorkbenchError if the executor broke and is no pool to be replaced."""
@@ -86,6 +94,8 @@ class HandedOut(Generic[Item, Answer]):
         """Yield each item that came back, its answer or None, and the reason for None; wait a little if none has."""
         if not self._running:
             yield from self._try_again()
+        if isinstance(self._executor, OneWorker):
+            self._executor.work()
         done = wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done if self._running else ()
         for future in done:
             item = self._running.pop(future)

@@ -30,8 +30,9 @@ from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.bench.spaces import SHIPPED, Space, load_space
 from workbench.tuning.ranking import kendall, spearman
-from workbench.tuning.sweep import SUFFIXES, Sweep, load
+from workbench.tuning.sweep import load
 from workbench.tuning.sweep_checks import Refused
+from workbench.tuning.sweep_record import SUFFIXES, Sweep
 
 BEST = 10
 """Number of the best configurations that are always among the rows."""

@@ -18,7 +18,8 @@ from workbench.analysis.device_models import device_model, model_of_gpu
 from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.calibration import GROUPS, Calibration, Parts, calibrate, counted_for
 from workbench.tuning.ranking import agreement
-from workbench.tuning.sweep import Sweep, load, shipped
+from workbench.tuning.sweep import load, shipped
+from workbench.tuning.sweep_record import Sweep
 
 SPREAD = 1.5
 """Factor of one standard deviation by which a figure is scaled up or down; two thirds lie between."""

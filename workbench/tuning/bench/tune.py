@@ -30,7 +30,8 @@ from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.ranking import holm, rank_sum
 from workbench.tuning.replay import space_of
 from workbench.tuning.space import Space
-from workbench.tuning.sweep import Sweep, load, shipped
+from workbench.tuning.sweep import load, shipped
+from workbench.tuning.sweep_record import Sweep
 
 TOLERANCE = 0.02
 """Share above the best of the sweep within which a configuration is good enough."""
