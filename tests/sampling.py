@@ -23,20 +23,6 @@ def mark_sampled(items: list[pytest.Item]) -> None:
         seen[test] += 1
 
 
-def named(mutants):
-    """Parameters with the mutants' names."""
-    return [pytest.param(mutant, id=mutant.name) for mutant in mutants]
-
-
-def named_of(variants):
-    """The same of (variant, its mutants): parameters of a variant and a mutant."""
-    return [
-        pytest.param(variant, mutant, id=f"{variant.name}-{mutant.name}")
-        for variant, mutants in variants
-        for mutant in mutants
-    ]
-
-
 def long_if(long, *values, **options):
     """A parameter that only ``-m long`` takes where ``long`` is true."""
     return pytest.param(*values, marks=[pytest.mark.long] if long else [], **options)

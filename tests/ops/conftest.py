@@ -27,6 +27,19 @@ class Verdict:
         return f"{self.check}" + "".join(f"\n  {finding}" for finding in self.findings)
 
 
+def judged(variant, config, case, device, tensors=None, *, checks=False, **options) -> Verdict:
+    """Run a configuration on a case, on its own inputs or on ``tensors``: the error against its bound, and what the
+    machine found."""
+    problem = case.problem(config, arch=device.arch)
+    tensors = tensors or case.inputs(problem)
+    try:
+        report = variant.run(config, problem, tensors, device, checks=checks, **options)
+    except KernelFault as fault:
+        return Verdict(None, (str(fault),))
+    findings = tuple(map(str, report.findings)) if checks and report is not None else ()
+    return Verdict(case.check(tensors.out), findings)
+
+
 @pytest.fixture(scope="session")
 def sim():
     return devices.get("sim")
@@ -34,17 +47,9 @@ def sim():
 
 @pytest.fixture(scope="session")
 def judge(sim):
-    """Run a configuration on a case in the simulator, for its own architecture or another: the error against its bound,
-    and what the machine found."""
+    """Judge a configuration in the simulator, for its own architecture or another."""
 
     def run(variant, config, case, *, checks=False, arch=sim.arch) -> Verdict:
-        problem = case.problem(config, arch=arch)
-        tensors = case.inputs(problem)
-        try:
-            report = variant.run(config, problem, tensors, Simulator(arch=arch), checks=checks)
-        except KernelFault as fault:
-            return Verdict(None, (str(fault),))
-        findings = tuple(map(str, report.findings)) if checks and report is not None else ()
-        return Verdict(case.check(tensors.out), findings)
+        return judged(variant, config, case, Simulator(arch=arch), checks=checks)
 
     return run

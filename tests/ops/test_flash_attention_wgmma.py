@@ -1,4 +1,4 @@
-"""Causal attention for Hopper: values on a grid of sizes, architecture, memory facts, machine code, wrong kernels."""
+"""Causal attention for Hopper: values on a grid of sizes, architecture, memory facts and machine code."""
 
 import dataclasses
 import itertools
@@ -6,8 +6,6 @@ import re
 
 import pytest
 import torch
-from mutation import Mutant, caught, with_text
-from sampling import named
 from test_flash_attention import inputs, of_sizes
 
 import workbench
@@ -203,89 +201,3 @@ def test_each_rule_is_named():
     for name, (changes, sizes) in broken.items():
         found = VARIANT.broken({**good, **changes}, dataclasses.replace(base, **sizes))
         assert name in {one.name for one in found}
-
-
-# -- wrong kernels ------------------------------------------------------------------------------------------------
-
-HEADER = "common/hopper.cuh"
-MUTANTS = (
-    Mutant("queries of the first block", "first_row + i / PARTS * GROUP_ROWS, head", "i / PARTS * GROUP_ROWS, head"),
-    Mutant("queries of the first group", "first_row + i / PARTS * GROUP_ROWS, head", "first_row, head"),
-    Mutant("queries of the first head", "* GROUP_ROWS, head, seq,", "* GROUP_ROWS, 0, seq,"),
-    Mutant("wrong KV head", "kv_head = head / group", "kv_head = head % group"),
-    Mutant("keys of the first sequence", "start, kv_head, seq, full", "start, kv_head, 0, full"),
-    Mutant("keys for values", "copy(values + stage * TILE, value,", "copy(values + stage * TILE, key,"),
-    Mutant("keys of the first tokens", "key, tile * BLOCK_N, keys", "key, 0, keys"),
-    Mutant("padding of values kept", "padding = left < BLOCK_N &&", "padding = false &&"),
-    Mutant("padding cleared a row late", "left * COLUMNS)[i / PARTS]", "(left + 1) * COLUMNS)[i / PARTS]"),
-    Mutant("padding cleared before it came", "wait(last_values, 0);", ""),
-    Mutant("padding cleared a row early", "left * COLUMNS)[i / PARTS]", "(left - 1) * COLUMNS)[i / PARTS]"),
-    Mutant("clearing not seen by products", "fence_async();", ""),
-    Mutant("stages of keys not awaited", "wait(keys_empty[stage], parity ^ 1);", ""),
-    Mutant("stages of values not awaited", "wait(values_empty[stage], parity ^ 1);", ""),
-    Mutant("keys not awaited", "wait(keys_full[stage], parity);", ""),
-    Mutant("values not awaited", "wait(values_full[before], parity_before);", ""),
-    Mutant("queries not awaited", "wait(queries_full, 0);", ""),
-    Mutant("last values not awaited", "wait(values_full[stage], parity);\n", ""),
-    Mutant("a consumer that does not count", "init(keys_empty[stage], NUM_CONSUMERS)", "init(keys_empty[stage], 1)"),
-    Mutant("keys free too early", "wait_for_products<1>();", "wait_for_products<2>();"),
-    Mutant("values free too early",
-           "wait_for_products<0>();\n      if (tells) arrive(values", "if (tells) arrive(values"),
-    Mutant("registers in use", "open_products();\n      multiply_keys(stage);", "multiply_keys(stage);"),
-    Mutant("parity not turned", "stage = 0, parity ^= 1;\n      wait(keys", "stage = 0;\n      wait(keys"),
-    Mutant("sums of the tile before", "step % 4 * 2, step > 0)", "step % 4 * 2, 1)"),
-    Mutant("one step of the head", "descriptor(own_queries + step / 4 * QUERY_PART) + step % 4 * 2",
-           "descriptor(own_queries + step / 4 * QUERY_PART)"),
-    Mutant("scale missing", "factor = scale * LOG2_E", "factor = LOG2_E"),
-    Mutant("base not changed", "factor = scale * LOG2_E", "factor = scale"),
-    Mutant("mask missing", "if (on_diagonal) {", "if (false) {"),
-    Mutant("mask a token late", "i / 4 * 8 + i % 2 > seen", "i / 4 * 8 + i % 2 > 1 + seen"),
-    Mutant("mask a token early", "i / 4 * 8 + i % 2 > seen", "i / 4 * 8 + i % 2 >= seen"),
-    Mutant("one mask for both rows", "> seen + i / 2 % 2 * 8)", "> seen)"),
-    Mutant("diagonal of the block", "- 1 > position + consumer * GROUP_ROWS;", "- 1 > position + BLOCK_M - 1;"),
-    Mutant("causal from the first token", "position = seq_len - query_len + first_row;", "position = first_row;"),
-    Mutant("last tile skipped", "(position + num_rows + BLOCK_N - 1) / BLOCK_N", "(position + num_rows) / BLOCK_N"),
-    Mutant("lengths of another sequence", "seq_lens[seq]", "seq_lens[0]"),
-    Mutant("query lengths ignored", "query_lens ? query_lens[seq] : num_queries", "num_queries"),
-    Mutant("maximum of one lane", "new_max = max_over_lanes<1, 4>(new_max);", ""),
-    Mutant("maximum not kept", "max_score[half] = new_max;", ""),
-    Mutant("sum not rescaled", "sum[half] *= rescale[half];", ""),
-    Mutant("output not rescaled", "out[i] *= rescale[i / 2 % 2];", ";"),
-    Mutant("rescaled by the other row", "rescale[i / 2 % 2]", "rescale[1 - i / 2 % 2]"),
-    Mutant("weights of one tile", "      pack_weights();\n    }\n", "    }\n"),
-    Mutant("values of one step", "stage * TILE + step * 16 * COLUMNS", "stage * TILE"),
-    Mutant("parts of a head exchanged", "(TILE_BYTES >> 4) << 16", "(2 * TILE_BYTES >> 4) << 16", header=HEADER),
-    Mutant("sum of one lane", "sum_over_lanes<1, 4>(sum[half])", "sum[half]"),
-    Mutant("not divided", "__fdividef(1.f, total)", "1.f"),
-    Mutant("logarithm without the maximum", "(max_score[half] + __log2f(total))", "__log2f(total)"),
-    Mutant("logarithm to base 2", "__log2f(total)) * LN_2", "__log2f(total))"),
-    Mutant("logarithm of padding", "row < valid_rows ? (max", "true ? (max"),
-    Mutant("output of padding", "row < valid_rows ? pair : 0u", "pair"),
-    Mutant("rows past the end written", "if (row < rows_to_write)\n", "if (true)\n"),
-    Mutant("logarithms past the end", "lane % 4 == 0 && row < rows_to_write", "lane % 4 == 0"),
-    Mutant("logarithms that nobody wants", "if (lse && lane", "if (lane"),
-    Mutant("no order in a warp's output", "  __syncwarp();\n  constexpr", "  constexpr"),
-)  # fmt: skip
-
-# More tiles than stages, padding in both, a group, two KV heads; two parts of a head; no logarithm.
-RUNS = [
-    (Case("lengths", 4, 2, 64, 240, num_seqs=3, num_queries=150, query_lens=(150, 1, 33), seq_lens=(230, 88, 64),
-          dtype="float16", lse=True), SMALL),
-    (Case("parts", 2, 1, 128, 210, num_seqs=2, num_queries=140, dtype="bfloat16", lse=True), SMALL),
-    (Case("no logarithm", 2, 1, 64, 70, num_seqs=1, dtype="float16"), SMALL),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", named(MUTANTS))
-@pytest.mark.sampled(len(MUTANTS))
-def test_mutant_is_caught(mutant, judge, tmp_path):
-    ok, seen = caught(VARIANT, mutant, RUNS, judge, tmp_path, arch=ARCH)
-    assert ok, seen
-
-
-@pytest.mark.long
-def test_the_right_kernel_passes_what_catches_the_mutants(judge, tmp_path):
-    copy = with_text(VARIANT, VARIANT.source.read_text(), tmp_path)
-    for one, config in RUNS:
-        verdict = judge(copy, config, one, checks=True, arch=ARCH)
-        assert verdict.ok, verdict

@@ -1,10 +1,9 @@
-"""Pages by TMA: values, features, how often a page is asked for, rules, mutants."""
+"""Pages by TMA: values, features, how often a page is asked for, and rules."""
 
 import dataclasses
 
 import pytest
-from mutation import Mutant, caught
-from sampling import long_if, named
+from sampling import long_if
 from test_paged_attention_grouped import FEATURES, LENGTHS
 
 from workbench.attention.ops.paged_attention import case
@@ -62,25 +61,3 @@ def test_shared_memory_is_no_more_than_the_rule_counts(head_size, config):
     (rule,) = [rule for rule in VARIANT.restrictions if rule.name == "shared memory"]
     assert rule.holds(config, problem)
     assert kernel.dynamic_shared_bytes <= VARIANT.footprint(config, problem).shared_bytes
-
-
-GROUPED = "triton_grouped.py"
-MUTANTS = (
-    Mutant("the first page always", "table + start // BLOCK_SIZE", "table", header=GROUPED),
-    Mutant("the next page", "table + start // BLOCK_SIZE", "table + start // BLOCK_SIZE + 1", header=GROUPED),
-    Mutant("keys of the first head", "keys, values = key_cache + kv_head * KV_HEAD,", "keys, values = key_cache,",
-           header=GROUPED),
-    Mutant("values of the first head", "value_cache + kv_head * KV_HEAD\n", "value_cache\n", header=GROUPED),
-    Mutant("keys for values", "value = value_pages.load(", "value = key_pages.load(", header=GROUPED),
-    Mutant("tokens too close", "[page_stride, token_stride, 1]", "[page_stride, HEAD_SIZE - 8, 1]", header=GROUPED),
-    Mutant("fewer pages", "cache, [num_pages,", "cache, [num_pages // 2,", header=GROUPED),
-    Mutant("unused slots kept", "            value = tl.where(valid[:, None], value, 0.0)\n", "", header=GROUPED),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", named(MUTANTS))
-@pytest.mark.long
-def test_mutant_is_caught(mutant, judge, tmp_path):
-    runs = [(case("small", dtype="float16", layout="nhd", seq_lens=LENGTHS, num_heads=8, num_kv_heads=2), SMALL)]
-    ok, seen = caught(VARIANT, mutant, runs, judge, tmp_path, arch="sm_90")
-    assert ok, seen

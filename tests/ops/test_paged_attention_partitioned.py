@@ -1,11 +1,10 @@
-"""The kernels that split the sequence: features, quantized caches, what the split does, and their mutants."""
+"""The kernels that split the sequence: features, quantized caches, and what the split does."""
 
 import dataclasses
 
 import pytest
 import torch
-from mutation import RANGE_MUTANTS, Mutant, caught
-from sampling import long_if, named
+from sampling import long_if
 
 from workbench import ops
 from workbench.attention.ops.paged_attention import case
@@ -208,89 +207,3 @@ def test_each_rule_is_named():
     for name, (changes, sizes) in broken.items():
         rules = VARIANT.broken({**SMALL, **changes}, dataclasses.replace(base, **sizes))
         assert name in {rule.name for rule in rules}
-
-
-CODES, SCALES = "common/eight_bits.cuh", "common/cache_scales.cuh"
-MUTANTS = (
-    Mutant("K ignored", "score += dot(q, key[j]);", "score += 0.f;"),
-    Mutant("wrong KV head", "head / (num_heads / num_kv_heads);", "head % num_kv_heads;"),
-    Mutant("wrong scale of K", "k_slot_stride, kv_head * k_head", "k_slot_stride, head % 2 * k_head"),
-    Mutant("scale of the token's number", "key_scales.of(block * BLOCK_SIZE + slot)", "key_scales.of(token)"),
-    Mutant("scale of another head's token", "slot * slot_stride + of_kv_head", "slot * slot_stride", header=SCALES),
-    Mutant("scale of K for V", "value_scales.of(block", "key_scales.of(block"),
-    Mutant("scale of the token forgotten", "(score) * token_key_scale", "(score)"),
-    Mutant("weights summed with the scale", "sum * rescale + weight;", "sum * rescale + weight * token_value_scale;"),
-    Mutant("scales of unused slots", "inside ? value_scales.of(block", "true ? value_scales.of(block"),
-    Mutant("scale of V missing", "all.of_values *= value_scale;", ""),
-    Mutant("base not changed", "1.f / soft_cap : LOG2_E);", "1.f / soft_cap : 1.f);"),
-    Mutant("cap not undone", "soft_cap * LOG2_E * tanhf(score)", "LOG2_E * tanhf(score)"),
-    Mutant("ALiBi from the start", "slope * (token - (seq_len - 1))", "slope * (seq_len - 1 - token)"),
-    Mutant("last token skipped", "+ 1) * PARTITION_SIZE, seq_len);", "+ 1) * PARTITION_SIZE, seq_len - 1);"),
-    Mutant("window one token long", "(seq_len - sliding_window, 0) : 0;", "(seq_len - sliding_window - 1, 0) : 0;"),
-    Mutant("mask missing", "score = inside ? score : -infinity();", ""),
-    Mutant("mask ignores the window", "token >= begin && token < end", "token < end"),
-    Mutant("values outside kept", "if (at < begin || at >= end) v.at[j]", "if (false) v.at[j]"),
-    Mutant("rows not rescaled", "rows[i] = rows[i] * rescale +", "rows[i] = rows[i] +"),
-    Mutant("sum not rescaled", "sum = sum * rescale + weight;", "sum = sum + weight;"),
-    Mutant("lanes of a token not added", "sum_over_lanes<BLOCK_SIZE, WARP_SIZE>(score)", "score"),
-    Mutant("table ignored", "const long long block = table[page];", "const long long block = page;"),
-    Mutant("every warp every page", "page = begin / BLOCK_SIZE + warp;", "page = begin / BLOCK_SIZE;"),
-    Mutant("int8 unsigned", "both(0xdc00)", "both(0x8000)", header=CODES),
-    Mutant("zero point of int8", "both(0x0480)", "both(0x0481)", header=CODES),
-    *(Mutant(f"barrier {i + 1} removed", "__syncthreads();", "", count=3, nth=i) for i in range(3)),
-    Mutant("weights overwritten early", "__syncwarp();  // the weights of the page before have been read", ""),
-    Mutant("weights read early", "sum of the weights\n    __syncwarp();", "sum of the weights"),
-)  # fmt: skip
-TRITON_MUTANTS = (
-    Mutant("K ignored", "key.to(tl.float32) * q[None, None, :]", "key.to(tl.float32) * 0.0"),
-    Mutant("wrong KV head", "kv_head = head // GROUP", "kv_head = head % (tl.num_programs(0) // GROUP)"),
-    Mutant("wrong scale of K", "k_scale + kv_head * k_head_stride)\n", "k_scale)\n"),
-    Mutant("scale of the token's number", "place = block[:, None] * BLOCK_SIZE + slot[None, :]", "place = token"),
-    Mutant("scale of K for V", "tl.load(v_scale + place", "tl.load(k_scale + place"),
-    Mutant("scale of another head's token", "v_slot_stride + kv_head * v_head_stride", "v_slot_stride"),
-    Mutant("scales of unused slots", "v_head_stride, mask=valid, other=1.0)", "v_head_stride)"),
-    Mutant("wrong scale of V", "v_scale + kv_head * v_head_stride) if", "v_scale) if"),
-    Mutant("cap not undone", "soft_cap * LOG2_E * (1.0", "LOG2_E * (1.0"),
-    Mutant("ALiBi from the start", "(token - (seq_len - 1))", "token"),
-    *RANGE_MUTANTS,
-    Mutant("window starts at a tile", "(token >= begin) & (token < end)", "token < end"),
-    Mutant("mask missing", 'score = tl.where(valid, score, float("-inf"))', "score = score"),
-    Mutant("values outside kept", "tl.where(valid[:, None, :], value.to(tl.float32), 0.0)", "value.to(tl.float32)"),
-    Mutant("sums not rescaled", "acc = acc * rescale + tl.sum", "acc = acc + tl.sum"),
-    Mutant("total not rescaled", "total = total * rescale + tl.sum", "total = total + tl.sum"),
-    Mutant("table ignored", "tl.load(table + first // BLOCK_SIZE, mask=needed, other=0)", "(first // BLOCK_SIZE)"),
-)  # fmt: skip
-CASES = (
-    case("small", seq_lens=(1, 129, 300)),
-    case("small", seq_lens=(1, 129, 300), **FEATURES["all of them"], kv_cache_dtype="int8"),
-    case("small", seq_lens=(1, 129, 300), kv_cache_dtype="int8", scales="token"),
-)
-RUNS = {VARIANT: [(one, SMALL) for one in CASES], TRITON: [(one, TRITON_SMALL) for one in CASES]}
-
-
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize("mutant", named(MUTANTS))
-def test_mutant_in_cuda_is_caught(mutant, judge, tmp_path):
-    ok, seen = caught(VARIANT, mutant, RUNS[VARIANT], judge, tmp_path)
-    assert ok, seen
-
-
-@pytest.mark.sampled(24)
-@pytest.mark.parametrize("mutant", named(TRITON_MUTANTS))
-def test_mutant_in_triton_is_caught(mutant, judge, tmp_path):
-    ok, seen = caught(TRITON, mutant, RUNS[TRITON], judge, tmp_path, checks=False)
-    assert ok, seen
-
-
-@pytest.mark.parametrize("variant", RUNS, ids=lambda variant: variant.name)
-@pytest.mark.sampled(2)
-def test_the_right_kernel_passes_what_catches_the_mutants(variant, judge):
-    for one, config in RUNS[variant]:
-        verdict = judge(variant, config, one, checks=True)
-        assert verdict.ok, verdict
-
-
-def test_the_mutants_take_every_barrier():
-    source = VARIANT.source.read_text()
-    # Of the two that are for a warp the first is ordered by a shuffle too, as the machine sees it.
-    assert (source.count("__syncthreads"), source.count("__syncwarp")) == (3, 2)

@@ -1,11 +1,10 @@
-"""Partitions combined by the block that is done last: one launch, few loads, counters, and mutants."""
+"""Partitions combined by the block that is done last: one launch, few loads, and counters."""
 
 import dataclasses
 
 import pytest
 import torch
-from mutation import Mutant, mutated
-from sampling import long_if, named_of
+from sampling import long_if
 
 from workbench.analysis.prediction.chain import dependent_chain
 from workbench.attention.ops.paged_attention import VARIANTS, case
@@ -159,92 +158,3 @@ def runs(variant):
 def test_two_launches_on_the_same_counters(variant, sim):
     for one in runs(variant):
         assert not found_wrong(variant, one, sim)
-
-
-# That the last one acquires what the others released shows nowhere: the machine takes every atomic that finds a value
-# for one that has seen what came before it, as does the sample on which this is built.
-HEADER, FUNCTIONS = "common/partitions.cuh", "triton_reduction.py"
-WRITTEN = "  __syncthreads();  // every thread has written, and is done with shared memory\n"
-CUDA_MUTANTS = (
-    Mutant("arrives without order", "atom.acq_rel.gpu", "atom.relaxed.gpu", header=HEADER),
-    Mutant("releases nothing", "atom.acq_rel.gpu", "atom.acquire.gpu", header=HEADER),
-    Mutant("arrives before all have written", WRITTEN, "", header=HEADER),
-    Mutant("looks before it has arrived", '"memory");\n  __syncthreads();', '"memory");', header=HEADER),
-    Mutant("counter not set back", 'inc.u32 %0, [%1], %2;"', 'add.u32 %0, [%1], 1;"', header=HEADER),
-    Mutant("set back a block late", '"r"(count - 1)', '"r"(count)', header=HEADER),
-    Mutant("one block too early", "before == count - 1", "before == count - 2", header=HEADER),
-    Mutant("one block too late", "before == count - 1", "before == count", header=HEADER),
-    Mutant("everybody is last", "return before == count - 1;", "return true;", header=HEADER),
-    Mutant("blocks counted that do not come", "last - first)) return;", "gridDim.z)) return;"),
-    Mutant("blocks before the window counted", "first = window_start / PARTITION_SIZE", "first = 0"),
-    Mutant("nothing written for no tokens", "seq_len == 0 && blockIdx.z == 0", "false"),
-    Mutant("last partition dropped", "first + warp, last, gridDim.z", "first + warp, last - 1, gridDim.z"),
-    Mutant("every warp every partition", "first + warp, last, gridDim.z", "first, last, gridDim.z"),
-    Mutant("waits for nobody at the end", "last, gridDim.z);\n  __syncthreads();", "last, gridDim.z);"),
-    Mutant("rounds overlap", "first += IN_FLIGHT * WARPS", "first += IN_FLIGHT", header=HEADER),
-    Mutant("sums not rescaled", "total[r].at[e] *= rescale;", "", header=HEADER),
-    Mutant("weights not rescaled", "sum[r] *= rescale;", "sum[r] *= 1.f;", header=HEADER),
-    Mutant("partitions on no common maximum", "row[r][j].at[e] * weight", "row[r][j].at[e]", header=HEADER),
-    Mutant("weights on no common maximum", "stat[r][j].y * weight", "stat[r][j].y", header=HEADER),
-    Mutant("each warp its own maximum", "values[w * values_apart] * rescale", "values[w * values_apart]",
-           header=HEADER),
-    Mutant("one warp's sum", "all.of_weights += weights", "all.of_weights = weights", header=HEADER),
-    Mutant("sink left out", "(of_weights + exp2f(sink - max))", "of_weights", header=HEADER),
-    Mutant("not divided", "of_values / (of_weights + exp2f(sink - max))", "of_values", header=HEADER),
-)  # fmt: skip
-ONE_HEAD = (Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),)
-GROUPED = (
-    Mutant("one counter for all heads", "counters + seq * gridDim.x + kv_head", "counters + seq"),
-    Mutant("partial results of the first head", "(long long)(at / STEPS) * num_partitions", "0LL", header=HEADER),
-    Mutant("first row for all", "at = piece + r * WARP_SIZE, part", "at = piece, part", header=HEADER),
-    Mutant("rows skipped", "piece += ROWS * WARP_SIZE", "piece += 8 * ROWS * WARP_SIZE", header=HEADER),
-    Mutant("one head's sink for all", "sinks[first_head + threadIdx.x]", "sinks[first_head]"),
-)
-TRITON_MUTANTS = (
-    Mutant("arrives without order", 'sem="acq_rel"', 'sem="relaxed"', header=FUNCTIONS),
-    Mutant("releases nothing", 'sem="acq_rel"', 'sem="acquire"', header=FUNCTIONS),
-    Mutant("counter not set back", "tl.store(counter, 0)", "pass", header=FUNCTIONS),
-    Mutant("one block too early", "== count - 1", "== count - 2", header=FUNCTIONS),
-    Mutant("one block too late", "== count - 1", "== count", header=FUNCTIONS),
-    Mutant("everybody is last", "return last\n", "return count > 0\n", header=FUNCTIONS),
-    Mutant("blocks counted that do not come", ", last - first):", ", tl.num_programs(2)):"),
-    Mutant("blocks before the window counted", "seq_len - sliding_window, 0) // PARTITION_SIZE", "0, 0)",
-           header=FUNCTIONS),
-    Mutant("last partition dropped", "valid = partition < last", "valid = partition < last - 1", header=FUNCTIONS),
-    Mutant("partitions past the end", "valid = partition < last", "valid = partition < last + 1", header=FUNCTIONS),
-    Mutant("first partitions twice", "start + tl.arange", "tl.arange", header=FUNCTIONS),
-    Mutant("sums not rescaled", "acc = acc * rescale +", "acc = acc +", header=FUNCTIONS),
-    Mutant("weights not rescaled", "total = total * rescale +", "total = total +", header=FUNCTIONS),
-    Mutant("partitions on no common maximum", "rows * weight[:, None]", "rows", header=FUNCTIONS),
-    Mutant("weights on no common maximum", "partition_sum * weight", "partition_sum", header=FUNCTIONS),
-    Mutant("sink left out", "(total + tl.exp2(sink - max_score))", "total", header=FUNCTIONS),
-    Mutant("not divided", "values / (total + tl.exp2(sink - max_score))", "values + 0 * total", header=FUNCTIONS),
-)  # fmt: skip
-TRITON_ONE_HEAD = (
-    Mutant("one counter for all heads", "counters + row_of_all", "counters + seq"),
-    Mutant("nothing written for no tokens", "(seq_len == 0)", "(seq_len < 0)"),
-)
-TRITON_OF_GROUPS = (
-    Mutant("one counter for all heads", "counters + seq * tl.num_programs(0) + kv_head", "counters + seq"),
-    Mutant("the first head's partitions", "place_of_head = first_place + row * tl.num_programs(2)",
-           "place_of_head = first_place + row * 0"),
-    Mutant("nothing written for no tokens", "& (seq_len + partition > 0)", ""),
-    Mutant("no tokens divided by none", "tl.where(seq_len > 0, average(1.0, total, max_score, sink), 0.0)",
-           "average(1.0, total, max_score, sink)"),
-    Mutant("one head's sink for all", "sinks + kv_head * GROUP + row)", "sinks + kv_head * GROUP)"),
-)  # fmt: skip
-MUTANTS = named_of(
-    (
-        (CUDA, CUDA_MUTANTS + ONE_HEAD),
-        (CUDA_GROUPED, CUDA_MUTANTS + GROUPED),
-        (TRITON, TRITON_MUTANTS + TRITON_ONE_HEAD),
-        (TRITON_GROUPED, TRITON_MUTANTS + TRITON_OF_GROUPS),
-    )
-)
-
-
-@pytest.mark.sampled(24)
-@pytest.mark.parametrize(("variant", "mutant"), MUTANTS)
-def test_mutant_is_caught(variant, mutant, sim, tmp_path):
-    wrong = mutated(variant, mutant, tmp_path)
-    assert any(found_wrong(wrong, one, sim) for one in runs(variant)), mutant.name

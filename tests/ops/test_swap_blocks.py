@@ -1,11 +1,9 @@
-"""Moving pages between caches: every variant bit for bit, what it asks of memory, and that wrong kernels are caught."""
+"""Moving pages between caches: every variant bit for bit, and what it asks of memory."""
 
 import random
 
 import pytest
 import torch
-from mutation import Mutant, caught, with_text
-from sampling import named_of
 
 import workbench
 from workbench import ops
@@ -121,43 +119,3 @@ def test_bad_swap(what):
     assert refused.value.argument == argument
     assert refused.value.remedy
     assert torch.equal(out, before), "something was written"
-
-
-# The kernels are those of copy_blocks, whose mutants test_copy_blocks.py has; these are wrong only between two caches.
-CUDA_MUTANTS = (
-    Mutant("places of the sources for both", "targets + (target_places[", "targets + (source_places["),
-    Mutant("places of the targets for both", "sources + (source_places[", "sources + (target_places["),
-    Mutant("pages as far apart as the sources'", "destination * target_page_steps", "destination * source_page_steps"),
-    Mutant("pages as far apart as the targets'", "source * source_page_steps", "source * target_page_steps"),
-    Mutant("written to the sources", "to = targets +", "to = (Byte*)sources +"),
-    Mutant("read from the targets", "from = sources +", "from = targets +"),
-    Mutant("source page for both", "+ destination * target_page", "+ source * target_page"),
-    Mutant("other way round", "blockIdx.x], destination = pairs[2 * (long long)blockIdx.x + 1]",
-           "blockIdx.x + 1], destination = pairs[2 * (long long)blockIdx.x]"),
-)  # fmt: skip
-TRITON_MUTANTS = (
-    Mutant("places of the sources for both", "tl.load(target_places +", "tl.load(source_places +"),
-    Mutant("places of the targets for both", "tl.load(source_places +", "tl.load(target_places +"),
-    Mutant("pages as far apart as the sources'", "destination * target_page_steps", "destination * source_page_steps"),
-    Mutant("pages as far apart as the targets'", "source * source_page_steps", "source * target_page_steps"),
-    Mutant("written to the sources", "tl.store(targets +", "tl.store(sources +"),
-    Mutant("read from the targets", "tl.load(sources +", "tl.load(targets +"),
-    Mutant("source page for both", "+ destination * target_page", "+ source * target_page"),
-    Mutant("other way round", "source = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64))",
-           "source = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64) + 1)"),
-)  # fmt: skip
-
-
-class TestMutants:
-    @pytest.mark.parametrize("variant", KERNELS, **NAME)
-    def test_the_right_kernel_passes(self, variant, judge, tmp_path):
-        copy, one = with_text(variant, variant.source.read_text(), tmp_path), case("small")
-        verdict = judge(copy, copy.default_config(one.problem()), one, checks=True)
-        assert verdict.ok, verdict
-
-    @pytest.mark.sampled(12)
-    @pytest.mark.parametrize(("variant", "mutant"), named_of([(CUDA, CUDA_MUTANTS), (TRITON, TRITON_MUTANTS)]))
-    def test_mutant_is_caught(self, variant, mutant, judge, tmp_path):
-        one = case("small")
-        ok, found = caught(variant, mutant, [(one, variant.default_config(one.problem()))], judge, tmp_path)
-        assert ok, found
