@@ -67,7 +67,7 @@ def compiled_reference(problem: Problem, model: str, memory_mib: int, seconds: f
     except subprocess.TimeoutExpired as error:
         return CompiledReference(None, (), f"stopped after {error.timeout:g} s")
     if done.returncode != 0:
-        return CompiledReference(None, (), (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:400])
+        return CompiledReference(None, (), (done.stderr.strip().splitlines() or ["it ended silently"])[-1][:400])
     found = _read(json.loads(done.stdout.splitlines()[-1]))
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(asdict(found)))

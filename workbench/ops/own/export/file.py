@@ -106,7 +106,7 @@ class _File:
         first = f"{op.name}({', '.join(self.contract.parameters)}) by a kernel in {language}, for torch."
         needs = "PyCUDA, and NVRTC, which torch's CUDA builds bring" if variant.language == "cuda" else "Triton"
         idea = "" if variant.idea.startswith(f"{op.name} in ") else f": {variant.idea.rstrip('.')}"
-        paragraphs = [f"It computes what ``reference`` says{about}. The kernel is the variant {variant.name}{idea}."]
+        paragraphs = [f"It computes the function ``reference``{about}. The kernel is the variant {variant.name}{idea}."]
         if winners:
             paragraphs[-1] += (
                 " CONFIGURATIONS has the fastest of its configurations that were right, for each GPU and case that was "
@@ -255,10 +255,10 @@ class _File:
                 remedy = "Rename one of them."
                 raise ArgumentError(f"export: {name!r}", "two things of that name", "names of their own", remedy)
             if name in TAKEN or name in _LOCAL:
-                what = "a name that the exported file has itself"
+                what = "a name that the exported file uses itself"
                 raise ArgumentError(f"export: {name!r}", what, "another name", "Rename the argument, size or tunable.")
         if self.op.name in TAKEN | _TESTED or not self.op.name.isidentifier():
-            what = "a name that the exported file has itself"
+            what = "a name that the exported file uses itself"
             raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
 
 
