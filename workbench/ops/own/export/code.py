@@ -104,7 +104,7 @@ class Collected:
         else:
             self._constant(name, value)
         if name in self._taken and self.modules.get(name) != name:
-            raise _refused(repr(name), "a name that the exported file uses itself", "Give it another name.")
+            raise _refused(repr(name), "a name that the exported file has itself", "Give it another name.")
 
     def _importable(self, value: Any, name: str) -> str | None:
         """Return the public module that a function or class comes from; None for a user's own."""

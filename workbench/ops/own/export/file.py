@@ -255,10 +255,10 @@ class _File:
                 remedy = "Rename one of them."
                 raise ArgumentError(f"export: {name!r}", "two things of that name", "names of their own", remedy)
             if name in TAKEN or name in _LOCAL:
-                what = "a name that the exported file uses itself"
+                what = "a name that the exported file has itself"
                 raise ArgumentError(f"export: {name!r}", what, "another name", "Rename the argument, size or tunable.")
         if self.op.name in TAKEN | _TESTED or not self.op.name.isidentifier():
-            what = "a name that the exported file uses itself"
+            what = "a name that the exported file has itself"
             raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
 
 
