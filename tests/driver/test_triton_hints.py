@@ -58,7 +58,7 @@ def test_a_key_without_a_number_on_which_the_configuration_depends(key):
     results = [torch.zeros(4, n) for n in (64, 200)]
     notes = notes_of(*((kernel, (4,), y, torch.ones_like(y), y.shape[1]) for y in results))
     assert bool((results[1] == 2).all()) == bool(key)
-    words = "lacks n: tuned with n=64, it runs BLOCK=64 with n=200, for which BLOCK=256 gives something else in 544 of"
+    words = "lacks n: tuned with n=64, it runs BLOCK=64 with n=200, for which BLOCK=256 gives other values in 544 of"
     assert (words in notes) != bool(key)
     assert bool(notes) != bool(key)
 

@@ -263,10 +263,10 @@ def test_rows_that_are_not_aligned():
 
 GIVEN = inputs(queries=20, tokens=20)
 BAD_GRADIENTS = {
-    "output": (lambda t: {"output": t["output"][:, :, 1:]}, "Pass it as it came"),
+    "output": (lambda t: {"output": t["output"][:, :, 1:]}, "Pass it in this shape"),
     "lse": (lambda t: {"lse": t["lse"].half()}, "float32"),
     "d_output": (lambda t: {"d_output": t["d_output"].float()}, "float16"),
-    "d_lse": (lambda t: {"d_lse": t["lse"][..., 0]}, "Pass it as it came"),
+    "d_lse": (lambda t: {"d_lse": t["lse"][..., 0]}, "Pass it in this shape"),
     "query_lens": (lambda t: {"seq_lens": lengths(20, 20)}, "both lengths"),
 }
 

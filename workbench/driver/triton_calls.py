@@ -50,7 +50,7 @@ def run_call(
 
     for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", options.cluster)):
         if value is not None:
-            raise ArgumentError(name, value, "nothing", "A kernel of Triton has its own: leave it out.")
+            raise ArgumentError(name, value, "nothing", "A Triton kernel defines its own: leave it out.")
     if isinstance(grid, int):
         grid = (grid,)
     unwritten = [args[position] for position in options.uninitialised]
@@ -61,7 +61,7 @@ def run_call(
         with _explained(kernel, session.arch):
             kernel[grid](*args, **dict(kwargs or {}))
         if not len(session.launches):
-            raise ArgumentError("grid", grid, "at least one program", "Leave out a launch of nothing.")
+            raise ArgumentError("grid", grid, "at least one program", "Skip an empty launch.")
         return session.launches[-1]
 
 
@@ -122,7 +122,7 @@ def _explained(kernel: Any, arch: str) -> Iterator[None]:
         ) from error
     except TypeError as error:
         if "failed to specialize argument" in str(error):
-            remedy = "A NumPy array goes as torch.from_numpy(array)."
+            remedy = "Convert a NumPy array with torch.from_numpy(array)."
             raise ArgumentError("args", str(error), "CPU tensors, numbers, None, tuples", remedy) from error
         if "dynamic_func()" not in str(error):
             raise

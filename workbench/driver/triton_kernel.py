@@ -159,6 +159,7 @@ class Deferred:
         self.assemble = assemble
 
     def __call__(self, ptx: str, metadata: Any) -> bytes:
+        """Return the PTX as bytes."""
         return ptx.encode()
 
 
@@ -172,6 +173,7 @@ class WithoutAssembler:
         self._outer: Callable[..., Any] | None = outer._outer if isinstance(outer, WithoutAssembler) else outer
 
     def __call__(self, *stage: Any) -> Any:
+        """Return the hook's key, or put `Deferred` in the place of the stage "cubin"."""
         from triton import knobs
 
         if not stage:

@@ -248,7 +248,7 @@ def _session() -> TritonSession:
     session = getattr(driver._active, "session", None)  # ``driver.active`` would look for a GPU
     if session is None:
         raise DeviceUnavailableError(
-            "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it while it lasts."
+            "This kernel was loaded for the PTX machine, and simulated_triton() has ended. Launch it before that."
         )
     return session
 

@@ -176,7 +176,7 @@ def _changed_by_trials(trial: _Trial, arguments: _Arguments, given: Mapping[str,
         if apart:
             return (
                 f"the trials of @triton.autotune wrote {name}, which the kernel reads and writes: {apart:,} of its "
-                f"{now.size:,} elements hold something else than after one launch. Every trial goes on from what the "
+                f"{now.size:,} elements differ from their values after one launch. Every trial goes on from what the "
                 f'one before left. Add restore_value=["{name}"], or reset_to_zero=["{name}"] for one that has to begin '
                 "with zeros"
             )
@@ -202,7 +202,7 @@ def _missing_in_key(
         return (
             f"the key of @triton.autotune lacks {', '.join(missing)}: tuned with {_listed(entry.numbers, differ)}, it "
             f"runs {_settings(chosen, other)} with {_listed(numbers, differ)}, for which {_settings(other, chosen)} "
-            f"gives something else in {count:,} of the {size:,} elements of {name}; with the former they agreed. "
+            f"gives other values in {count:,} of the {size:,} elements of {name}; with the former they agreed. "
             f"Name {', '.join(missing)} in key="
         )
     return ""

@@ -23,7 +23,7 @@ def check_limits(seconds: float, memory_mib: int) -> None:
 
 def checked_seeds(seeds: Any) -> int | list[int]:
     """Return how many seeds to draw, or the list of them. Raises ArgumentError."""
-    remedy = "A number of seeds to draw, or a list of seeds, as a verdict has them."
+    remedy = "Pass a number of seeds to draw, or a list of seeds from a verdict."
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         if not 1 <= seeds <= 1000:
             raise ArgumentError("seeds", seeds, "1 to 1000", remedy)

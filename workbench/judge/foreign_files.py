@@ -29,7 +29,7 @@ def shown(error: CompileError, unit: Source, include_dirs: Iterable[Path], macro
     foreign = list(dict.fromkeys(_outside([*reached, *named], roots)))
     if not foreign and closure.complete:
         return str(error)
-    what = f"{', '.join(foreign[:3])} is" if foreign else "what an #include names by a macro may be"
+    what = f"{', '.join(foreign[:3])} is" if foreign else "a file that an #include names by a macro may be"
     places = dict.fromkeys(f"{path}({line}): {kind or 'error'}" for path, line, kind in _PLACE.findall(error.log))
     reason = f"The compiler's text is not shown: {what} outside the candidate's folder and the CUDA toolkit."
     return "\n".join([f"The compiler refused {unit.label}:", *[f"  {one}" for one in places][:8], reason])

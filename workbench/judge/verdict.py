@@ -112,7 +112,7 @@ class Verdict:
             left = libraries if self.torch_compile_operators else ""
             words.append(f"the reference by torch.compile {self.torch_compile_seconds * 1e6:.2f} µs{left}")
         elif self.torch_compile_message:
-            words.append(f"none for the reference by torch.compile ({self.torch_compile_message})")
+            words.append(f"no time for the reference by torch.compile ({self.torch_compile_message})")
         return ", ".join(words)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The element types of tensors: their names, also in CUDA C++ and Triton, and for each a value to recognise."""
+"""The element types of tensors: their names, also in CUDA C++ and Triton, and the poison value of each."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def is_from(arch: str, number: int) -> bool:
 
 TMA = Restriction(
     "TMA",
-    "arch is sm_90 or newer: for others Triton makes pointers of descriptors, which kernels with pointers do better",
+    "arch is sm_90 or newer: for others Triton turns descriptors into pointers, and kernels with pointers are faster",
     lambda config, problem: is_from(problem.arch, 90),
     of_arch=True,
 )
@@ -55,7 +55,7 @@ def shared_memory(taken: Callable[[Config, Any], int], formula: str, *, static: 
     def holds(config: Config, problem: Any) -> bool:
         return taken(config, problem) <= (STATIC_SHARED if static else shared_limit(problem))
 
-    most = f"{STATIC_SHARED}, declared statically" if static else "what a block of arch may take"
+    most = f"{STATIC_SHARED}, declared statically" if static else "the limit of a block of arch"
     return Restriction("shared memory", f"{formula} bytes <= {most}", holds)
 
 

@@ -60,7 +60,7 @@ def digest(files: Iterable[Path], stated: str = "") -> str:
 def with_headers(source: Path) -> set[Path]:
     """Return a source file and every file of ours that it includes, directly or not.
 
-    For Python these are the modules of ops that declare and share, but not those in `MECHANISM`.
+    For a Python file these are the modules of ops that it imports, except those in `MECHANISM`.
     """
     found, waiting = set(), [Path(source)]
     while waiting:

@@ -101,7 +101,7 @@ class Parts:
                 first.append(at == 0)
         if not all(launches):
             raise ArgumentError(
-                "counts", "a launch of which no block fits", f"launches that fit {model}", "Leave it out."
+                "counts", "a launch whose blocks do not fit", f"launches that fit {model}", "Leave it out."
             )
         names = [(group, part) for group, parts in GROUPS.items() for part in parts]
         self._groups = list(GROUPS)

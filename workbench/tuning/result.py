@@ -174,6 +174,6 @@ class TuningResult:
         made = f"{len(self.trials)} attempt{'s' * (len(self.trials) != 1)}"
         scouted = f" and {self.scouted} of scouting" if self.scouted else ""
         return (
-            f"interrupted after {made}{scouted}; all that is finished is kept in {self.store_path}. "
+            f"interrupted after {made}{scouted}; everything finished is kept in {self.store_path}. "
             "Start the same command again to go on from there."
         )

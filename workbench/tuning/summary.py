@@ -42,8 +42,8 @@ _HTML_ROWS, _HTML_LEAST = 30, 8
 def row_of(trial: Trial) -> dict:
     """Return a trial as one flat row: times in microseconds, sizes in bytes, None for what is unknown.
 
-    ``expected_low_us`` and ``expected_high_us`` bound the range in which most measured times lie for predictions with
-    this bound (:mod:`workbench.analysis.prediction.confidence`).
+    ``expected_low_us`` and ``expected_high_us`` are the ends of the range in which most measured times lie, for
+    predictions with the same ``bound_by`` (:mod:`workbench.analysis.prediction.confidence`).
     """
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None

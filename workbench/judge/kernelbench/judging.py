@@ -150,7 +150,7 @@ class _Trial:
         head = self.process.answer({"inputs": answer.inputs, "idle": idle}, limit)
         self._refuse(head, idle)
         if strange := head.get("strange"):
-            raise Failed("invalid", f"ModelNew returns {strange!s:.200}: torch.Tensor itself is wanted, no subclass")
+            raise Failed("invalid", f"ModelNew returns {strange!s:.200}: return torch.Tensor itself, no subclass")
         names = [str(dtype).removeprefix("torch.") for dtype in answer.dtypes.values()]
         wanted = [[name, list(one.shape)] for name, one in zip(names, answer.results.values(), strict=True)]
         if head.get("outputs") != wanted:
@@ -234,7 +234,7 @@ def _of_findings(findings: Any, doing: str) -> Failed:
     fields = ("kind", "message", "line", "block", "thread", "count")
     good = [one for one in findings if isinstance(one, dict) and set(one) == set(fields)]
     if not good or not all(isinstance(one["kind"], str) and isinstance(one["message"], str) for one in good):
-        raise BadAnswer("its findings are none of the machine's")
+        raise BadAnswer("its findings do not have the machine's form")
     more = f" ({len(good) - 1} further findings)" if len(good) > 1 else ""
     message = f"{good[0]['message']}{more}, {doing}"
     return Failed(of_finding(good[0]["kind"]), message, line=str(good[0]["line"]), findings=good)

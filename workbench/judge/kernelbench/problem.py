@@ -131,7 +131,7 @@ class Problem:
                 with flops, results:
                     model(*given)
         except Exception as error:
-            raise _refused(self, error, "full=True (--full) takes it as it is.") from error
+            raise _refused(self, error, "full=True (--full) keeps its own sizes.") from error
         tensors = [one for one in given if isinstance(one, torch.Tensor)]
         read = sum(map(_bytes, [*tensors, *model.parameters(), *model.buffers()]))
         total = read + results.bytes

@@ -67,7 +67,7 @@ def causal_attention_backward(
         check_devices("query", query, **{name: tensor})
         check_dtype(name, tensor, [dtype])
         if tensor.shape != shape:
-            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it as it came.")
+            raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it in this shape.")
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
     t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)

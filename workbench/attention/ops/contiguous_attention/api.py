@@ -119,7 +119,7 @@ def _check_values(t: Tensors) -> None:
     if not look_at_values(t.seq_lens):
         return
     rows, room = t.kv_cache.shape[0], t.kv_cache.shape[3]
-    remedy = "A length counts the tokens in the cache, the newest included."
+    remedy = "A length counts the tokens in the cache, including the newest."
     check_within("seq_lens", t.seq_lens, 0, room, "", remedy)
     check_within("cache_rows", t.cache_rows, 0, rows - 1, "", f"The cache has {rows} rows.")
 

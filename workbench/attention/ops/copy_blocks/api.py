@@ -49,7 +49,7 @@ def copy_blocks(
     lists = {"key_caches": list(key_caches), "value_caches": list(value_caches)}
     for name, caches in lists.items():
         if not caches:
-            raise ArgumentError(name, "no cache", "one cache per layer", "Leave the call out where there is no layer.")
+            raise ArgumentError(name, "no cache", "one cache per layer", "Skip the call if there is no layer.")
     named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
     check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
     OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)
@@ -147,7 +147,7 @@ def check_copies(
             f"pairs[{int(order.indices[at + 1])}, 1]",
             f"{int(order.values[at])}, the {written} of pairs[{int(order.indices[at])}] too",
             f"each {written} once",
-            "Two copies to one page would overwrite each other in no order.",
+            "Two copies to one page would overwrite each other in an undefined order.",
         )
 
 
@@ -164,7 +164,7 @@ def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
             f"pairs[{at}, 1]",
             f"{int(destinations[at])}, which is also a source",
             "pages that no pair reads",
-            "Pairs are copied in no order: make two calls.",
+            "The order of copies is undefined: make two calls.",
         )
 
 

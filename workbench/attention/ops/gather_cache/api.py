@@ -66,7 +66,7 @@ def gather_cache(
     """
     scales = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
     if out is not None and len(out) != 2:
-        raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
+        raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out to get new tensors.")
     keys, values = out or (None, None)
     t = Tensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
     OP.check(t)

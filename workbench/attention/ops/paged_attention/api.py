@@ -164,7 +164,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
             check_vector(name, getattr(t, name), t.query.shape[1], torch.float32, "Pass one per head.")
     if t.sliding_window is not None and t.sliding_window < 1:
         raise ArgumentError(
-            "sliding_window", t.sliding_window, "1 or more tokens, the newest included", "Pass None for no window."
+            "sliding_window", t.sliding_window, "1 or more tokens, including the newest", "Pass None for no window."
         )
     if t.soft_cap is not None and not 0 < t.soft_cap < math.inf:
         raise ArgumentError("soft_cap", t.soft_cap, "a positive finite number", "Pass None for no cap.")

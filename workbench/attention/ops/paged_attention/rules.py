@@ -25,7 +25,7 @@ def multiprocessors(problem: Problem) -> int:
     if known is None:
         known = device_model()
         warnings.warn(
-            f"how many multiprocessors a GPU of {problem.arch} has is not known here: the untuned rule takes the "
+            f"the number of multiprocessors of a GPU of {problem.arch} is unknown: the untuned rule takes the "
             f"{known.multiprocessors:g} of {known.name}. Name a configuration, tune, or pass tensors on that GPU",
             UnknownDeviceWarning,
             stacklevel=2,

@@ -59,7 +59,7 @@ VARIANT = replace(
         Restriction.of("a tile is a page", "TILE_TOKENS == BLOCK_SIZE"),
         shared_memory(
             _shared_bytes,
-            "what triton_grouped takes + TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element)",
+            "the bytes of triton_grouped + TILE_TOKENS * next_power_of_2(head_size) * sizeof(cache element)",
         ),
         *(rule for rule in GROUPED.restrictions if rule.name != "shared memory"),
     ),

@@ -113,7 +113,7 @@ def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
             f"slot_mapping[{int(order[at + 1])}]",
             f"{int(slots[at])}, as slot_mapping[{int(order[at])}] has",
             "each slot once",
-            "Two tokens in one slot would overwrite each other in no order.",
+            "Two tokens in one slot would overwrite each other in an undefined order.",
         )
 
 
@@ -135,7 +135,7 @@ def _check_tokens(t: Tensors) -> None:
             )
     if t.value.shape != t.key.shape:
         raise ArgumentError("value", f"shape {tuple(t.value.shape)}", f"{tuple(t.key.shape)}, as key", "Reshape it.")
-    remedy = "Pass one slot per token of key, -1 for one that is to be skipped."
+    remedy = "Pass one slot per token of key, or -1 to skip the token."
     check_vector("slot_mapping", t.slot_mapping, t.key.shape[0], torch.int64, remedy)
 
 

@@ -26,7 +26,7 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 RESTRICTIONS = rules(
     *CUDA_RESTRICTIONS,
-    ("aligned vectors", "VEC_SIZE * itemsize <= alignment", "what rows of key and value start on"),
+    ("aligned vectors", "VEC_SIZE * itemsize <= alignment", "the alignment of rows of key and value"),
     shared_memory(
         _tile_bytes,
         "layout 'x' only: TILE_TOKENS * (2 * (head_size * sizeof(cache element) + 16) + slots)",

@@ -53,7 +53,7 @@ def swap_blocks(
     lists = {"source_caches": list(source_caches), "target_caches": list(target_caches)}
     for name, caches in lists.items():
         if not caches:
-            raise ArgumentError(name, "no cache", "one or more", "Leave the call out where there is no layer.")
+            raise ArgumentError(name, "no cache", "one or more", "Skip the call if there is no layer.")
         check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
     check_devices("pairs", pairs)
     OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)

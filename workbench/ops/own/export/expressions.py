@@ -122,7 +122,7 @@ class Code:
     def _check_clash(self, outside: set[str], where: str) -> None:
         local = {*self.declared.space, *self.sizes, *self.parameters, *self.outputs, *self.declared.workspace}
         for name in sorted(outside & local):
-            what = f"a global {name!r}, where the launch has something of that name"
+            what = f"a global {name!r}, a name that the launch uses too"
             raise ArgumentError(f"export: {where}", what, "other names", "Rename the global.")
 
 
@@ -169,7 +169,7 @@ class _Tensors(ast.NodeTransformer):
         if node.attr == "strides":
             return ast.parse(f"{tensor}.stride()", mode="eval").body
         if node.attr == "aligned":
-            remedy = "It is known of a call alone: write the kernel for any address, or copy what is not aligned."
+            remedy = "It is known only in a call: write the kernel for any address, or copy unaligned tensors."
             raise ArgumentError(f"export: {self._where}", f"{tensor}.aligned", "shapes, strides, dtypes", remedy)
         return node
 

@@ -70,7 +70,7 @@ class _File(Exported):
         first = f"{op.name}({', '.join(self.contract.parameters)}) by a kernel in {language}, for torch."
         needs = "PyCUDA, and NVRTC, which torch's CUDA builds bring" if variant.language == "cuda" else "Triton"
         idea = "" if variant.idea.startswith(f"{op.name} in ") else f": {variant.idea.rstrip('.')}"
-        paragraphs = [f"It computes what ``reference`` says{about}. The kernel is the variant {variant.name}{idea}."]
+        paragraphs = [f"It computes the function ``reference``{about}. The kernel is the variant {variant.name}{idea}."]
         if winners:
             paragraphs[-1] += (
                 " CONFIGURATIONS has the fastest of its configurations that were right, for each GPU and case that was "

@@ -140,7 +140,7 @@ def _constant_lines(file: Exported) -> list[str]:
     for name, expression in variant.constants.items():
         known = declared.get(name.split("::")[-1])
         if name not in symbols or known is None or known.type is None or known.shape is None:
-            what = "whose type or size is no plain one" if name in symbols else "that no kernel uses"
+            what = "without a plain type and size" if name in symbols else "that no kernel uses"
             allowed, remedy = "arrays and numbers of C's types", "Pass it as an argument."
             raise ArgumentError(f"export: constants[{name!r}]", f"a variable {what}", allowed, remedy)
         whole = f".expand({literal(tuple(known.shape))}).contiguous()" if known.shape else ""

@@ -101,7 +101,7 @@ def one_device(*tensors):
 
 
 def check_strides(name, tensor, known=()):
-    """Raise ValueError for a tensor that does not lie as a kernel assumes that is given the strides ``known``."""
+    """Raise ValueError for strides that a kernel does not expect; it is given those of the dimensions ``known``."""
     found = None if tensor is None else first_gap(tensor.shape, tensor.stride(), known)
     if found is not None:
         dim, dense = found

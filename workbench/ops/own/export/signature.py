@@ -21,11 +21,11 @@ class Signature:
         self._defaults = inspect.signature(op.contract.function).parameters
         self.named = {one.name for one in self._defaults.values() if one.kind == one.KEYWORD_ONLY}
         if not set(self.tensors) - self.optional:
-            remedy = "Its device is the tensor's."
+            remedy = "The op runs on the device of its first tensor."
             raise ArgumentError("export: arguments", "no tensor among them", "one tensor or more", remedy)
         counts = {len(case.problem().outputs) for case in op.cases.values()}
         if len(counts) > 1:
-            raise ArgumentError("export: outputs", "another number in each case", "one number", "Make two ops of it.")
+            raise ArgumentError("export: outputs", "different numbers of them", "one number", "Make two ops of it.")
         several = ", ".join(["torch.Tensor"] * len(outputs))
         self.returned = "None" if not outputs else "torch.Tensor" if len(outputs) == 1 else f"tuple[{several}]"
 
