@@ -1,43 +1,12 @@
-"""What the op tests share: the simulator, and one judge for right kernels and mutants alike."""
+"""Fixtures of the op tests: the simulator, and a judge of configurations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
+from judged import Verdict, judged
 
-from workbench.errors import KernelFault
 from workbench.launch import devices
 from workbench.launch.sim import Simulator
-from workbench.ops.variant import Check
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What running one configuration on one case brought to light."""
-
-    check: Check | None
-    findings: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        return self.check is not None and self.check.ok and not self.findings
-
-    def __str__(self) -> str:
-        return f"{self.check}" + "".join(f"\n  {finding}" for finding in self.findings)
-
-
-def judged(variant, config, case, device, tensors=None, *, checks=False, **options) -> Verdict:
-    """Run a configuration on a case, on its own inputs or on ``tensors``: the error against its bound, and what the
-    machine found."""
-    problem = case.problem(config, arch=device.arch)
-    tensors = tensors or case.inputs(problem)
-    try:
-        report = variant.run(config, problem, tensors, device, checks=checks, **options)
-    except KernelFault as fault:
-        return Verdict(None, (str(fault),))
-    findings = tuple(map(str, report.findings)) if checks and report is not None else ()
-    return Verdict(case.check(tensors.out), findings)
 
 
 @pytest.fixture(scope="session")
