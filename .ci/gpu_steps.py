@@ -13,14 +13,14 @@ import sys
 import torch
 
 import workbench as wb
-from workbench.attention.bench.paged_attention import Cell, run
+from workbench.attention.bench.paged_attention import BenchmarkCell, run
 from workbench.attention.ops.paged_attention import OP, case
 from workbench.launch import devices
 
 
 def bench(size: str, out: str) -> int:
     """The grid, or a cell of it that the PTX machine can run."""
-    little = {"minutes": 1.0, "cells": [Cell(4, 2, num_seqs=1, context=32, cache="fp8")]}
+    little = {"minutes": 1.0, "cells": [BenchmarkCell(4, 2, num_seqs=1, context=32, cache="fp8")]}
     options = {"minutes": 3.3} if size == "full" else little
     result = run(device="cuda", peers=size == "full", out=out, progress=print, **options)
     print(result)

@@ -28,7 +28,7 @@ _LAUNCH_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One row of the report: a part of the installation, with ``ok`` and a ``detail``.
 
     ``remedy`` says how to get the part if it is missing. ``needed`` is False for a part that only some uses need.
@@ -45,14 +45,14 @@ class Check:
 class DoctorReport(Tabular):
     """All checks of this machine; ``str()`` is a table of them, ``report["NVRTC"]`` one check."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[DoctorCheck, ...]
 
     @property
     def ok(self) -> bool:
         """True if everything that the workbench needs without a GPU is there."""
         return all(check.ok for check in self.checks if check.needed)
 
-    def __getitem__(self, name: str) -> Check:
+    def __getitem__(self, name: str) -> DoctorCheck:
         """Return the check of that name; raise UnknownNameError, with the list of names, for any other."""
         for check in self.checks:
             if check.name == name:
@@ -92,7 +92,7 @@ class DoctorReport(Tabular):
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
 
 
-def _mark(check: Check) -> str:
+def _mark(check: DoctorCheck) -> str:
     return "ok" if check.ok else "missing" if check.needed else "no"
 
 
@@ -138,18 +138,18 @@ class _Missing(Exception):
         self.remedy = remedy
 
 
-def _check(name: str, look: Callable[[], str], needed: bool) -> Check:
+def _check(name: str, look: Callable[[], str], needed: bool) -> DoctorCheck:
     try:
-        return Check(name, True, look(), "", needed)
+        return DoctorCheck(name, True, look(), "", needed)
     except _Missing as missing:
-        return Check(name, False, str(missing), missing.remedy, needed)
+        return DoctorCheck(name, False, str(missing), missing.remedy, needed)
     except WorkbenchError as error:
         detail, _, remedy = str(error).partition(". ")
-        return Check(name, False, detail, remedy or "See the message.", needed)
+        return DoctorCheck(name, False, detail, remedy or "See the message.", needed)
     except Exception as error:
         # A broken installation can fail in any way, and it is the very thing to report.
         remedy = "Reinstall it: " + f"{_PIP} -c constraints.txt -e ."
-        return Check(name, False, f"{type(error).__name__}: {error}", remedy, needed)
+        return DoctorCheck(name, False, f"{type(error).__name__}: {error}", remedy, needed)
 
 
 def _python() -> str:

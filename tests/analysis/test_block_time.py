@@ -10,14 +10,14 @@ from recorded_pipelines import TWICE, recorded
 from workbench.analysis.device_models import device_model
 from workbench.analysis.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.analysis.prediction.machine_counts import Ran
-from workbench.toolchain.sass_flow import Block, Instruction
+from workbench.toolchain.sass_flow import SassBlock, SassInstruction
 
 MODEL = device_model("h100-sxm")
 
 
-def code(*rows: tuple[int, str]) -> list[Block]:
+def code(*rows: tuple[int, str]) -> list[SassBlock]:
     """One block of instructions (PTX line, name), each a clock before the next."""
-    return [Block([Instruction(line, name, name, False, False, 1, 7, 0) for line, name in rows])]
+    return [SassBlock([SassInstruction(line, name, name, False, False, 1, 7, 0) for line, name in rows])]
 
 
 def rates(*rows: tuple[int, str], ptx: str = "", times: float = 1.0) -> CodeRates:

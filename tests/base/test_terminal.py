@@ -11,7 +11,7 @@ from workbench.base.terminal import plain, visible
 from workbench.base.trials.trial import Trial
 from workbench.cli import main
 from workbench.tuning import summary_table
-from workbench.tuning.bench.own_op import OpBenchmark, Row
+from workbench.tuning.bench.own_op import OpBenchmark, OpBenchmarkRow
 from workbench.tuning.comparison import Comparison
 
 NASTY = "[red]a[/red] [/] :bomb: \x1b[31mred\x1b]0;title\x07 \x9b2J \u202eright"
@@ -37,7 +37,7 @@ def test_tables_show_names_as_they_are():
     comparison = Comparison(NASTY, NASTY, "sim", (trial,), (1,))
     assert "\x1b" not in str(comparison)
     assert str(comparison).count("\\x1b]0;title") >= 2
-    rows = (Row(NASTY, trial, 1, ""),)
+    rows = (OpBenchmarkRow(NASTY, trial, 1, ""),)
     assert SHOWN in str(OpBenchmark(NASTY, "predicted", rows))
 
 

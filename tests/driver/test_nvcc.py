@@ -17,7 +17,7 @@ from workbench.driver.images import image, resources_of
 from workbench.driver.simulated import provide_programs
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
-from workbench.toolchain.sass import Resources
+from workbench.toolchain.sass import KernelResources
 
 KERNEL = '#include "part.h"\nextern "C" __global__ void go(float *x) { x[threadIdx.x] = VALUE + PART; }\n'
 
@@ -115,8 +115,8 @@ def test_our_nvcc_is_never_taken_for_an_installed_one(fresh_home: Path, monkeypa
 
 def test_resources_of_plain_ptx_come_from_ptxas():
     ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry f(.param .u64 p) { ret; }\n"
-    marked = image(ptx, {"f": Resources(20, 8, 0, 64)}).decode()
-    assert resources_of(marked, "sm_90") == {"f": Resources(20, 8, 0, 64)}
+    marked = image(ptx, {"f": KernelResources(20, 8, 0, 64)}).decode()
+    assert resources_of(marked, "sm_90") == {"f": KernelResources(20, 8, 0, 64)}
     assert resources_of(ptx, "sm_90")["f"].registers > 0
     assert resources_of("no ptx", "sm_90") == {}
 

@@ -15,11 +15,11 @@ import workbench as wb
 from workbench.ops import registry
 from workbench.ops.described_op import DescribedOp
 from workbench.ops.named_case import NamedCase
-from workbench.ops.own.case import Case
+from workbench.ops.own.case import OwnCase
 from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.elsewhere import Elsewhere
 from workbench.ops.own.op import OwnOp, OwnTorch
-from workbench.ops.own.problem import Problem
+from workbench.ops.own.problem import OwnProblem
 from workbench.ops.own.triton import OwnTriton
 from workbench.ops.own.views import ViewedCase
 from workbench.ops.run_tensors import RunTensors
@@ -153,12 +153,12 @@ def test_the_reference_is_not_judged_and_other_torch_variants_are(declared: OwnO
     assert [one.outcome for one in wb.check(described, seeds=1)] == ["ok", "ok"]
 
 
-KINDS = {OwnOp, OwnTorch, OwnCuda, OwnTriton, Case, ViewedCase, Elsewhere, Problem, NamedCase}
+KINDS = {OwnOp, OwnTorch, OwnCuda, OwnTriton, OwnCase, ViewedCase, Elsewhere, OwnProblem, NamedCase}
 
 
 def asks_for(text: str) -> list[str]:
     """The kinds of ops, variants and cases that a module's text tells apart."""
-    names = {one.__name__ for one in KINDS} - {"Case", "Problem"}
+    names = {one.__name__ for one in KINDS} - {"OwnCase", "OwnProblem"}
     found = []
     for node in ast.walk(ast.parse(text)):
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""

@@ -7,9 +7,9 @@ import dataclasses
 from mutation import Setting, judge_of
 
 from workbench import ops
-from workbench.attention.ops.causal_attention import Case as Causal
-from workbench.attention.ops.causal_attention_backward import Case as Backward
-from workbench.attention.ops.contiguous_attention import Case as Contiguous
+from workbench.attention.ops.causal_attention import CausalAttentionCase
+from workbench.attention.ops.causal_attention_backward import CausalAttentionBackwardCase
+from workbench.attention.ops.contiguous_attention import ContiguousAttentionCase
 from workbench.attention.ops.copy_blocks import case as copied
 from workbench.attention.ops.gather_cache import case as gathered
 from workbench.attention.ops.paged_attention import case
@@ -86,7 +86,7 @@ def _contiguous():
                                      "NUM_THREADS": 64},
            "triton_online_softmax": {"TILE_TOKENS": 16, "num_warps": 2, "num_stages": 1}}  # fmt: skip
     for name, config in own.items():
-        one = Contiguous("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 70))
+        one = ContiguousAttentionCase("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 70))
         large = dataclasses.replace(one, family="large_scores", dtype="float32")
         yield of_cases("contiguous_attention", name, "fp16", config, one)
         yield of_cases("contiguous_attention", name, "large scores", config, large)
@@ -110,11 +110,11 @@ def _causal():
     descriptors = {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
     wgmma = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
     for op, name, kind, sizes, config, arch in (
-        ("causal_attention", "cuda_mma", Causal, CAUSAL, cuda, "sm_80"),
-        ("causal_attention", "triton_flash", Causal, CAUSAL, triton, "sm_80"),
-        ("causal_attention", "triton_descriptors", Causal, CAUSAL, descriptors, "sm_90"),
-        ("causal_attention", "cuda_wgmma", Causal, HOPPER, wgmma, "sm_90"),
-        ("causal_attention_backward", "triton_flash", Backward, CAUSAL, triton, "sm_80"),
+        ("causal_attention", "cuda_mma", CausalAttentionCase, CAUSAL, cuda, "sm_80"),
+        ("causal_attention", "triton_flash", CausalAttentionCase, CAUSAL, triton, "sm_80"),
+        ("causal_attention", "triton_descriptors", CausalAttentionCase, CAUSAL, descriptors, "sm_90"),
+        ("causal_attention", "cuda_wgmma", CausalAttentionCase, HOPPER, wgmma, "sm_90"),
+        ("causal_attention_backward", "triton_flash", CausalAttentionBackwardCase, CAUSAL, triton, "sm_80"),
     ):
         for setting, (*size, fields) in sizes.items():
             cases = (kind(setting, *size, **(fields | {"lse": lse})) for lse in (True, False))

@@ -10,7 +10,7 @@ import workbench
 from workbench.attention import causal_attention
 from workbench.attention.ops.causal_attention import (
     VARIANTS,
-    Case,
+    CausalAttentionCase,
     append,
     attend_to_blocks,
     case,
@@ -53,7 +53,7 @@ def by_hand(query, key, value):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", TORCH, **NAME)
 def test_every_dtype_and_kind_of_sharing(variant, dtype, heads, judge):
-    one = Case("grid", *heads, head_size=64, num_tokens=33, num_queries=9, dtype=dtype)
+    one = CausalAttentionCase("grid", *heads, head_size=64, num_tokens=33, num_queries=9, dtype=dtype)
     verdict = judge(variant, variant.default_config(one.problem()), one)
     assert verdict.ok, verdict
 
@@ -305,5 +305,5 @@ def test_compare_and_restore():
     assert workbench.compare("causal_attention", "gqa", device="sim").all_correct
     changed = case("gqa", num_tokens=40)
     assert changed.num_queries == 40
-    assert Case.from_dict(changed.to_dict()) == changed
+    assert CausalAttentionCase.from_dict(changed.to_dict()) == changed
     assert dataclasses.replace(changed, num_tokens=65, num_queries=65) == case("gqa")

@@ -12,7 +12,7 @@ import torch
 import workbench
 from workbench import ops
 from workbench.attention import contiguous_attention
-from workbench.attention.ops.contiguous_attention import VARIANTS, Case, case
+from workbench.attention.ops.contiguous_attention import VARIANTS, ContiguousAttentionCase, case
 from workbench.attention.ops.contiguous_attention.api import OP
 from workbench.errors import ArgumentError, WorkbenchError
 
@@ -23,7 +23,7 @@ SMALL = case("small")
 
 
 def decode(*sizes, **fields):
-    return Case("grid", *sizes, **fields)
+    return ContiguousAttentionCase("grid", *sizes, **fields)
 
 
 @pytest.fixture(autouse=True, scope="module")

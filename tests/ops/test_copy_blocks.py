@@ -9,7 +9,7 @@ import torch
 import workbench
 from workbench import ops
 from workbench.attention import copy_blocks
-from workbench.attention.ops.copy_blocks import VARIANTS, Case, case
+from workbench.attention.ops.copy_blocks import VARIANTS, CopyBlocksCase, case
 from workbench.attention.ops.copy_blocks.problem import tensors_of
 
 TORCH, CUDA, TRITON = VARIANTS
@@ -20,7 +20,7 @@ NAME = {"ids": lambda value: getattr(value, "name", str(value))}
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_every_configuration_on_an_awkward_page(variant, judge):
     """2,640 bytes: neither a power of two nor whole chunks."""
-    one = Case("awkward", 1, 5, 33, 3, block_size=8)
+    one = CopyBlocksCase("awkward", 1, 5, 33, 3, block_size=8)
     legal = variant.configurations(one.problem())
     for config in random.Random(0).sample(legal, min(8, len(legal))):
         verdict = judge(variant, config, one, checks=True)
@@ -72,7 +72,7 @@ def test_keys_and_values_of_a_page_side_by_side(variant):
 
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_pages_past_2_to_the_31_elements(variant, sim):
-    one = Case("far", 1, 2, 32, 1)
+    one = CopyBlocksCase("far", 1, 2, 32, 1)
     storage = torch.empty(2**31 + 2**22, dtype=torch.float16)
     caches = storage.as_strided((2, 3, 1024), (2**21, 2**30, 1))
     caches[0, 0], caches[1, 0] = torch.randn(2, 1024).half()

@@ -12,12 +12,12 @@ from sampling import long_if
 
 import workbench
 from workbench.attention import causal_attention, causal_attention_backward
-from workbench.attention.ops.causal_attention import Case, case
+from workbench.attention.ops.causal_attention import CausalAttentionCase, case
 from workbench.attention.ops.causal_attention.api import OP
 from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA
 from workbench.attention.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
 from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRITON
-from workbench.attention.ops.causal_attention_backward import Case as Backward
+from workbench.attention.ops.causal_attention_backward import CausalAttentionBackwardCase
 from workbench.attention.ops.causal_attention_backward.api import OP as BACKWARD
 from workbench.attention.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
 from workbench.errors import ArgumentError, ConfigurationError
@@ -60,7 +60,7 @@ def own_home(tmp_path_factory):
         yield
 
 
-def of_sizes(name, kind=Case):
+def of_sizes(name, kind=CausalAttentionCase):
     heads, kv_heads, head_size, tokens, fields = SIZES[name]
     return kind(name, heads, kv_heads, head_size, tokens, **{"num_seqs": 1, "dtype": "float16", **fields})
 
@@ -78,7 +78,7 @@ def test_sizes(variant, name, judge):
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.long
 def test_sizes_of_gradients(name, judge):
-    one = of_sizes(name, Backward)
+    one = of_sizes(name, CausalAttentionBackwardCase)
     verdict = judge(GRADIENTS, GRADIENTS.default_config(one.problem()), one, checks=True)
     assert verdict.ok, verdict
 
@@ -91,7 +91,9 @@ def test_random_legal_configurations(variant, judge):
     while seen < 30:
         group, size, tokens = rng.choice((1, 4, 8)), rng.choice((32, 64, 128)), rng.choice((33, 128, 150))
         fields = {"num_seqs": 1, "dtype": rng.choice(variant.dtypes), "lse": True, "num_queries": rng.choice((33, 17))}
-        one = (Backward if variant is GRADIENTS else Case)("random", group, 1, size, tokens, **fields)
+        one = (CausalAttentionBackwardCase if variant is GRADIENTS else CausalAttentionCase)(
+            "random", group, 1, size, tokens, **fields
+        )
         config = rng.choice(space)
         if variant.broken(config, one.problem(arch=arch)):
             continue
@@ -157,7 +159,7 @@ def test_later_tokens_have_no_influence(variant):
 @pytest.mark.sampled(3)
 def test_rows_past_2_to_the_31_elements(variant):
     """Tokens 2**26 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
-    one = Case("far", 2, 1, 64, 40, num_seqs=1, dtype="float16")
+    one = CausalAttentionCase("far", 2, 1, 64, 40, num_seqs=1, dtype="float16")
     problem = one.problem(arch=ARCHS.get(variant, "sm_80"))
     t = one.inputs(problem)
     storage = torch.empty(2**26 * 40, dtype=torch.float16)
@@ -295,7 +297,7 @@ def statistics(variant, one, config, sim):
 @pytest.mark.sampled(5)
 def test_no_bank_conflicts(head_size, sim):
     """Not one: of matrix loads from swizzled tiles, and of the output on its way through shared memory."""
-    one = Case("banks", 2, 1, head_size, 130, num_seqs=1, dtype="float16")
+    one = CausalAttentionCase("banks", 2, 1, head_size, 130, num_seqs=1, dtype="float16")
     _, lines = statistics(CUDA, one, CUDA.default_config(one.problem()), sim)
     shared = [line for line in lines if line.space == "shared"]
     kinds = Counter(line.text.split(".")[0] for line in shared)
@@ -306,7 +308,7 @@ def test_no_bank_conflicts(head_size, sim):
 
 def test_bytes(sim):
     """Keys and values are asked for once per block of queries that sees them, in whole sectors; scores not at all."""
-    one = Case("bytes", 2, 1, 64, 128, num_seqs=1, dtype="float16")
+    one = CausalAttentionCase("bytes", 2, 1, 64, 128, num_seqs=1, dtype="float16")
     report, lines = statistics(CUDA, one, CUDA.default_config(one.problem()), sim)
     minimum = one.minimum_bytes(one.problem())
     assert minimum <= report.unique_bytes_read + report.unique_bytes_written <= 1.02 * minimum
@@ -330,7 +332,7 @@ def test_bytes(sim):
 @pytest.mark.sampled(10)
 def test_machine_code(arch, head_size, config, registers):
     """No spills, 16-byte copies and nothing else from global memory, products and matrices, no more than are needed."""
-    one = Case("code", 2, 1, head_size, 200, dtype="bfloat16")
+    one = CausalAttentionCase("code", 2, 1, head_size, 200, dtype="bfloat16")
     problem = one.problem(arch=arch)
     config = {**CUDA.default_config(problem), **config}
     kernel = CUDA.compile(config, problem, arch)
@@ -356,7 +358,7 @@ def test_defaults_do_not_spill(variant, arch):
     if arch < ARCHS.get(variant, "sm_80"):
         return
     for head_size, dtype in itertools.product((64, 80, 128, 256), variant.dtypes):
-        problem = Case("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=arch)
+        problem = CausalAttentionCase("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=arch)
         for kernel in variant.kernels(variant.default_config(problem), problem, arch):
             assert kernel.spill_bytes == 0, f"{head_size} {dtype}: {kernel.spill_bytes} bytes"
             assert kernel.occupancy.blocks_per_sm >= 1
@@ -368,7 +370,7 @@ def test_defaults_are_legal(variant):
         for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"):
             if int(arch[3:]) < int(ARCHS.get(variant, "sm_80")[3:]):
                 continue
-            problem = Case("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=arch)
+            problem = CausalAttentionCase("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=arch)
             variant.check(variant.default_config(problem), problem)
 
 
@@ -403,7 +405,7 @@ def test_each_rule_is_named(variant):
 
 def test_lengths_of_a_case():
     one = of_sizes("lengths")
-    assert Case.from_dict(one.to_dict()) == one
+    assert CausalAttentionCase.from_dict(one.to_dict()) == one
     assert one.label == "lengths 4x90 bfloat16 lengths lse"
     with pytest.raises(ArgumentError, match="4 entries"):
         one.override(num_seqs=3)

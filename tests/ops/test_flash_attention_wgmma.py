@@ -10,7 +10,7 @@ from test_flash_attention import inputs, of_sizes
 
 import workbench
 from workbench.attention import causal_attention
-from workbench.attention.ops.causal_attention import Case, case
+from workbench.attention.ops.causal_attention import CausalAttentionCase, case
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ptx import Program
@@ -25,7 +25,7 @@ SIZES = (
 CONFIGURATIONS = [
     pytest.param(config, head_size, id="-".join(map(str, (*config.values(), head_size))))
     for config, head_size in itertools.product(VARIANT.all_configurations(), (64, 128, 256))
-    if not VARIANT.broken(config, Case("", 1, 1, head_size, 200, dtype="float16").problem(arch=ARCH))
+    if not VARIANT.broken(config, CausalAttentionCase("", 1, 1, head_size, 200, dtype="float16").problem(arch=ARCH))
 ]
 
 
@@ -50,14 +50,14 @@ def test_sizes(name, judge):
 def test_configurations(config, head_size, judge):
     """Of enough tiles that every stage is filled again."""
     tokens = config["BLOCK_N"] * config["NUM_STAGES"] + 90
-    one = Case("tiles", 2, 1, head_size, tokens, num_queries=70, num_seqs=1, dtype="bfloat16", lse=True)
+    one = CausalAttentionCase("tiles", 2, 1, head_size, tokens, num_queries=70, num_seqs=1, dtype="bfloat16", lse=True)
     verdict = judge(VARIANT, config, one, checks=True, arch=ARCH)
     assert verdict.ok, verdict
 
 
 def test_in_whatever_order():
     """Copies late or early, the first warp first or the last: the same to the last bit, and nothing is found."""
-    one = Case("order", 2, 1, 64, 300, num_seqs=1, dtype="float16")
+    one = CausalAttentionCase("order", 2, 1, 64, 300, num_seqs=1, dtype="float16")
     problem, found = one.problem(arch=ARCH), []
     kernel = VARIANT.kernels(SMALL, problem, ARCH, machine_code=False)[0]
     for order in ({}, {"last_warp_first": True}, {"copies_early": True}):
@@ -85,7 +85,7 @@ def test_any_scale_and_strides(scale):
 @pytest.mark.long
 def test_rows_past_2_to_the_31_elements(judge):
     """Tokens 2**26 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
-    one = Case("far", 2, 1, 64, 40, num_seqs=1, dtype="float16")
+    one = CausalAttentionCase("far", 2, 1, 64, 40, num_seqs=1, dtype="float16")
     problem = one.problem(arch=ARCH)
     t = one.inputs(problem)
     storage = torch.empty(2**26 * 40, dtype=torch.float16)
@@ -114,7 +114,7 @@ def test_it_runs_on_hopper_alone():
 
 @pytest.mark.long
 def test_compared_and_tuned():
-    case = Case("small", 1, 1, 64, 70, num_seqs=1, dtype="float16")
+    case = CausalAttentionCase("small", 1, 1, 64, 70, num_seqs=1, dtype="float16")
     found = workbench.compare("causal_attention", case, ["torch_naive", "cuda_wgmma"], device="sim", model="h100-sxm")
     assert found.all_correct
     assert found.trials[1].arch == ARCH
@@ -160,7 +160,7 @@ def test_bytes(traced):
 @pytest.mark.sampled(2 * len(CONFIGURATIONS))
 def test_machine_code(config, head_size, dtype):
     """No spills, no products that the assembler has parted, and the softmax beneath the product with the values."""
-    problem = Case("code", 2, 1, head_size, 200, dtype=dtype).problem(arch=ARCH)
+    problem = CausalAttentionCase("code", 2, 1, head_size, 200, dtype=dtype).problem(arch=ARCH)
     kernel = VARIANT.compile(config, problem, ARCH)
     assert kernel.spill_bytes == 0
     assert kernel.registers == {64: 128, 128: 168, 192: 128}[config["BLOCK_M"]]
@@ -178,7 +178,7 @@ def test_machine_code(config, head_size, dtype):
 
 def test_defaults_are_legal():
     for head_size, dtype in itertools.product((64, 128, 256), VARIANT.dtypes):
-        problem = Case("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=ARCH)
+        problem = CausalAttentionCase("defaults", 4, 2, head_size, 512, dtype=dtype).problem(arch=ARCH)
         VARIANT.check(VARIANT.default_config(problem), problem)
 
 

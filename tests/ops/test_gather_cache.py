@@ -12,7 +12,7 @@ from workbench import ops
 from workbench.attention import gather_cache, reshape_and_cache
 from workbench.attention.cache_formats.layouts import LAYOUTS, from_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
-from workbench.attention.ops.gather_cache import VARIANTS, Case, case
+from workbench.attention.ops.gather_cache import VARIANTS, GatherCacheCase, case
 from workbench.attention.ops.gather_cache.api import OP
 from workbench.attention.ops.gather_cache.cases import SCALES
 
@@ -33,7 +33,7 @@ def test_sizes_layouts_dtypes_and_scales(variant, judge):
     for layout, dtype in itertools.product(LAYOUTS, ("float32", "float16", "bfloat16")):
         (size, heads, page), kind = next(sizes), next(kinds)
         lengths = (1, page - 1, page, page + 1, 2 * page + 3, 0)
-        one = Case("grid", heads, size, lengths, dtype, layout, page, kind, next(scales), seed=size)
+        one = GatherCacheCase("grid", heads, size, lengths, dtype, layout, page, kind, next(scales), seed=size)
         verdict = judge(variant, default_of(variant, one), one, checks=variant.language != "torch")
         assert verdict.ok, f"{one}: {verdict}"
 
@@ -45,7 +45,9 @@ def test_random_legal_configurations(variant, count, judge):
     while seen < count:
         layout, kind = rng.choice(LAYOUTS), rng.choice(("auto", *CACHE_DTYPES))
         size = rng.choice((32, 64, 96, 128)) if layout == "x" else rng.choice((5, 20, 36, 64, 80))
-        one = Case("sample", 2, size, (1, 19, 8, 0, 33), rng.choice(variant.dtypes), layout, kv_cache_dtype=kind)
+        one = GatherCacheCase(
+            "sample", 2, size, (1, 19, 8, 0, 33), rng.choice(variant.dtypes), layout, kv_cache_dtype=kind
+        )
         config = rng.choice(space)
         if variant.broken(config, one.problem()):
             continue
@@ -74,7 +76,7 @@ def test_every_code(variant, kind):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_answer_itself(layout):
     """What `reshape_and_cache` wrote, and the paged layouts' own way back."""
-    one = Case("formula", 2, 16, (3, 5, 0, 9), "float32", layout, 4)
+    one = GatherCacheCase("formula", 2, 16, (3, 5, 0, 9), "float32", layout, 4)
     t = one.inputs(one.problem())
     keys, values = gather_cache(t.key_cache, t.value_cache, t.block_tables, t.seq_lens, layout=layout)
     expected = from_paged(t.key_cache, t.value_cache, t.block_tables, one.seq_lens, layout=layout)
@@ -127,7 +129,7 @@ class TestMemory:
     @pytest.mark.parametrize("variant", KERNELS, **NAME)
     def test_full_sectors(self, variant, layout, kind, sim):
         """Whole pages: every byte once, stores of 16 bytes per lane."""
-        one = Case("pages", 4, 128, (256,), layout=layout, kv_cache_dtype=kind)
+        one = GatherCacheCase("pages", 4, 128, (256,), layout=layout, kv_cache_dtype=kind)
         report = variant.run(default_of(variant, one), one.problem(), one.inputs(one.problem()), sim, statistics=True)
         written = 2 * 256 * 4 * 128 * 2
         assert report.unique_bytes_read + report.unique_bytes_written <= 1.03 * one.minimum_bytes(one.problem())
@@ -143,7 +145,7 @@ class TestMemory:
     @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.long)])
     @pytest.mark.parametrize("variant", KERNELS, **NAME)
     def test_static_side(self, variant, arch):
-        one = Case("pages", 4, 128, (256,), kv_cache_dtype="int8")
+        one = GatherCacheCase("pages", 4, 128, (256,), kv_cache_dtype="int8")
         kernel = variant.compile(default_of(variant, one), one.problem(arch=arch), arch)
         assert kernel.spill_bytes == 0
         assert kernel.occupancy.fraction >= 0.5

@@ -10,11 +10,11 @@ from mutation import ROUNDS, Mutants, Setting, judge_of
 from ptx_operators import KEPT_IN_32_BITS
 
 from workbench import ops
-from workbench.attention.ops.paged_attention import VARIANTS, Case
+from workbench.attention.ops.paged_attention import VARIANTS, PagedAttentionCase
 from workbench.ops.variant import Variant
 
 KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]
-ONE = Case("far", 2, 1, 64, (40, 7), dtype="float16", scales="tensor")
+ONE = PagedAttentionCase("far", 2, 1, 64, (40, 7), dtype="float16", scales="tensor")
 NORESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python's mmap names from 3.13 on
 
 
@@ -32,7 +32,7 @@ def at_the_end(cache, spare):
 
 
 @dataclasses.dataclass(frozen=True)
-class FarCase(Case):
+class FarCase(PagedAttentionCase):
     """A case whose pages lie at the end of caches of more than 2**31 elements."""
 
     def inputs(self, problem, device="cpu"):

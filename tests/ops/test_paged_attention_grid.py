@@ -13,7 +13,7 @@ import random
 import pytest
 
 from workbench import ops
-from workbench.attention.ops.paged_attention import VARIANTS, Case
+from workbench.attention.ops.paged_attention import VARIANTS, PagedAttentionCase
 from workbench.launch.sim import Simulator
 
 FACTORS = {
@@ -47,7 +47,9 @@ class Point:
         self.values = values
         self.config = {name: values["block_size" if name == "BLOCK_SIZE" else name] for name in variant.space}
         fields = {name: values[name] for name in FACTORS if name not in ("block_size", "heads")}
-        self.case = Case("grid", num_heads, num_kv_heads, seq_lens=tuple(lengths), seed=seed % 5, **fields)
+        self.case = PagedAttentionCase(
+            "grid", num_heads, num_kv_heads, seq_lens=tuple(lengths), seed=seed % 5, **fields
+        )
         arch = max(ARCHS[values["kv_cache_dtype"] == "fp8_e4m3"], variant.machine_arch(self.case.problem()))
         self.arch = arch if self._legal(variant, arch) else None
 

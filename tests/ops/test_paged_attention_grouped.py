@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from workbench.attention.ops.paged_attention import Case, case
+from workbench.attention.ops.paged_attention import PagedAttentionCase, case
 from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON
 from workbench.toolchain.sass_counts import counts_by_ptx_line
@@ -57,7 +57,7 @@ def statistics(one, config, sim):
 @pytest.mark.sampled(2)
 def test_every_byte_is_asked_for_once(group, dtype, layout, sim):
     """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
-    one = Case("long", group, 1, 128, (4096,), dtype=dtype, layout=layout)
+    one = PagedAttentionCase("long", group, 1, 128, (4096,), dtype=dtype, layout=layout)
     config = {**SMALL, "PARTITION_SIZE": 4096, "NUM_THREADS": 128}
     report, minimum = statistics(one, config, sim)
     distinct = report.unique_bytes_read + report.unique_bytes_written
@@ -69,7 +69,7 @@ def test_every_byte_is_asked_for_once(group, dtype, layout, sim):
 @pytest.mark.parametrize(("head_size", "group"), [(32, 16), (80, 8), (120, 16), (256, 8)])
 def test_no_bank_conflicts(head_size, group, sim):
     """Not one, of asynchronous copies, matrix loads and sums; of others too where a warp keeps to a row."""
-    one = Case("banks", group, 1, head_size, (200,), dtype="float16", layout="nhd")
+    one = PagedAttentionCase("banks", group, 1, head_size, (200,), dtype="float16", layout="nhd")
     report, _ = statistics(one, {**SMALL, "NUM_STAGES": 2}, sim)
     shared = [line for line in report.lines if line.space == "shared" and line.requests]
     assert sum("ldmatrix" in line.text for line in shared) >= 2 * head_size // 16
@@ -138,7 +138,9 @@ def test_defaults_leave_room_for_several_warps(arch):
 def test_defaults_split_a_long_context_evenly(variant, kv_cache_dtype):
     """At least 128 tokens a partition; two blocks on every multiprocessor of an H100, and never half of them idle."""
     for kv_heads, num_seqs, context in itertools.product((4, 8, 32), (1, 8, 64), (8192, 32_768, 131_072)):
-        one = Case("waves", 32, kv_heads, 128, (context,) * num_seqs, layout="nhd", kv_cache_dtype=kv_cache_dtype)
+        one = PagedAttentionCase(
+            "waves", 32, kv_heads, 128, (context,) * num_seqs, layout="nhd", kv_cache_dtype=kv_cache_dtype
+        )
         problem = dataclasses.replace(one.problem(), block_size=16, arch="sm_90")
         config = variant.default_config(problem)
         variant.check(config, problem)

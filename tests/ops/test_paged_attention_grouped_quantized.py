@@ -14,9 +14,9 @@ from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
 from workbench.attention.cache_formats.layouts import to_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
-from workbench.attention.ops.paged_attention import VARIANTS, Case, case
+from workbench.attention.ops.paged_attention import VARIANTS, PagedAttentionCase, case
 from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
-from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON
 from workbench.attention.ops.paged_attention.triton_tiles import FP8_SUPPORT
 from workbench.launch.sim import Simulator
@@ -52,12 +52,12 @@ def of_two_tokens(variant, kv_cache_dtype, keys, values, query, device, **option
     """
     num_seqs, _, head_size = keys.shape
     dtype, layout = CACHE_DTYPES[kv_cache_dtype], variant.layouts[0]
-    problem = Problem(num_seqs, 1, 1, head_size, 2, 2 * num_seqs, "float16", layout, 16, kv_cache_dtype)
+    problem = PagedAttentionProblem(num_seqs, 1, 1, head_size, 2, 2 * num_seqs, "float16", layout, 16, kv_cache_dtype)
     problem = dataclasses.replace(problem, features=(kv_cache_dtype,), arch=device.arch)
     tables, lengths = torch.arange(num_seqs).int()[:, None], torch.full((num_seqs,), 2).int()
     pages = [codes.contiguous().view(dtype)[:, :, None].unbind() for codes in (keys, values)]
     caches = to_paged(*pages, tables, num_blocks=num_seqs, block_size=16, layout=layout)
-    tensors = Tensors(query[:, None], *caches, tables, lengths, 1.0, torch.empty_like(query[:, None]))
+    tensors = PagedAttentionTensors(query[:, None], *caches, tables, lengths, 1.0, torch.empty_like(query[:, None]))
     variant.run(SMALL.get(variant) or variant.default_config(problem), problem, tensors, device, **options)
     return tensors.out
 
@@ -176,7 +176,9 @@ def test_scales_may_be_of_any_size(variant, size, sim):
 @pytest.mark.sampled(2)
 def test_every_byte_is_asked_for_once(variant, kv_cache_dtype, scales, sim):
     """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
-    one = Case("long", 8, 1, 128, (4096,), dtype="bfloat16", layout="nhd", kv_cache_dtype=kv_cache_dtype, scales=scales)
+    one = PagedAttentionCase(
+        "long", 8, 1, 128, (4096,), dtype="bfloat16", layout="nhd", kv_cache_dtype=kv_cache_dtype, scales=scales
+    )
     tile, wide = {"TILE_TOKENS": 32, "PARTITION_SIZE": 4096}, {CUDA: {"NUM_THREADS": 128}, TRITON: {"num_warps": 4}}
     config = {**SMALL[variant], **tile, **wide[variant]}
     problem = one.problem(config)
@@ -194,7 +196,9 @@ def test_every_byte_is_asked_for_once(variant, kv_cache_dtype, scales, sim):
 
 @pytest.mark.parametrize(("head_size", "group"), [(128, 8), (80, 16)])
 def test_no_bank_conflicts_in_cuda(head_size, group, sim):
-    one = Case("banks", group, 1, head_size, (200,), dtype="float16", layout="nhd", kv_cache_dtype="fp8_e4m3")
+    one = PagedAttentionCase(
+        "banks", group, 1, head_size, (200,), dtype="float16", layout="nhd", kv_cache_dtype="fp8_e4m3"
+    )
     config = {**CUDA_SMALL, "NUM_STAGES": 2}
     problem = one.problem(config)
     report = CUDA.run(config, problem, one.inputs(problem), sim, statistics=True)

@@ -6,7 +6,7 @@ import re
 import pytest
 from test_paged_attention_grouped import FEATURES, LENGTHS
 
-from workbench.attention.ops.paged_attention import Case, case
+from workbench.attention.ops.paged_attention import PagedAttentionCase, case
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT
 
 SMALL = {"BLOCK_SIZE": 16, "TILE_TOKENS": 32, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 3}
@@ -23,7 +23,7 @@ def test_features(name, judge):
 @pytest.mark.parametrize(("group", "layout"), [(8, "nhd"), pytest.param(1, "hnd", marks=pytest.mark.long)])
 def test_every_byte_is_asked_for_once(group, layout, sim):
     """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
-    one = Case("long", group, 1, 128, (4096,), dtype="float16", layout=layout)
+    one = PagedAttentionCase("long", group, 1, 128, (4096,), dtype="float16", layout=layout)
     config = {**SMALL, "TILE_TOKENS": 64, "PARTITION_SIZE": 4096, "num_warps": 4, "num_stages": 5}
     problem = one.problem(config)
     tensors = one.inputs(problem)

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from workbench.attention.ops.paged_attention import CASES, Case, case
+from workbench.attention.ops.paged_attention import CASES, PagedAttentionCase, case
 from workbench.attention.ops.paged_attention.reference import reference
 from workbench.errors import ArgumentError, UnknownNameError
 
@@ -36,7 +36,7 @@ def by_hand(query, keys, values, scale, slopes=None, window=None, cap=None, sink
     ids=lambda features: next(iter(features), "plain"),
 )
 def test_reference_is_the_formula(layout, features):
-    one = Case("tiny", 4, 2, 8, (0, 1, 3, 4, 9), dtype="float32", layout=layout, **features)
+    one = PagedAttentionCase("tiny", 4, 2, 8, (0, 1, 3, 4, 9), dtype="float32", layout=layout, **features)
     problem = one.problem({"BLOCK_SIZE": 4})
     t = one.inputs(problem)
     got = reference(
@@ -136,7 +136,7 @@ def test_nan_never_passes():
 
 def test_cases_survive_a_record_and_name_their_fields():
     for one in CASES.values():
-        assert Case.from_dict(one.to_dict()) == one
+        assert PagedAttentionCase.from_dict(one.to_dict()) == one
     scaled = case("llama-3-8b", context=8192, num_seqs=16, dtype="bfloat16")
     assert (len(scaled.seq_lens), max(scaled.seq_lens), scaled.dtype) == (16, 8192, "bfloat16")
     assert scaled.label == "llama-3-8b 16x8192 bfloat16"
@@ -150,7 +150,7 @@ def test_cases_survive_a_record_and_name_their_fields():
 
 
 def test_minimum_bytes():
-    one = Case("tiny", 4, 2, 8, (5, 0), dtype="float16")
+    one = PagedAttentionCase("tiny", 4, 2, 8, (5, 0), dtype="float16")
     # 5 tokens x 2 KV heads x 8 elements x 2 bytes, keys and values; 2 x 4 x 8 query and output elements of 2 bytes;
     # 2 pages of 4 tokens and 2 lengths of 4 bytes.
     assert one.minimum_bytes(one.problem({"BLOCK_SIZE": 4})) == 2 * 160 + 2 * 128 + 4 * 2 + 4 * 2

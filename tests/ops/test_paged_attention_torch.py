@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from workbench.attention import paged_attention
-from workbench.attention.ops.paged_attention import Case, case
+from workbench.attention.ops.paged_attention import PagedAttentionCase, case
 from workbench.attention.ops.paged_attention.reference import reference
 from workbench.ops import variant
 
@@ -25,14 +25,14 @@ def verdict(one, block_size=16):
 @pytest.mark.parametrize("head_size", [32, 64, 80, 96, 112, 120, 128, 192, 256])
 def test_head_sizes(head_size, dtype):
     for block_size, layout in zip((8, 16, 32, 64, 128), itertools.cycle(("x", "nhd", "hnd"))):
-        one = Case("grid", 8, 2, head_size, LENGTHS, dtype=dtype, layout=layout, seed=block_size)
+        one = PagedAttentionCase("grid", 8, 2, head_size, LENGTHS, dtype=dtype, layout=layout, seed=block_size)
         check = verdict(one, block_size)
         assert check.ok, f"{one} {block_size}: {check}"
 
 
 @pytest.mark.parametrize("heads", [(40, 40), (64, 8), (32, 8), (8, 2), (5, 1), *((group, 1) for group in range(1, 17))])
 def test_heads_and_groups(heads):
-    check = verdict(Case("grid", *heads, 64, LENGTHS, dtype="float32"))
+    check = verdict(PagedAttentionCase("grid", *heads, 64, LENGTHS, dtype="float32"))
     assert check.ok, check
 
 
@@ -52,7 +52,9 @@ def test_heads_and_groups(heads):
     ids=lambda features: "+".join(features) or "plain",
 )
 def test_features_and_quantized_caches(features, layout, kv_cache_dtype):
-    one = Case("grid", 8, 2, 64, LENGTHS, layout=layout, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16", **features)
+    one = PagedAttentionCase(
+        "grid", 8, 2, 64, LENGTHS, layout=layout, kv_cache_dtype=kv_cache_dtype, dtype="bfloat16", **features
+    )
     check = verdict(one)
     assert check.ok, check
 

@@ -11,7 +11,7 @@ import workbench
 from workbench import ops
 from workbench.attention import reshape_and_cache
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, x_of
-from workbench.attention.ops.reshape_and_cache import VARIANTS, Case, case
+from workbench.attention.ops.reshape_and_cache import VARIANTS, ReshapeAndCacheCase, case
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
@@ -28,7 +28,9 @@ def test_sizes_layouts_and_dtypes(variant, judge):
     for layout, dtype in itertools.product(LAYOUTS, ("float32", "float16", "bfloat16")):
         size, heads, page = next(sizes)
         runs = (1, page - 1, page, page + 1, 2 * page + 3)
-        one = Case("grid", heads, size, runs, skipped=2, dtype=dtype, layout=layout, block_size=page, seed=size)
+        one = ReshapeAndCacheCase(
+            "grid", heads, size, runs, skipped=2, dtype=dtype, layout=layout, block_size=page, seed=size
+        )
         verdict = judge(variant, default_of(variant, one), one, checks=variant.language != "torch")
         assert verdict.ok, f"{one}: {verdict}"
 
@@ -41,7 +43,9 @@ def test_random_legal_configurations(variant, count, judge):
         layout = rng.choice(LAYOUTS)
         dtype = rng.choice(variant.dtypes)
         size = rng.choice((32, 64, 96, 128)) if layout == "x" else rng.choice((5, 20, 36, 64, 80))
-        one = Case("sample", 2, size, (1, 19, 8, 0, 33), skipped=3, dtype=dtype, layout=layout, seed=seen)
+        one = ReshapeAndCacheCase(
+            "sample", 2, size, (1, 19, 8, 0, 33), skipped=3, dtype=dtype, layout=layout, seed=seen
+        )
         config = rng.choice(space)
         if variant.broken(config, one.problem()):
             continue
@@ -53,7 +57,7 @@ def test_random_legal_configurations(variant, count, judge):
 def test_the_answer_itself():
     """The reference against the layouts' formulas, element by element."""
     for layout in LAYOUTS:
-        one = Case("formula", 2, 8, (3, 5), skipped=1, dtype="float32", layout=layout, block_size=4)
+        one = ReshapeAndCacheCase("formula", 2, 8, (3, 5), skipped=1, dtype="float32", layout=layout, block_size=4)
         t = one.inputs(one.problem())
         geometry = PagedGeometry(layout, len(t.value_cache), 4, 2, 8)
         keys, values = one.reference().view(torch.float32).chunk(2)
@@ -78,7 +82,7 @@ def test_the_answer_itself():
 @pytest.mark.parametrize("variant", KERNELS, **NAME)
 def test_pages_past_2_to_the_31_elements(variant, sim):
     """Pages 2**30 elements apart in memory that is never touched in between: 32-bit arithmetic would miss them."""
-    one = Case("far", 1, 16, (1, 1, 1), block_size=4, layout="nhd")
+    one = ReshapeAndCacheCase("far", 1, 16, (1, 1, 1), block_size=4, layout="nhd")
     t = one.inputs(one.problem())
     apart, pages = 2**30, 3
     t.slot_mapping = torch.tensor([9, 2, 7])
@@ -153,7 +157,7 @@ class TestMemory:
 
     def test_a_turned_tile_fills_its_sectors(self, report_of):
         """A prefill of whole pages: two bytes per sector when each token is written alone, full sectors by tiles."""
-        one = Case("pages", 2, 128, (64,))
+        one = ReshapeAndCacheCase("pages", 2, 128, (64,))
         assert self.value_stores(report_of(CUDA, one, TILE_TOKENS=1, V_VEC_SIZE=1)) == 32
         assert self.value_stores(report_of(CUDA, one, V_VEC_SIZE=1)) == 2
         assert self.value_stores(report_of(TRITON, one, TURN_VALUES=0)) == 32

@@ -10,7 +10,12 @@ from mutation import Setting, judge_of_bits, outcomes, shortcomings
 from workbench.attention import reshape_and_cache
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
-from workbench.attention.ops.reshape_and_cache import VARIANTS, Case, Problem, Tensors
+from workbench.attention.ops.reshape_and_cache import (
+    VARIANTS,
+    ReshapeAndCacheCase,
+    ReshapeAndCacheProblem,
+    ReshapeAndCacheTensors,
+)
 from workbench.attention.ops.reshape_and_cache.cases import SCALES
 from workbench.launch.sim import Simulator
 
@@ -24,8 +29,10 @@ def rounded(variant, numbers, kind, device, **options):
     key = torch.nn.functional.pad(numbers, (0, -len(numbers) % 1024)).view(-1, 4, 256)
     slots = torch.randperm(len(key), generator=torch.Generator().manual_seed(0))
     caches = [torch.zeros(-(-len(key) // 16), 16, 4, 256, dtype=CACHE_DTYPES[kind]) for _ in range(2)]
-    problem = Problem(len(key), 4, 256, "float32", "nhd", kv_cache_dtype=kind, features=(kind,), arch=device.arch)
-    tensors = Tensors(key, -key, *caches, slots)
+    problem = ReshapeAndCacheProblem(
+        len(key), 4, 256, "float32", "nhd", kv_cache_dtype=kind, features=(kind,), arch=device.arch
+    )
+    tensors = ReshapeAndCacheTensors(key, -key, *caches, slots)
     variant.run(variant.default_config(problem), problem, tensors, device, **options)
     found = [cache.view(torch.uint8).view(-1, 4, 256)[slots] for cache in caches]
     return torch.stack(found), torch.stack([codes_of(key, kind), codes_of(-key, kind)])
@@ -110,7 +117,9 @@ def test_saturation():
 def test_every_granularity(variant, scales, judge):
     """Bit for bit what the definition says; one kernel serves all granularities, told by strides."""
     for layout, dtype, kind in zip(LAYOUTS, ("float16", "bfloat16", "float32"), CACHE_DTYPES, strict=True):
-        one = Case("grid", 3, 48, (1, 15, 16, 17, 35), 2, dtype, layout, kv_cache_dtype=kind, scales=scales)
+        one = ReshapeAndCacheCase(
+            "grid", 3, 48, (1, 15, 16, 17, 35), 2, dtype, layout, kv_cache_dtype=kind, scales=scales
+        )
         verdict = judge(variant, variant.default_config(one.problem()), one, checks=True)
         assert verdict.ok, f"{one}: {verdict}"
 
@@ -138,7 +147,7 @@ def test_wrong_rounding_is_caught(kind, variant):
 def test_sectors(sim):
     """Half the bytes of float16: full sectors, a page of values in rows of 16 bytes, as many requests as of K."""
     for layout, variant in itertools.product(LAYOUTS, KERNELS):
-        one = Case("pages", 4, 128, (256,), layout=layout, kv_cache_dtype="fp8_e5m2", scales="token")
+        one = ReshapeAndCacheCase("pages", 4, 128, (256,), layout=layout, kv_cache_dtype="fp8_e5m2", scales="token")
         config = variant.default_config(one.problem())
         report = variant.run(config, one.problem(), one.inputs(one.problem()), sim, statistics=True)
         assert report.global_store_sectors == 2 * 256 * 4 * 128 // 32
@@ -152,7 +161,7 @@ def test_sectors(sim):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_static_side(arch):
-    one = Case("pages", 8, 128, (256,), kv_cache_dtype="fp8_e4m3")
+    one = ReshapeAndCacheCase("pages", 8, 128, (256,), kv_cache_dtype="fp8_e4m3")
     kernel = CUDA.compile(CUDA.default_config(one.problem()), one.problem(arch=arch), arch)
     assert kernel.spill_bytes == 0
     assert ("cvt.rn.satfinite.e4m3x2.f32" in kernel.ptx) == (arch == "sm_90")

@@ -16,7 +16,7 @@ from workbench.driver.simulated import library_path, runtime_path
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.programs import targets
 from workbench.programs.children import shared_python
-from workbench.programs.targets import Kind, kind_of
+from workbench.programs.targets import TargetKind, kind_of
 
 SOURCE = Path(__file__).parent / "linked" / "launches.cpp"
 pytestmark = pytest.mark.skipif(
@@ -138,7 +138,7 @@ def test_machine_code_that_is_no_program_is_refused_by_kind(program, tmp_path, m
         with pytest.raises(ArgumentError, match=words):
             kind_of(str(elf(tmp_path / name, *options)), False)
     made = elf(tmp_path / "made")
-    assert kind_of(str(made), False) is Kind.COMMAND
+    assert kind_of(str(made), False) is TargetKind.COMMAND
     made.chmod(0o644)
     with pytest.raises(ArgumentError, match="chmod"):
         kind_of(str(made), False)

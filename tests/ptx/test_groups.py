@@ -23,7 +23,7 @@ def program(request: pytest.FixtureRequest) -> ptx.Program:
     return ptx.Program(next(iter(compile_cuda_module(SOURCE, arch=request.param).kernels.values())).ptx)
 
 
-def run(kernel: ptx.Kernel, threads: int, *args: object) -> ptx.LaunchReport:
+def run(kernel: ptx.PtxKernel, threads: int, *args: object) -> ptx.LaunchReport:
     return kernel.launch(1, threads, args, checks=True, seconds_limit=30)
 
 

@@ -11,7 +11,7 @@ import torch
 from ptx_support import module
 
 from workbench.errors import ArgumentError, KernelFault
-from workbench.ptx import Kernel, LaunchReport, Program
+from workbench.ptx import LaunchReport, Program, PtxKernel
 from workbench.ptx.buffers import stored
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
@@ -32,7 +32,7 @@ def run(name: str, fault: int = 0, **options: Any) -> tuple[float, LaunchReport]
     return launched(program(fault)[name], name, **options)
 
 
-def launched(kernel: Kernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
+def launched(kernel: PtxKernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
     """The same of a kernel that stands for the one of that name."""
     torch.manual_seed(0)
     if name == "doubled":

@@ -17,18 +17,20 @@ import test_hopper
 from sampling import long_if
 from test_hopper import ORDERS
 
-from workbench.attention.ops.causal_attention import Case
+from workbench.attention.ops.causal_attention import CausalAttentionCase
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.errors import KernelFault, UnsupportedInstructionError
-from workbench.ptx import Kernel, LaunchReport, Program, PtxSyntaxError
+from workbench.ptx import LaunchReport, Program, PtxKernel, PtxSyntaxError
 
 ATTENTION = "causal_attention_wgmma"
 # Rows, columns and depth: of the products of a cluster so much that no unrolled step is without work.
 CLUSTERS = {"matmul_multicast": (128, 64, 384), "matmul_split_k": (64, 64, 1792)}
 CONFIG = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
 # Two blocks, of five tiles in two stages, the last with padding; and one of padding alone.
-CASE = Case("lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(140, 0), seq_lens=(270, 0),
-            dtype="float16", lse=True)  # fmt: skip
+CASE = CausalAttentionCase(
+    "lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(140, 0), seq_lens=(270, 0),
+    dtype="float16", lse=True,
+)  # fmt: skip
 
 # By the words of a statement: what is done to it. A wait is a loop: its branch back goes, and its poll before that.
 LEFT_OUT = (
@@ -64,7 +66,7 @@ def program(kernel: str) -> Program:
     return Program.from_text(compiled.ptx)
 
 
-def launched(kernel: Kernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
+def launched(kernel: PtxKernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
     """The error of one launch, and its report; of attention and clusters 1 for one past its bound."""
     if name in CLUSTERS:
         given, c, expected = test_cluster_matmul.launch_of(name, *CLUSTERS[name])

@@ -18,7 +18,7 @@ TWO = "mbarrier.init.shared.b64 [bar], 2;"
 DATA = np.random.default_rng(4).normal(size=32 * 16).astype(np.float32)
 
 
-def kernel(name: str, **macros: int) -> ptx.Kernel:
+def kernel(name: str, **macros: int) -> ptx.PtxKernel:
     return ptx.Program(compile_cuda(SOURCE, name, arch="sm_80", macros=macros).ptx)[name]
 
 

@@ -10,7 +10,7 @@ from workbench import ops
 from workbench.base.home import cache_folder
 from workbench.toolchain import compile_cuda, disassembly, disk_cache, sass_codes, tools
 from workbench.toolchain.cubin import Cubin
-from workbench.toolchain.sass_flow import Code, blocks_of, code_in
+from workbench.toolchain.sass_flow import SassCode, blocks_of, code_in
 
 ARCHS = ("sm_75", "sm_80", "sm_90", "sm_120")
 SOURCE = r"""
@@ -73,7 +73,7 @@ def test_a_branch_that_does_not_lead_where_it_is_shown_to_is_not_read():
     shown, routines = code_in(disassembly.disassemble_with_schedule(kernel))
     at = next(at for at, one in enumerate(shown) if one.instruction.base == "BRA" and one.target not in (None, at))
     moved = [*shown[:at], shown[at]._replace(target=shown[at].target - 1), *shown[at + 1 :]]
-    kinds = sass_codes._learned(Cubin(kernel.cubin), kernel.name, Code(moved, routines))
+    kinds = sass_codes._learned(Cubin(kernel.cubin), kernel.name, SassCode(moved, routines))
     assert [kind for kind in kinds.values() if kind and kind.base == "BRA"] == []
     assert [kind for kind in kinds.values() if kind and kind.base == "FFMA"]
 

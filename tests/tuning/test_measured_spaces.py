@@ -14,7 +14,7 @@ from workbench.errors import CompileTimeout, StoreError, UnknownKeyError
 from workbench.toolchain import nvrtc_client
 from workbench.tuning.bench.measured import in_order, judge_all, ranking, sampled
 from workbench.tuning.bench.prediction_record import read
-from workbench.tuning.bench.spaces import SHIPPED, Space, load_space
+from workbench.tuning.bench.spaces import SHIPPED, PublishedSpace, load_space
 
 SOURCE = """
 extern "C" __global__ void f(float *out, const float *x, int n) {
@@ -80,7 +80,7 @@ def test_what_was_counted_is_kept_and_what_takes_too_long_to_compile_is_told(fol
     space = load_space("steps", [folder])
     counted = {steps: space.counts({"STEPS": steps, "BLOCK": block}, "sm_86") for steps, block in TIMES}
     (folder / "steps" / "steps.toml").write_text(LAUNCH + "# another description, of which nothing is kept\n")
-    monkeypatch.setattr(Space, "_count", compiles)
+    monkeypatch.setattr(PublishedSpace, "_count", compiles)
     for _ in range(2):
         (found,) = judge_all(folder, folder, compile_seconds=30).spaces
         assert (found.rows, found.refused) == (2, {"not compiled within 30 s": 1})

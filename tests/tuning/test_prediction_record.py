@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import StoreError
-from workbench.tuning.bench.measured import Judged, Judgement, Ranking
+from workbench.tuning.bench.measured import Judged, PredictionJudgement, Ranking
 from workbench.tuning.bench.prediction_record import read, table, write
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -31,8 +31,8 @@ ONE = Judged(
 )
 
 
-def judgement(*spaces: Judged) -> Judgement:
-    return Judgement(spaces, (), 60, 0)
+def judgement(*spaces: Judged) -> PredictionJudgement:
+    return PredictionJudgement(spaces, (), 60, 0)
 
 
 def test_a_record_replaces_what_it_judges_again_and_keeps_the_rest(tmp_path):

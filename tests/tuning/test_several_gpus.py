@@ -15,7 +15,7 @@ from toy import tune_steps
 from workbench.launch import devices
 from workbench.ops import dispatch, tuned
 from workbench.ops.op import Op
-from workbench.ops.tuned import Entry, lookup, problem_record
+from workbench.ops.tuned import TunedEntry, lookup, problem_record
 from workbench.tuning import cluster, device_model, gpu_choice, isolation, searching, table, tasks
 
 NAMES = {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA H200"}
@@ -42,7 +42,7 @@ def two_tables(tmp_path, monkeypatch, fresh_home):
     tuned.forget()
     facts = {"seconds": 1e-6, "basis": "measured", "source_hash": VARIANT.source_hash, "recorded": "2026-01-02"}
     for number, name in NAMES.items():
-        entry = Entry("steps", "steps", problem_record(PROBLEM), {"STEPS": number + 1}, **facts)
+        entry = TunedEntry("steps", "steps", problem_record(PROBLEM), {"STEPS": number + 1}, **facts)
         table.record([entry], name=tuned.slug(name), arch="sm_90", description=name)
     yield
     tuned.forget()

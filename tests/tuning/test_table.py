@@ -16,7 +16,7 @@ import toy
 
 from workbench.errors import StaleTuningWarning, StoreError, StoreWarning, UnknownNameError
 from workbench.ops import tuned
-from workbench.ops.tuned import SIM_TABLE, Entry, lookup, problem_record, user_folder
+from workbench.ops.tuned import SIM_TABLE, TunedEntry, lookup, problem_record, user_folder
 from workbench.tuning import table
 
 VARIANT = toy.steps_variant(pages=(8, 16))
@@ -32,9 +32,9 @@ def _nothing_shipped(tmp_path, monkeypatch):
     tuned.forget()
 
 
-def entry(steps: int, count: int = 64, page: int = 16, seconds: float = 1e-6, **changes) -> Entry:
+def entry(steps: int, count: int = 64, page: int = 16, seconds: float = 1e-6, **changes) -> TunedEntry:
     problem = toy.ToyProblem(count, page=page, **changes.pop("problem", {}))
-    found = Entry(
+    found = TunedEntry(
         op="steps",
         variant="steps",
         problem=problem_record(problem),
@@ -50,7 +50,7 @@ def entry(steps: int, count: int = 64, page: int = 16, seconds: float = 1e-6, **
     return replace(found, **changes)
 
 
-def write(*entries: Entry, name: str = SIM_TABLE, arch: str = "sm_80", folder: Path | None = None):
+def write(*entries: TunedEntry, name: str = SIM_TABLE, arch: str = "sm_80", folder: Path | None = None):
     return table.record(entries, name=name, arch=arch, description="a device", folder=folder)
 
 

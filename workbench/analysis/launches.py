@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Launch:
+class RecordedLaunch:
     """One launch on a simulated device, the ``number``-th (from 1), with the machine's report and the GPU meant.
 
     Among launches that are alike (kernel, grid and block) the first keeps its counts line by line. The others keep
@@ -76,7 +76,7 @@ class Launches:
     def __init__(self, keep_all: bool = False) -> None:
         self._keep_all = keep_all
         self._lock = threading.Lock()
-        self._rows: list[Launch] = []
+        self._rows: list[RecordedLaunch] = []
         self.faults: list[KernelFault] = []
         self.host_calls: list[HostCall] = []
         self._first: dict[tuple[object, ...], int] = {}
@@ -84,7 +84,7 @@ class Launches:
     def add(
         self, kernel: CompiledKernel, report: LaunchReport, model: DeviceModel, findings: Any = (),
         notes: Sequence[str] = (),
-    ) -> Launch:  # fmt: skip
+    ) -> RecordedLaunch:  # fmt: skip
         """Keep a launch; if it has statistics, predict its time."""
         prediction = prediction_of(kernel, report, model) if report.has_statistics else None
         with self._lock:
@@ -93,7 +93,7 @@ class Launches:
             like = self._first.setdefault(alike, number)
             if like != number:
                 report = replace(report, lines=[], buffers=())
-            row = Launch(
+            row = RecordedLaunch(
                 number, kernel, report, model, tuple(findings),
                 prediction.seconds if prediction else None, prediction.bound_by if prediction else "",
                 None if like == number else like, tuple(notes),
@@ -101,7 +101,7 @@ class Launches:
             self._rows.append(row)
         return row
 
-    def note(self, label: str, notes: Sequence[str]) -> Launch | None:
+    def note(self, label: str, notes: Sequence[str]) -> RecordedLaunch | None:
         """Add notes to the latest launch of a kernel with this label, and return it; return None if there is none."""
         with self._lock:
             at = next((at for at in range(len(self._rows) - 1, -1, -1) if self._rows[at].kernel.label == label), None)
@@ -136,7 +136,7 @@ class Launches:
         found = [finding for row in self for finding in row.findings]
         return tuple(found + [fault.finding for fault in self.faults if fault.finding is not None])
 
-    def __iter__(self) -> Iterator[Launch]:
+    def __iter__(self) -> Iterator[RecordedLaunch]:
         return iter(tuple(self._rows))
 
     def __len__(self) -> int:

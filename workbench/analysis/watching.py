@@ -13,7 +13,7 @@ from workbench.errors import KernelFault
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
     from workbench.analysis.host_calls import HostCall
-    from workbench.analysis.launches import Launch
+    from workbench.analysis.launches import RecordedLaunch
     from workbench.ptx import Finding, LaunchReport
     from workbench.ptx.options import LaunchOptions
     from workbench.toolchain import CompiledKernel
@@ -60,7 +60,7 @@ class Watch:
     def keep(
         self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
         findings: Sequence[Finding] | None = None,
-    ) -> Launch | None:  # fmt: skip
+    ) -> RecordedLaunch | None:  # fmt: skip
         """Keep a launch that has ended; return None if neither checks nor a trace nor counts were asked for.
 
         ``findings`` replace the report's own, where the caller knows more than the report.

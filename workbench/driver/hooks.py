@@ -47,7 +47,7 @@ from workbench.toolchain.ptx_text import kernels_of_ptx
 if TYPE_CHECKING:
     from workbench.analysis.watching import Watch
     from workbench.driver.attributes import DeviceFacts
-    from workbench.ptx import Kernel
+    from workbench.ptx import PtxKernel
     from workbench.toolchain import CompiledKernel
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
@@ -173,7 +173,7 @@ class _Loaded:
     def __init__(self, program: Program, text: str):
         self.program, self.text = program, text
         self.repeats = program.module.by_llvm  # LLVM wrote it, as for Triton, whose threads repeat each other's work
-        self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
+        self.kernels: dict[bytes, tuple[PtxKernel, Any]] = {}
         # The latest counts of each kernel, and the seconds predicted from them.
         self.times: dict[bytes, tuple[tuple[object, ...], float]] = {}
         self.kept: list[Any] = []  # arrays that the library reads
@@ -252,7 +252,7 @@ class Machine:
 
     def _function(self, number: int, name: bytes, out: Any) -> None:
         loaded = self._modules[number]
-        kernel: Kernel = loaded.program[name.decode(errors="replace")]
+        kernel: PtxKernel = loaded.program[name.decode(errors="replace")]
         bytes_of_parameters = kernel.entry.parameter_bytes
         if bytes_of_parameters > MOST_PARAMETER_BYTES:
             raise _Failed(
@@ -313,7 +313,7 @@ class Machine:
         if timed:
             launch.seconds = self._predicted(launch, kernel, facts, report)
 
-    def _heap(self, launch: HookLaunch, kernel: Kernel) -> DeviceHeap | None:
+    def _heap(self, launch: HookLaunch, kernel: PtxKernel) -> DeviceHeap | None:
         """Return the heap of a launch's context; the first kernel that calls malloc or free there creates it."""
         known = self._heaps.get(launch.context)
         if known is None:
@@ -349,7 +349,7 @@ class Machine:
         if watch is not None:
             watch.failed(HostCallFault(message, finding))
 
-    def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
+    def _predicted(self, launch: HookLaunch, kernel: PtxKernel, facts: Any, report: LaunchReport) -> float:
         """Return the predicted seconds of a launch.
 
         A benchmark repeats a launch with equal counts; then the earlier prediction is returned.

@@ -15,26 +15,26 @@ from pathlib import Path
 
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
-from workbench.toolchain.sass import Resources, parse_ptxas_log
+from workbench.toolchain.sass import KernelResources, parse_ptxas_log
 
 _MARK = "// workbench resources "
 
 
-def image(ptx: str, resources: Mapping[str, Resources]) -> bytes:
+def image(ptx: str, resources: Mapping[str, KernelResources]) -> bytes:
     """Return the image: ``ptx`` behind a comment line that holds the resources of its kernels."""
     facts = {name: dataclasses.astuple(one) for name, one in resources.items()}
     return f"{_MARK}{json.dumps(facts)}\n{ptx}".encode()
 
 
 @lru_cache(maxsize=64)
-def resources_of(text: str, arch: str) -> Mapping[str, Resources]:
+def resources_of(text: str, arch: str) -> Mapping[str, KernelResources]:
     """Return the resources of each kernel by name: from the image's first line, else from ptxas.
 
     The mapping is empty if there is no ptxas, or none that accepts this PTX.
     """
     if text.startswith(_MARK):
         facts = json.loads(text[len(_MARK) : text.index("\n")])
-        return {name: Resources(*values) for name, values in facts.items()}
+        return {name: KernelResources(*values) for name, values in facts.items()}
     try:
         ptxas = tools.find_program("ptxas")
     except MissingToolError:

@@ -18,7 +18,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import driver
 
 from workbench.driver.attributes import device_facts
-from workbench.driver.triton_launcher import Driver
+from workbench.driver.triton_launcher import TritonDriver
 from workbench.driver.triton_timing import benchmark
 from workbench.errors import MissingToolError
 
@@ -75,7 +75,7 @@ def compiling(session: TritonSession) -> Iterator[None]:
     backend = backends.backends.get(_DEVICE)
     register_benchmarker(_DEVICE, _benchmark, override=True)
     device_interface.register_interface_for_device(_DEVICE, _interface(registered, session, properties))
-    backends.backends[_DEVICE] = backends.Backend(_Compiler, Driver)
+    backends.backends[_DEVICE] = backends.Backend(_Compiler, TritonDriver)
     forget()
     try:
         with (

@@ -25,7 +25,7 @@ from workbench.ptx.buffers import stored
 from workbench.ptx.tensor_map import TensorMap
 
 if TYPE_CHECKING:
-    from workbench.ptx import Kernel, LaunchReport
+    from workbench.ptx import LaunchReport, PtxKernel
     from workbench.ptx.launch import MachineLaunch
     from workbench.toolchain import CompiledKernel
 
@@ -91,7 +91,7 @@ def notes_on(compiled: CompiledKernel, launch: MachineLaunch) -> tuple[str, ...]
     memory = _Memory.of(launch.values, launch.names)
     beside = replace(launch.options, checks=False, statistics=False, record_block=None, threads=1)
 
-    def after(one: Kernel, instructions: int | None) -> tuple[LaunchReport, list[bytes]] | WorkbenchError:
+    def after(one: PtxKernel, instructions: int | None) -> tuple[LaunchReport, list[bytes]] | WorkbenchError:
         assert memory is not None
         limited = replace(launch, runner=one, options=replace(beside, instruction_limit=instructions))
         return memory.after(limited.run)

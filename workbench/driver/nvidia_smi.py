@@ -24,7 +24,7 @@ _NOT_MEASURED = "[N/A]"  # as nvidia-smi prints what a device does not report
 
 
 @dataclass(frozen=True)
-class Device:
+class ListedDevice:
     """One simulated device, with the facts that the table and the queries print."""
 
     index: int
@@ -55,17 +55,17 @@ def describe(facts: DeviceFacts, devices: int, memory_bytes: int) -> None:
     os.environ[VARIABLE] = json.dumps(described)
 
 
-def _devices() -> list[Device]:
+def _devices() -> list[ListedDevice]:
     given = json.loads(os.environ[VARIABLE])
     facts, count = device_facts(given["model"], given["exact_name"]), given["devices"]
-    return [Device(index, count, facts, given["memory_bytes"]) for index in range(count)]
+    return [ListedDevice(index, count, facts, given["memory_bytes"]) for index in range(count)]
 
 
-def _megahertz(number: int) -> Callable[[Device], str]:
+def _megahertz(number: int) -> Callable[[ListedDevice], str]:
     return lambda device: f"{device.facts.attributes[number] // 1000} MHz"
 
 
-_FIELDS: dict[str, Callable[[Device], str]] = {
+_FIELDS: dict[str, Callable[[ListedDevice], str]] = {
     "timestamp": lambda device: datetime.datetime.now().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3],
     "driver_version": lambda device: _DRIVER_VERSION,
     "count": lambda device: str(device.count),
@@ -91,7 +91,7 @@ _HEADER_UNITS = {"memory": " [MiB]", "clocks": " [MHz]", "utilization": " [%]", 
 _FORMATS = ("csv", "noheader", "nounits")
 
 
-def _query(fields: Sequence[str], formats: Sequence[str], devices: Sequence[Device]) -> list[str]:
+def _query(fields: Sequence[str], formats: Sequence[str], devices: Sequence[ListedDevice]) -> list[str]:
     plain = "nounits" in formats
     lines = []
     if "noheader" not in formats:
@@ -102,7 +102,7 @@ def _query(fields: Sequence[str], formats: Sequence[str], devices: Sequence[Devi
     return lines
 
 
-def _table(devices: Sequence[Device]) -> list[str]:
+def _table(devices: Sequence[ListedDevice]) -> list[str]:
     line = "+" + "-" * 78 + "+"
     title = f" NVIDIA-SMI (simulated)   Driver Version: {_DRIVER_VERSION}   CUDA Version: {_CUDA_VERSION}"
     rows = [line, f"|{title:<78}|", line, f"|{' GPU  Name':<48}{'Bus-Id':<17}{'Memory':>12} |", line]

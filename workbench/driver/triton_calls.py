@@ -16,7 +16,7 @@ from workbench.errors import ArgumentError, CompileError
 from workbench.ptx.options import LaunchOptions
 
 if TYPE_CHECKING:
-    from workbench.analysis.launches import Launch
+    from workbench.analysis.launches import RecordedLaunch
     from workbench.toolchain import CompiledKernel
 
 
@@ -37,7 +37,7 @@ def run_call(
     shared_bytes: int,
     arch: str | None,
     both_orders: bool = False,
-) -> Launch:
+) -> RecordedLaunch:
     """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch, or the best configuration's of an autotuner.
 
     With ``both_orders`` a rehearsal runs the warps in the opposite order.

@@ -34,7 +34,7 @@ from workbench.ptx.options import LaunchOptions
 
 if TYPE_CHECKING:
     from workbench.driver.triton_rows import Rows
-    from workbench.ptx import Finding, Kernel, LaunchReport
+    from workbench.ptx import Finding, LaunchReport, PtxKernel
 
 DEFAULT_ARCH = "sm_80"
 
@@ -155,7 +155,7 @@ class SimulatedTriton(TritonSession):
         show: Callable[[Any], None] | None = None,
         unwritten: Sequence[object] = (),
     ):
-        from workbench.driver.triton_launcher import Driver
+        from workbench.driver.triton_launcher import TritonDriver
 
         self.model, self.arch, self.options = model, model.arch, options
         self.launches = Launches() if launches is None else launches
@@ -165,9 +165,9 @@ class SimulatedTriton(TritonSession):
         self._unwritten = tuple(unwritten)  # tensors without content yet
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
-        self._looked_at: weakref.WeakSet[Kernel] = weakref.WeakSet()  # kernels whose masked loads are known
+        self._looked_at: weakref.WeakSet[PtxKernel] = weakref.WeakSet()  # kernels whose masked loads are known
         self.previous: Any = None
-        self.driver = Driver(self)
+        self.driver = TritonDriver(self)
         self._compiling = contextlib.ExitStack()
         self.inductor = inductor
         if inductor and any(session.inductor for session in running):

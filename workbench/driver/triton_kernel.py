@@ -29,11 +29,11 @@ _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_options", "en
 
 
 _KEPT = ("ttir", "ttgir", "llir")
-_BY_HASH: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
+_BY_HASH: weakref.WeakValueDictionary[str, TritonKernel] = weakref.WeakValueDictionary()
 """The kernels that Triton has loaded, by hash: code that has only a kernel's PTX finds its earlier stages here."""
 
 
-class Kernel(triton_compiler.CompiledKernel):
+class TritonKernel(triton_compiler.CompiledKernel):
     """Triton's compiled kernel with its last stage deferred: the assembler runs if machine code or registers are read.
 
     ``compiled`` is the same kernel as a CompiledKernel of the workbench.
@@ -123,7 +123,7 @@ def _at_home(ptx: str, src: Any) -> str:
 class _Stages(triton_compiler.AsmDict):
     """The text of every stage; the machine code is made when it is read."""
 
-    owner: Kernel
+    owner: TritonKernel
 
     def __getstate__(self) -> None:
         """Leave the kernel out of a copy for another process: torch.compile makes a new one there."""

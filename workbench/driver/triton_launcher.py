@@ -28,7 +28,7 @@ _FIRST_DEVICE = 1000  # Triton caches kernels by this number, so it must differ 
 _models: list[DeviceModel] = []
 
 
-class Driver(DriverBase):
+class TritonDriver(DriverBase):
     """Triton's driver interface over one session; each device number stands for one device model."""
 
     def __init__(self, session: TritonSession):

@@ -58,7 +58,7 @@ def _replace() -> None:
 
     _kept["hook"] = knobs.runtime.add_stages_inspection_hook
     knobs.runtime.add_stages_inspection_hook = triton_kernel.WithoutAssembler(_kept["hook"])
-    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.Kernel
+    _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.TritonKernel
     _kept["run"], Autotuner.run = Autotuner.run, _run_autotuned
     for name in ("do_bench", "do_bench_cudagraph"):
         _kept[name] = getattr(triton.testing, name)

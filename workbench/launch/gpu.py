@@ -38,7 +38,7 @@ from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.signature import ArrayArgument, KernelSignature, Rule
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import launch_buffer
-from workbench.toolchain.occupancy import Limits, limits_of
+from workbench.toolchain.occupancy import ArchitectureLimits, limits_of
 
 if TYPE_CHECKING:
     from workbench.toolchain import CompiledKernel
@@ -117,7 +117,7 @@ class Gpu:
         self._modules: dict[tuple[int, str], Any] = {}
         self._capabilities: dict[int, tuple[int, int]] = {}
         self._archs: dict[int, str] = {}
-        self._launch_limits: dict[int, tuple[Limits, int]] = {}
+        self._launch_limits: dict[int, tuple[ArchitectureLimits, int]] = {}
         self._local = threading.local()
         # PyCUDA keeps a launch's block shape in the function object, so two launches must not interleave.
         self._lock = threading.RLock()
@@ -252,7 +252,7 @@ class Gpu:
             fields[rule.position] = value.data_ptr()
         return found, hosts
 
-    def _limits(self, index: int) -> tuple[Limits, int]:
+    def _limits(self, index: int) -> tuple[ArchitectureLimits, int]:
         """Return the limits of a block on a device, and the address of a launch's parameters there."""
         found = self._launch_limits.get(index)
         if found is None:

@@ -14,7 +14,7 @@ from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.analysis.watching import watched
 from workbench.driver.observing import observed
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.ptx import Kernel, Program
+from workbench.ptx import Program, PtxKernel
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.sample import Sampled, squares_of, standard_error
 from workbench.toolchain.occupancy import limits_of, occupancy
@@ -117,7 +117,7 @@ class Simulator:
         return Program.from_text(kernel.ptx)
 
 
-def machine_kernel(kernel: CompiledKernel) -> Kernel:
+def machine_kernel(kernel: CompiledKernel) -> PtxKernel:
     """Return the machine's form of a kernel. Raises UnsupportedInstructionError for PTX that it does not support."""
     return Program.from_text(kernel.ptx)[kernel.name]
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.ops.source_files import stamp
-from workbench.ops.steps import Shape
+from workbench.ops.steps import LaunchShape
 from workbench.ops.values import Config
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
     kernels: tuple
     parameters: tuple[tuple[str, ...], ...]
     """The names of what a launch passes."""
-    shapes: tuple[Shape, ...]
+    shapes: tuple[LaunchShape, ...]
 
 
 class CompiledCode:

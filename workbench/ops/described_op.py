@@ -29,7 +29,7 @@ _TENSORS = (torch.Tensor, torch.Tensor | None)
 
 
 @dataclass(eq=False)
-class Description:
+class OpDescription:
     """The `workbench.ops.library_op.Contract` of a described op. See `workbench.ops.own.op.op` for the fields."""
 
     name: str
@@ -56,7 +56,7 @@ class Description:
         self._schema = torch.library.infer_schema(self._prototype(), mutates_args=self.in_place)
 
     def __reduce__(self) -> tuple:
-        return Description, tuple(getattr(self, one.name) for one in fields(self))
+        return OpDescription, tuple(getattr(self, one.name) for one in fields(self))
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class DescribedOp(Op):
     the description; `run` takes the tensors.
     """
 
-    def __init__(self, description: Description, namespace: str, backward: Callable[..., Any] | None):
+    def __init__(self, description: OpDescription, namespace: str, backward: Callable[..., Any] | None):
         self.description, self.namespace, self.backward = description, namespace, backward
         super().__init__(description.name, (), {}, self.__call__)
         self._library_op = LibraryOp(self, description, namespace, backward)
@@ -195,7 +195,7 @@ class DescribedOp(Op):
 
 
 def _restored(
-    description: Description,
+    description: OpDescription,
     namespace: str,
     backward: Callable[..., Any] | None,
     variants: Sequence[Variant],
@@ -235,5 +235,5 @@ def describe(
             if one not in known:
                 raise ArgumentError(argument, repr(one), ", ".join(known), f"Name fields of {tensors.__name__}.")
     like, written = like or known[0], tuple(in_place)
-    description = Description(name, function, tensors, written, like, make, tuple(outputs), dict(labels or {}))
+    description = OpDescription(name, function, tensors, written, like, make, tuple(outputs), dict(labels or {}))
     return DescribedOp(description, namespace, backward)

@@ -33,7 +33,7 @@ class Call(NamedTuple):
     nothing: bool
 
 
-class Contract(Protocol):
+class OpContract(Protocol):
     """Interface of an op's arguments: their names and schema, and the problem of a call with them."""
 
     name: str
@@ -69,7 +69,7 @@ class LibraryOp:
     def __init__(
         self,
         op: Op,
-        contract: Contract,
+        contract: OpContract,
         namespace: str,
         backward: Callable[..., Any] | None = None,
     ):

@@ -24,7 +24,7 @@ Arguments = dict[str, Callable[[Config, Any, Any], Any]]
 """Parameter -> (config, problem, tensors) -> what is passed."""
 
 
-class Shape(NamedTuple):
+class LaunchShape(NamedTuple):
     """What a launch is whatever its tensors: blocks, threads of a block, dynamic shared memory in bytes."""
 
     grid: tuple[int, ...]
@@ -79,9 +79,9 @@ class CudaStep:
         """Of a block."""
         return math.prod(self.block(config, problem))
 
-    def shape(self, config: Config, problem: Any) -> Shape:
+    def shape(self, config: Config, problem: Any) -> LaunchShape:
         """Of its launches."""
-        return Shape(self.grid(config, problem), self.block(config, problem), self.shared_bytes(config, problem))
+        return LaunchShape(self.grid(config, problem), self.block(config, problem), self.shared_bytes(config, problem))
 
 
 TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -150,6 +150,6 @@ class TritonStep:
         """Those that a launch passes: what is not among its constexprs."""
         return tuple(name for name in self.function.arg_names if name not in constants)
 
-    def shape(self, config: Config, problem: Any) -> Shape:
+    def shape(self, config: Config, problem: Any) -> LaunchShape:
         """Of its launches; Triton knows its shared memory by itself."""
-        return Shape(self.grid(config, problem), (32 * self.options(config, problem)["num_warps"],))
+        return LaunchShape(self.grid(config, problem), (32 * self.options(config, problem)["num_warps"],))

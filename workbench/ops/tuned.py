@@ -53,7 +53,7 @@ _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class Entry:
+class TunedEntry:
     """One winner of a tuning run. Times are in seconds; ``basis`` is "measured" or "predicted"."""
 
     op: str
@@ -78,18 +78,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class TunedTable:
     """The entries of one device, from one file."""
 
     device: str
     arch: str
     description: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TunedEntry, ...]
     path: Path
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedLookup:
     """The answer to a lookup.
 
     ``str()`` explains it; ``considered`` (with ``explain=True``) has the reasons against the others.
@@ -101,7 +101,7 @@ class Tuned:
     """"exact", "nearest", "architecture" or "default"."""
     source: str
     """The table's file, or a description of the default rule."""
-    entry: Entry | None = None
+    entry: TunedEntry | None = None
     distance: float = 0.0
     """Distance between the entry's and the problem's sizes; 1 is a factor of two in one size."""
     stale: bool = False
@@ -141,7 +141,7 @@ def lookup(
     device: Any = "sim",
     *,
     explain: bool = False,
-) -> Tuned | None:
+) -> TunedLookup | None:
     """Look up the configuration to run for a problem.
 
     Args:
@@ -198,7 +198,7 @@ def user_folder() -> Path:
     return home() / "tuned"
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> TunedTable:
     """Return a table from its file. Raises StoreError, naming the file and the remedy, if it cannot be read."""
     remedy = f"Move it aside (mv {path} {path}.broken) and tune again."
     try:
@@ -207,13 +207,13 @@ def read_table(path: Path) -> Table:
             raise StoreError(
                 f"tuned table {path}: format {record['format']} is newer than {FORMAT}. Update the workbench."
             )
-        entries = tuple(Entry(**entry) for entry in record["entries"])
-        return Table(record["device"], record["arch"], record["description"], entries, path)
+        entries = tuple(TunedEntry(**entry) for entry in record["entries"])
+        return TunedTable(record["device"], record["arch"], record["description"], entries, path)
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise StoreError(f"tuned table {path}: damaged ({type(error).__name__}: {error}). {remedy}") from error
 
 
-def table_record(table: Table) -> dict:
+def table_record(table: TunedTable) -> dict:
     """Return the content that :func:`read_table` reads, ready for JSON."""
     record = {"format": FORMAT} | {name: value for name, value in asdict(table).items() if name != "path"}
     for entry in record["entries"]:
@@ -229,7 +229,7 @@ def problem_record(problem: Any) -> dict:
     return {name: value for name, value in record.items() if name not in ("arch", "multiprocessors")}
 
 
-def entries_of(op: str) -> list[tuple[Table, Entry]]:
+def entries_of(op: str) -> list[tuple[TunedTable, TunedEntry]]:
     """Return every entry of an op with its table, by device.
 
     The user's own replaces a shipped one for an equal problem.
@@ -245,8 +245,8 @@ def entries_of(op: str) -> list[tuple[Table, Entry]]:
 class _Tables:
     """All tables in one state of the user's folder, and the answers already found in them."""
 
-    by_name: dict[str, tuple[Table, ...]]
-    answers: dict[tuple, Tuned | None] = field(default_factory=dict)
+    by_name: dict[str, tuple[TunedTable, ...]]
+    answers: dict[tuple, TunedLookup | None] = field(default_factory=dict)
     hashes: dict[Any, str] = field(default_factory=dict)
 
 
@@ -294,8 +294,8 @@ def forget() -> None:
     _state = None
 
 
-def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
-    tables: dict[str, tuple[Table, ...]] = {}
+def _read_all(folder: Path) -> dict[str, tuple[TunedTable, ...]]:
+    tables: dict[str, tuple[TunedTable, ...]] = {}
     for path in (path for each in (folder, *recorded_folders("tuned")) for path in sorted(each.glob("*.json"))):
         try:
             table = read_table(path)
@@ -306,7 +306,7 @@ def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
     return tables
 
 
-def _entries(tables: tuple[Table, ...]) -> Iterator[tuple[Table, Entry]]:
+def _entries(tables: tuple[TunedTable, ...]) -> Iterator[tuple[TunedTable, TunedEntry]]:
     """Yield the entries of a device; the user's own come before, and replace, shipped ones for an equal problem."""
     seen = set()
     for table in tables:
@@ -319,14 +319,14 @@ def _entries(tables: tuple[Table, ...]) -> Iterator[tuple[Table, Entry]]:
 # -- choosing ---------------------------------------------------------------------------------------------------
 
 
-def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: str, explain: bool) -> Tuned | None:
+def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: str, explain: bool) -> TunedLookup | None:
     names = {one.name: one for one in op.variants if variant in (None, one.name)}
     if variant is not None and not names:
         op.variant(variant)  # raises UnknownNameError, which lists the variants
     record = problem_record(problem)
     arch = getattr(problem, "arch", None)
     notes: list[str] = []
-    best: tuple[tuple, Tuned] | None = None
+    best: tuple[tuple, TunedLookup] | None = None
     for name in (device, *(other for other in tables.by_name if other != device)):
         if name != device and not any(table.arch == arch for table in tables.by_name[name]):
             continue
@@ -344,7 +344,7 @@ def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: st
                 continue
             level = "architecture" if name != device else "exact" if distance == 0 else "nearest"
             stale = _source_hash(tables, names[entry.variant]) != entry.source_hash
-            found = Tuned(entry.variant, dict(entry.config), level, str(table.path), entry, distance, stale)
+            found = TunedLookup(entry.variant, dict(entry.config), level, str(table.path), entry, distance, stale)
             rank = (level == "architecture", round(distance, 6), stale, entry.basis != "measured", entry.seconds)
             if best is None or rank < best[0]:
                 if best:
@@ -353,10 +353,10 @@ def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: st
             else:
                 notes.append(_passed_over(found))
     answer = best[1] if best else _default(op, names, problem, device)
-    return answer if answer is None or not explain else Tuned(**{**answer.__dict__, "considered": tuple(notes)})
+    return answer if answer is None or not explain else TunedLookup(**{**answer.__dict__, "considered": tuple(notes)})
 
 
-def _passed_over(found: Tuned) -> str:
+def _passed_over(found: TunedLookup) -> str:
     assert found.entry is not None  # it comes from a table
     stale = ", stale" if found.stale else ""
     return (
@@ -365,7 +365,7 @@ def _passed_over(found: Tuned) -> str:
     )
 
 
-def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) -> Tuned | None:
+def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) -> TunedLookup | None:
     """Return the untuned rule's choice for the last variant in teaching order that can run the problem, or None.
 
     A torch variant is taken only if it is the only one asked for.
@@ -377,7 +377,9 @@ def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) ->
             continue
         config = one.default_config(problem)
         if not _broken(one, config, problem):
-            return Tuned(one.name, config, "default", f"the untuned rule: nothing tuned for {op.name} on {device} fits")
+            return TunedLookup(
+                one.name, config, "default", f"the untuned rule: nothing tuned for {op.name} on {device} fits"
+            )
     return None
 
 

@@ -30,7 +30,7 @@ from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import TRITON_OPTIONS, Arguments, CudaStep, Size, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
-from workbench.toolchain.source import Declaration, Source, declared_kernels, read_source
+from workbench.toolchain.source import KernelDeclaration, Source, declared_kernels, read_source
 
 if TYPE_CHECKING:
     from workbench.ptx import LaunchReport
@@ -438,7 +438,7 @@ class CudaVariant(Variant):
 
 
 @functools.lru_cache(maxsize=256)
-def _declared(source: Path | Source, stamp: int, macros: tuple[str, ...]) -> Mapping[str, Declaration]:
+def _declared(source: Path | Source, stamp: int, macros: tuple[str, ...]) -> Mapping[str, KernelDeclaration]:
     """The kernels of a source as it was at ``stamp``, with their parameters."""
     return declared_kernels(source.text if isinstance(source, Source) else read(source), macros)
 

@@ -25,7 +25,7 @@ from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front
 from workbench.programs.launch_page import PageRow, page_row
 
 if TYPE_CHECKING:
-    from workbench.analysis.launches import Launch
+    from workbench.analysis.launches import RecordedLaunch
     from workbench.errors import KernelFault
 
 VARIABLE = "WORKBENCH_RUN"
@@ -80,7 +80,7 @@ def given() -> tuple[RunLaunches, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class ChildEntry:
     """One entry of another process's file: a launch, later notes on one, or a fault.
 
     ``count`` is the number of new findings, ``texts`` are their reports. ``kernel`` is "" for notes and faults, which
@@ -109,30 +109,30 @@ class RunLaunches(Launches):
         self._folder, self._owner = folder, owner
         self._told: set[tuple[object, ...]] = set()
 
-    def add(self, *launch: Any, **options: Any) -> Launch:
+    def add(self, *launch: Any, **options: Any) -> RecordedLaunch:
         """Add a launch as `Launches.add` does; in another process, write its new findings to the process's file."""
         row = super().add(*launch, **options)
         if os.getpid() != self._owner:
             reports = self.unseen(row)
             texts = tuple(str(report) for report in reports)
             page = page_row(row) if row.report.has_statistics else None
-            self._write(Elsewhere(os.getpid(), row.kernel.label, sum(map(len, reports)), texts, page))
+            self._write(ChildEntry(os.getpid(), row.kernel.label, sum(map(len, reports)), texts, page))
         return row
 
-    def note(self, label: str, notes: Sequence[str]) -> Launch | None:
+    def note(self, label: str, notes: Sequence[str]) -> RecordedLaunch | None:
         """Add notes as `Launches.note` does; in another process, write the new ones to the process's file."""
         row = super().note(label, notes)
         if row is not None and os.getpid() != self._owner:
             reports = self.unseen(row)
             texts = tuple(str(report) for report in reports)
-            self._write(Elsewhere(os.getpid(), "", sum(map(len, reports)), texts))
+            self._write(ChildEntry(os.getpid(), "", sum(map(len, reports)), texts))
         return row
 
     def failed(self, fault: KernelFault) -> None:
         """Add a fault as `Launches.failed` does; in another process, write it to the process's file."""
         super().failed(fault)
         if os.getpid() != self._owner:
-            self._write(Elsewhere(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
+            self._write(ChildEntry(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
 
     def called(self, call: HostCall) -> None:
         """Add a library call as `Launches.called` does; in another process, write it to a file of such calls."""
@@ -145,7 +145,7 @@ class RunLaunches(Launches):
         lines = [line for path in sorted(self._folder.glob("*.calls")) for line in path.read_text().splitlines()]
         return [*self.host_calls, *(HostCall(*json.loads(line)) for line in lines)]
 
-    def unseen(self, row: Launch) -> list[Any]:
+    def unseen(self, row: RecordedLaunch) -> list[Any]:
         """Return, in a list, a report of the launch's findings and notes that are new; an empty list without any."""
         from workbench.analysis.check_report import CheckReport
 
@@ -158,17 +158,17 @@ class RunLaunches(Launches):
         report = CheckReport(row.kernel.label, new, replace(row.report, notes=doubts), notes)
         return [report] if new or notes or doubts else []
 
-    def elsewhere(self) -> list[Elsewhere]:
+    def elsewhere(self) -> list[ChildEntry]:
         """Return the launches of other processes, process by process."""
         rows = []
         for path in sorted(self._folder.glob("*.jsonl"), key=lambda path: int(path.stem)):
             for line in path.read_text().splitlines():
                 given = json.loads(line)
                 row = given["row"] and PageRow(**given["row"] | {"process": given["process"]})
-                rows.append(Elsewhere(**given | {"texts": tuple(given["texts"]), "row": row}))
+                rows.append(ChildEntry(**given | {"texts": tuple(given["texts"]), "row": row}))
         return rows
 
-    def _write(self, one: Elsewhere) -> None:
+    def _write(self, one: ChildEntry) -> None:
         if not self._append(f"{os.getpid()}.jsonl", asdict(one)):
             for text in one.texts:
                 say(f"workbench: {text}", err=True)

@@ -14,7 +14,7 @@ from workbench.base.files import replace_file
 
 if TYPE_CHECKING:
     from workbench.analysis.host_calls import HostCall
-    from workbench.analysis.launches import Launch, Launches
+    from workbench.analysis.launches import Launches, RecordedLaunch
 
 _STATIC = Path(__file__).resolve().parent / "static"
 _MOST_ROWS = 5000
@@ -43,7 +43,7 @@ class PageRow:
     process: int = 0
 
 
-def page_row(launch: Launch) -> PageRow:
+def page_row(launch: RecordedLaunch) -> PageRow:
     """Return the row of a launch, with its source view if it has counts by line and is the first of its kind."""
     report = launch.report
     grid, block = ("x".join(map(str, size)) for size in (report.grid, report.block))
@@ -80,7 +80,7 @@ def _numbered(rows: Sequence[PageRow]) -> list[PageRow]:
     return numbered
 
 
-def _view(launch: Launch) -> dict[str, Any]:
+def _view(launch: RecordedLaunch) -> dict[str, Any]:
     """Return the data of a launch's source view: its lines, and the details of each line that has any."""
     from workbench.ui.source_widget import SourceView
 

@@ -26,7 +26,7 @@ from workbench.driver.torch_device.starting import attach, refuse_interpreter
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
 from workbench.programs.commands import run_command
-from workbench.programs.targets import SOURCES, Kind, kind_of
+from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
 
 _OBJECTS = (".c", ".o", ".a")
@@ -71,8 +71,8 @@ def run_program(
     MissingToolError for a CUDA program.
     """
     kind = kind_of(target, module)
-    command, native = kind is Kind.COMMAND, kind in (Kind.SOURCE, Kind.LIBRARY)
-    if nvcc and kind is not Kind.SOURCE:
+    command, native = kind is TargetKind.COMMAND, kind in (TargetKind.SOURCE, TargetKind.LIBRARY)
+    if nvcc and kind is not TargetKind.SOURCE:
         raise ArgumentError("nvcc", repr(nvcc), "nothing here", "These are options for a program in CUDA C++.")
     if native and children.VARIABLE in os.environ:
         return _join_natively(Path(target), arguments)

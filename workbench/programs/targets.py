@@ -17,7 +17,7 @@ _MAJOR = 13  # version of our CUDA runtime library
 _RELINK = "Run the source, workbench run program.cu, or link again with -cudart shared."
 
 
-class Kind(enum.Enum):
+class TargetKind(enum.Enum):
     """Kinds of targets, by the way they run."""
 
     PYTHON = "a Python file or module"
@@ -26,33 +26,33 @@ class Kind(enum.Enum):
     COMMAND = "a process of its own"
 
 
-def kind_of(target: str, module: bool) -> Kind:
+def kind_of(target: str, module: bool) -> TargetKind:
     """Return the kind of a target, from its suffix, its content, or the command of that name on PATH.
 
     Raises ArgumentError and MissingToolError for machine code that cannot run here.
     """
     path = Path(target)
     if module:
-        return Kind.PYTHON
+        return TargetKind.PYTHON
     if path.suffix in SOURCES:
-        return Kind.SOURCE
+        return TargetKind.SOURCE
     if is_elf(path):
         return _machine_code(path)
     if path.is_file():
-        return Kind.COMMAND if _is_script(path) else Kind.PYTHON
+        return TargetKind.COMMAND if _is_script(path) else TargetKind.PYTHON
     if (found := shutil.which(target)) is None:
-        return Kind.PYTHON
+        return TargetKind.PYTHON
     if is_elf(Path(found)):
         _machine_code(Path(found))
-    return Kind.COMMAND
+    return TargetKind.COMMAND
 
 
-def _machine_code(path: Path) -> Kind:
+def _machine_code(path: Path) -> TargetKind:
     elf = read_elf(path)
     _check_runtime(path, elf)
     if not elf.executable:
         if "main" in elf.defined:
-            return Kind.LIBRARY
+            return TargetKind.LIBRARY
         raise ArgumentError(
             "program", f"{str(path)!r}, which has no main()", "a program", "Run the source: workbench run program.cu."
         )
@@ -64,7 +64,7 @@ def _machine_code(path: Path) -> Kind:
             "Compile and link it by 'workbench run nvcc program.cu -o program', which needs none, or use a Python that "
             "has one, such as conda's, uv's, or the system's with the package libpython3."
         )
-    return Kind.COMMAND
+    return TargetKind.COMMAND
 
 
 def _runtimes(elf: Elf) -> list[str]:

@@ -6,7 +6,7 @@ torch nor triton.
 
 from __future__ import annotations
 
-from workbench.ptx.launch import Kernel
+from workbench.ptx.launch import PtxKernel
 from workbench.ptx.options import LaunchOptions
 from workbench.ptx.parse import Parameter, PtxSyntaxError
 from workbench.ptx.program import Program
@@ -16,12 +16,12 @@ from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
 __all__ = [
     "BufferFacts",
     "Finding",
-    "Kernel",
     "LaunchOptions",
     "LaunchReport",
     "LineFacts",
     "Parameter",
     "Program",
+    "PtxKernel",
     "PtxSyntaxError",
     "Recording",
     "WarpRequest",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.ptx.flow import Block
+from workbench.ptx.flow import BasicBlock
 from workbench.ptx.machine import core
 from workbench.ptx.operands import Constant, DynamicShared, Frame, Operand, Register, Special
 
@@ -61,7 +61,7 @@ class Slots:
         return self.of.get(Frame())
 
     def registers(
-        self, blocks: list[Block], order: Sequence[int], accesses: Accesses, registers: list[Register]
+        self, blocks: list[BasicBlock], order: Sequence[int], accesses: Accesses, registers: list[Register]
     ) -> np.ndarray:
         """Allocate registers; return the offset of each by its number, 0 for registers that do not occur.
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from workbench.ptx import calls, flow, products
 from workbench.ptx.allocate import Accesses, Slots
-from workbench.ptx.instruction import Form, Instruction, Step
+from workbench.ptx.instruction import Form, Instruction, InstructionStep
 from workbench.ptx.machine import ADDRESS, CALL, FLAGS, FRAGMENT, NEGATED, NO_SLOT, OPCODES, TRUE_SLOT, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
-from workbench.ptx.parse import Entry, Module
+from workbench.ptx.parse import ParsedModule, PtxEntry
 
 _HEAD = core.ROW["names"][:ADDRESS]  # columns before the operands in a row of 32-bit numbers
 _GUARD, _FLIP, _COUNTED, _TARGET = map(_HEAD.index, ("guard", "guard_flip", "counted", "target"))
@@ -24,20 +24,20 @@ class _Part:
     """The laid-out code of one unit. ``jumps`` are (pc, target pc), counted from the start of the unit."""
 
     unit: calls.Unit
-    blocks: list[flow.Block]
+    blocks: list[flow.BasicBlock]
     order: list[int]
-    code: list[Step]
+    code: list[InstructionStep]
     jumps: list[tuple[int, int]]
 
 
 class Decoded:
     """A kernel in the core's form, with the statement behind every pc (None for inserted jumps)."""
 
-    def __init__(self, module: Module, entry: Entry, address_of: Callable[[str], int]):
+    def __init__(self, module: ParsedModule, entry: PtxEntry, address_of: Callable[[str], int]):
         units = calls.units(module, entry, address_of)
         parts = [_lay_out(unit) for unit in units]
         # A kernel that calls functions begins with a jump over them.
-        head = [Step.of(Instruction(OPCODES["bra"], {}))] if len(units) > 1 else []
+        head = [InstructionStep.of(Instruction(OPCODES["bra"], {}))] if len(units) > 1 else []
         code, begins = list(head), {}
         for part in parts:
             begins[part.unit.source.name] = len(code)
@@ -98,7 +98,7 @@ def _lay_out(unit: calls.Unit) -> _Part:
     """Lay out the blocks of a unit one after the other, with the jumps that the order needs."""
     blocks = unit.blocks()
     order = flow.layout(blocks)
-    code: list[Step] = []
+    code: list[InstructionStep] = []
     starts: dict[int, int] = {}
     branches: list[tuple[int, int]] = []
     for place, number in enumerate(order):
@@ -109,14 +109,14 @@ def _lay_out(unit: calls.Unit) -> _Part:
             branches.append((len(code) + len(block.code) - 1, block.branch))
         if block.fall is not None and block.fall != following:
             branches.append((len(code) + len(block.code), block.fall))
-            block.code.append(Step.of(Instruction(OPCODES["bra"], {})))
+            block.code.append(InstructionStep.of(Instruction(OPCODES["bra"], {})))
         elif block.fall is None and not block.code:
-            block.code.append(Step.of(Instruction(OPCODES["exit"], {})))
+            block.code.append(InstructionStep.of(Instruction(OPCODES["exit"], {})))
         code += block.code
     return _Part(unit, blocks, order, code, [(pc, starts[number]) for pc, number in branches])
 
 
-def _misused(parts: list[_Part], code: list[Step]) -> list[tuple[str, int, int]]:
+def _misused(parts: list[_Part], code: list[InstructionStep]) -> list[tuple[str, int, int]]:
     """Return (kind of finding, pc, pc of the other side) for registers of products that are touched too early."""
     place = {id(step): pc for pc, step in enumerate(code)}
     found = (one for part in parts for one in products.misused(part.blocks, part.order))
@@ -126,7 +126,7 @@ def _misused(parts: list[_Part], code: list[Step]) -> list[tuple[str, int, int]]
 class _Table:
     """The code of a unit as arrays: the form of each step, and the registers in its places."""
 
-    def __init__(self, code: list[Step], slots: Slots):
+    def __init__(self, code: list[InstructionStep], slots: Slots):
         index: dict[Form, int] = {}
         self._form = np.array([index.setdefault(step.form, len(index)) for step in code], np.int64)
         self._rows = np.array([_row(form, slots) for form in index], np.int32)

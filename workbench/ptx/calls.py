@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from workbench.ptx import flow
 from workbench.ptx.decode import decode, refuse
-from workbench.ptx.instruction import Instruction, Step, comparison, elementwise
+from workbench.ptx.instruction import Instruction, InstructionStep, comparison, elementwise
 from workbench.ptx.machine import CALL, NO_SLOT, OPCODES, core
 from workbench.ptx.operands import Constant, Frame, Register, Symbols
-from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
+from workbench.ptx.parse import Function, Label, ParsedModule, PtxEntry, PtxSyntaxError
 
 RECURSION_BYTES = 8192  # of local memory per thread, for kernels that recurse
 # Functions that the machine provides itself: the instruction, its number of parameters, True if it has a result.
@@ -38,9 +38,9 @@ HEAP_CALLS = ("call.malloc", "call.free")
 class Unit:
     """A kernel or one of its functions, decoded. ``callees`` are the units it calls, ``frame`` its local bytes."""
 
-    source: Entry | Function
+    source: PtxEntry | Function
     symbols: Symbols
-    items: list[Step | Label]
+    items: list[InstructionStep | Label]
     callees: dict[str, Unit] = field(default_factory=dict)
     targets: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     """For each call through a register, by its step's id, the (address, name) of functions that it may call."""
@@ -52,7 +52,7 @@ class Unit:
         """Bytes of local memory, rounded up to a multiple of 16."""
         return max(16, (self.symbols.local_bytes + 15) // 16 * 16)
 
-    def blocks(self) -> list[flow.Block]:
+    def blocks(self) -> list[flow.BasicBlock]:
         """Return the basic blocks in text order. Raises PtxSyntaxError for a branch to a label that does not exist."""
         try:
             return flow.split_blocks(self.items)
@@ -60,7 +60,7 @@ class Unit:
             raise PtxSyntaxError(f"{self.source.name}: a branch to the label {missing}, which does not exist") from None
 
 
-def units(module: Module, entry: Entry, global_address: Callable[[str], int]) -> list[Unit]:
+def units(module: ParsedModule, entry: PtxEntry, global_address: Callable[[str], int]) -> list[Unit]:
     """Return the kernel's functions, each after the ones it calls unless they recurse, and the kernel last.
 
     Raises UnsupportedInstructionError for a function without a body, and for a call through a register that fits no
@@ -70,7 +70,7 @@ def units(module: Module, entry: Entry, global_address: Callable[[str], int]) ->
     known: dict[str, Unit] = {}
     finished: list[Unit] = []
     shared_bytes = 0
-    work: list[tuple[Entry | Function, bool]] = [(entry, False)]
+    work: list[tuple[PtxEntry | Function, bool]] = [(entry, False)]
     while work:
         source, done = work.pop()
         if done:
@@ -84,7 +84,7 @@ def units(module: Module, entry: Entry, global_address: Callable[[str], int]) ->
         known[source.name] = Unit(source, symbols, items)
         work.append((source, True))
         for item in items:
-            if type(item) is Step and item.form.kind == CALL and item.target not in _BUILTINS:
+            if type(item) is InstructionStep and item.form.kind == CALL and item.target not in _BUILTINS:
                 found = _callees(module, source, item)
                 if item.form.instruction.prototype is not None:
                     known[source.name].targets[id(item)] = [(global_address(one.name), one.name) for one in found]
@@ -94,7 +94,7 @@ def units(module: Module, entry: Entry, global_address: Callable[[str], int]) ->
     return finished
 
 
-def _callees(module: Module, source: Entry | Function, call: Step) -> list[Function]:
+def _callees(module: ParsedModule, source: PtxEntry | Function, call: InstructionStep) -> list[Function]:
     """Return the called function; for a call through a register, all that it may call."""
     prototype, function = call.form.instruction.prototype, module.functions.get(call.target)
     found = [function] if function is not None and function.body_start is not None else []
@@ -114,7 +114,7 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
     for index, unit in enumerate(finished):
         unit.index = index
         for item in unit.items:
-            if type(item) is Step and item.form.kind == CALL and item.target in known:
+            if type(item) is InstructionStep and item.form.kind == CALL and item.target in known:
                 unit.callees[item.target] = known[item.target]
         for names in unit.targets.values():
             unit.callees.update((name, known[name]) for _, name in names)
@@ -128,21 +128,25 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
                 work.extend(other.callees.values())
         unit.recursive = unit.index in seen
     for unit in finished:
-        if unit.symbols.in_function or unit.callees or any(type(i) is Step and i.form.kind == CALL for i in unit.items):
+        if (
+            unit.symbols.in_function
+            or unit.callees
+            or any(type(i) is InstructionStep and i.form.kind == CALL for i in unit.items)
+        ):
             unit.items = [*_prologue(unit), *(part for item in unit.items for part in _expand(unit, item))]
 
 
-def _prologue(unit: Unit) -> list[Step]:
+def _prologue(unit: Unit) -> list[InstructionStep]:
     """Return steps that compute the addresses of a function's own variables, frame + offset."""
     add = OPCODES["add.b64"]
     return [
-        Step.of(elementwise(add, register, Frame(), Constant(8, offset)))
+        InstructionStep.of(elementwise(add, register, Frame(), Constant(8, offset)))
         for register, offset in unit.symbols.frame_addresses
     ]
 
 
-def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
-    if type(item) is not Step or item.form.kind != CALL:
+def _expand(unit: Unit, item: InstructionStep | Label) -> list[InstructionStep | Label]:
+    if type(item) is not InstructionStep or item.form.kind != CALL:
         return [item]
     call = item.form.instruction
     builtin = _BUILTINS.get(item.target)
@@ -158,13 +162,13 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
     return [_guarded(item, part) for part in _call(unit, call, unit.callees[item.target])]
 
 
-def _dispatched(unit: Unit, item: Step) -> list[Step]:
+def _dispatched(unit: Unit, item: InstructionStep) -> list[InstructionStep]:
     """Return the steps of a call through a register: each target in turn, then a trap for lanes that matched none."""
     call, move = item.form.instruction, OPCODES["mov.pred"]
     done, hit = unit.symbols.temporary(0), unit.symbols.temporary(0)
 
-    def steps(*parts: Instruction, guard: Register | None, negated: bool = False) -> list[Step]:
-        made = [Step.of(part) for part in parts]
+    def steps(*parts: Instruction, guard: Register | None, negated: bool = False) -> list[InstructionStep]:
+        made = [InstructionStep.of(part) for part in parts]
         for step in made:
             step.guard, step.negated = guard, negated
         return made
@@ -200,9 +204,9 @@ def _call(unit: Unit, call: Instruction, callee: Unit) -> list[Instruction]:
     return [*(_copy(*m) for m in into), *jump, *(_copy(*m) for m in back)]
 
 
-def _guarded(item: Step, part: Instruction) -> Step:
+def _guarded(item: InstructionStep, part: Instruction) -> InstructionStep:
     """Return a part of a call under the call's guard; the call itself keeps its statement."""
-    step = Step.of(part)
+    step = InstructionStep.of(part)
     step.guard, step.negated = item.guard, item.negated
     if part.opcode.name.startswith("call"):
         step.body, step.start = item.body, item.start

@@ -24,20 +24,20 @@ from workbench.ptx.families import (
     warp,
     warp_group,
 )
-from workbench.ptx.instruction import Form, Instruction, Plan, Step, split_operands
+from workbench.ptx.instruction import Form, Instruction, InstructionStep, Plan, split_operands
 from workbench.ptx.machine import BRANCH, OPCODES
 from workbench.ptx.operands import Refused, Register, Symbols
 from workbench.ptx.parse import (
-    Declaration,
     Directive,
-    Entry,
     Function,
     Label,
     Location,
-    Module,
+    ParsedModule,
+    PtxDeclaration,
+    PtxEntry,
+    PtxVariable,
     Scope,
     Statement,
-    Variable,
     parse_prototype,
 )
 
@@ -81,7 +81,7 @@ def _plan(text: str) -> Plan | str:
         return "the machine does not know this instruction"
 
 
-def locate(module: Module, location: Location | None) -> str:
+def locate(module: ParsedModule, location: Location | None) -> str:
     """Return ``file:line`` of a .loc, or an empty string.
 
     For inlined code it is the line of the kernel's own file that uses the code. The header's function and line are
@@ -107,7 +107,7 @@ def is_installed(path: str | Path) -> bool:
     return "site-packages" in parts or "dist-packages" in parts or parts[:2] == ("/", "usr")
 
 
-def _function(module: Module, location: Location) -> str:
+def _function(module: ParsedModule, location: Location) -> str:
     """Return ``"name() of "`` for the inlined function that a .loc names, or "" where the compiler left no name."""
     string = re.search(rf"^{re.escape(location.function)}:((?:\s*\.b8[\d\s,]+)+)", module.source, re.MULTILINE)
     if not location.function or string is None:
@@ -129,7 +129,7 @@ def readable(name: str) -> str:
 
 
 def refuse(
-    module: Module, entry: Entry | Function, text: str, line: int, location: Location | None, reason: str
+    module: ParsedModule, entry: PtxEntry | Function, text: str, line: int, location: Location | None, reason: str
 ) -> UnsupportedInstructionError:
     """Make the error for a statement, or for another piece of text at a PTX line.
 
@@ -146,12 +146,12 @@ def refuse(
     )
 
 
-def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[Step | Label]:
+def decode(module: ParsedModule, entry: PtxEntry | Function, symbols: Symbols) -> list[InstructionStep | Label]:
     """Return every instruction of the entry in text order, with its labels.
 
     Raises UnsupportedInstructionError naming the instruction, its PTX line and its source line.
     """
-    items: list[Step | Label] = []
+    items: list[InstructionStep | Label] = []
     forms: dict[_Key, Form] = {}
     append, register, labels, body = items.append, symbols.names.__getitem__, _Labels(), module.body(entry)
     for start, guard, negated, shape, found in body.rows():
@@ -163,7 +163,7 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
                     registers, target = list(map(register, found)), ""
                     form = forms[shape if symbols.alike else (shape, *[one.width for one in registers])]
                 guarded = None if guard is None else _guard(symbols, guard)
-                append(Step(form, registers, target, guarded, negated, body, start))
+                append(InstructionStep(form, registers, target, guarded, negated, body, start))
             except (KeyError, Refused):
                 items += _bind(module, entry, symbols, body.statement(start), shape, forms)
             if labels.scope:
@@ -201,7 +201,7 @@ class _Labels:
         self.scope: tuple[int, ...] = ()
         self.opened = 0
         self.names: dict[tuple[tuple[int, ...], str], str] = {}
-        self.uses: list[tuple[Step, tuple[int, ...]]] = []
+        self.uses: list[tuple[InstructionStep, tuple[int, ...]]] = []
 
     def enter(self, opens: bool) -> None:
         self.opened += opens
@@ -212,7 +212,7 @@ class _Labels:
         self.names[self.scope, label.name] = unique
         return Label(unique) if self.scope else label
 
-    def use(self, items: list[Step | Label]) -> None:
+    def use(self, items: list[InstructionStep | Label]) -> None:
         """Note the branches of the latest statement."""
         for step in reversed(items):
             if type(step) is Label:
@@ -230,9 +230,9 @@ class _Labels:
 
 
 def _bind(
-    module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, shape: str | None,
+    module: ParsedModule, entry: PtxEntry | Function, symbols: Symbols, item: Statement, shape: str | None,
     forms: dict[_Key, Form],
-) -> list[Step]:  # fmt: skip
+) -> list[InstructionStep]:  # fmt: skip
     """Bind a statement whose shape is new, or which has names that are not registers; return its steps."""
     plan = _plan(item.opcode)
     try:
@@ -254,7 +254,9 @@ def _bind(
     return steps
 
 
-def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, forms: dict[_Key, Form]) -> list[Step]:
+def _steps(
+    symbols: Symbols, plan: Plan, item: Statement, shape: str | None, forms: dict[_Key, Form]
+) -> list[InstructionStep]:
     """Bind a statement, and keep its form for its shape unless the form depends on more than that."""
     pieces = _NAME.split(item.operands)  # literals and punctuation at even places, names at odd ones
     names = pieces[1::2]
@@ -265,19 +267,19 @@ def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, for
         alike = _key(symbols, f"{at_offset[1]}+{at_offset[3]}", registers)
         if alike in forms:
             known = forms[_key(symbols, shape, registers)] = forms[alike].with_imm(int(at_offset[2]))
-            return [Step(known, registers)]
+            return [InstructionStep(known, registers)]
     form = _with_stand_ins(symbols, plan, pieces, registers) if only_registers and not distinct else None
     if form is None:
         made = plan(symbols, split_operands(item.operands))
         if not isinstance(made, Instruction):
-            return [part if isinstance(part, Step) else Step.of(part) for part in made]
+            return [part if isinstance(part, InstructionStep) else InstructionStep.of(part) for part in made]
         if not only_registers or not distinct or not _takes_only(made, registers):
-            return [Step.of(made)]
+            return [InstructionStep.of(made)]
         form = Form(made, registers)
     forms[_key(symbols, shape, registers)] = form
     if at_offset is not None:
         forms[alike] = form
-    return [Step(form, registers)]
+    return [InstructionStep(form, registers)]
 
 
 def _key(symbols: Symbols, shape: str | None, registers: list[Register]) -> _Key:
@@ -312,17 +314,17 @@ def _guard(symbols: Symbols, name: str) -> Register:
 
 
 def _declare(
-    module: Module, entry: Entry | Function, symbols: Symbols, item: Declaration | Variable | Directive
+    module: ParsedModule, entry: PtxEntry | Function, symbols: Symbols, item: PtxDeclaration | PtxVariable | Directive
 ) -> None:
     try:
-        if isinstance(item, Declaration):
+        if isinstance(item, PtxDeclaration):
             symbols.declare_registers(item)
-        elif isinstance(item, Variable):
+        elif isinstance(item, PtxVariable):
             symbols.declare_variable(item)
         elif item.name not in _IGNORED:
             raise Refused("the machine does not know this directive")
     except Refused as refusal:
         line = item.line if isinstance(item, Directive) else entry.line
-        text = f".reg .{item.type}" if isinstance(item, Declaration) else getattr(item, "text", "")
-        text = f".{item.space} {item.name}" if isinstance(item, Variable) else text
+        text = f".reg .{item.type}" if isinstance(item, PtxDeclaration) else getattr(item, "text", "")
+        text = f".{item.space} {item.name}" if isinstance(item, PtxVariable) else text
         raise refuse(module, entry, text, line, None, str(refusal)) from None

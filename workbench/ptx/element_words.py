@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.ptx.instruction import Step
+from workbench.ptx.instruction import InstructionStep
 from workbench.ptx.machine import ADDRESS, OPCODES, WORD_OF_ELEMENT
 from workbench.ptx.operands import Constant, Register
 from workbench.ptx.parse import Label
@@ -19,9 +19,9 @@ _LOADS = {OPCODES[f"ld.{space}.u32/32"] for space in _SPACES}
 _ROUNDING = -4 & (1 << 64) - 1
 
 
-def mark(items: Sequence[Step | Label]) -> None:
+def mark(items: Sequence[InstructionStep | Label]) -> None:
     """Flag the loads and swaps of such words, so that the machine lets them reach beyond the element."""
-    steps = [item for item in items if type(item) is Step]
+    steps = [item for item in items if type(item) is InstructionStep]
     swaps = [step for step in steps if step.opcode in _SWAPS]
     if not swaps:
         return
@@ -31,10 +31,10 @@ def mark(items: Sequence[Step | Label]) -> None:
             step.form = step.form.with_flags(WORD_OF_ELEMENT)
 
 
-def _rounds_down(step: Step) -> bool:
+def _rounds_down(step: InstructionStep) -> bool:
     constants = [operand.value for _, operand in step.form.fixed if type(operand) is Constant]
     return step.opcode.name == "and.b64" and [value & (1 << 64) - 1 for value in constants] == [_ROUNDING]
 
 
-def _base(step: Step) -> Register | None:
+def _base(step: InstructionStep) -> Register | None:
     return next((step.registers[place] for slot, place in step.form.places if slot == ADDRESS), None)

@@ -9,41 +9,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from workbench.ptx.instruction import Step
+from workbench.ptx.instruction import InstructionStep
 from workbench.ptx.machine import BRANCH, core
 from workbench.ptx.parse import Label
 
 
 @dataclass(slots=True)
-class Block:
+class BasicBlock:
     """Straight-line code.
 
     ``branch`` is the block that its last step branches to; ``successors`` lists that block first.
     """
 
-    code: list[Step] = field(default_factory=list)
+    code: list[InstructionStep] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
     branch: int | None = None
     fall: int | None = None
 
 
-def split_blocks(items: list[Step | Label]) -> list[Block]:
+def split_blocks(items: list[InstructionStep | Label]) -> list[BasicBlock]:
     """Return the basic blocks in text order. Raises KeyError for a branch to a label that does not exist."""
-    blocks = [Block()]
+    blocks = [BasicBlock()]
     labels: dict[str, int] = {}
     code = blocks[0].code
     for item in items:
         if type(item) is Label:
             if code:
-                blocks.append(Block())
+                blocks.append(BasicBlock())
                 code = blocks[-1].code
             labels[item.name] = len(blocks) - 1
             continue
         code.append(item)
         if item.form.ends:
-            blocks.append(Block())
+            blocks.append(BasicBlock())
             code = blocks[-1].code
-    blocks.append(Block())  # the end of the text: leaving it ends the thread
+    blocks.append(BasicBlock())  # the end of the text: leaving it ends the thread
     last = len(blocks) - 1
     for i, block in enumerate(blocks[:-1]):
         end = block.code[-1] if block.code else None
@@ -58,6 +58,6 @@ def split_blocks(items: list[Step | Label]) -> list[Block]:
     return blocks
 
 
-def layout(blocks: list[Block]) -> list[int]:
+def layout(blocks: list[BasicBlock]) -> list[int]:
     """Return the reachable blocks in weak topological order, the entry first."""
     return core.order_blocks([block.successors for block in blocks])

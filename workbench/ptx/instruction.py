@@ -1,8 +1,8 @@
 """Decoded instructions, before their registers get slots.
 
 A kernel of thousands of statements has a few hundred *shapes*: opcode, literals and widths of the registers. A family's
-plan binds the first statement of a shape to an `Instruction`; its `Form` then serves all others, and a `Step` is one
-statement: a form and the registers that stand in its places.
+plan binds the first statement of a shape to an `Instruction`; its `Form` then serves all others. An `InstructionStep`
+is one statement: a form and the registers that stand in its places.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Form:
 
 @final
 @dataclass(slots=True)
-class Step:
+class InstructionStep:
     """One statement, or an instruction that the machine inserts.
 
     ``registers`` fill the places of its form; ``target`` is the label or the function that it leads to. The statement
@@ -111,7 +111,7 @@ class Step:
         return None if self.body is None or self.start is None else self.body.statement(self.start)
 
     @classmethod
-    def of(cls, instruction: Instruction) -> Step:
+    def of(cls, instruction: Instruction) -> InstructionStep:
         """Return a step with a form of its own."""
         found = [operand for operand in instruction.slots.values() if type(operand) is Register]
         registers = list(dict.fromkeys(found))
@@ -122,7 +122,7 @@ class Step:
 # may depend on their literals and widths, and on any name that is not a register's; never on which register it is.
 # Some PTX instructions become several of the machine's; the first of them stands for the statement, and a step among
 # them may have a guard of its own.
-Plan = Callable[[Symbols, list[str]], Instruction | Sequence[Instruction | Step]]
+Plan = Callable[[Symbols, list[str]], Instruction | Sequence[Instruction | InstructionStep]]
 SinglePlan = Callable[[Symbols, list[str]], Instruction]
 
 

@@ -11,13 +11,13 @@ from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
-    from workbench.ptx.parse import Entry, Location, Module, Parameter
+    from workbench.ptx.parse import Location, Parameter, ParsedModule, PtxEntry
 
 
 class DecodedKernel:
     """One entry of a module in the core's form."""
 
-    def __init__(self, module: Module, entry: Entry, decoded: Decoded):
+    def __init__(self, module: ParsedModule, entry: PtxEntry, decoded: Decoded):
         self.module = module
         self.entry = entry
         self.decoded = decoded

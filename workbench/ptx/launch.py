@@ -22,7 +22,7 @@ from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
 from workbench.ptx.outcome import Outcome
-from workbench.ptx.parse import Entry
+from workbench.ptx.parse import PtxEntry
 from workbench.ptx.report import LaunchReport, LineFacts
 from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
 from workbench.ptx.signature import KernelSignature
@@ -70,13 +70,13 @@ class MachineMemory(Protocol):
         ...
 
 
-MachineLaunch: TypeAlias = "BoundLaunch[Kernel, MachineMemory]"
+MachineLaunch: TypeAlias = "BoundLaunch[PtxKernel, MachineMemory]"
 
 
-class Kernel(DecodedKernel):
+class PtxKernel(DecodedKernel):
     """One entry of a program, ready to launch."""
 
-    def __init__(self, program: Program, entry: Entry, decoded: Decoded):
+    def __init__(self, program: Program, entry: PtxEntry, decoded: Decoded):
         super().__init__(program.module, entry, decoded)
         self.program = program
         self._counted: tuple[bytes, list[LineFacts]] = b"", []

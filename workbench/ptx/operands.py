@@ -13,13 +13,13 @@ from typing import NamedTuple
 from workbench.ptx.machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.parse import (
     TYPE_SIZES,
-    Declaration,
-    Entry,
     Function,
     Parameter,
     Prototype,
+    PtxDeclaration,
+    PtxEntry,
     PtxSyntaxError,
-    Variable,
+    PtxVariable,
 )
 
 __all__ = [
@@ -113,8 +113,8 @@ class Symbols:
     moves with its frame, so that its variables are registers which hold ``frame + offset`` (see calls.py).
     """
 
-    entry: Entry | Function
-    module_variables: dict[str, Variable]
+    entry: PtxEntry | Function
+    module_variables: dict[str, PtxVariable]
     global_address: Callable[[str], int]
     names: dict[str, Register] = field(default_factory=dict)
     registers: list[Register] = field(default_factory=list)
@@ -145,11 +145,11 @@ class Symbols:
         else:
             self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
 
-    def declare_registers(self, declaration: Declaration) -> None:
+    def declare_registers(self, declaration: PtxDeclaration) -> None:
         """Declare the names of a ``.reg`` line; raise Refused for a type that registers lack, or for too many names."""
         if declaration.type == "b128":
             names = [half for name in declaration.names.split(",") for half in _halves(name.strip())]
-            declaration = Declaration("b64", ", ".join(names))
+            declaration = PtxDeclaration("b64", ", ".join(names))
         if declaration.type not in TYPE_SIZES:
             raise Refused(f"registers of type .{declaration.type}")
         width = TYPE_SIZES[declaration.type]
@@ -197,7 +197,7 @@ class Symbols:
             self._stand_ins[key] = self.names[name] = Register(name, width, ~place)
         return self._stand_ins[key]
 
-    def declare_variable(self, variable: Variable) -> None:
+    def declare_variable(self, variable: PtxVariable) -> None:
         """Give a variable in shared or local memory its place there."""
         if variable.space == "shared":
             self.shared_bytes = _align(self.shared_bytes, variable.align)

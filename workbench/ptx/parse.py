@@ -62,7 +62,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class PtxVariable:
     """A declared variable. ``size`` is in bytes (0 for ``.extern .shared x[]``), ``initial`` its raw text or None."""
 
     name: str
@@ -130,7 +130,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class PtxDeclaration:
     """A ``.reg`` line: ``type`` and the raw list of names (``%r<10>`` or plain ones)."""
 
     type: str
@@ -153,11 +153,11 @@ class Directive:
     line: int
 
 
-Item = Statement | Label | Declaration | Variable | Scope | Directive
+Item = Statement | Label | PtxDeclaration | PtxVariable | Scope | Directive
 
 
 @dataclass(slots=True)
-class Entry:
+class PtxEntry:
     """A kernel: the fields of its header, and the place of its body in the module's text."""
 
     name: str
@@ -192,7 +192,7 @@ Prototype = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass
-class Module:
+class ParsedModule:
     """A PTX module. ``text`` is ``source`` with its comments blanked out, so that offsets and line numbers agree."""
 
     source: str = field(repr=False)
@@ -200,9 +200,9 @@ class Module:
     version: str
     target: str
     files: dict[int, Path]
-    entries: dict[str, Entry]
+    entries: dict[str, PtxEntry]
     functions: dict[str, Function]
-    variables: dict[str, Variable]
+    variables: dict[str, PtxVariable]
 
     @cached_property
     def by_llvm(self) -> bool:
@@ -245,7 +245,7 @@ class Module:
             text = re.sub(r"[^\x00-\x7f]", lambda match: " " if match[0].isspace() else "_", text)
         return text.encode("ascii")
 
-    def body(self, entry: Entry | Function) -> Body:
+    def body(self, entry: PtxEntry | Function) -> Body:
         """Return the items of a body in order."""
         return Body(self, entry)
 
@@ -304,7 +304,7 @@ def blank_comments(text: str) -> str:
             done = at
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> ParsedModule:
     """Split a PTX module into entries, functions and variables. Raises PtxSyntaxError for malformed text."""
     clean = blank_comments(text)
     files = {int(number): Path(name) for number, name in _FILE.findall(clean)}
@@ -312,12 +312,12 @@ def parse(text: str) -> Module:
     target = re.search(r"^\s*\.target\s+([\w, ]+)", clean, re.M)
     if not version or not target:
         raise PtxSyntaxError("not a PTX module: it has no .version or no .target line. Pass the text of a .ptx file.")
-    module = Module(text, clean, version[1], target[1].strip(), files, {}, {}, {})
+    module = ParsedModule(text, clean, version[1], target[1].strip(), files, {}, {}, {})
     _split(module)
     return module
 
 
-def _split(module: Module) -> None:
+def _split(module: ParsedModule) -> None:
     text, position = module.text, 0
     outside: list[str] = []
     while header := _HEADER.search(text, position):
@@ -343,7 +343,7 @@ def _split(module: Module) -> None:
             if blocks is not None:
                 x, y, z = (*blocks, 1, 1)[:3]
                 cluster = x, y, z
-            module.entries[match[1]] = Entry(match[1], line, parameters, total, most, cluster, brace + 1, end - 1)
+            module.entries[match[1]] = PtxEntry(match[1], line, parameters, total, most, cluster, brace + 1, end - 1)
         position = end
     outside.append(text[position:])
     for piece in _SECTION.sub(" ", " ".join(outside)).split(";"):
@@ -358,7 +358,7 @@ def _shape(directive: re.Pattern[str], text: str | None) -> tuple[int, ...] | No
     return tuple(int(number) for number in re.findall(r"\d+", found[1])) if found else None
 
 
-def _closing_brace(module: Module, start: int) -> int:
+def _closing_brace(module: ParsedModule, start: int) -> int:
     text, depth, position = module.text, 0, start
     while (brace := text.find("}", position)) >= 0:
         depth += text.count("{", position, brace) - 1
@@ -393,7 +393,7 @@ def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
     return tuple(found), offset
 
 
-def parse_variable(text: str) -> Variable | None:
+def parse_variable(text: str) -> PtxVariable | None:
     """Parse a variable's declaration without its semicolon, possibly at the end of a text; None if there is none."""
     start = re.search(r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const|shared|local|param)\b", text)
     match = _VARIABLE.match(text, start.start()) if start else None
@@ -406,7 +406,7 @@ def parse_variable(text: str) -> Variable | None:
         size *= int(dimension or 0)
     if size > _MOST_VARIABLE_BYTES or (align and not 1 <= int(align[1]) <= _MOST_ALIGNMENT):
         raise PtxSyntaxError(f"variable {match['name']} of {size} bytes, aligned to {align[1] if align else element}")
-    return Variable(
+    return PtxVariable(
         match["name"], match["space"], match["type"], size, int(align[1]) if align else element,
         "extern" in match["links"], match["initial"],
     )  # fmt: skip
@@ -415,7 +415,7 @@ def parse_variable(text: str) -> Variable | None:
 class Body:
     """Items of a kernel or function in order. A statement's location is computed when it is first read."""
 
-    def __init__(self, module: Module, entry: Entry | Function):
+    def __init__(self, module: ParsedModule, entry: PtxEntry | Function):
         assert entry.body_start is not None  # else it has no body
         self.module, self.entry, self._start = module, entry, entry.body_start
         self._locations: list[Location | None] = []
@@ -446,7 +446,7 @@ class Body:
         if kind == "label":
             return Label(match["label"])
         if kind == "names":
-            return Declaration(match["reg"], match["names"])
+            return PtxDeclaration(match["reg"], match["names"])
         if kind == "rest":
             whole = "." + match["directive"] + match["rest"]
             variable = parse_variable(whole.strip())

@@ -109,7 +109,7 @@ class StageState:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PipelineStage:
     """Shared memory that copies fill again and again, identified by the mbarrier that counts their bytes.
 
     It is "filling" from the issue of the first copy until the last one lands, and "full" until a warp has seen that. It
@@ -155,7 +155,7 @@ class Pipeline:
     phases: tuple[Phase, ...] = field(repr=False)
     copies: tuple[Copy, ...] = field(repr=False)
     products: tuple[Product, ...] = field(repr=False)
-    stages: tuple[Stage, ...] = field(repr=False)
+    stages: tuple[PipelineStage, ...] = field(repr=False)
     truncated: bool = False
 
     def of_role(self, role: str) -> list[int]:
@@ -413,7 +413,7 @@ def _stages(
     copies: tuple[Copy, ...],
     products: tuple[Product, ...],
     end: int,
-) -> Iterator[Stage]:
+) -> Iterator[PipelineStage]:
     completed = {(phase.mbarrier, phase.number): phase.completed for phase in phases}
     passes: dict[tuple[int, int], int] = {}  # when a warp first saw the phase complete
     before: dict[tuple[int, int], tuple[int, int]] = {}  # the phase that a fill's producer saw complete before it
@@ -459,7 +459,7 @@ def _stages(
             now = max(marks)
         if end > now:
             states.append(StageState("empty", now, end, -1))
-        yield Stage(mbarrier, names.get(mbarrier, ""), tuple(states))
+        yield PipelineStage(mbarrier, names.get(mbarrier, ""), tuple(states))
 
 
 def _freed(

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from workbench.ptx.flow import Block
-from workbench.ptx.instruction import Form, Step
+from workbench.ptx.flow import BasicBlock
+from workbench.ptx.instruction import Form, InstructionStep
 from workbench.ptx.machine import FRAGMENT, core
 from workbench.ptx.operands import Register
 
@@ -32,11 +32,11 @@ class Misuse(NamedTuple):
     """
 
     kind: str
-    step: Step
-    other: Step
+    step: InstructionStep
+    other: InstructionStep
 
 
-_Aged = tuple[int, Step]  # the number of groups committed after a product, and the product
+_Aged = tuple[int, InstructionStep]  # the number of groups committed after a product, and the product
 
 
 class _State(NamedTuple):
@@ -49,11 +49,11 @@ class _State(NamedTuple):
 
     running: dict[Register, _Aged]
     reading: dict[Register, _Aged]
-    written: dict[Register, Step]
+    written: dict[Register, InstructionStep]
     fenced: bool
 
 
-def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
+def misused(blocks: Sequence[BasicBlock], order: Sequence[int]) -> list[Misuse]:
     """Return the misuses of products' registers, one for each place."""
     products = (step for number in order for step in blocks[number].code if is_product(step.form))
     theirs = {register for step in products for register in (*_results(step), *_factors(step))}
@@ -77,15 +77,15 @@ def is_product(form: Form) -> bool:
     return form.opcode.group == "tensor" and form.opcode.name.startswith("wgmma.")
 
 
-def _at(step: Step, wanted: range) -> list[Register]:
+def _at(step: InstructionStep, wanted: range) -> list[Register]:
     return [step.registers[place] for slot, place in step.form.places if slot in wanted]
 
 
-def _results(step: Step) -> list[Register]:
+def _results(step: InstructionStep) -> list[Register]:
     return _at(step, range(FRAGMENT, FRAGMENT + 256))
 
 
-def _factors(step: Step) -> list[Register]:
+def _factors(step: InstructionStep) -> list[Register]:
     return _at(step, range(core.GroupProduct.a, core.GroupProduct.a + 4))
 
 
@@ -102,11 +102,13 @@ def _joined(a: _State, b: _State) -> _State:
     )
 
 
-def _after(code: Sequence[Step], state: _State, theirs: set[Register], found: dict[tuple[str, int], Misuse]) -> _State:
+def _after(
+    code: Sequence[InstructionStep], state: _State, theirs: set[Register], found: dict[tuple[str, int], Misuse]
+) -> _State:
     running, reading, written = dict(state.running), dict(state.reading), dict(state.written)
     fenced = state.fenced
 
-    def note(kind: str, step: Step, other: Step) -> None:
+    def note(kind: str, step: InstructionStep, other: InstructionStep) -> None:
         found.setdefault((kind, id(step)), Misuse(kind, step, other))
 
     for step in code:

@@ -15,11 +15,11 @@ import numpy as np
 from workbench.errors import UnknownNameError
 from workbench.ptx import parse
 from workbench.ptx.assemble import Decoded
-from workbench.ptx.parse import TYPE_SIZES, Module, Parameter
+from workbench.ptx.parse import TYPE_SIZES, Parameter, ParsedModule
 
 if TYPE_CHECKING:
     from workbench.ptx.device_heap import DeviceHeap
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.launch import PtxKernel
 
 _GLOBALS_BASE = 0x6000_0000_0000
 _FUNCTIONS_BASE = 0x5000_0000_0000
@@ -28,7 +28,7 @@ _ALIGNMENT = 512
 _FORMATS = {"f32": "<f", "f64": "<d"}
 
 
-class Program(Mapping[str, "Kernel"]):
+class Program(Mapping[str, "PtxKernel"]):
     """A PTX module. ``program.kernels`` maps names to kernels; device variables live as long as the program.
 
     ``place(bytes)`` returns the address, a multiple of 512, at which the variables begin; without it they begin at the
@@ -36,10 +36,10 @@ class Program(Mapping[str, "Kernel"]):
     """
 
     def __init__(self, text: str, place: Callable[[int], int] | None = None):
-        self.module: Module = parse.parse(text)
+        self.module: ParsedModule = parse.parse(text)
         self.variables: dict[str, np.ndarray] = {}
         self._addresses = {name: _FUNCTIONS_BASE + 16 * i for i, name in enumerate(self.module.functions)}
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, PtxKernel] = {}
         self._place_variables(place)
 
     @staticmethod
@@ -52,20 +52,20 @@ class Program(Mapping[str, "Kernel"]):
         return _program(text)
 
     @property
-    def kernels(self) -> Mapping[str, Kernel]:
+    def kernels(self) -> Mapping[str, PtxKernel]:
         """Kernels by name: the program itself."""
         return self
 
-    def __getitem__(self, name: str) -> Kernel:
+    def __getitem__(self, name: str) -> PtxKernel:
         if name not in self.module.entries:
             names = ", ".join(self.module.entries) or "none"
             raise UnknownNameError("kernel", repr(name), names, "Use one of the names in program.kernels.")
         if name not in self._kernels:
-            from workbench.ptx.launch import Kernel
+            from workbench.ptx.launch import PtxKernel
 
             with _no_collection():
                 decoded = Decoded(self.module, self.module.entries[name], self.global_address)
-            self._kernels[name] = Kernel(self, self.module.entries[name], decoded)
+            self._kernels[name] = PtxKernel(self, self.module.entries[name], decoded)
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -123,7 +123,7 @@ class Program(Mapping[str, "Kernel"]):
                 _initialise(self, variable, variable.initial)
 
 
-def _initialise(program: Program, variable: parse.Variable, values: str) -> None:
+def _initialise(program: Program, variable: parse.PtxVariable, values: str) -> None:
     storage, size = program.variables[variable.name], TYPE_SIZES[variable.type]
     position = 0
     for token in values.replace("{", " ").replace("}", " ").split(","):

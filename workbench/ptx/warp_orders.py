@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import KernelFault
-from workbench.ptx import Finding, Kernel, LaunchReport
+from workbench.ptx import Finding, LaunchReport, PtxKernel
 from workbench.ptx.buffers import stored
 from workbench.ptx.findings import UNDEFINED, widest_first
 from workbench.ptx.launch import MachineLaunch
@@ -107,7 +107,7 @@ def rehearse(launch: MachineLaunch) -> Rehearsal:
     return Rehearsal(findings, notes, fault, results, uses_undefined)
 
 
-def _text(kernel: Kernel) -> str:
+def _text(kernel: PtxKernel) -> str:
     """Return the PTX of a kernel and of all functions of its module."""
     module = kernel.module
     bodies = [(kernel.entry.body_start, kernel.entry.body_end)]

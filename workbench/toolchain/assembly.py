@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from workbench.toolchain import disk_cache
-from workbench.toolchain.sass import Resources
+from workbench.toolchain.sass import KernelResources
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Assembled:
     """
 
     cubin: bytes
-    resources: Mapping[str, Resources]
+    resources: Mapping[str, KernelResources]
     log: str = ""
 
     def to_blobs(self) -> dict[str, bytes]:
@@ -36,7 +36,7 @@ class Assembled:
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> Assembled:
         """Restore the machine code from a cache entry."""
         header = json.loads(blobs["header"])
-        resources = {name: Resources(*figures) for name, figures in header["resources"].items()}
+        resources = {name: KernelResources(*figures) for name, figures in header["resources"].items()}
         return cls(blobs["cubin"], resources, header["log"])
 
 

@@ -19,7 +19,7 @@ from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters
 from workbench.toolchain.sass import parse_ptxas_log, split_log
 from workbench.toolchain.shared_memory import static_shared_bytes
-from workbench.toolchain.source import Declaration, Source, include_closure, kernels_within, read_source
+from workbench.toolchain.source import KernelDeclaration, Source, include_closure, kernels_within, read_source
 
 _COMPILERS = {"nvrtc": nvrtc, "nvcc": nvcc}
 
@@ -278,7 +278,7 @@ def _base(name: str) -> str:
     return name.split("<")[0].split("::")[-1].strip(" &")
 
 
-def _named(parameters: tuple[Parameter, ...], declaration: Declaration | None) -> tuple[Parameter, ...]:
+def _named(parameters: tuple[Parameter, ...], declaration: KernelDeclaration | None) -> tuple[Parameter, ...]:
     """Give the parameters their names from the source, if it could be read and the counts agree."""
     if declaration is None or len(declaration.parameters) != len(parameters):
         return parameters
@@ -288,7 +288,7 @@ def _named(parameters: tuple[Parameter, ...], declaration: Declaration | None) -
     )
 
 
-def _unknown_kernel(unit: Source, name: str, known: Mapping[str, Declaration | None]) -> UnknownNameError:
+def _unknown_kernel(unit: Source, name: str, known: Mapping[str, KernelDeclaration | None]) -> UnknownNameError:
     names = [f"{known_name}<...>" if entry and entry.template else known_name for known_name, entry in known.items()]
     listing = ", ".join(names) or f"none, {unit.label} defines no kernel"
     return UnknownNameError(

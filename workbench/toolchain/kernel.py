@@ -19,7 +19,7 @@ from workbench.ptx.signature import KernelSignature, offsets
 from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.disassembly import disassemble
 from workbench.toolchain.occupancy import Occupancy, occupancy
-from workbench.toolchain.sass import Resources, no_machine_code
+from workbench.toolchain.sass import KernelResources, no_machine_code
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
 _SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
@@ -157,10 +157,10 @@ class CompiledKernel:
         return self._resources.stack_bytes
 
     @property
-    def _resources(self) -> Resources:
+    def _resources(self) -> KernelResources:
         if self.assembly is None:
             raise no_machine_code(self.label)
-        return self.assembly.result().resources.get(self.name, Resources(0, 0, 0, 0))
+        return self.assembly.result().resources.get(self.name, KernelResources(0, 0, 0, 0))
 
     @property
     def log(self) -> str:

@@ -18,7 +18,7 @@ _WARP = 32
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchitectureLimits:
     """Limits of one multiprocessor of an architecture; sizes in bytes, registers of 32 bits."""
 
     arch: str
@@ -36,14 +36,16 @@ class Limits:
     shared_reserved: int = 1024
 
 
-def _limits(arch: str, warps: int, blocks: int, shared: int, per_block: int, reserved: int = 1024) -> Limits:
-    return Limits(arch, warps, blocks, shared * 1024, per_block * 1024, shared_reserved=reserved)
+def _limits(
+    arch: str, warps: int, blocks: int, shared: int, per_block: int, reserved: int = 1024
+) -> ArchitectureLimits:
+    return ArchitectureLimits(arch, warps, blocks, shared * 1024, per_block * 1024, shared_reserved=reserved)
 
 
 LIMITS = {
     limits.arch: limits
     for limits in (
-        Limits("sm_75", 32, 16, 64 * 1024, 64 * 1024, shared_unit=256, shared_reserved=0),
+        ArchitectureLimits("sm_75", 32, 16, 64 * 1024, 64 * 1024, shared_unit=256, shared_reserved=0),
         _limits("sm_80", 64, 32, 164, 163),
         _limits("sm_86", 48, 16, 100, 99),
         _limits("sm_87", 48, 16, 164, 163),
@@ -78,7 +80,7 @@ class Occupancy:
         return f"{self.fraction:.0%} ({self.warps_per_sm} warps, limited by {self.limited_by})"
 
 
-def limits_of(arch: str) -> Limits:
+def limits_of(arch: str) -> ArchitectureLimits:
     """Return the limits of ``arch``, such as ``"sm_90"``; ``"sm_90a"`` counts as ``"sm_90"``.
 
     Raises ArgumentError for an unknown architecture.
@@ -92,7 +94,7 @@ def limits_of(arch: str) -> Limits:
 
 
 def occupancy(
-    arch_or_limits: str | Limits, threads_per_block: int, registers: int = 0, shared_bytes: int = 0
+    arch_or_limits: str | ArchitectureLimits, threads_per_block: int, registers: int = 0, shared_bytes: int = 0
 ) -> Occupancy:
     """Compute the resident blocks and warps per multiprocessor of a kernel.
 
@@ -120,7 +122,7 @@ def occupancy(
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.max_warps, limited_by, fits)
 
 
-def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:
+def _blocks_by_registers(limits: ArchitectureLimits, warps: int, registers: int) -> int:
     if registers == 0:
         return limits.max_blocks
     if registers > limits.registers_per_thread:
@@ -133,7 +135,7 @@ def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:
     return warps_per_scheduler * limits.warp_unit // warps
 
 
-def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
+def _blocks_by_shared(limits: ArchitectureLimits, shared_bytes: int) -> int:
     if shared_bytes > limits.shared_per_block:
         return 0
     per_block = _up(shared_bytes + limits.shared_reserved, limits.shared_unit)

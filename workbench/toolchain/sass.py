@@ -15,7 +15,7 @@ from workbench.toolchain.occupancy import limits_of
 
 
 @dataclass(frozen=True)
-class Resources:
+class KernelResources:
     """Resources of one kernel.
 
     Registers, spilled bytes (stores plus loads) and stack bytes are per thread, static shared bytes per block.
@@ -31,13 +31,15 @@ _PROPERTIES = re.compile(r"Function properties for (\S+)\s*\n(.*)\n.*?Used (\d+)
 _USAGE = re.compile(r"Function (\S+?):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
-def parse_ptxas_log(log: str) -> dict[str, Resources]:
+def parse_ptxas_log(log: str) -> dict[str, KernelResources]:
     """Parse the resources of each kernel from the output of ``ptxas -v``, which NVRTC and nvcc pass on."""
     resources = {}
     for name, frame, registers, rest in _PROPERTIES.findall(log):
         numbers = [int(number) for number in re.findall(r"(\d+) bytes", frame)]
         shared = re.search(r"(\d+) bytes smem", rest)
-        resources[name] = Resources(int(registers), sum(numbers[1:3]), numbers[0], int(shared[1]) if shared else 0)
+        resources[name] = KernelResources(
+            int(registers), sum(numbers[1:3]), numbers[0], int(shared[1]) if shared else 0
+        )
     return resources
 
 
@@ -50,7 +52,7 @@ def split_log(log: str) -> tuple[str, str]:
     return "\n".join(front).strip(), "\n".join(assembler).strip()
 
 
-def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
+def resources_of(cubin: bytes, arch: str) -> dict[str, KernelResources]:
     """Read the resources of each kernel from a cubin whose compiler reported none, as Triton does.
 
     cuobjdump gives all but the spills. A kernel without a stack frame has none; for the others the bytes of local loads
@@ -65,7 +67,7 @@ def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
             spilled = _local_traffic(section(disassembly(file, "-g"), name)) if stack_bytes else 0
             # From sm_90 on cuobjdump includes the shared memory that the system reserves per block; ptxas does not.
             system = limits_of(arch).shared_reserved if int(re.sub(r"\D", "", arch)) >= 90 else 0
-            found[name] = Resources(int(registers), spilled, stack_bytes, max(int(shared) - system, 0))
+            found[name] = KernelResources(int(registers), spilled, stack_bytes, max(int(shared) - system, 0))
     return found
 
 

@@ -23,7 +23,15 @@ import numpy as np
 from workbench.base.home import cache_folder
 from workbench.toolchain import disassembly, disk_cache, sass
 from workbench.toolchain.cubin import INSTRUCTION_BYTES, Cubin
-from workbench.toolchain.sass_flow import Block, Code, Instruction, Placed, blocks_of_code, code_in, instruction_of
+from workbench.toolchain.sass_flow import (
+    Placed,
+    SassBlock,
+    SassCode,
+    SassInstruction,
+    blocks_of_code,
+    code_in,
+    instruction_of,
+)
 
 if TYPE_CHECKING:
     from workbench.toolchain.kernel import CompiledKernel
@@ -79,7 +87,7 @@ def _known_of(arch: str, folder: Path) -> _Known:
     return _Known(arch)
 
 
-def blocks_of_kernel(kernel: CompiledKernel) -> list[Block]:
+def blocks_of_kernel(kernel: CompiledKernel) -> list[SassBlock]:
     """Return the basic blocks of a kernel with their schedule, as `workbench.toolchain.sass_flow.blocks_of` does.
 
     Raises MissingToolError for a kernel without machine code, and without nvdisasm if an instruction needs it.
@@ -101,12 +109,12 @@ def _bits(code: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return low, high, low & 0xFFF | (high >> 8 & 0x1FF) << 12
 
 
-def _telling(bits: int, made: Instruction) -> int:
+def _telling(bits: int, made: SassInstruction) -> int:
     """Return the bits of an instruction that identify its kind, with `_WHATEVER` for those that do not matter."""
     return bits if made.name != made.base else bits & 0xFFF | _WHATEVER
 
 
-def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> Code | None:
+def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> SassCode | None:
     """Decode a kernel's instructions; return None if one is of no known kind."""
     low, high, bits = _bits(cubin.code(kernel))
     each, which = np.unique(bits, return_inverse=True)
@@ -121,7 +129,7 @@ def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> Code |
         instruction = instruction_of(lines[at], name, base, predicated, constant, second >> 41)
         target = int(_target(at, first, form)) if form else count
         read.append(Placed(instruction, target if target < count else None))
-    return Code(read, _routines(cubin, kernel))
+    return SassCode(read, _routines(cubin, kernel))
 
 
 def _routines(cubin: Cubin, kernel: str) -> dict[int, str]:
@@ -140,7 +148,7 @@ def _target(at: int, low: int, form: int) -> float:
     return at + 1 + 4 * words / INSTRUCTION_BYTES
 
 
-def _learned(cubin: Cubin, kernel: str, shown: Code) -> dict[int, Kind | None]:
+def _learned(cubin: Cubin, kernel: str, shown: SassCode) -> dict[int, Kind | None]:
     """Return the kinds of a kernel's instructions from nvdisasm's output; None for a kind that decodes differently."""
     low, _, bits = _bits(cubin.code(kernel))
     if len(shown.placed) != len(bits) or shown.routines != _routines(cubin, kernel):

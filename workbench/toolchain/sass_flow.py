@@ -43,7 +43,7 @@ waits for. Their real length on a GPU comes from its device model."""
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SassInstruction:
     """One machine instruction with its schedule.
 
     ``line`` is its line in the PTX (0 if none is named), ``name`` its class (see `class_of`), ``base`` the class
@@ -63,7 +63,7 @@ class Instruction:
 
 
 @dataclass
-class Block:
+class SassBlock:
     """A basic block: instructions that run one after the other.
 
     ``back_to`` is the number of the earlier block to which its last branch may lead, ``over_to`` that of the later one
@@ -73,10 +73,10 @@ class Block:
     waits for, by kind.
     """
 
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[SassInstruction] = field(default_factory=list)
     back_to: int | None = None
     over_to: int | None = None
-    calls: Sequence[tuple[Block, float]] = ()
+    calls: Sequence[tuple[SassBlock, float]] = ()
     parted: bool = False
     clocks: float = 0.0
     waited: dict[str, float] = field(default_factory=dict)
@@ -90,23 +90,23 @@ class Block:
 class Placed(NamedTuple):
     """An instruction of a kernel, and the index of the instruction that it branches to or calls (None: none)."""
 
-    instruction: Instruction
+    instruction: SassInstruction
     target: int | None = None
 
 
-class Code(NamedTuple):
+class SassCode(NamedTuple):
     """Instructions of a kernel in order, and the names of the subroutines behind it by the index of their first one."""
 
     placed: list[Placed]
     routines: Mapping[int, str]
 
 
-def instruction_of(line: int, name: str, base: str, predicated: bool, constant: bool, control: int) -> Instruction:
+def instruction_of(line: int, name: str, base: str, predicated: bool, constant: bool, control: int) -> SassInstruction:
     """Return an instruction with its schedule decoded from ``control``, the encoding's bits from 105 on."""
-    return Instruction(line, name, base, predicated, constant, control & 15, control >> 5 & 7, control >> 11 & 63)
+    return SassInstruction(line, name, base, predicated, constant, control & 15, control >> 5 & 7, control >> 11 & 63)
 
 
-def blocks_of(text: str) -> list[Block]:
+def blocks_of(text: str) -> list[SassBlock]:
     """Return the scheduled basic blocks, in order, of one kernel in what ``nvdisasm -gp -hex`` prints.
 
     Blocks of called functions follow the kernel's own; the compiler's subroutines are in the ``calls`` of the blocks
@@ -115,9 +115,9 @@ def blocks_of(text: str) -> list[Block]:
     return blocks_of_code(code_in(text))
 
 
-def code_in(text: str) -> Code:
+def code_in(text: str) -> SassCode:
     """Parse the instructions of one kernel from what ``nvdisasm -gp -hex`` prints."""
-    rows: list[tuple[Instruction, str]] = []
+    rows: list[tuple[SassInstruction, str]] = []
     labels: dict[str, int] = {}
     line, half = 0, None
     for row in text.splitlines():
@@ -137,10 +137,10 @@ def code_in(text: str) -> Code:
     for instruction, operands in rows:
         target = _TARGET.search(operands)
         found.append(Placed(instruction, labels.get(target[1]) if target else None))
-    return Code(found, {at: name for name, at in labels.items() if name.startswith("$")})
+    return SassCode(found, {at: name for name, at in labels.items() if name.startswith("$")})
 
 
-def blocks_of_code(code: Code) -> list[Block]:
+def blocks_of_code(code: SassCode) -> list[SassBlock]:
     """Split a kernel's instructions into basic blocks, and compute their schedule."""
     starts = [0, *sorted(at for at in code.routines if at)]
     parts: dict[int, list[tuple[int, Placed]]] = {0: []}
@@ -153,17 +153,19 @@ def blocks_of_code(code: Code) -> list[Block]:
     return _blocks(own, called)
 
 
-def _blocks(rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tuple[Block, float]]]) -> list[Block]:
+def _blocks(
+    rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tuple[SassBlock, float]]]
+) -> list[SassBlock]:
     """Split instructions, given with their indices, into scheduled basic blocks.
 
     ``called`` holds the compiler's subroutines by the index of their first instruction.
     """
     begins = {one.target for _, one in rows}
-    blocks, places, targets = [Block()], {}, {}
+    blocks, places, targets = [SassBlock()], {}, {}
     for at, one in rows:
         if at in begins:
             if blocks[-1].instructions:
-                blocks.append(Block())
+                blocks.append(SassBlock())
             places[at] = len(blocks) - 1
         base = one.instruction.base
         if base == "NOP" or (base == "BRA" and one.target == at):
@@ -175,7 +177,7 @@ def _blocks(rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tu
             elif base == "CALL" and one.target is not None:
                 blocks[-1].calls = called.get(one.target, ())
                 blocks[-1].parted = one.target in called and not blocks[-1].calls
-            blocks.append(Block())
+            blocks.append(SassBlock())
     for at, target in targets.items():
         to = places.get(target)
         if to is not None:
@@ -186,7 +188,7 @@ def _blocks(rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tu
     return blocks
 
 
-def _walked(blocks: Sequence[Block]) -> list[tuple[Block, float]]:
+def _walked(blocks: Sequence[SassBlock]) -> list[tuple[SassBlock, float]]:
     """Return the blocks of a subroutine, each with its expected runs per call.
 
     The way that an operand takes is not known statically, so a branch with a guard counts as taken every second time.
@@ -214,7 +216,7 @@ def kind_of(base: str) -> str:
     return "global" if base in GLOBAL else "shared" if base in SHARED else "special"
 
 
-def _schedule(blocks: Sequence[Block]) -> None:
+def _schedule(blocks: Sequence[SassBlock]) -> None:
     """Walk through the code once, and through each loop twice; a block keeps the times of its last visit."""
     now, ready = 0.0, [(0.0, "special")] * 6
     taken: set[int] = set()

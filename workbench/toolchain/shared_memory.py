@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.ptx.parse import Module, Variable
+    from workbench.ptx.parse import ParsedModule, PtxVariable
 
 _DECLARATION = re.compile(r"(?<![\w.])\.shared\b[^;]*")
 _WITH_NAMES = re.compile(rf"{_DECLARATION.pattern}|[\w$]+")
@@ -39,8 +39,8 @@ def static_shared_bytes(ptx: str) -> dict[str, int]:
 
 
 def _declared(
-    module: Module, outside: Mapping[str, Variable], body: tuple[int, int], seen: set[str]
-) -> Iterator[Variable]:
+    module: ParsedModule, outside: Mapping[str, PtxVariable], body: tuple[int, int], seen: set[str]
+) -> Iterator[PtxVariable]:
     """Yield the variables of a kernel or function in the order of its text, then those of the functions that it calls.
 
     ``outside`` holds the module's own variables, ``seen`` the names of variables and functions met before.

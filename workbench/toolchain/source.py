@@ -153,7 +153,7 @@ def _find(name: str, folders: Iterable[Path]) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class KernelDeclaration:
     """A kernel's declaration in the source text: names of its parameters, and of its template's parameters if any."""
 
     parameters: tuple[str, ...]
@@ -169,7 +169,9 @@ class Declaration:
         return dict(zip(self.template, map(str.strip, given), strict=False))  # some may have defaults
 
 
-def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[str] = ()) -> dict[str, Declaration]:
+def declared_kernels(
+    text: str, macros: Iterable[str] = (), elsewhere: Iterable[str] = ()
+) -> dict[str, KernelDeclaration]:
     """Find the ``__global__`` functions that a source text declares; launches are checked against them.
 
     This reads the text and does not parse C++: names of types stay as written (`type_names` resolves them). Text under
@@ -179,7 +181,7 @@ def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[
     values = macros if isinstance(macros, Mapping) else dict.fromkeys(macros, "")
     text = living(text, values, elsewhere)
     defined = {*values, *re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)}
-    kernels: dict[str, Declaration] = {}
+    kernels: dict[str, KernelDeclaration] = {}
     for start in re.finditer(r"\b__global__\b", text):
         position = start.end()
         while match := re.compile(r"[^;{}(]*?(\w+)\s*\(").match(text, position):
@@ -190,12 +192,12 @@ def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[
                 before = re.split(r"[;}]", text[: start.start()])[-1]
                 names, types = _parameters(_taken(inside, defined))
                 *_, template = [(), *_templates(before)]
-                kernels[match[1]] = _together(kernels.get(match[1]), Declaration(names, template, types))
+                kernels[match[1]] = _together(kernels.get(match[1]), KernelDeclaration(names, template, types))
                 break
     return kernels
 
 
-def _together(one: Declaration | None, other: Declaration) -> Declaration:
+def _together(one: KernelDeclaration | None, other: KernelDeclaration) -> KernelDeclaration:
     """Merge two declarations of one name, which may be repeated, overloaded or in different branches.
 
     Types that differ become unknown; with different numbers of parameters all of them do.
@@ -218,7 +220,7 @@ def type_names(
 
 def kernels_within(
     source: Source, include_dirs: Iterable[str | Path], macros: Mapping[str, object]
-) -> dict[str, Declaration]:
+) -> dict[str, KernelDeclaration]:
     """Find the ``__global__`` functions that a source and its headers declare; see `declared_kernels`.
 
     The headers are those in its own folder and in ``include_dirs``; the source's own declarations win.

@@ -64,7 +64,7 @@ _STEPS = 60
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PredictionCalibration:
     """Factors by group, and the agreement of predictions with ``rows`` measured times without and with the factors.
 
     ``published`` is the agreement of the uncalibrated model, ``calibrated`` that of rows left out of the fit.
@@ -153,7 +153,9 @@ def fit(parts: Parts, measured: np.ndarray, rows: np.ndarray, penalty: float = P
     return theta
 
 
-def calibrate(sweep: Sweep, model: DeviceModel, counted: Sweep | None = None, *, seed: int = 0) -> Calibration:
+def calibrate(
+    sweep: Sweep, model: DeviceModel, counted: Sweep | None = None, *, seed: int = 0
+) -> PredictionCalibration:
     """Calibrate a device model by a measured sweep.
 
     Args:
@@ -181,7 +183,7 @@ def calibrate(sweep: Sweep, model: DeviceModel, counted: Sweep | None = None, *,
         left_out[folds == fold] = parts.seconds(theta)[folds == fold]
     factors = dict(zip(GROUPS, np.exp(fit(parts, measured, everything)).tolist(), strict=True))
     published = agreement(parts.seconds(np.zeros(len(GROUPS))), measured)
-    return Calibration(model, factors, len(counts), published, agreement(left_out, measured), sweep.name)
+    return PredictionCalibration(model, factors, len(counts), published, agreement(left_out, measured), sweep.name)
 
 
 def joined(sweep: Sweep, counted: Sweep | None) -> tuple[list[Counts], np.ndarray]:

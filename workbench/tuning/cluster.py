@@ -43,7 +43,7 @@ from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer
 from workbench.tuning.measure import Compiled, attempted, to_compile
 from workbench.tuning.shipping import Shipments
-from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task, tried
+from workbench.tuning.tasks import Fatal, Stamp, Task, TaskAnswer, run_task, tried
 
 COMPILE_THREADS = 2
 LOOK_AHEAD = 6
@@ -56,7 +56,7 @@ _RUNS: set[str] = set()
 class _Handed:
     """Attempts handed to an executor; fulfils `workbench.tuning.attempt.Executor`."""
 
-    _handed: HandedOut[Attempt, Answer | Fatal]
+    _handed: HandedOut[Attempt, TaskAnswer | Fatal]
 
     def __init__(self, setting: Setting):
         self._setting = setting
@@ -93,7 +93,7 @@ class _Handed:
         return [
             (attempt, answer.trial, answer.lost)
             for attempt, answer in self._handed.close()
-            if isinstance(answer, Answer)
+            if isinstance(answer, TaskAnswer)
         ]
 
     def _crash(self, attempt: Attempt, message: str) -> Tried:
@@ -135,7 +135,7 @@ class Here(_Handed):
             self.measurer.close()
         return super().close()
 
-    def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
+    def _submit(self, executor: Executor, attempt: Attempt) -> Future[TaskAnswer | Fatal]:
         problem = to_compile(attempt.variant, attempt.config, attempt.case, self._setting.device)
         pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
         compiling = None
@@ -143,7 +143,7 @@ class Here(_Handed):
             compiling = pool.submit(self.measurer.compile, attempt.variant, attempt.config, problem)
         return executor.submit(self._try, attempt, compiling)
 
-    def _try(self, attempt: Attempt, compiling: Future[Compiled] | None) -> Answer | Fatal:
+    def _try(self, attempt: Attempt, compiling: Future[Compiled] | None) -> TaskAnswer | Fatal:
         self._begin(attempt.identity.key)
         given = (attempt.variant, attempt.config, attempt.case, self._setting.device)
         return tried(self.measurer, *given, compiling)
@@ -166,7 +166,7 @@ class Workers(_Handed):
         tasks.close(self._run)
         return back
 
-    def _submit(self, executor: Executor, attempt: Attempt) -> Future[Answer | Fatal]:
+    def _submit(self, executor: Executor, attempt: Attempt) -> Future[TaskAnswer | Fatal]:
         setting, shipped = self._setting, self._shipments.of
         identity = attempt.identity
         task = Task(

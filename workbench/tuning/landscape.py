@@ -31,7 +31,7 @@ _MANY = 300
 
 
 @dataclass(frozen=True)
-class Cell:
+class LandscapeCell:
     """All configurations that share two values. ``seconds`` is the best of their times, None if none has one.
 
     ``outcome`` is "ok" for a cell with a time. Otherwise it is the commonest outcome of its trials, "restricted" if no
@@ -44,7 +44,7 @@ class Cell:
     legal: int
 
 
-def cells(trials: Iterable[Trial], space: Space, x: str, y: str) -> list[list[Cell]]:
+def cells(trials: Iterable[Trial], space: Space, x: str, y: str) -> list[list[LandscapeCell]]:
     """Return the cells of one variant's trials on one case, as ``[values of y][values of x]``.
 
     Raises ArgumentError unless ``x`` and ``y`` are two different parameters of the space.
@@ -67,13 +67,13 @@ def cells(trials: Iterable[Trial], space: Space, x: str, y: str) -> list[list[Ce
     ]
 
 
-def _cell(trials: Sequence[Trial], legal: int) -> Cell:
+def _cell(trials: Sequence[Trial], legal: int) -> LandscapeCell:
     times = [trial.seconds for trial in trials if trial.seconds is not None]
     if times:
-        return Cell(min(times), "ok", len(trials), legal)
+        return LandscapeCell(min(times), "ok", len(trials), legal)
     outcomes = [trial.outcome for trial in trials]
     none = UNTRIED if legal else RESTRICTED
-    return Cell(None, max(OUTCOMES, key=outcomes.count) if outcomes else none, len(trials), legal)
+    return LandscapeCell(None, max(OUTCOMES, key=outcomes.count) if outcomes else none, len(trials), legal)
 
 
 def chosen_trials(run: TuningResult, variant: str | None = None, case: str | None = None) -> tuple[list[Trial], Space]:
@@ -102,7 +102,7 @@ def heat_map(
 
 
 def draw_cells(
-    grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, label: str, ax: Axes | None = None
+    grid: Sequence[Sequence[LandscapeCell]], space: Space, x: str, y: str, label: str, ax: Axes | None = None
 ) -> Axes:
     """Draw `cells`, darker for faster, with a frame around the best; return the axes.
 

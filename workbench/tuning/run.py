@@ -12,7 +12,7 @@ from workbench.base.tables import Table, Tabular
 from workbench.base.trials.trial import Trial, canonical
 from workbench.base.versions import versions
 from workbench.ops.sampled_case import SampledCase
-from workbench.ops.tuned import Entry, problem_record
+from workbench.ops.tuned import TunedEntry, problem_record
 from workbench.tuning.result import TuningResult
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class TuningRun(TuningResult, Tabular):
         return tables_of(self)
 
 
-def table_entries(run: TuningRun) -> list[Entry]:
+def table_entries(run: TuningRun) -> list[TunedEntry]:
     """Return the winners of a run for the tuned table, one for each variant and problem.
 
     Page size is part of a problem.
@@ -117,7 +117,7 @@ def table_entries(run: TuningRun) -> list[Entry]:
         variant = variants[trial.variant]
         default = variant.default_config(placed(problem, run.device, run.model))
         entries.append(
-            Entry(
+            TunedEntry(
                 op=run.op.name,
                 variant=trial.variant,
                 problem=problem_record(problem),

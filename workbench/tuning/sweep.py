@@ -18,7 +18,7 @@ from workbench.base.trials.values import PredictionRecord
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
 from workbench.tuning import kernel_tuner_files
 from workbench.tuning.result import TuningResult
-from workbench.tuning.sweep_checks import Refused, check_config, check_sweep, check_time, too_deep, within
+from workbench.tuning.sweep_checks import RefusedSweep, check_config, check_sweep, check_time, too_deep, within
 from workbench.tuning.sweep_record import FORMAT, HEADER, Sweep
 
 _Known = TypeVar("_Known")
@@ -94,7 +94,7 @@ def load(name: str | Path) -> Sweep:
             name = path.name.removesuffix(".gz").removesuffix(".json")
             return replace(kernel_tuner_files.from_t4(text, name), path=path)
         return _read(json.loads(text), path)
-    except Refused as error:
+    except RefusedSweep as error:
         raise StoreError(f"sweep {path}: {error}. Nothing of it is used; correct the file.") from error
     except RecursionError:
         raise StoreError(f"sweep {path}: {too_deep(text)}. Nothing of it is used; correct the file.") from None

@@ -29,25 +29,25 @@ _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{\]}]')
 _TOO_DEEP = 100
 
 
-class Refused(ValueError):
+class RefusedSweep(ValueError):
     """Error for content that a file of recorded times may not hold, with its place in the file."""
 
 
 @contextlib.contextmanager
 def within(place: str) -> Iterator[None]:
-    """Within the block, turn errors into `Refused` with the place in the file."""
+    """Within the block, turn errors into `RefusedSweep` with the place in the file."""
     try:
         yield
-    except Refused as error:
-        raise Refused(f"{place}: {error}") from error
+    except RefusedSweep as error:
+        raise RefusedSweep(f"{place}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
-        raise Refused(f"{place}: {type(error).__name__}: {error!s:.200}") from error
+        raise RefusedSweep(f"{place}: {type(error).__name__}: {error!s:.200}") from error
 
 
 def check_sweep(sweep: Sweep, parameters: str) -> None:
     """Raise Refused for content that no sweep holds; ``parameters`` is the file's name for them."""
     if sweep.basis not in ("measured", "predicted"):
-        raise Refused(f"basis is {_shown(sweep.basis)}, not measured or predicted")
+        raise RefusedSweep(f"basis is {_shown(sweep.basis)}, not measured or predicted")
     for name in _NAMES:
         check_text(name, getattr(sweep, name), least=1 if name in ("op", "variant") else 0)
     check_text("case_label", sweep.case_label, least=0, markup=True)
@@ -56,7 +56,7 @@ def check_sweep(sweep: Sweep, parameters: str) -> None:
     for name in ("case", "versions", "default_config"):
         content = getattr(sweep, name)
         if not isinstance(content, Mapping) and (content is not None or name != "default_config"):
-            raise Refused(f"{name} is {_shown(content)}, not an object")
+            raise RefusedSweep(f"{name} is {_shown(content)}, not an object")
         _check_depth(name, content)
     for name, version in sweep.versions.items():
         check_text(f"versions[{name!r}]", version, least=0)
@@ -65,10 +65,10 @@ def check_sweep(sweep: Sweep, parameters: str) -> None:
         for value in values:
             check_value(f"{parameters}[{name!r}]", value)
         if not values or len(set(values)) != len(values):
-            raise Refused(f"{parameters}[{name!r}] has no values, or one twice")
+            raise RefusedSweep(f"{parameters}[{name!r}] has no values, or one twice")
     points = math.prod(len(values) for values in sweep.parameters.values())
     if points > MOST_POINTS:
-        raise Refused(f"{parameters} have 2^{points.bit_length() - 1} points and more, of at most 2^40")
+        raise RefusedSweep(f"{parameters} have 2^{points.bit_length() - 1} points and more, of at most 2^40")
 
 
 def check_config(config: Mapping[str, Any], parameters: Mapping[str, tuple]) -> None:
@@ -76,19 +76,19 @@ def check_config(config: Mapping[str, Any], parameters: Mapping[str, tuple]) -> 
     for name, value in config.items():
         check_value(name, value)
         if value not in parameters[name]:
-            raise Refused(f"{name} is {_shown(value)}, which is none of its values")
+            raise RefusedSweep(f"{name} is {_shown(value)}, which is none of its values")
 
 
 def check_text(what: str, text: Any, *, least: int = 1, markup: bool = False) -> None:
     """Raise Refused for a value that is no name: no text, too long, or one that would act on a terminal."""
     if not isinstance(text, str):
-        raise Refused(f"{what} is {_shown(text)}, not a text")
+        raise RefusedSweep(f"{what} is {_shown(text)}, not a text")
     if not least <= len(text) <= LONGEST:
-        raise Refused(f"{what} has {len(text)} characters, of {least} to {LONGEST}")
+        raise RefusedSweep(f"{what} has {len(text)} characters, of {least} to {LONGEST}")
     if not text.isprintable():
-        raise Refused(f"{what} holds control characters: {text!r:.60}")
+        raise RefusedSweep(f"{what} holds control characters: {text!r:.60}")
     if not markup and (found := _MARKUP.search(text)):
-        raise Refused(f"{what} holds markup: {found[0]!r:.60}")
+        raise RefusedSweep(f"{what} holds markup: {found[0]!r:.60}")
 
 
 def check_value(what: str, value: Any) -> None:
@@ -96,14 +96,14 @@ def check_value(what: str, value: Any) -> None:
     if isinstance(value, str):
         check_text(what, value, least=0)
     elif not ((isinstance(value, int) and abs(value) < 1 << 63) or (isinstance(value, float) and math.isfinite(value))):
-        raise Refused(f"{what} is {_shown(value)}, not a number, truth value or text")
+        raise RefusedSweep(f"{what} is {_shown(value)}, not a number, truth value or text")
 
 
 def check_time(what: str, value: Any) -> None:
     """Raise Refused for a value that is no time; a time is a positive number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < math.inf:
-        raise Refused(f"{what} is {_shown(value)}, not a positive number")
+        raise RefusedSweep(f"{what} is {_shown(value)}, not a positive number")
 
 
 def _check_depth(what: str, value: Any) -> None:
@@ -112,10 +112,10 @@ def _check_depth(what: str, value: Any) -> None:
         inside = [one for one in level if isinstance(one, Mapping | list | tuple)]
         level = [each for one in inside for each in (one.values() if isinstance(one, Mapping) else one)]
     if level:
-        raise Refused(f"{what} is nested deeper than {DEEPEST} levels")
+        raise RefusedSweep(f"{what} is nested deeper than {DEEPEST} levels")
 
 
-def too_deep(text: str) -> Refused:
+def too_deep(text: str) -> RefusedSweep:
     """Return the error for a JSON text nested too deeply for Python's parser; it names the line and column."""
     depth, place = 0, "somewhere"
     for token in _TOKENS.finditer(text):
@@ -124,7 +124,7 @@ def too_deep(text: str) -> Refused:
             start = token.start()
             place = f"line {text.count(chr(10), 0, start) + 1}, column {start - text.rfind(chr(10), 0, start)}"
             break
-    return Refused(f"{place}: nested deeper than {_TOO_DEEP} levels")
+    return RefusedSweep(f"{place}: nested deeper than {_TOO_DEEP} levels")
 
 
 def _shown(value: Any) -> str:

@@ -18,9 +18,9 @@ from workbench.errors import StoreError
 from workbench.launch.devices import Device
 from workbench.ops.tuned import (
     SIM_TABLE,
-    Entry,
-    Table,
-    Tuned,
+    TunedEntry,
+    TunedLookup,
+    TunedTable,
     forget,
     lookup,
     read_table,
@@ -32,9 +32,9 @@ from workbench.ops.tuned import (
 
 __all__ = [
     "SIM_TABLE",
-    "Entry",
-    "Table",
-    "Tuned",
+    "TunedEntry",
+    "TunedLookup",
+    "TunedTable",
     "check_usable",
     "lookup",
     "name_for",
@@ -61,8 +61,8 @@ def check_usable(name: str) -> None:
 
 
 def record(
-    entries: Iterable[Entry], *, name: str, arch: str, description: str, folder: Path | None = None
-) -> tuple[Path, list[Entry]]:
+    entries: Iterable[TunedEntry], *, name: str, arch: str, description: str, folder: Path | None = None
+) -> tuple[Path, list[TunedEntry]]:
     """Merge entries into a device's table; return its file and the entries that changed it.
 
     An entry replaces the one for the same op, variant and problem, unless that one is faster, of the same basis and
@@ -74,7 +74,7 @@ def record(
     path = folder / f"{name}.json"
     taken = []
     with _locked(path):
-        present = read_table(path) if path.exists() else Table(name, arch, description, (), path)
+        present = read_table(path) if path.exists() else TunedTable(name, arch, description, (), path)
         merged = {entry.key: entry for entry in present.entries}
         for entry in entries:
             old = merged.get(entry.key)
@@ -89,7 +89,7 @@ def record(
     return path, taken
 
 
-def _keeps(old: Entry, new: Entry) -> bool:
+def _keeps(old: TunedEntry, new: TunedEntry) -> bool:
     """Return True if the old entry stays.
 
     It stays if it says the same, or if its time is comparable and better, or is of all blocks and the new one of a
@@ -118,7 +118,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _replace(path: Path, table: Table) -> None:
+def _replace(path: Path, table: TunedTable) -> None:
     text = json.dumps(table_record(table), indent=1) + "\n"
     try:
         replace_file(path, text, durable=True)

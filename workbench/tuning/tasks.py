@@ -1,7 +1,7 @@
 """An attempt, which `tried` makes in any process, and as a task for another process, with its answer.
 
 A task is plain data. Only a worker's death or a defect of the workbench makes a task raise. Exceptions that take
-arguments of their own cannot be unpickled, so the end of an attempt returns as an `Answer`.
+arguments of their own cannot be unpickled, so the end of an attempt returns as an `TaskAnswer`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskAnswer:
     """The result of a task."""
 
     trial: Trial
@@ -110,7 +110,7 @@ def tried(
     case: Case,
     device: Device,
     compiling: Future[Compiled] | None = None,
-) -> Answer:
+) -> TaskAnswer:
     """Compile a configuration, unless that has begun, and measure it."""
     if compiling is None:
         problem = to_compile(variant, config, case, device)
@@ -118,12 +118,12 @@ def tried(
     else:
         compiled = compiling.result()
     try:
-        return Answer(measure.evaluate(variant, config, case, compiled))
+        return TaskAnswer(measure.evaluate(variant, config, case, compiled))
     except DeviceLostError as error:
-        return Answer(error.trial, lost=True)
+        return TaskAnswer(error.trial, lost=True)
 
 
-def run_task(task: Task) -> Answer | Fatal:
+def run_task(task: Task) -> TaskAnswer | Fatal:
     """Try the task's configuration in this process, or in a process that this thread keeps for it."""
     end_with_pool(task.parent)
     if _LOST.is_set() and os.getpid() != task.parent:

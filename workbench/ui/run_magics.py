@@ -12,7 +12,7 @@ from IPython.display import display
 
 from workbench.analysis.check_report import show_report
 from workbench.analysis.device_models import device_model
-from workbench.analysis.launches import Launch, Launches
+from workbench.analysis.launches import Launches, RecordedLaunch
 from workbench.analysis.watching import Watch, watch
 from workbench.base.time_limit import NOTEBOOK_SECONDS, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL
@@ -31,7 +31,7 @@ class CellFailed(Exception):
 class _ShownLaunches(Launches):
     """Launches whose findings are shown below their cell."""
 
-    def add(self, *launch: Any, **options: Any) -> Launch:
+    def add(self, *launch: Any, **options: Any) -> RecordedLaunch:
         """Add a launch as `Launches.add` does, and show its findings."""
         row = super().add(*launch, **options)
         if row.findings or row.notes:

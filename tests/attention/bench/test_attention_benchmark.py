@@ -13,7 +13,7 @@ import flashinfer_double
 import pytest
 import torch
 
-from workbench.attention.bench.paged_attention import Cell, benchmark, report, run
+from workbench.attention.bench.paged_attention import BenchmarkCell, benchmark, report, run
 from workbench.attention.bench.paged_attention.benchmark import (
     AttentionBenchmark,
     _on_gpu,
@@ -21,15 +21,15 @@ from workbench.attention.bench.paged_attention.benchmark import (
     measuring,
 )
 from workbench.attention.bench.paged_attention.contender import Ours
-from workbench.attention.bench.paged_attention.ledger import Ledger, Row
+from workbench.attention.bench.paged_attention.ledger import Ledger, LedgerRow
 from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
 from workbench.attention.ops.paged_attention import OP
 from workbench.errors import ArgumentError
 from workbench.launch import devices
 
-CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)
-CELLS = (CELL, Cell(8, 2, 3, 128, head_size=64), Cell(8, 2, 3, 64, "int8", 64))
+CELL = BenchmarkCell(8, 2, num_seqs=3, context=64, head_size=64)
+CELLS = (CELL, BenchmarkCell(8, 2, 3, 128, head_size=64), BenchmarkCell(8, 2, 3, 64, "int8", 64))
 FACTS = {"gpu": "NVIDIA H200", "arch": "sm_90", "multiprocessors": 2}
 HEAD = {"what": "told", "started": "now", "contenders": {}}
 CONTENDERS = (Ours(OP.variant("cuda_partitioned")), TorchSdpa(True))
@@ -131,13 +131,13 @@ def test_a_peer_with_several_ways_has_one_row_that_names_the_fastest(tmp_path, c
 def test_an_unfinished_row_gives_way_to_the_next_one(tmp_path):
     path = tmp_path / "bench.json"
     ledger = Ledger.open({**HEAD, "basis": "measured"}, path)
-    late = Row(CELL, "flashinfer", False, "blank", "compiling took long", unfinished=True)
-    other = Row(CELL, "torch_sdpa", False, "measured", seconds=1.0)
+    late = LedgerRow(CELL, "flashinfer", False, "blank", "compiling took long", unfinished=True)
+    other = LedgerRow(CELL, "torch_sdpa", False, "measured", seconds=1.0)
     ledger.add([late, other])
     assert not ledger.has(CELL, "flashinfer")
     assert ledger.has(CELL, "torch_sdpa")
     again = Ledger.open(ledger.head, path)
-    done = Row(CELL, "flashinfer", False, "measured", seconds=2.0)
+    done = LedgerRow(CELL, "flashinfer", False, "measured", seconds=2.0)
     again.add([done])
     assert again.has(CELL, "flashinfer")
     assert Ledger.open(ledger.head, path).rows == [done, other]
@@ -177,7 +177,7 @@ def test_a_run_on_a_gpu_goes_through_the_grid_with_the_peers(monkeypatch, tmp_pa
 
         def measure(cell, contenders):
             asked.append((cell, [one.name for one in contenders]))
-            return [Row(cell, one.name, one.is_ours, "blank", "told") for one in contenders]
+            return [LedgerRow(cell, one.name, one.is_ours, "blank", "told") for one in contenders]
 
         return ledger, measure
 
@@ -210,7 +210,7 @@ def test_without_matplotlib_there_is_no_plot(monkeypatch, tmp_path):
             raise ModuleNotFoundError(name)
         return real(name, *args, **options)
 
-    ledger = Ledger({}, [Row(CELL, "x", True, "measured", seconds=1.0)], tmp_path / "bench.json")
+    ledger = Ledger({}, [LedgerRow(CELL, "x", True, "measured", seconds=1.0)], tmp_path / "bench.json")
     monkeypatch.setattr(builtins, "__import__", without)
     assert benchmark._draw(ledger) is None
 

@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from workbench.attention.bench.paged_attention import Cell, run
+from workbench.attention.bench.paged_attention import BenchmarkCell, run
 from workbench.attention.bench.paged_attention.peers import TorchSdpa
 
 pytestmark = pytest.mark.gpu
 SIMULATED = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))
 CACHES = ("fp8",) if SIMULATED else ("bf16", "fp8", "int8")
 SIZES = {"num_seqs": 1, "context": 32} if SIMULATED else {"num_seqs": 4, "context": 2048}
-CELLS = [Cell(8, 2, cache=cache, **SIZES) for cache in CACHES]
+CELLS = [BenchmarkCell(8, 2, cache=cache, **SIZES) for cache in CACHES]
 
 
 def test_a_few_cells(tmp_path, monkeypatch):

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from workbench.analysis.device_models import device_model
-from workbench.attention.bench.paged_attention import Cell, grid
+from workbench.attention.bench.paged_attention import BenchmarkCell, grid
 from workbench.attention.bench.paged_attention.contender import Ours, ours
 from workbench.attention.bench.paged_attention.in_flight import bytes_in_flight, needed, needed_of_gpu, noted
-from workbench.attention.bench.paged_attention.ledger import Row
+from workbench.attention.bench.paged_attention.ledger import LedgerRow
 from workbench.attention.bench.paged_attention.peers import TorchSdpa
 from workbench.attention.ops.paged_attention import OP
 
@@ -47,18 +47,18 @@ def test_no_default_is_below_what_an_h200_needs(one):
 
 
 CELLS = (
-    Cell(cache="fp8"),
-    Cell(cache="int8", block_size=64),
-    Cell(64, 8, 8, 32768, block_size=32),
+    BenchmarkCell(cache="fp8"),
+    BenchmarkCell(cache="int8", block_size=64),
+    BenchmarkCell(64, 8, 8, 32768, block_size=32),
 )
 
 
 @pytest.mark.parametrize("one", ours(), ids=lambda one: one.name)
 @pytest.mark.sampled(3)
 def test_what_the_compiler_takes_is_within_what_a_variant_declares(one):
-    kernel = assert_within(one, Cell())
+    kernel = assert_within(one, BenchmarkCell())
     if one.variant.language == "triton":  # what is under way has a place in shared memory
-        assert kernel.dynamic_shared_bytes >= one.variant.footprint(*configured(one, Cell())).bytes_in_flight
+        assert kernel.dynamic_shared_bytes >= one.variant.footprint(*configured(one, BenchmarkCell())).bytes_in_flight
 
 
 @pytest.mark.long
@@ -102,14 +102,14 @@ def assert_within(one, cell):
 )
 def test_bytes_in_flight_of_a_block_by_hand(name, config, block_bytes):
     one = Ours(OP.variant(name))
-    problem = Cell().problem(one.form, "sm_90")
+    problem = BenchmarkCell().problem(one.form, "sm_90")
     footprint = one.variant.footprint({**one.variant.default_config(problem), **config}, problem)
     assert footprint.bytes_in_flight == block_bytes
 
 
 def test_a_busy_multiprocessor_has_no_more_than_its_share_of_the_blocks():
     variant = OP.variant("triton_online_softmax")
-    few, many = (Cell(num_seqs=count).problem("nhd", "sm_90") for count in (1, 64))
+    few, many = (BenchmarkCell(num_seqs=count).problem("nhd", "sm_90") for count in (1, 64))
     one_block = variant.footprint(variant.default_config(few), few).bytes_in_flight
     assert bytes_in_flight(variant, variant.default_config(few), few, SMS) == one_block
     assert bytes_in_flight(variant, variant.default_config(many), many, SMS) == 4 * one_block
@@ -120,7 +120,9 @@ def test_a_thread_group_has_more_warps_where_logits_leave_room_for_few_blocks():
     variant = OP.variant("cuda_thread_group")
 
     def threads(**changes):
-        return variant.default_config(dataclasses.replace(Cell(), **changes).problem("x", "sm_90"))["NUM_THREADS"]
+        return variant.default_config(dataclasses.replace(BenchmarkCell(), **changes).problem("x", "sm_90"))[
+            "NUM_THREADS"
+        ]
 
     assert threads() == threads(context=1024) == 128
     assert threads(context=32768) == 256
@@ -130,10 +132,10 @@ def test_a_thread_group_has_more_warps_where_logits_leave_room_for_few_blocks():
 
 def test_rows_of_ours_with_a_time_are_noted():
     one = Ours(OP.variant("cuda_grouped_mma"))
-    config = one.variant.default_config(Cell().problem(one.form, "sm_90"))
-    row = Row(Cell(), one.name, True, "measured", seconds=1.0, config=config)
+    config = one.variant.default_config(BenchmarkCell().problem(one.form, "sm_90"))
+    row = LedgerRow(BenchmarkCell(), one.name, True, "measured", seconds=1.0, config=config)
     assert noted(row, one, "sm_90", SMS).bytes_in_flight == 2 * 4 * 2 * 16 * 2 * 256
     blank = dataclasses.replace(row, seconds=None)
     assert noted(blank, one, "sm_90", SMS) == blank
-    peer = Row(Cell(), "torch_sdpa", False, "measured", seconds=1.0)
+    peer = LedgerRow(BenchmarkCell(), "torch_sdpa", False, "measured", seconds=1.0)
     assert noted(peer, TorchSdpa(True), "sm_90", SMS) == peer

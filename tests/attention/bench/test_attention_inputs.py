@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workbench.attention.bench.paged_attention import Cell, grid
+from workbench.attention.bench.paged_attention import BenchmarkCell, grid
 from workbench.attention.bench.paged_attention.cells import BATCHES, CACHES, CONTEXTS, HEADS, PAGES
-from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.ops.paged_attention import OP
 from workbench.errors import ArgumentError
 
-SMALL = Cell(8, 2, num_seqs=5, context=64, head_size=64)
+SMALL = BenchmarkCell(8, 2, num_seqs=5, context=64, head_size=64)
 
 
 def test_the_grid_is_the_issue_s_and_the_most_telling_cells_come_first():
@@ -39,9 +39,9 @@ def test_pages_are_whole(block_size):
 
 
 def test_bytes_are_those_of_the_tensors():
-    cell = Cell(8, 2, num_seqs=3, context=64, head_size=64)
+    cell = BenchmarkCell(8, 2, num_seqs=3, context=64, head_size=64)
     for cache in CACHES:
-        inputs = Inputs.draw(Cell(8, 2, 3, 64, cache, 64), "cpu")
+        inputs = BenchmarkInputs.draw(BenchmarkCell(8, 2, 3, 64, cache, 64), "cpu")
         pages = cell.num_seqs * cell.pages
         used = 2 * inputs.key_cache[0].numel() * inputs.key_cache.element_size() * pages
         rest = 2 * inputs.query.numel() * 2 + inputs.block_tables.numel() * 4 + inputs.seq_lens.numel() * 4
@@ -52,7 +52,7 @@ def test_bytes_are_those_of_the_tensors():
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("layout", ["nhd", "x", "hnd"])
 def test_the_ops_own_torch_variant_passes_in_every_layout(cache, layout):
-    inputs = Inputs.draw(Cell(8, 2, 5, 64, cache, 64), "cpu")
+    inputs = BenchmarkInputs.draw(BenchmarkCell(8, 2, 5, 64, cache, 64), "cpu")
     tensors = inputs.tensors(layout)
     assert not inputs.check(tensors.out).ok, "NaN until something is computed"
     OP.variant("torch").run({}, inputs.cell.problem(layout, "sm_80"), tensors)
@@ -62,7 +62,7 @@ def test_the_ops_own_torch_variant_passes_in_every_layout(cache, layout):
 
 def test_what_a_wrong_kernel_would_compute_is_caught():
     """One token too few, another KV head, another page, no scale: each in one sampled sequence only."""
-    inputs = Inputs.draw(Cell(8, 2, 9, 1024, "fp8", 64), "cpu")
+    inputs = BenchmarkInputs.draw(BenchmarkCell(8, 2, 9, 1024, "fp8", 64), "cpu")
     variant, problem = OP.variant("torch"), inputs.cell.problem("nhd", "sm_80")
     right = inputs.tensors("nhd")
     variant.run({}, problem, right)

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from workbench.attention.bench.paged_attention import Cell
-from workbench.attention.bench.paged_attention.contender import DeviceLostError, Ours, Prepared
+from workbench.attention.bench.paged_attention import BenchmarkCell
+from workbench.attention.bench.paged_attention.contender import GpuLostError, Ours, Prepared
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP
 from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.attention.bench.paged_attention.peers import FlashInfer, TorchSdpa
@@ -16,7 +16,7 @@ from workbench.attention.ops.paged_attention import OP
 from workbench.launch import devices
 from workbench.tuning.gpu_timing import LEAST_SAMPLES
 
-CELL = Cell(8, 2, num_seqs=3, context=64, head_size=64)
+CELL = BenchmarkCell(8, 2, num_seqs=3, context=64, head_size=64)
 GB = 10**9
 
 
@@ -151,7 +151,7 @@ def test_what_raises_has_failed_and_the_others_go_on():
 
 
 def test_a_lost_device_ends_it_with_the_rows_so_far():
-    with pytest.raises(DeviceLostError, match="raises") as caught:
+    with pytest.raises(GpuLostError, match="raises") as caught:
         measurer(lost=lambda: True)(CELL, [TorchSdpa(True), Odd("raises", raising)])
     assert [row.outcome for row in caught.value.rows] == ["blank", "failed"]
 
@@ -299,7 +299,7 @@ def test_a_way_whose_turn_the_time_took_is_the_contender_s_turn_again():
 
 
 def test_a_lost_device_takes_the_turn_of_nobody_else():
-    with pytest.raises(DeviceLostError, match=r"x \(2\)") as caught:
+    with pytest.raises(GpuLostError, match=r"x \(2\)") as caught:
         measurer(WayClock(), lost=lambda: True)(CELL, [Several("x", way(1), way(2, raising)), Several("y", way(3))])
     lost, other = caught.value.rows
     assert (lost.outcome, lost.unfinished) == ("failed", False)
@@ -311,7 +311,7 @@ def test_a_fault_that_shows_while_sampling_is_everybody_s():
     late = Odd("late", raising, after=1)
     rows = measurer()(CELL, [late, TorchSdpa(True)])
     assert [row.outcome for row in rows] == ["failed", "failed"]
-    with pytest.raises(DeviceLostError, match="late or torch_sdpa"):
+    with pytest.raises(GpuLostError, match="late or torch_sdpa"):
         measurer(lost=lambda: True)(CELL, [Odd("late", raising, after=1), TorchSdpa(True)])
 
 

@@ -12,8 +12,8 @@ import torch
 import xformers_double
 from flashinfer_double import attention
 
-from workbench.attention.bench.paged_attention import Cell
-from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention import BenchmarkCell
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers import (
     PEERS,
     FlashInfer,
@@ -23,7 +23,7 @@ from workbench.attention.bench.paged_attention.peers import (
     flex_attention,
 )
 
-SMALL = Cell(8, 2, num_seqs=3, context=128, head_size=64)
+SMALL = BenchmarkCell(8, 2, num_seqs=3, context=128, head_size=64)
 
 
 def flex_double(
@@ -73,7 +73,7 @@ def outcomes(peer, inputs, given=None):
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_every_way_is_right(doubles, peer, page, heads):
     cell = dataclasses.replace(SMALL, num_heads=heads[0], num_kv_heads=heads[1], block_size=page)
-    found = outcomes(peer, Inputs.draw(cell, "cpu"))
+    found = outcomes(peer, BenchmarkInputs.draw(cell, "cpu"))
     assert all(found.values()), found
     least = {"flashinfer": 8 if page > 1 else 6, "flex_attention": 4 * (page > 1), "xformers": 3 * (page > 1)}
     assert len(found) >= least.get(peer.name, 1), found
@@ -83,7 +83,7 @@ def test_every_way_is_right(doubles, peer, page, heads):
 @pytest.mark.parametrize("cache", ["bf16", "fp8"])
 def test_flashinfers_scales_cost_no_kernel(monkeypatch, version, cache):
     flashinfer_double.install(monkeypatch, version)
-    inputs = Inputs.draw(dataclasses.replace(SMALL, cache=cache), "cpu")
+    inputs = BenchmarkInputs.draw(dataclasses.replace(SMALL, cache=cache), "cpu")
     found = outcomes(FlashInfer(), inputs)
     assert all(found.values()), found
     assert ("wrapper fa3 NHD" in found) == (cache == "bf16")
@@ -94,7 +94,7 @@ def test_flashinfers_scales_cost_no_kernel(monkeypatch, version, cache):
 @pytest.mark.parametrize("mistake", ["tables", "caches", "keys' scale", "values' scale"])
 def test_what_a_peer_would_be_told_wrongly_shows(doubles, peer, mistake):
     cell = dataclasses.replace(SMALL, cache="fp8" if "scale" in mistake else "bf16")
-    inputs = Inputs.draw(cell, "cpu")
+    inputs = BenchmarkInputs.draw(cell, "cpu")
     changes = {
         "tables": {"block_tables": inputs.block_tables.roll(1, 1)[:, [0, *range(2, cell.pages), 0]]},
         "caches": {"key_cache": inputs.value_cache, "value_cache": inputs.key_cache},
@@ -108,7 +108,7 @@ def test_what_a_peer_would_be_told_wrongly_shows(doubles, peer, mistake):
 
 
 def test_a_page_in_the_other_layout_shows(doubles, monkeypatch):
-    inputs = Inputs.draw(dataclasses.replace(SMALL, block_size=16, num_heads=64, num_kv_heads=16), "cpu")
+    inputs = BenchmarkInputs.draw(dataclasses.replace(SMALL, block_size=16, num_heads=64, num_kv_heads=16), "cpu")
     given = dataclasses.replace(inputs, _made={"hnd": inputs.caches("nhd")})
     found = outcomes(FlashInfer(), inputs, given)
     assert {label: right for label, right in found.items() if label.endswith("HND")} == dict.fromkeys(
@@ -122,7 +122,7 @@ def test_peers_say_what_they_cannot_do():
     assert len(set(names)) == len(names)
     for peer in PEERS:
         assert not peer.ways(SMALL)[0].refuses(SMALL, "sm_90"), peer.name
-        assert all(way.refuses(Cell(cache="int8"), "sm_90") for way in peer.ways(SMALL)), peer.name
+        assert all(way.refuses(BenchmarkCell(cache="int8"), "sm_90") for way in peer.ways(SMALL)), peer.name
         labels = [way.label for way in peer.ways(SMALL)]
         assert len(set(labels)) == len(labels)
         assert peer.about
@@ -131,18 +131,18 @@ def test_peers_say_what_they_cannot_do():
 @pytest.mark.parametrize(
     ("peer", "label", "cell", "arch", "reason"),
     [
-        (FlexAttention(), "as torch chooses", Cell(24, 8), "sm_90", "power of two"),
-        (FlexAttention(), "as torch chooses", Cell(32, 8, 64, 32768), "sm_90", "32-bit"),
-        (FlexAttention(), "as torch chooses", Cell(32, 8, 64, 16384 - 1024), "sm_90", ""),
-        (FlexAttention(), "as torch chooses", Cell(block_size=1), "sm_90", "one page"),
-        (Xformers(), "", Cell(block_size=1), "sm_90", "one page"),
-        (FlashInfer(), "trtllm_batch_decode NHD", Cell(block_size=1), "sm_90", "16, 32, 64 or 128"),
-        (FlashInfer(), "trtllm_batch_decode NHD", Cell(), "sm_80", "capability"),
-        (FlashInfer(), "trtllm_batch_decode NHD", Cell(), "sm_120", ""),
-        (FlashInfer(), "trtllm_batch_decode NHD", Cell(head_size=72), "sm_90", "head_size"),
-        (FlashInfer(), "wrapper cuda cores NHD", Cell(40, 8), "sm_90", "groups"),
-        (FlashInfer(), "wrapper fa3 NHD", Cell(), "sm_80", "capability 9"),
-        (FlashInfer(), "wrapper fa2 NHD", Cell(40, 8, block_size=1), "sm_80", ""),
+        (FlexAttention(), "as torch chooses", BenchmarkCell(24, 8), "sm_90", "power of two"),
+        (FlexAttention(), "as torch chooses", BenchmarkCell(32, 8, 64, 32768), "sm_90", "32-bit"),
+        (FlexAttention(), "as torch chooses", BenchmarkCell(32, 8, 64, 16384 - 1024), "sm_90", ""),
+        (FlexAttention(), "as torch chooses", BenchmarkCell(block_size=1), "sm_90", "one page"),
+        (Xformers(), "", BenchmarkCell(block_size=1), "sm_90", "one page"),
+        (FlashInfer(), "trtllm_batch_decode NHD", BenchmarkCell(block_size=1), "sm_90", "16, 32, 64 or 128"),
+        (FlashInfer(), "trtllm_batch_decode NHD", BenchmarkCell(), "sm_80", "capability"),
+        (FlashInfer(), "trtllm_batch_decode NHD", BenchmarkCell(), "sm_120", ""),
+        (FlashInfer(), "trtllm_batch_decode NHD", BenchmarkCell(head_size=72), "sm_90", "head_size"),
+        (FlashInfer(), "wrapper cuda cores NHD", BenchmarkCell(40, 8), "sm_90", "groups"),
+        (FlashInfer(), "wrapper fa3 NHD", BenchmarkCell(), "sm_80", "capability 9"),
+        (FlashInfer(), "wrapper fa2 NHD", BenchmarkCell(40, 8, block_size=1), "sm_80", ""),
     ],
 )
 def test_a_way_says_what_it_cannot_do(peer, label, cell, arch, reason):
@@ -166,7 +166,7 @@ def test_ways_that_differ_in_the_layout_of_pages_share_their_code():
 
 def test_sequences_are_split_into_as_many_parts_as_fill_a_gpu():
     few, many = (
-        [way.label for way in peer.ways(Cell(num_seqs=count)) if "512" in str(way) or "part" in way.label]
+        [way.label for way in peer.ways(BenchmarkCell(num_seqs=count)) if "512" in str(way) or "part" in way.label]
         for count in (1, 64)
         for peer in [Xformers()]
     )
@@ -195,7 +195,7 @@ def test_flex_attention_is_compiled_for_every_shape(monkeypatch):
 
 @pytest.mark.parametrize("gathers", [True, False])
 def test_torch_over_gathered_pages_reads_them_when_it_should(gathers):
-    inputs = Inputs.draw(SMALL, "cpu")
+    inputs = BenchmarkInputs.draw(SMALL, "cpu")
     prepared = TorchSdpa(gathers).prepare(inputs, None)
     if gathers:  # what was gathered before must not be what is found
         for copy in inputs.caches("gathered"):

@@ -13,8 +13,8 @@ import pytest
 import xformers_double
 from test_attention_peers import flex_double
 
-from workbench.attention.bench.paged_attention import Cell
-from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention import BenchmarkCell
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers import FlexAttention
 
 pytestmark = pytest.mark.long
@@ -90,7 +90,7 @@ def test_flex_attentions_double_has_its_signature():
 
 
 def test_flex_attention_compiled_for_the_cpu_reads_the_pages_of_the_block_table():
-    inputs = Inputs.draw(Cell(8, 2, num_seqs=3, context=256, head_size=64), "cpu")
+    inputs = BenchmarkInputs.draw(BenchmarkCell(8, 2, num_seqs=3, context=256, head_size=64), "cpu")
     prepared = FlexAttention().ways(inputs.cell)[0].prepare(inputs, None)
     prepared.run()
     check = inputs.check(prepared.result)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from workbench.analysis.device_models import device_model
 from workbench.analysis.prediction.predict import predict_counts
-from workbench.attention.bench.paged_attention import Cell
+from workbench.attention.bench.paged_attention import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Ours, ours
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP
 from workbench.attention.bench.paged_attention.peers import TorchSdpa
@@ -32,10 +32,14 @@ def predictor():
 @pytest.mark.parametrize(
     ("variant", "config", "cell"),
     [
-        ("cuda_partitioned", SPLIT, Cell(4, 2, num_seqs=3, context=2048, head_size=64)),
-        ("cuda_partitioned", SPLIT | {"PARTITION_SIZE": 4096}, Cell(4, 2, num_seqs=3, context=2048, head_size=64)),
-        ("cuda_thread_group", None, Cell(4, 2, num_seqs=2, context=2048, head_size=64)),
-        ("cuda_thread_group", None, Cell(4, 2, num_seqs=2, context=2048, head_size=64, cache="fp8")),
+        ("cuda_partitioned", SPLIT, BenchmarkCell(4, 2, num_seqs=3, context=2048, head_size=64)),
+        (
+            "cuda_partitioned",
+            SPLIT | {"PARTITION_SIZE": 4096},
+            BenchmarkCell(4, 2, num_seqs=3, context=2048, head_size=64),
+        ),
+        ("cuda_thread_group", None, BenchmarkCell(4, 2, num_seqs=2, context=2048, head_size=64)),
+        ("cuda_thread_group", None, BenchmarkCell(4, 2, num_seqs=2, context=2048, head_size=64, cache="fp8")),
     ],
     ids=["more partitions", "within one", "not split", "fp8"],
 )
@@ -56,7 +60,7 @@ def test_extrapolated_counts_are_those_of_the_full_cell(predictor, variant, conf
 
 
 def test_one_long_sequence_is_slow_unless_it_is_split(predictor):
-    cell, counted = Cell(8, 2, num_seqs=1, context=8192, head_size=64), len(predictor.counted)
+    cell, counted = BenchmarkCell(8, 2, num_seqs=1, context=8192, head_size=64), len(predictor.counted)
     whole, split = predictor(cell, [Ours(OP.variant(name)) for name in ("cuda_thread_group", "cuda_partitioned")])
     assert whole.outcome == split.outcome == "predicted"
     assert split.seconds < whole.seconds / 2
@@ -68,21 +72,23 @@ def test_one_long_sequence_is_slow_unless_it_is_split(predictor):
 
 
 def test_what_cannot_be_predicted_is_blank_and_says_why(predictor):
-    peer, lacking = predictor(Cell(32, 1), [TorchSdpa(True), Ours(OP.variant("cuda_grouped_mma"))])
+    peer, lacking = predictor(BenchmarkCell(32, 1), [TorchSdpa(True), Ours(OP.variant("cuda_grouped_mma"))])
     assert (peer.outcome, lacking.outcome) == ("blank", "blank")
     assert "without a GPU" in peer.note
     assert "num_heads / num_kv_heads <= 16" in lacking.note
 
 
 def test_a_variant_is_counted_on_an_architecture_that_it_runs_on(predictor):
-    (row,) = predictor(Cell(4, 2, num_seqs=2, context=256, head_size=64), [Ours(OP.variant("triton_descriptors"))])
+    (row,) = predictor(
+        BenchmarkCell(4, 2, num_seqs=2, context=256, head_size=64), [Ours(OP.variant("triton_descriptors"))]
+    )
     assert row.outcome == "predicted", row.note
 
 
 @pytest.mark.parametrize("one", ours(), ids=lambda one: one.name)
 @pytest.mark.sampled(3)
 def test_pages_of_one_token_are_read_or_refused_with_the_rule(predictor, one):
-    (row,) = predictor(Cell(4, 2, num_seqs=2, context=1024, head_size=64, block_size=1), [one])
+    (row,) = predictor(BenchmarkCell(4, 2, num_seqs=2, context=1024, head_size=64, block_size=1), [one])
     by_pointers = one.variant.language == "triton" and one.name != "triton_descriptors"
     if by_pointers or one.name == "cuda_thread_group":
         assert row.outcome == "predicted", row.note
@@ -108,14 +114,14 @@ def test_what_happens_to_a_prediction_is_said(predictor, monkeypatch, happens, o
         return predict_counts(too_much, self.model)
 
     monkeypatch.setattr(Predictor, "predict", predict)
-    (row,) = predictor(Cell(4, 2, 1, 1024, head_size=64), ours()[:1])
+    (row,) = predictor(BenchmarkCell(4, 2, 1, 1024, head_size=64), ours()[:1])
     assert (row.outcome, row.seconds) == (outcome, None)
     assert row.note.startswith(note)
 
 
 def test_a_prediction_whose_time_is_up_is_for_the_next_run():
     late = Predictor(device_model("h200"), devices.get("sim"), now=lambda: 2.0, deadline=1.0)
-    (row,) = late(Cell(4, 2, 1, 1024, head_size=64), ours()[:1])
+    (row,) = late(BenchmarkCell(4, 2, 1, 1024, head_size=64), ours()[:1])
     assert (row.outcome, row.note) == ("blank", TIME_IS_UP)
 
 
@@ -126,7 +132,7 @@ def test_a_tuned_configuration_of_about_this_size_is_taken(monkeypatch, distance
     monkeypatch.setattr(
         "workbench.attention.bench.paged_attention.contender.lookup", lambda *args: (asked.append(args[-1]), found)[1]
     )
-    one, cell = Ours(OP.variant("cuda_partitioned")), Cell(4, 2, 1, 1024, head_size=64)
+    one, cell = Ours(OP.variant("cuda_partitioned")), BenchmarkCell(4, 2, 1, 1024, head_size=64)
     config = one.config(cell, "sm_90", "h200")
     assert asked == ["h200"]
     assert (config == found.config) == tuned
@@ -142,14 +148,14 @@ def test_a_wrong_kernel_has_no_prediction(predictor, monkeypatch):
         return (dataclasses.replace(launch, grid=(*launch.grid[:2], launch.grid[2] - 1)),)
 
     monkeypatch.setattr(type(variant), "launches", fewer_blocks)
-    cell = Cell(8, 4, num_seqs=1, context=2048, head_size=64)
+    cell = BenchmarkCell(8, 4, num_seqs=1, context=2048, head_size=64)
     (row,) = predictor(cell, [Ours(variant)])
     assert row.outcome in ("wrong", "failed")
     assert row.seconds is None
 
 
 def test_the_command_predicts_labels_and_keeps(tmp_path, monkeypatch, fresh_home):
-    cells = (Cell(4, 2, num_seqs=64, context=1024, head_size=64), Cell(4, 2, 1, 1024, "int8", 64))
+    cells = (BenchmarkCell(4, 2, num_seqs=64, context=1024, head_size=64), BenchmarkCell(4, 2, 1, 1024, "int8", 64))
     monkeypatch.setattr("workbench.attention.bench.paged_attention.grid", lambda block_size: cells)
     monkeypatch.setattr("workbench.attention.bench.paged_attention.benchmark.ours", lambda: ours()[:1])
     path = tmp_path / "bench.json"

@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from workbench.attention.bench.paged_attention import Cell, grid, report
+from workbench.attention.bench.paged_attention import BenchmarkCell, grid, report
 from workbench.attention.bench.paged_attention.benchmark import _stopped_by_signals, fill
-from workbench.attention.bench.paged_attention.contender import DeviceLostError
-from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, Row
+from workbench.attention.bench.paged_attention.contender import GpuLostError
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, LedgerRow
 from workbench.attention.bench.paged_attention.peers import TorchSdpa
 from workbench.errors import ArgumentError
 
@@ -28,7 +28,7 @@ CONTENDERS = (TorchSdpa(True), TorchSdpa(False))
 def told(cell, contenders):
     """Rows at half and a quarter of the ceiling."""
     return [
-        Row(cell, one.name, False, "measured", seconds=(1 + at) * 2 * cell.minimum_bytes / 4e12,
+        LedgerRow(cell, one.name, False, "measured", seconds=(1 + at) * 2 * cell.minimum_bytes / 4e12,
             minimum_bytes=cell.minimum_bytes, samples=10, spread_seconds=1e-9)
         for at, one in enumerate(contenders)
     ]  # fmt: skip
@@ -108,7 +108,7 @@ def test_a_contender_whose_turn_the_time_took_has_it_the_next_time(tmp_path):
 
     def cut_short(cell, contenders):
         first, last = told(cell, contenders)
-        return [first, Row(cell, last.contender, False, "blank", TIME_IS_UP)]
+        return [first, LedgerRow(cell, last.contender, False, "blank", TIME_IS_UP)]
 
     ledger = Ledger.open(HEAD, path)
     assert fill(ledger, CELLS, CONTENDERS, cut_short, lambda: 0, 1, lambda line: None) == ("time", len(CELLS))
@@ -124,12 +124,12 @@ def test_a_contender_whose_turn_the_time_took_has_it_the_next_time(tmp_path):
 
 def test_a_lost_gpu_ends_the_run_and_its_rows_are_kept(tmp_path):
     path = tmp_path / "bench.json"
-    failed = Row(CELLS[0], "torch_sdpa", False, "failed", "RuntimeError: CUDA error")
+    failed = LedgerRow(CELLS[0], "torch_sdpa", False, "failed", "RuntimeError: CUDA error")
 
     def lose():
-        raise DeviceLostError("torch_sdpa", (failed,))
+        raise GpuLostError("torch_sdpa", (failed,))
 
-    with pytest.raises(DeviceLostError, match="--out"):
+    with pytest.raises(GpuLostError, match="--out"):
         go(Ledger.open(HEAD, path), Told(at=0, meets=lose))
     assert Ledger.open(HEAD, path).rows == [failed]
 
@@ -155,8 +155,9 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path):
 def test_the_table_has_every_cell_the_ceiling_and_why_places_are_blank():
     ledger = Ledger.open(HEAD, None)
     go(ledger, Told())
-    ledger.add([Row(Cell(5, 5, cache="int8"), "torch_sdpa", False, "blank", "takes no int8"),
-                Row(Cell(5, 5, cache="fp8"), "torch_sdpa", False, "wrong", "WRONG: error 1")])  # fmt: skip
+    int8, fp8 = (BenchmarkCell(5, 5, cache=cache) for cache in ("int8", "fp8"))
+    ledger.add([LedgerRow(int8, "torch_sdpa", False, "blank", "takes no int8"),
+                LedgerRow(fp8, "torch_sdpa", False, "wrong", "WRONG: error 1")])  # fmt: skip
     ledger.head["states"] = [{"throttled_by": ["power cap"]}, {"throttled_by": []}, {}]
     text = report.text(ledger)
     assert "measured on told" in text

@@ -13,7 +13,7 @@ import workbench as wb
 from workbench.cli import main
 from workbench.driver.torch_device.library import installed_torch
 from workbench.errors import ArgumentError
-from workbench.judge.kernelbench.problem import BUDGET, Problem
+from workbench.judge.kernelbench.problem import BUDGET, KernelBenchProblem
 
 _TORCH = installed_torch()
 _TAKES_GPU_BUILD = pytest.mark.skipif(
@@ -93,7 +93,7 @@ def test_a_reference_that_torch_compile_refuses_says_why_it_has_no_time(tmp_path
 def test_sizes_are_halved_until_the_budget_is_kept(tmp_path, name, used):
     path = tmp_path / "problem.py"
     path.write_text(PROBLEMS[name])
-    problem = Problem.read(path)
+    problem = KernelBenchProblem.read(path)
     fitted = problem.fitted()
     assert fitted.used == used
     assert fitted.cost().bytes <= BUDGET.bytes
@@ -105,7 +105,7 @@ def test_a_size_that_the_model_needs_is_kept(tmp_path):
     path = tmp_path / "problem.py"
     model = 'assert x.shape[1] == 16384, "meant for 16384"\n        return'
     path.write_text(PROBLEMS["scale"].replace("        return torch", f"        {model} torch"))
-    used = Problem.read(path).fitted().used
+    used = KernelBenchProblem.read(path).fitted().used
     assert "dim" not in used
     assert used["batch_size"] < 4096
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_no_problem_is_refused(tmp_path, problem, message):
     path = tmp_path / "problem.py"
     path.write_text(problem)
     with pytest.raises(ArgumentError, match=message):
-        Problem.read(path)
+        KernelBenchProblem.read(path)
 
 
 @_TAKES_GPU_BUILD

@@ -26,7 +26,7 @@ from workbench.cli import main
 from workbench.errors import ArgumentError
 from workbench.ops import registry, tuned
 from workbench.ops.own.export.layout import WIDTH, fitted
-from workbench.ops.tuned import Entry, Table, problem_record
+from workbench.ops.tuned import TunedEntry, TunedTable, problem_record
 
 HERE = Path(__file__).resolve().parent
 EXPORTED = {
@@ -64,7 +64,7 @@ def tuned_for_h200(own: ModuleType, monkeypatch: pytest.MonkeyPatch):
     """A table of the simulated GPU that the tests have, in which the second configuration has won."""
     variant = own.row_softmax.variant("softmax_rows")
     entries = tuple(
-        Entry(
+        TunedEntry(
             own.row_softmax.name,
             "softmax_rows",
             problem_record(own.row_softmax.case(case).problem()),
@@ -84,7 +84,7 @@ def tuned_for_h200(own: ModuleType, monkeypatch: pytest.MonkeyPatch):
         )
     )
     name = "H200-SXM5-141GB (simulated)"
-    table = Table(tuned.slug(name), "sm_90", f"{name} (sm_90) through PyCUDA", entries, Path("h200.json"))
+    table = TunedTable(tuned.slug(name), "sm_90", f"{name} (sm_90) through PyCUDA", entries, Path("h200.json"))
     tables = tuned._Tables({table.device: (table,)})
     monkeypatch.setattr(tuned, "_tables_now", lambda: tables)
 

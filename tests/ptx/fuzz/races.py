@@ -249,7 +249,7 @@ def outcomes(planted: Sequence[tuple[Kind, int]]) -> list[Outcome]:
     return found
 
 
-def _messages(kernel: ptx.Kernel, planter: Planter) -> str:
+def _messages(kernel: ptx.PtxKernel, planter: Planter) -> str:
     """The first finding, in either order of the warps, as ``workbench.check_kernel`` looks for them; "" if none."""
     for last_warp_first in (False, True):
         memory = np.arange(ELEMENTS, dtype=np.uint32) * np.uint32(2654435761)

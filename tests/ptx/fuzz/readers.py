@@ -189,7 +189,7 @@ cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"""
 
 
 @functools.cache
-def _copy() -> tuple[ptx.Kernel, np.ndarray]:
+def _copy() -> tuple[ptx.PtxKernel, np.ndarray]:
     text = module("copy", ".param .align 64 .b8 map[128], .param .u64 out", _COPY).replace("sm_80", "sm_90a")
     return ptx.Program(text)["copy"], np.zeros((64, 64), np.float32)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.prediction.machine_counts import Lines, executed, pipe_of
-from workbench.toolchain.sass_flow import Block, Instruction, kind_of
+from workbench.toolchain.sass_flow import SassBlock, SassInstruction, kind_of
 
 if TYPE_CHECKING:
     from workbench.base.trials.values import PipelineCounts
@@ -58,7 +58,7 @@ class CodeRates:
 
     schedulers = 4
 
-    def __init__(self, blocks: Sequence[Block], lines: Lines, ptx: str, model: DeviceModel):
+    def __init__(self, blocks: Sequence[SassBlock], lines: Lines, ptx: str, model: DeviceModel):
         self.copy_bytes = model.l2_bytes_per_clock_sm
         clocks, busy = defaultdict[int, float](float), defaultdict[int, list[float]](lambda: [0.0] * len(_UNITS))
         for block, times, calling in executed(blocks, lines):
@@ -92,7 +92,9 @@ class CodeRates:
         low, high = self._sums[bisect_left(self._lines, part[0])], self._sums[bisect_right(self._lines, part[1])]
         return tuple(max(0.0, b - a) for a, b in zip(low, high, strict=True))
 
-    def _timed(self, block: Block, model: DeviceModel) -> Iterator[tuple[Instruction, float, Mapping[int, float]]]:
+    def _timed(
+        self, block: SassBlock, model: DeviceModel
+    ) -> Iterator[tuple[SassInstruction, float, Mapping[int, float]]]:
         """Yield each instruction with its clocks after the one before, and the cycles that it keeps units busy.
 
         The clocks are those of one warp that runs alone. The warp waits for a unit that its own instructions keep busy.

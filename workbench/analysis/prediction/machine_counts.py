@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from workbench.toolchain.sass_counts import ALU
-from workbench.toolchain.sass_flow import WAITS, Block, Instruction
+from workbench.toolchain.sass_flow import WAITS, SassBlock, SassInstruction
 
 if TYPE_CHECKING:
     from workbench.base.trials.values import MachineCounts
@@ -70,7 +70,7 @@ Lines = Mapping[int, Ran]
 _NEVER = Ran()
 
 
-def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> MachineCounts:
+def machine_counts(blocks: Sequence[SassBlock], lines: Lines, warps: float) -> MachineCounts:
     """Count a launch's warp instructions in machine code, in total and by pipe, and the mean time of its warps.
 
     Args:
@@ -108,7 +108,7 @@ def machine_counts(blocks: Sequence[Block], lines: Lines, warps: float) -> Machi
     }
 
 
-def executed(blocks: Sequence[Block], lines: Lines) -> Iterator[tuple[Block, float, int]]:
+def executed(blocks: Sequence[SassBlock], lines: Lines) -> Iterator[tuple[SassBlock, float, int]]:
     """Yield each block with its executions in warp instructions, and 0 or the PTX line that called it.
 
     Blocks of the compiler's subroutines come once for each call, with the PTX line of that call.
@@ -120,7 +120,7 @@ def executed(blocks: Sequence[Block], lines: Lines) -> Iterator[tuple[Block, flo
                 yield inside, times * share, block.instructions[-1].line
 
 
-def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
+def block_executions(blocks: Sequence[SassBlock], lines: Lines) -> list[float]:
     """Return how often each block ran, in warp instructions."""
     like, rare = _alike(blocks)
     equations: dict[tuple[int, str], np.ndarray] = {}
@@ -152,7 +152,7 @@ def block_executions(blocks: Sequence[Block], lines: Lines) -> list[float]:
     return found.tolist()
 
 
-def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, dict[int, tuple[int, int]]]:
+def _alike(blocks: Sequence[SassBlock]) -> tuple[np.ndarray, dict[int, tuple[int, int]]]:
     """Return for each block the first that runs as often, and the blocks that run only for rare operands.
 
     The latter come with the block that decides on them and the block that calls the subroutine. A branch over a call is
@@ -173,14 +173,14 @@ def _alike(blocks: Sequence[Block]) -> tuple[np.ndarray, dict[int, tuple[int, in
     return like, rare
 
 
-def _ends(block: Block) -> bool:
+def _ends(block: SassBlock) -> bool:
     """Return True if the block never falls through to the next one."""
     last = block.instructions[-1]
     return last.base in ("BRA", "EXIT", "RET") and not last.predicated
 
 
 def _share_slow_paths(
-    blocks: Sequence[Block], lines: Lines, rare: Mapping[int, tuple[int, int]], found: np.ndarray
+    blocks: Sequence[SassBlock], lines: Lines, rare: Mapping[int, tuple[int, int]], found: np.ndarray
 ) -> None:
     """Set the executions of the blocks that run for rare operands.
 
@@ -196,7 +196,7 @@ def _share_slow_paths(
             found[at] = lines.get(line, _NEVER).slow_paths * found[decides] / come[line]
 
 
-def _is_fixed(one: Instruction, lines: Lines) -> bool:
+def _is_fixed(one: SassInstruction, lines: Lines) -> bool:
     if one.base in _BRANCHES:
         return one.line > 0 and lines.get(one.line, _NEVER).opcode in ("", _BRANCHES[one.base])
     return one.base.startswith(_FIXED) and not one.predicated and one.line > 0

@@ -250,7 +250,7 @@ def machine_counts_of(report: LaunchReport, kernel: CompiledKernel, warps: float
     return machine_counts(blocks, _executed(report), warps) if blocks else None
 
 
-def _machine_code(kernel: CompiledKernel) -> Sequence[sass_flow.Block] | None:
+def _machine_code(kernel: CompiledKernel) -> Sequence[sass_flow.SassBlock] | None:
     if getattr(kernel, "assembly", None) is None:
         return None
     try:
@@ -269,7 +269,7 @@ def _executed(report: LaunchReport) -> Lines:
 
 
 @lru_cache(maxsize=64)
-def _blocks_of(kernel: CompiledKernel) -> Sequence[sass_flow.Block]:
+def _blocks_of(kernel: CompiledKernel) -> Sequence[sass_flow.SassBlock]:
     """Return the basic blocks of a kernel, cached: a client of the driver may have every launch of a loop timed."""
     return sass_codes.blocks_of_kernel(kernel)
 

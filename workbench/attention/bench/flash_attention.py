@@ -20,9 +20,9 @@ import torch
 
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.prediction.predict import Prediction, counts_of, predict_counts
-from workbench.attention.ops.causal_attention import Tensors
+from workbench.attention.ops.causal_attention import CausalAttentionTensors
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
-from workbench.attention.ops.causal_attention.problem import Problem
+from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem
 from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.ops.expressions import cdiv
@@ -36,7 +36,7 @@ ARCH = "sm_90"
 
 
 @dataclass(frozen=True)
-class Shape:
+class FlashAttentionShape:
     """Shape of an attention problem with its measured time in microseconds; ``causal`` is 1 or 0."""
 
     batch: int
@@ -57,10 +57,10 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Row:
+class FlashAttentionRow:
     """A shape and the prediction for it."""
 
-    shape: Shape
+    shape: FlashAttentionShape
     prediction: Prediction
 
     @property
@@ -82,7 +82,7 @@ class FlashAttentionBenchmark(Benchmark):
 
     source: str
     model: DeviceModel
-    rows: tuple[Row, ...]
+    rows: tuple[FlashAttentionRow, ...]
 
     @property
     def spearman(self) -> float:
@@ -119,7 +119,7 @@ class FlashAttentionBenchmark(Benchmark):
         return "\n".join(lines)
 
 
-def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
+def shapes_of(path: str | Path) -> tuple[str, list[FlashAttentionShape]]:
     """Read the description and the shapes of a file: lines ``# ...``, then CSV with the columns `COLUMNS`.
 
     Raises:
@@ -140,7 +140,7 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     for number, row in enumerate(table, 1):
         try:
             numbers = {name: int(row[name]) for name in COLUMNS[:-1]}
-            shape = Shape(**numbers, measured_us=float(row["measured_us"]))
+            shape = FlashAttentionShape(**numbers, measured_us=float(row["measured_us"]))
         except (TypeError, ValueError):
             shape = None
         if shape is None or not shape.usable:
@@ -152,12 +152,12 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     return " ".join(notes) or path.name, shapes
 
 
-def problem_of(shape: Shape) -> Problem:
+def problem_of(shape: FlashAttentionShape) -> CausalAttentionProblem:
     """Return the problem of a shape; one that is not causal becomes a causal problem with the same work.
 
     That problem has a head for each block of queries.
     """
-    causal = Problem(
+    causal = CausalAttentionProblem(
         num_seqs=shape.batch, num_heads=shape.heads, num_kv_heads=shape.heads, num_queries=shape.seqlen,
         num_tokens=shape.seqlen, head_size=shape.head_size, dtype="float16", arch=ARCH,
     )  # fmt: skip
@@ -167,7 +167,7 @@ def problem_of(shape: Shape) -> Problem:
     return replace(causal, num_heads=shape.heads * cdiv(shape.seqlen, block), num_queries=block)
 
 
-def predicted(shape: Shape, model: DeviceModel) -> Prediction:
+def predicted(shape: FlashAttentionShape, model: DeviceModel) -> Prediction:
     """Predict the time of ``cuda_wgmma`` on a shape in fp16."""
     problem = problem_of(shape)
     config = VARIANT.default_config(problem)
@@ -178,7 +178,7 @@ def predicted(shape: Shape, model: DeviceModel) -> Prediction:
         torch.zeros(problem.num_seqs, each, count, problem.head_size, dtype=torch.float16)
         for each, count in zip(heads, rows, strict=True)
     )
-    tensors = Tensors(query, key, value, problem.head_size**-0.5, torch.zeros_like(query), None)
+    tensors = CausalAttentionTensors(query, key, value, problem.head_size**-0.5, torch.zeros_like(query), None)
     grid = VARIANT.launch(config, problem, tensors).grid
     neighbours = [(0, y, 0) for y in range(min(2, grid[1]))]  # blocks of one KV head: all of them do the same work
     blocks = middles_of(grid, parts_of(grid, PARTS)) if shape.causal else neighbours
@@ -189,12 +189,12 @@ def predicted(shape: Shape, model: DeviceModel) -> Prediction:
 
 
 def run(
-    measured: str | Path | Sequence[Shape],
+    measured: str | Path | Sequence[FlashAttentionShape],
     *,
     source: str = "",
     model: str | DeviceModel | None = None,
     clock_mhz: float | None = None,
-    progress: Callable[[Row], None] | None = None,
+    progress: Callable[[FlashAttentionRow], None] | None = None,
 ) -> FlashAttentionBenchmark:
     """Predict each shape of a file of measured times.
 
@@ -219,7 +219,7 @@ def run(
         found = replace(found, clock_hz=clock_mhz * 1e6)
     rows = []
     for shape in shapes:
-        rows.append(Row(shape, predicted(shape, found)))
+        rows.append(FlashAttentionRow(shape, predicted(shape, found)))
         if progress:
             progress(rows[-1])
     return FlashAttentionBenchmark(source or said, found, tuple(rows))

@@ -26,7 +26,7 @@ _EDGE = 16
 
 
 @dataclass(frozen=True)
-class Row:
+class GenerationRow:
     """Measurements of one cache.
 
     Attributes:
@@ -61,14 +61,14 @@ class GenerationBenchmark(Benchmark):
     prompt_tokens: tuple[int, ...]
     new_tokens: int
     context_length: int
-    rows: tuple[Row, ...]
+    rows: tuple[GenerationRow, ...]
     serving: tuple[Serving, ...] = ()
 
-    def row(self, cache: str) -> Row:
+    def row(self, cache: str) -> GenerationRow:
         """Return the row of a cache."""
         return next(row for row in self.rows if row.cache == cache)
 
-    def tokens_per_second(self, row: Row) -> float:
+    def tokens_per_second(self, row: GenerationRow) -> float:
         """Return the new tokens per second of all sequences together, without the time of the prompts."""
         return len(self.prompt_tokens) / statistics.median(row.step_seconds)
 
@@ -147,7 +147,9 @@ def run(
         same = 1.0 if exact is None else agreement(tokens[name], exact)
         if name in _UNQUANTIZED and same < 1:
             raise WrongResultError(f"cache {name!r} changed the text: {same:.0%} of the tokens agree before it differs")
-        rows.append(Row(name, prompt_seconds[name], tuple(seconds[name]), tuple(reserved[name]), cache.memory(), same))
+        rows.append(
+            GenerationRow(name, prompt_seconds[name], tuple(seconds[name]), tuple(reserved[name]), cache.memory(), same)
+        )
     serving: tuple[Serving, ...] = ()
     if peers:
         many = 4 * prompts

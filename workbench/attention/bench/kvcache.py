@@ -40,7 +40,7 @@ OPERATIONS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class BlockCostRow:
     """Measurements of one operation: median nanoseconds of a call, by the number of blocks."""
 
     operation: str
@@ -63,9 +63,9 @@ class KVCacheBenchmark(Benchmark):
     block_size: int
     filled: float
     rounds: int
-    rows: tuple[Row, ...]
+    rows: tuple[BlockCostRow, ...]
 
-    def row(self, operation: str) -> Row:
+    def row(self, operation: str) -> BlockCostRow:
         """Return the row of an operation."""
         return next(row for row in self.rows if row.operation == operation)
 
@@ -121,7 +121,7 @@ def run(sizes: Sequence[int] = SIZES, *, filled: float = 0.8, rounds: int = 200)
         if collecting:
             gc.enable()
     rows = tuple(
-        Row(name, what, {size: statistics.median(taken[name][size]) for size in sizes})
+        BlockCostRow(name, what, {size: statistics.median(taken[name][size]) for size in sizes})
         for name, what in OPERATIONS.items()
     )
     return KVCacheBenchmark(BLOCK_SIZE, filled, rounds, rows)

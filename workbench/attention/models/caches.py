@@ -1,7 +1,7 @@
 """Caches of a model behind one interface: none, contiguous rows, or paged blocks.
 
 A sequence begins with its prompt and then grows by one token per step. Each call makes room for the new tokens and
-returns a `Step`: the tokens that the model has to compute, and the function that computes their attention::
+returns a `ForwardStep`: the tokens that the model has to compute, and the function that computes their attention::
 
     step = cache.begin("a", prompt)                      # or cache.extend({"a": [token], "b": [token]})
     hidden = model(step.tokens, step.positions, step.attend)
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Step:
+class ForwardStep:
     """The tokens that a model computes in one forward pass.
 
     Attributes:
@@ -53,10 +53,10 @@ class Step:
 class ModelCache(Protocol):
     """Interface of a cache for `workbench.attention.models.generation`."""
 
-    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> ForwardStep:
         """Begin a sequence with its prompt."""
 
-    def extend(self, batch: Batch) -> Step:
+    def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch."""
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
@@ -79,13 +79,13 @@ class NoCache(ModelCache):
         self.device = torch.device(device)
         self._tokens: dict[Hashable, list[int]] = {}
 
-    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> ForwardStep:
         """Begin a sequence with its prompt."""
         _check_new(seq, self._tokens)
         self._tokens[seq] = list(tokens)
         return self._step([seq])
 
-    def extend(self, batch: Batch) -> Step:
+    def extend(self, batch: Batch) -> ForwardStep:
         """Append new tokens, one or more, to each sequence of a batch."""
         for seq in batch:
             self.length(seq)
@@ -110,7 +110,7 @@ class NoCache(ModelCache):
         """Return zero bytes, because no keys or values are kept."""
         return MemoryUse(0, 0, 0)
 
-    def _step(self, seqs: Collection[Hashable]) -> Step:
+    def _step(self, seqs: Collection[Hashable]) -> ForwardStep:
         lengths = [len(self._tokens[seq]) for seq in seqs]
 
         def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -127,7 +127,7 @@ class ContiguousCache(ModelCache):
         self.kv = cache
         self._rows: dict[Hashable, int] = {}
 
-    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> ForwardStep:
         """Begin a sequence with its prompt; ArgumentError if no row is free, or rows are too short."""
         _check_new(seq, self._rows)
         row = self._free_rows(1)[0]
@@ -140,7 +140,7 @@ class ContiguousCache(ModelCache):
 
         return _step_of([(tokens, 0)], attend, self.kv.device)
 
-    def extend(self, batch: Batch) -> Step:
+    def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch."""
         _check_single(batch)
         rows = [_held(seq, self._rows) for seq in batch]
@@ -206,7 +206,7 @@ class PagedCache(ModelCache):
         self.read_back = read_back
         self.variant = variant
 
-    def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+    def begin(self, seq: Hashable, tokens: Sequence[int]) -> ForwardStep:
         """Begin a sequence with its prompt; the step computes the tokens that the prefix cache does not hold."""
         placed = self.kv.allocate(seq, list(tokens))
         cached = placed.num_cached_tokens
@@ -219,7 +219,7 @@ class PagedCache(ModelCache):
 
         return _step_of([(tokens[cached:], cached)], attend, self.kv.device)
 
-    def extend(self, batch: Batch) -> Step:
+    def extend(self, batch: Batch) -> ForwardStep:
         """Append one new token to each sequence of a batch; OutOfBlocksError if the pool has no room for them."""
         _check_single(batch)
         starts = [self.kv.manager.num_tokens(seq) for seq in batch]
@@ -254,7 +254,7 @@ class PagedCache(ModelCache):
         return self.kv.memory()
 
 
-def joined(steps: Sequence[Step]) -> Step:
+def joined(steps: Sequence[ForwardStep]) -> ForwardStep:
     """Join steps of one cache, each of other sequences, into one step; attention runs in their order."""
     if len(steps) == 1:
         return steps[0]
@@ -266,7 +266,9 @@ def joined(steps: Sequence[Step]) -> Step:
         return torch.cat([step.attend(layer, *part) for step, *part in parts])
 
     last = torch.cat([step.last + start for step, start in zip(steps, starts, strict=True)])
-    return Step(torch.cat([step.tokens for step in steps]), torch.cat([step.positions for step in steps]), last, attend)
+    return ForwardStep(
+        torch.cat([step.tokens for step in steps]), torch.cat([step.positions for step in steps]), last, attend
+    )
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -340,7 +342,7 @@ def _check_single(batch: Batch) -> None:
             )
 
 
-def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> Step:
+def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> ForwardStep:
     """Make a step from parts (tokens, position of the first token), one for each sequence."""
     tokens = [token for part, _ in parts for token in part]
     positions = [start + index for part, start in parts for index in range(len(part))]
@@ -349,4 +351,4 @@ def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device:
         end += len(part)
         last.append(end - 1)
     whole = functools.partial(torch.tensor, dtype=torch.int64, device=device)
-    return Step(whole(tokens), whole(positions), whole(last), attend)
+    return ForwardStep(whole(tokens), whole(positions), whole(last), attend)

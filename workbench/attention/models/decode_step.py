@@ -22,8 +22,8 @@ from workbench.attention.kvcache.checks import check_layer
 from workbench.attention.models.caches import PagedCache, make_cache
 from workbench.attention.models.generation import advance, check_prompt
 from workbench.attention.models.gpt import GPT
-from workbench.attention.ops.paged_attention.cases import Case
-from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.cases import PagedAttentionCase
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
 from workbench.ops.element_types import DTYPES
@@ -42,7 +42,7 @@ class DecodeCase:
         values: values of each sequence, of the same shapes.
     """
 
-    sizes: Case
+    sizes: PagedAttentionCase
     query: torch.Tensor = field(repr=False)
     keys: tuple[torch.Tensor, ...] = field(repr=False)
     values: tuple[torch.Tensor, ...] = field(repr=False)
@@ -57,15 +57,15 @@ class DecodeCase:
         """Name of the case with its lengths and dtype."""
         return self.sizes.label
 
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
+    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> PagedAttentionProblem:
         """Return the problem for a configuration, whose BLOCK_SIZE becomes the page size."""
         return self.sizes.problem(config, arch)
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: PagedAttentionProblem) -> int:
         """Return the bytes that any kernel must read or write at least once."""
         return self.sizes.minimum_bytes(problem)
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: PagedAttentionProblem, device: str | torch.device = "cpu") -> PagedAttentionTensors:
         """Return the step's tensors in shuffled pages of the problem's size and layout; ``out`` is filled with NaN."""
         counts = [math.ceil(len(key) / problem.page) for key in self.keys]
         pages = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(0)).int()
@@ -76,7 +76,7 @@ class DecodeCase:
             self.keys, self.values, tables, num_blocks=sum(counts), block_size=problem.page, layout=problem.layout
         )
         key_cache, value_cache = (cache.to(device) for cache in caches)
-        return Tensors(
+        return PagedAttentionTensors(
             query=self.query.to(device, copy=True),
             key_cache=key_cache,
             value_cache=value_cache,
@@ -158,7 +158,9 @@ def decode_case(
     rounded = DTYPES[dtype]
     c = model.config
     lengths = tuple(map(len, sequences))
-    sizes = Case(f"layer {layer}", c.num_heads, c.num_kv_heads, c.head_size, lengths, dtype=dtype, layout=layout)
+    sizes = PagedAttentionCase(
+        f"layer {layer}", c.num_heads, c.num_kv_heads, c.head_size, lengths, dtype=dtype, layout=layout
+    )
     return DecodeCase(
         sizes,
         queries[layer].to("cpu", rounded),

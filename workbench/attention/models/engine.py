@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from workbench.attention.kvcache import MemoryUse, OutOfBlocksError, PagedKVCache
 from workbench.attention.kvcache.errors import check_count
-from workbench.attention.models.caches import PagedCache, Step, joined
+from workbench.attention.models.caches import ForwardStep, PagedCache, joined
 from workbench.attention.models.generation import STOP, advance, check_prompt
 from workbench.attention.models.gpt import GPT
 from workbench.attention.models.sampling import GREEDY, Sampler, Sampling, pick_each
@@ -238,7 +238,7 @@ class Engine:
 
     def _admit(self) -> bool:
         """Begin the waiting requests that fit, in one pass of the model; return True if there were any."""
-        begun: list[tuple[_Request, Step]] = []
+        begun: list[tuple[_Request, ForwardStep]] = []
         while self._waiting and not self._swapped and len(self._running) < self.max_num_seqs:
             request = self._waiting[0]
             tokens = request.prompt + request.tokens
@@ -256,7 +256,7 @@ class Engine:
             self._compute([request for request, _ in begun], joined([step for _, step in begun]))
         return bool(begun)
 
-    def _compute(self, requests: list[_Request], step: Step) -> None:
+    def _compute(self, requests: list[_Request], step: ForwardStep) -> None:
         """Run the model for a step and give each request its token."""
         try:
             rows = advance(self.model, step)

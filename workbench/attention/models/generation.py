@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from workbench.attention.kvcache.errors import check_count
-from workbench.attention.models.caches import ModelCache, Step, make_cache
+from workbench.attention.models.caches import ForwardStep, ModelCache, make_cache
 from workbench.attention.models.gpt import GPT
 from workbench.attention.models.sampling import GREEDY, Sampler, Sampling
 from workbench.attention.models.tokenizer import END_OF_TEXT, Tokenizer
@@ -23,7 +23,7 @@ STOP = (END_OF_TEXT,)
 
 
 @torch.inference_mode()
-def advance(model: GPT, step: Step) -> torch.Tensor:
+def advance(model: GPT, step: ForwardStep) -> torch.Tensor:
     """Run the model for a step and return the logits ``[num_seqs, vocab_size] float32`` of each newest token."""
     return model.logits(model(step.tokens, step.positions, step.attend)[step.last])
 

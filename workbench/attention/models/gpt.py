@@ -79,7 +79,7 @@ class RMSNorm(nn.Module):
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One layer: attention, then a gated feed-forward network (SwiGLU: Shazeer, 2020), each with a residual."""
 
     def __init__(self, config: GPTConfig, layer: int):
@@ -111,7 +111,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config, layer) for layer in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
         for name, weight in self.named_parameters():
             if weight.dim() == 2:

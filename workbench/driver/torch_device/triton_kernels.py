@@ -43,7 +43,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     _on_cpu = on_cpu
     hook = triton_kernel.WithoutAssembler(knobs.runtime.add_stages_inspection_hook)
     knobs.runtime.add_stages_inspection_hook = hook
-    compiler.CompiledKernel = triton_kernel.Kernel
+    compiler.CompiledKernel = triton_kernel.TritonKernel
     triton.testing.do_bench = benchmark
     triton.testing.do_bench_cudagraph = benchmark_graph
     if first_config:

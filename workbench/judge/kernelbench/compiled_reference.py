@@ -16,7 +16,7 @@ from workbench.base.processes.worker import Worker
 from workbench.base.trials.trial import canonical, digest
 from workbench.base.versions import versions
 from workbench.judge.kernelbench.candidate import simulate
-from workbench.judge.kernelbench.problem import Problem, init_inputs
+from workbench.judge.kernelbench.problem import KernelBenchProblem, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
 
 _SEED = 0
@@ -37,7 +37,7 @@ class CompiledReference:
     message: str = ""
 
 
-def compiled_reference(problem: Problem, model: str, memory_mib: int, seconds: float) -> CompiledReference:
+def compiled_reference(problem: KernelBenchProblem, model: str, memory_mib: int, seconds: float) -> CompiledReference:
     """Return the time of the problem's reference under ``torch.compile``; ``seconds`` is the limit of a call."""
     text, sizes = problem.text, {name: list(pair) for name, pair in problem.sizes.items()}
     key = digest(text, canonical(sizes), model, canonical(dict(versions())))
@@ -56,7 +56,7 @@ def compiled_reference(problem: Problem, model: str, memory_mib: int, seconds: f
     return found
 
 
-def measure(problem: Problem) -> CompiledReference:
+def measure(problem: KernelBenchProblem) -> CompiledReference:
     """Compile and time the reference in this process, on the simulated device that runs already."""
     import torch
     from torch._inductor.utils import run_and_get_code

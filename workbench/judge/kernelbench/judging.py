@@ -18,9 +18,9 @@ from workbench.errors import ArgumentError
 from workbench.judge.answers import failed, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
 from workbench.judge.kernelbench.compiled_reference import compiled_reference
-from workbench.judge.kernelbench.problem import Problem
+from workbench.judge.kernelbench.problem import KernelBenchProblem
 from workbench.judge.kernelbench.process import SolutionProcess
-from workbench.judge.kernelbench.reference import Answer, Reference
+from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
 from workbench.judge.outcomes import OK, of_finding
 from workbench.judge.verdict import Judgement
@@ -75,7 +75,7 @@ def check_kernelbench(
     path = Path(solution).expanduser().absolute()
     if not path.is_file():
         raise ArgumentError("solution", repr(str(solution)), "a .py file with ModelNew", f"There is no {path}.")
-    found = Problem.read(Path(problem).expanduser().absolute())
+    found = KernelBenchProblem.read(Path(problem).expanduser().absolute())
     chosen = found if full else found.fitted()
     digest = hashlib.sha256(found.text.encode()).hexdigest()
     given = drawn(wanted) if isinstance(wanted, int) else wanted
@@ -102,7 +102,7 @@ def check_kernelbench(
     return Judgement(found.path.stem, str(solution), (verdict,), str(found.path), digest)
 
 
-def _require_drawn(problem: Problem, reference: Reference, answers: Sequence[Answer]) -> None:
+def _require_drawn(problem: KernelBenchProblem, reference: Reference, answers: Sequence[ReferenceAnswer]) -> None:
     """Raise ArgumentError if the results are the same for every seed, so that constants would pass."""
     other = answers[1] if len(answers) > 1 else reference.answer(drawn(1)[0])
     if all(torch.equal(answers[0].results[name], other.results[name]) for name in other.results):
@@ -118,7 +118,7 @@ class _Trial:
         self.doing = "while it was loaded"
         self._missing: list[str] = []
 
-    def run(self, path: Path, answers: Sequence[Answer]) -> dict[str, Any]:
+    def run(self, path: Path, answers: Sequence[ReferenceAnswer]) -> dict[str, Any]:
         """Return the fields of a verdict that passes. Raises Failed for the first failure."""
         request = {"solution": str(path), "init": self._reference.init, "seed": self._reference.seed}
         loaded = self.process.answer(request | {"state": self._reference.state}, _BUILD_SECONDS)
@@ -145,7 +145,7 @@ class _Trial:
             "operators": _counts(first), "predicted_seconds": _number(first.get("seconds")),
         }  # fmt: skip
 
-    def _call(self, answer: Answer, *, idle: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    def _call(self, answer: ReferenceAnswer, *, idle: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
         limit = self._seconds + _GRACE_SECONDS
         head = self.process.answer({"inputs": answer.inputs, "idle": idle}, limit)
         self._refuse(head, idle)
@@ -192,7 +192,9 @@ class _Trial:
         names = ", ".join(_counts(head)) or "nothing"
         raise Failed("no_kernel", f"no kernel of the solution's own was launched; torch ran {names}")
 
-    def _compared(self, answer: Answer, outputs: list[torch.Tensor], earlier: list, head: Mapping[str, Any]) -> Any:
+    def _compared(
+        self, answer: ReferenceAnswer, outputs: list[torch.Tensor], earlier: list, head: Mapping[str, Any]
+    ) -> Any:
         check = self._reference.check(answer, outputs)
         if check.ok:
             return check
@@ -213,7 +215,7 @@ class _Trial:
         found = f"error {check.max_error:.3g}, bound {check.bound:.3g} ({self.doing})"
         raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, cause, weights))), **fields)
 
-    def _require_use(self, answer: Answer) -> None:
+    def _require_use(self, answer: ReferenceAnswer) -> None:
         """Raise Failed if the results are right although no launch did anything."""
         try:
             head, outputs = self._call(answer, idle=True)

@@ -46,7 +46,7 @@ BUDGET = Cost(64 << 20, 1 << 28)
 
 
 @dataclass(frozen=True)
-class Problem:
+class KernelBenchProblem:
     """A problem's file at its own or smaller sizes, as name -> (size used, size in the file)."""
 
     path: Path
@@ -54,7 +54,7 @@ class Problem:
     sizes: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def read(cls, path: Path) -> Problem:
+    def read(cls, path: Path) -> KernelBenchProblem:
         """Read the file, at its own sizes. Raises ArgumentError for a file that is no problem."""
         try:
             text = path.read_text()
@@ -74,9 +74,9 @@ class Problem:
         """The sizes that are smaller than in the file, as used."""
         return {name: used for name, (used, given) in self.sizes.items() if used != given}
 
-    def at(self, name: str, size: int) -> Problem:
+    def at(self, name: str, size: int) -> KernelBenchProblem:
         """Return the problem with one size changed."""
-        return Problem(self.path, self.text, {**self.sizes, name: (size, self.sizes[name][1])})
+        return KernelBenchProblem(self.path, self.text, {**self.sizes, name: (size, self.sizes[name][1])})
 
     def namespace(self) -> dict[str, Any]:
         """Run the file at these sizes and return its names. Raises ArgumentError for any exception of the file."""
@@ -90,7 +90,7 @@ class Problem:
             raise _refused(self, error) from error
         return names
 
-    def fitted(self, budget: Cost = BUDGET) -> Problem:
+    def fitted(self, budget: Cost = BUDGET) -> KernelBenchProblem:
         """Return the problem at sizes whose `cost` is within the budget, or as small as they go."""
         found, share = self, _share(self.cost(), budget)
         for unit in _UNITS:
@@ -166,7 +166,7 @@ def copied(values: Any) -> list:
     return copy.deepcopy(list(values))
 
 
-def _refused(problem: Problem, error: BaseException, remedy: str = "Correct it.") -> ArgumentError:
+def _refused(problem: KernelBenchProblem, error: BaseException, remedy: str = "Correct it.") -> ArgumentError:
     said = next(iter(str(error).splitlines()), "")
     return ArgumentError("problem", f"{problem.path.name}: {type(error).__name__}: {said}", "a file that runs", remedy)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge.kernelbench.problem import Problem, copied, init_inputs
+from workbench.judge.kernelbench.problem import KernelBenchProblem, copied, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
 from workbench.ops.own.arithmetic import Arithmetic
 from workbench.ops.own.contract import Contract, several_of
@@ -18,7 +18,7 @@ from workbench.ops.values import Check
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReferenceAnswer:
     """The inputs of one seed, the exact results with their dtypes, and the inputs after the reference ran."""
 
     seed: int
@@ -32,7 +32,7 @@ class Answer:
 class Reference:
     """A problem's model with the weights of a seed."""
 
-    def __init__(self, problem: Problem, seed: int):
+    def __init__(self, problem: KernelBenchProblem, seed: int):
         self._problem, self.seed = problem, seed
         self._names = problem.namespace()
         try:
@@ -54,7 +54,7 @@ class Reference:
         with torch.no_grad():
             return copy.deepcopy(self._wide)(*inputs.values())
 
-    def answer(self, seed: int) -> Answer:
+    def answer(self, seed: int) -> ReferenceAnswer:
         """Draw inputs and compute their results.
 
         Raises ArgumentError if the results are no tensors or change from call to call, WorkbenchError if the reference
@@ -90,9 +90,9 @@ class Reference:
             plain = dict(zip(self._contract._names(len(returned)), returned, strict=True))
             exact, arithmetic = {name: one.double() for name, one in plain.items()}, Arithmetic(exact=False)
         dtypes = {name: one.dtype for name, one in zip(exact, returned, strict=True)}
-        return Answer(seed, inputs, exact, dtypes, after, arithmetic)
+        return ReferenceAnswer(seed, inputs, exact, dtypes, after, arithmetic)
 
-    def check(self, answer: Answer, found: Sequence[torch.Tensor]) -> Check:
+    def check(self, answer: ReferenceAnswer, found: Sequence[torch.Tensor]) -> Check:
         """Compare results with the answer's."""
         named = dict(zip(answer.results, found, strict=True))
         return self._contract.check(named, answer.results, answer.arithmetic)

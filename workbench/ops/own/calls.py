@@ -11,7 +11,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.dispatch import arch_of
 from workbench.ops.library_op import Call
 from workbench.ops.own.contract import Contract, several_of
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.run_tensors import RunTensors
 
@@ -38,7 +38,7 @@ class Calls:
     def schema(self, arguments: Mapping[str, Any], outputs: int | None) -> str:
         """Return the schema for the types of these values, which may be those of a case's problem."""
         if outputs is None:
-            outputs = len(Problem.of(self._contract, arguments).outputs)
+            outputs = len(OwnProblem.of(self._contract, arguments).outputs)
         given = [
             f"Tensor(a{i}!) {name}" if name in self.in_place else f"{kind} {name}"
             for i, (name, kind) in enumerate(zip(arguments, self.kinds(arguments), strict=True))
@@ -49,9 +49,9 @@ class Calls:
     def call(self, arguments: Mapping[str, Any]) -> Call:
         """Make the outputs; there is nothing to do if none has elements."""
         first = next((value for value in arguments.values() if isinstance(value, torch.Tensor)), torch.empty(0))
-        problem = Problem.of(self._contract, arguments, arch_of(first))
+        problem = OwnProblem.of(self._contract, arguments, arch_of(first))
         outputs = {name: kind.empty(first.device) for name, kind in problem.outputs}
-        tensors = Tensors(dict(arguments), outputs, self.in_place)
+        tensors = OwnTensors(dict(arguments), outputs, self.in_place)
         return Call(problem, tensors, first, not any(one.numel() for one in tensors.out.values()))
 
     def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:

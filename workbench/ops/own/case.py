@@ -14,14 +14,14 @@ from workbench.ops.own.arithmetic import Arithmetic
 from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.elsewhere import Elsewhere
 from workbench.ops.own.inputs import Input, check_given, digest, make, recorded
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.own.views import ViewedCase, views_of
 from workbench.ops.values import Check, Config
 
 
 @dataclass(frozen=True, eq=False)
-class Case(Remade):
+class OwnCase(Remade):
     """Inputs described, the sizes that they name, and the seed that draws them."""
 
     contract: Contract
@@ -73,15 +73,15 @@ class Case(Remade):
         made = {name: make(one, name, self.sizes, self.seed) for name, one in self.given.items() if callable(one)}
         return {name: (TensorType.of(tensor), digest(tensor)) for name, tensor in made.items()}
 
-    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> OwnProblem:
         """The problem to solve; no configuration changes it."""
-        return Problem(self.contract.name, self._types, self.contract.output_types(self._types), arch)
+        return OwnProblem(self.contract.name, self._types, self.contract.output_types(self._types), arch)
 
     def arguments(self) -> dict[str, Any]:
         """The op's arguments on the CPU, the same values each time."""
         return {name: make(self.given[name], name, self.sizes, self.seed) for name in self.contract.parameters}
 
-    def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
+    def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
         """Fresh tensors of a run."""
         if device == "meta":
             return problem.without_memory(self.contract.in_place)
@@ -123,7 +123,7 @@ class Case(Remade):
         """The verdict on ``tensors.out``."""
         return self.contract.check(out, *self._answer)
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: OwnProblem) -> int:
         """Bytes that must cross memory once: inputs read and outputs written, unless the op says otherwise."""
         if self.contract.minimum_bytes is not None:
             return int(self.contract.minimum_bytes(**dict(problem.arguments)))

@@ -21,17 +21,17 @@ from workbench.ops.own.launching import (
     NOTHING,
     REMEMBERED,
     Declared,
-    Shape,
+    LaunchSize,
     argument_value,
     arguments_for,
     check_used,
 )
 from workbench.ops.own.own_variant import OwnVariant
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 from workbench.toolchain.c_types import CType, c_type
 from workbench.toolchain.source import (
-    Declaration,
+    KernelDeclaration,
     Source,
     declared_kernels,
     included_files,
@@ -68,7 +68,7 @@ class OwnCuda(OwnVariant, CudaVariant):
         """The source and every header of one's own that it includes."""
         return (self.source, *included_files(self.unit, (*self.include_dirs, cuda_sources())))
 
-    def prepare(self, kernels: tuple, config: Config, problem: Problem, tensors: Tensors, device: Any) -> None:
+    def prepare(self, kernels: tuple, config: Config, problem: OwnProblem, tensors: OwnTensors, device: Any) -> None:
         """Write the constants."""
         if self.constants:
             variables = self._variables(kernels, config, problem, device)
@@ -81,7 +81,7 @@ class OwnCuda(OwnVariant, CudaVariant):
                     variables[name].set(value)
                 self._written[name] = None if hasattr(value, "data_ptr") else value
 
-    def constant_values(self, config: Config, problem: Problem, tensors: Tensors) -> dict[str, Any]:
+    def constant_values(self, config: Config, problem: OwnProblem, tensors: OwnTensors) -> dict[str, Any]:
         """What is written to each of the constants: a number or a tensor of the run."""
         names = self.declared.names(config, problem)
         return {name: argument_value(one, names, tensors, ()) for name, one in self.constants.items()}
@@ -93,7 +93,7 @@ class OwnCuda(OwnVariant, CudaVariant):
         """
         return cuda(self.declared.contract, source, **self.given)
 
-    def _variables(self, kernels: tuple, config: Config, problem: Problem, device: Any) -> Variables:
+    def _variables(self, kernels: tuple, config: Config, problem: OwnProblem, device: Any) -> Variables:
         """Those of the kernels; held, because on the simulator they live no longer than that."""
         key = (device.name, *(kernel.key for kernel in kernels))
         if key not in self._held:
@@ -202,7 +202,9 @@ def cuda(
     steps = (Step(kernel, grid, block, args, shared_bytes), *then)
     name = name or _base(kernel)
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace, contiguous)
-    parts = [Part.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)]
+    parts = [
+        CudaPart.of(unit, known, one, "" if index == 0 else f"then[{index - 1}].") for index, one in enumerate(steps)
+    ]
     macro_texts = {key: CppText.of(f"macros[{key!r}]", value) for key, value in macros.items()}
     constant_expressions = {key: Expression.of(f"constants[{key!r}]", value) for key, value in constants.items()}
     _check_constants(unit, constants)
@@ -214,7 +216,7 @@ def cuda(
 
     templated = declared.space.keys() & template_parameters(unit.text)
 
-    def macros_of(config: Config, problem: Problem) -> dict[str, Any]:
+    def macros_of(config: Config, problem: OwnProblem) -> dict[str, Any]:
         names = declared.names(config, problem)
         found = {key: macro_value(config[key]) for key in declared.space if key not in templated}
         return found | {key: one(names) for key, one in macro_texts.items()}
@@ -237,18 +239,18 @@ def cuda(
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class CudaPart:
     """One kernel of the variant, with its launch as expressions."""
 
     kernel: str
-    declaration: Declaration
-    grid: Shape
-    block: Shape
+    declaration: KernelDeclaration
+    grid: LaunchSize
+    block: LaunchSize
     arguments: tuple[tuple[str, Expression], ...]
     shared_bytes: Expression
 
     @classmethod
-    def of(cls, unit: Source, known: Mapping[str, Declaration], one: Step, prefix: str) -> Part:
+    def of(cls, unit: Source, known: Mapping[str, KernelDeclaration], one: Step, prefix: str) -> CudaPart:
         """Understand a step; ``prefix`` is what messages call it by."""
         if one.block is None:
             raise ArgumentError(f"{prefix}block", None, "threads per block", 'block="NUM_THREADS"')
@@ -259,8 +261,8 @@ class Part:
         return cls(
             one.kernel,
             declaration,
-            Shape.of(f"{prefix}grid", one.grid),
-            Shape.of(f"{prefix}block", one.block),
+            LaunchSize.of(f"{prefix}grid", one.grid),
+            LaunchSize.of(f"{prefix}block", one.block),
             arguments_for(one.kernel, declaration.parameters, one.args, f"{prefix}args"),
             Expression.of(f"{prefix}shared_bytes", one.shared_bytes),
         )
@@ -281,21 +283,21 @@ class Part:
     def cuda_step(
         self,
         declared: Declared,
-        macros: Callable[[Config, Problem], Mapping[str, Any]],
+        macros: Callable[[Config, OwnProblem], Mapping[str, Any]],
         macro_names: Collection[str],
         texts: Sequence[str],
     ) -> CudaStep:
         """The step, whose launch is computed from the declaration. Types are those of the ``texts``, headers first;
         ``macros`` are evaluated where one may name them."""
 
-        def instance(config: Config, problem: Problem) -> str:
+        def instance(config: Config, problem: OwnProblem) -> str:
             return instance_of(self.kernel, declared.names(config, problem))
 
         types = self.declaration.types
         changing = {*macro_names, *self.declaration.template, *names_of_types(texts, {})}
         found_kinds: dict[tuple, tuple[CType | None, ...]] = {}
 
-        def kinds(config: Config, problem: Problem) -> tuple[CType | None, ...]:
+        def kinds(config: Config, problem: OwnProblem) -> tuple[CType | None, ...]:
             """The types of all parameters, found once: every launch asks."""
             key = (problem, *config.items())
             if key not in found_kinds:
@@ -306,12 +308,12 @@ class Part:
                 found_kinds[key] = tuple(c_type(one, known) for one in types)
             return found_kinds[key]
 
-        def value_of(index: int) -> Callable[[Config, Problem, Tensors], Any]:
+        def value_of(index: int) -> Callable[[Config, OwnProblem, OwnTensors], Any]:
             parameter, expression = self.arguments[index]
             varies = bool(types) and not changing.isdisjoint(tokens_of(types[index]))
             fixed = c_type(types[index]) if types and not varies else None
 
-            def value(config: Config, problem: Problem, tensors: Tensors) -> Any:
+            def value(config: Config, problem: OwnProblem, tensors: OwnTensors) -> Any:
                 found = argument_value(expression, declared.names(config, problem), tensors, declared.workspace)
                 kind = kinds(config, problem)[index] if varies else fixed
                 return declared_value(f"{self.kernel}(): argument {index} {parameter!r}", kind, found)
@@ -341,7 +343,7 @@ def _check_constants(unit: Source, constants: Mapping[str, Any]) -> None:
             raise UnknownNameError("constants", repr(name), known, remedy)
 
 
-def _only_kernel(unit: Source, known: Mapping[str, Declaration]) -> str:
+def _only_kernel(unit: Source, known: Mapping[str, KernelDeclaration]) -> str:
     if len(known) != 1:
         what = f"{len(known)} kernels in {unit.label}" + (f": {', '.join(known)}" if known else "")
         raise ArgumentError("kernel", what, "one kernel", "Name it: kernel=..." if known else "Declare it __global__.")

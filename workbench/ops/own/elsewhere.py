@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.tensor_checks import real_parts
 from workbench.ops.values import Check
 
@@ -44,7 +44,7 @@ class Elsewhere:
         """The op's arguments, the same values each time."""
         return {name: self._changed(value) for name, value in self._case.arguments().items()}
 
-    def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
+    def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
         """Fresh tensors of a run."""
         return problem.tensors(self.arguments(), self.contract.in_place, device)
 

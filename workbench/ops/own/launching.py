@@ -17,7 +17,7 @@ from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract, Remade
 from workbench.ops.own.inputs import Input
 from workbench.ops.own.layout import strides_read
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.variant import Config, Restriction
 
@@ -45,7 +45,7 @@ class Declared(Remade):
     default: Mapping[str, Any] | None
     workspace: Mapping[str, Input]
     contiguous: tuple[str, ...] = ()
-    _found: dict[Problem, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
+    _found: dict[OwnProblem, Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -86,7 +86,7 @@ class Declared(Remade):
         copied = _copied(contract, contiguous)
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}), copied)
 
-    def _fixed(self, problem: Problem) -> Mapping[str, Any]:
+    def _fixed(self, problem: OwnProblem) -> Mapping[str, Any]:
         """The problem's arguments and outputs, and the sizes that follow from them."""
         if problem not in self._found:
             if len(self._found) >= REMEMBERED:
@@ -94,7 +94,7 @@ class Declared(Remade):
             self._found[problem] = self._find_fixed(self.lying(problem))
         return self._found[problem]
 
-    def lying(self, problem: Problem) -> dict[str, Any]:
+    def lying(self, problem: OwnProblem) -> dict[str, Any]:
         """The problem's arguments and outputs as the kernels get them: copied where that is declared."""
         known = problem.known
         for name in self.contiguous:
@@ -103,7 +103,7 @@ class Declared(Remade):
                 known[name] = TensorType.contiguous(kind.dtype, kind.shape)
         return known
 
-    def strides_read(self, config: Config, problem: Problem, expressions: Iterable[Expression]) -> Mapping[str, Any]:
+    def strides_read(self, config: Config, problem: OwnProblem, expressions: Iterable[Expression]) -> Mapping[str, Any]:
         """The dimensions of each tensor whose strides sizes, rules or ``expressions`` of a launch look at."""
 
         def names(known: dict[str, Any]) -> Names:
@@ -131,7 +131,7 @@ class Declared(Remade):
             raise ArgumentError("sizes", f"returns {type(named).__name__}", "a mapping of names", remedy)
         return {**known, **named}
 
-    def names(self, config: Config, problem: Problem) -> Names:
+    def names(self, config: Config, problem: OwnProblem) -> Names:
         """What expressions may name for a launch."""
         return Names(config, self.space, self._fixed(problem))
 
@@ -153,7 +153,7 @@ class Declared(Remade):
             return None
         return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
 
-    def make_workspace(self, config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
+    def make_workspace(self, config: Config, problem: OwnProblem, tensors: OwnTensors) -> SimpleNamespace:
         """Fresh tensors for what the kernels leave for each other."""
         names = self.names(config, problem)
         device = next((one.device for one in tensors.members() if isinstance(one, torch.Tensor)), "cpu")
@@ -189,7 +189,7 @@ class Declared(Remade):
         return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}, *copied))
 
 
-def _whole(config: Config, problem: Problem) -> Mapping[str, Any]:
+def _whole(config: Config, problem: OwnProblem) -> Mapping[str, Any]:
     return {"config": config}
 
 
@@ -218,14 +218,14 @@ def listed(where: Any) -> list:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class LaunchSize:
     """Grid, block or another size of up to three dimensions."""
 
     where: str
     parts: tuple[Expression, ...]
 
     @classmethod
-    def of(cls, where: str, given: Any) -> Shape:
+    def of(cls, where: str, given: Any) -> LaunchSize:
         """One expression, or up to three."""
         several = list(given) if isinstance(given, tuple | list) else [given]
         if not 1 <= len(several) <= 3:
@@ -281,7 +281,7 @@ def arguments_for(
     return tuple((name, Expression.of(f"{where}[{name!r}]", one)) for name, one in zip(parameters, given, strict=True))
 
 
-def argument_value(expression: Expression, names: Names, tensors: Tensors, workspace: Iterable[str]) -> Any:
+def argument_value(expression: Expression, names: Names, tensors: OwnTensors, workspace: Iterable[str]) -> Any:
     """What a launch passes: a tensor where a name stands for one, else the expression's value."""
     if expression.is_name and expression.names[0] in workspace:
         return tensors.by_name(expression.names[0])

@@ -19,11 +19,11 @@ from workbench.ops.described_op import describe
 from workbench.ops.library_op import LibraryOp
 from workbench.ops.op import Op
 from workbench.ops.own.calls import Calls
-from workbench.ops.own.case import Case
+from workbench.ops.own.case import OwnCase
 from workbench.ops.own.contract import Contract, check_reference, several_of
 from workbench.ops.own.cuda import cuda
 from workbench.ops.own.launching import AnyDtype
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.triton import triton
 from workbench.ops.run_tensors import RunTensors
 from workbench.ops.source_files import digest, written_in
@@ -72,7 +72,7 @@ class OwnOp(Op):
     CPU tensors in the PTX machine. ``contract`` has the reference, ``backward`` gives gradients, or is None.
     """
 
-    cases: Mapping[str, Case]
+    cases: Mapping[str, OwnCase]
     reference = "torch"
 
     def __init__(self, contract: Contract, backward: Callable | None):
@@ -89,7 +89,7 @@ class OwnOp(Op):
 
     # -- declaring ----------------------------------------------------------------------------------------------
 
-    def case(self, name: str | values.Case | None, *, seed: int | None = None, **given: Any) -> Case:
+    def case(self, name: str | values.Case | None, *, seed: int | None = None, **given: Any) -> OwnCase:
         """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
 
         Args:
@@ -110,7 +110,8 @@ class OwnOp(Op):
         inputs = {one: given[one] for one in self.contract.parameters}
         sizes = {one: value for one, value in given.items() if one not in inputs}
         made = [
-            Case(self.contract, " ".join([name, *label]), inputs, chosen, seed or 0) for chosen, label in _each(sizes)
+            OwnCase(self.contract, " ".join([name, *label]), inputs, chosen, seed or 0)
+            for chosen, label in _each(sizes)
         ]
         for one in made:
             problem = one.problem()  # what does not fit is told now
@@ -204,14 +205,14 @@ class OwnOp(Op):
         return torch_variant(self.contract, function, name, "the reference, compiled by torch")
 
     @property
-    def quick_case(self) -> Case:
+    def quick_case(self) -> OwnCase:
         """The first case."""
         if not self.cases:
             remedy = f'{self.name}.case("small", {self.contract.parameters[0]}=wb.randn(64, 64))'
             raise ArgumentError("case", f"none of {self.name}", "one or more cases", remedy)
         return next(iter(self.cases.values()))
 
-    def restore_case(self, record: Mapping[str, Any]) -> Case:
+    def restore_case(self, record: Mapping[str, Any]) -> OwnCase:
         """The declared case of that record. Raises UnknownNameError where none of that name is declared alike."""
         found = self.cases.get(record.get("name", ""))
         if found is None or found.to_dict() != dict(record):
@@ -308,7 +309,7 @@ def op(
 def torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
     """A function of the op's arguments in plain torch, as a variant."""
 
-    def compute(problem: Problem, tensors: Tensors) -> None:
+    def compute(problem: OwnProblem, tensors: OwnTensors) -> None:
         returned = function(**tensors.arguments)
         for out, one in zip(tensors.outputs.values(), several_of(returned), strict=True):
             out.copy_(one)
@@ -327,7 +328,7 @@ def torch_variant(contract: Contract, function: Callable, name: str, idea: str) 
 
 
 def _restored(
-    contract: Contract, backward: Callable | None, variants: Sequence[Variant], cases: Mapping[str, Case]
+    contract: Contract, backward: Callable | None, variants: Sequence[Variant], cases: Mapping[str, OwnCase]
 ) -> OwnOp:
     """Make an op that came from another process."""
     op = OwnOp(contract, backward)

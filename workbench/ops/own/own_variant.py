@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ops.expressions import Expression
 from workbench.ops.own.launching import REMEMBERED, Declared
 from workbench.ops.own.layout import lies_otherwise, meets_itself
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import digest
 from workbench.ops.tensor_checks import check_apart
@@ -29,7 +29,7 @@ class OwnVariant(Variant):
     parts: tuple
     _sound: set[tuple] = field(default_factory=set, init=False, repr=False)
     """Configurations and problems that were checked."""
-    _misplaced: dict[Problem, ArgumentError | None] = field(default_factory=dict, init=False, repr=False)
+    _misplaced: dict[OwnProblem, ArgumentError | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def expressions(self) -> Iterable[Expression]:
@@ -52,7 +52,7 @@ class OwnVariant(Variant):
         names = (one.names[0] for part in self.parts for _, one in part.arguments if one.is_name)
         return tuple(dict.fromkeys(names))
 
-    def misplaced(self, config: Config, problem: Problem) -> ArgumentError | None:
+    def misplaced(self, config: Config, problem: OwnProblem) -> ArgumentError | None:
         """The error for the first tensor that does not lie as the kernels of a configuration assume; None for none."""
         kinds = {name: one for name, one in problem.arguments if isinstance(one, TensorType) and name in self.passed}
         if all(kind.is_contiguous() for kind in kinds.values()):
@@ -66,19 +66,19 @@ class OwnVariant(Variant):
                 return found
         return None
 
-    def check_tensors(self, problem: Problem) -> None:
+    def check_tensors(self, problem: OwnProblem) -> None:
         """Raise ArgumentError for a tensor that does not lie as the kernels assume, with the untuned configuration."""
         found = self._usually_misplaced(problem)
         if found is not None:
             raise found
 
-    def unsupported(self, problem: Problem) -> tuple[Restriction, ...]:
+    def unsupported(self, problem: OwnProblem) -> tuple[Restriction, ...]:
         """Also a tensor that does not lie as the kernels assume."""
         found = self._usually_misplaced(problem)
         lacking = () if found is None else (Restriction("strides", str(found), lambda config, problem: False),)
         return super().unsupported(problem) + lacking
 
-    def _usually_misplaced(self, problem: Problem) -> ArgumentError | None:
+    def _usually_misplaced(self, problem: OwnProblem) -> ArgumentError | None:
         """`misplaced` with the first configuration, legal or not; a search asks for each of a space."""
         if problem not in self._misplaced:
             if len(self._misplaced) >= REMEMBERED:
@@ -87,7 +87,7 @@ class OwnVariant(Variant):
             self._misplaced[problem] = self.misplaced(usual, problem)
         return self._misplaced[problem]
 
-    def check(self, config: Config, problem: Problem) -> None:
+    def check(self, config: Config, problem: OwnProblem) -> None:
         """Raise ArgumentError for a tensor that does not lie as the kernels assume and for an output that a launch of
         no blocks would leave as it is, ConfigurationError for an illegal configuration."""
         self._check_names(config)
@@ -103,7 +103,7 @@ class OwnVariant(Variant):
             self._sound.clear()
         self._sound.add(key)
 
-    def _check_grids(self, config: Config, problem: Problem) -> None:
+    def _check_grids(self, config: Config, problem: OwnProblem) -> None:
         """Raise ArgumentError where the first kernel that gets an output has no blocks, but the output has elements."""
         met: set[str] = set()
         outputs = dict(problem.outputs)
@@ -117,7 +117,7 @@ class OwnVariant(Variant):
                 remedy = "Launch a block that writes it, max(1, ...)."
                 raise ArgumentError(part.grid.where, what, "one block or more for an output with elements", remedy)
 
-    def run(self, config: Config, problem: Problem, tensors: Tensors, device: Any, **launch_options: Any) -> Any:
+    def run(self, config: Config, problem: OwnProblem, tensors: OwnTensors, device: Any, **launch_options: Any) -> Any:
         """Run it as every variant; where that is declared on contiguous copies, which are then copied back."""
         written = self.declared.contract.in_place
         if written:
@@ -135,7 +135,7 @@ class OwnVariant(Variant):
         """Hex digest of the source, of all that it includes or calls, and of the declaration."""
         return digest(self.files, self.stated)
 
-    def default_config(self, problem: Problem) -> dict:
+    def default_config(self, problem: OwnProblem) -> dict:
         """The declared default, else the first legal configuration (of an autotuner its first)."""
         found = self.declared.full_default
         if found is None:

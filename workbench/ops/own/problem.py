@@ -17,7 +17,7 @@ from workbench.ops.run_tensors import RunTensors
 
 
 @dataclass(frozen=True)
-class Problem:
+class OwnProblem:
     """Types of the arguments (tensors described, others as values) and of the outputs, and the architecture."""
 
     op: str
@@ -29,7 +29,7 @@ class Problem:
     features = ()
 
     @classmethod
-    def of(cls, contract: Contract, arguments: Mapping[str, Any], arch: str = "sm_80") -> Problem:
+    def of(cls, contract: Contract, arguments: Mapping[str, Any], arch: str = "sm_80") -> OwnProblem:
         """The problem of a call's arguments."""
         types = tuple(
             (name, TensorType.of(value) if isinstance(value, torch.Tensor) else value)
@@ -37,18 +37,18 @@ class Problem:
         )
         return cls(contract.name, types, contract.output_types(types), arch)
 
-    def tensors(self, arguments: Mapping[str, Any], in_place: tuple[str, ...], device: str = "cpu") -> Tensors:
+    def tensors(self, arguments: Mapping[str, Any], in_place: tuple[str, ...], device: str = "cpu") -> OwnTensors:
         """Return the tensors of a run on these arguments, copied to the device, with outputs that are yet to be
         written."""
         moved = {name: placed(one, device) if isinstance(one, torch.Tensor) else one for name, one in arguments.items()}
-        tensors = Tensors(moved, {name: kind.empty(device) for name, kind in self.outputs}, in_place)
+        tensors = OwnTensors(moved, {name: kind.empty(device) for name, kind in self.outputs}, in_place)
         tensors.renew()
         return tensors
 
-    def without_memory(self, in_place: tuple[str, ...]) -> Tensors:
+    def without_memory(self, in_place: tuple[str, ...]) -> OwnTensors:
         """Return the tensors of a run that have types and no elements."""
         given = {name: kind.empty("meta") if isinstance(kind, TensorType) else kind for name, kind in self.arguments}
-        return Tensors(given, {name: kind.empty("meta") for name, kind in self.outputs}, in_place)
+        return OwnTensors(given, {name: kind.empty("meta") for name, kind in self.outputs}, in_place)
 
     @property
     def dtype(self) -> str:
@@ -77,7 +77,7 @@ class Problem:
 
 
 @dataclass
-class Tensors(RunTensors):
+class OwnTensors(RunTensors):
     """The arguments of one run by name, its outputs, and what its kernels leave for each other in ``workspace``."""
 
     arguments: dict[str, Any]
@@ -114,7 +114,7 @@ class Tensors(RunTensors):
         """The outputs: arguments in place hold what they are given."""
         return frozenset(self.outputs)
 
-    def contiguous(self, names: Iterable[str]) -> Tensors:
+    def contiguous(self, names: Iterable[str]) -> OwnTensors:
         """These tensors, of the named arguments contiguous copies where they are not contiguous."""
         copied = {
             name: one.contiguous()

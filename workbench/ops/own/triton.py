@@ -17,14 +17,14 @@ from workbench.ops.own.cuda import Step
 from workbench.ops.own.launching import (
     NOTHING,
     Declared,
-    Shape,
+    LaunchSize,
     argument_value,
     arguments_for,
     check_used,
     listed,
 )
 from workbench.ops.own.own_variant import OwnVariant
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.source_files import called_files
 from workbench.ops.variant import TRITON_OPTIONS, Config, TritonStep, TritonVariant
@@ -76,7 +76,7 @@ def triton(
         where = [*listed(where), rule]
     declared = Declared.of(contract, name, tune, where, sizes, default, workspace, contiguous)
     steps = (Step(function, grid, None, args, 0, constexprs, {}), *then)
-    parts = [Part.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
+    parts = [TritonPart.of(declared, one, "" if i == 0 else f"then[{i - 1}].") for i, one in enumerate(steps)]
     read = {name for part in parts for name in part.names}
     check_used(f"{contract.name}/{name}", declared.space, "", read, tuple(TRITON_OPTIONS))
     statement = stated([(one.grid, one.args, dict(one.constexprs), dict(one.options)) for one in steps])
@@ -113,11 +113,11 @@ def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any,
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class TritonPart:
     """One function of the variant, with its launch as expressions."""
 
     function: Any
-    grid: Shape
+    grid: LaunchSize
     arguments: tuple[tuple[str, Expression], ...]
     constexprs: Mapping[str, Expression]
     options: Mapping[str, Expression]
@@ -125,7 +125,7 @@ class Part:
     """The constexprs that have the function's own values."""
 
     @classmethod
-    def of(cls, declared: Declared, one: Step, prefix: str) -> Part:
+    def of(cls, declared: Declared, one: Step, prefix: str) -> TritonPart:
         """Understand a step; ``prefix`` is what messages call it by."""
         function = one.kernel
         names = list(function.arg_names)
@@ -153,7 +153,7 @@ class Part:
         runtime = [key for key in names if key not in constants]
         arguments = arguments_for(function.__name__, runtime, one.args, f"{prefix}args")
         options = {key: Expression.of(f"{prefix}{key}", value) for key, value in one.options.items()}
-        return cls(function, Shape.of(f"{prefix}grid", one.grid), arguments, fixed, options, frozenset(defaults))
+        return cls(function, LaunchSize.of(f"{prefix}grid", one.grid), arguments, fixed, options, frozenset(defaults))
 
     @property
     def expressions(self) -> list[Expression]:
@@ -169,20 +169,20 @@ class Part:
     def triton_step(self, declared: Declared, *, main: bool) -> TritonStep:
         """The step, whose launch is computed from the declaration."""
 
-        def types(problem: Problem) -> dict[str, str]:
+        def types(problem: OwnProblem) -> dict[str, str]:
             known = self._compiled_in(declared, problem)
             return {name: self._type(name, one, declared, problem) for name, one in self.arguments if name not in known}
 
-        def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+        def constexprs(config: Config, problem: OwnProblem) -> dict[str, Any]:
             names = declared.names(config, problem)
             return self._compiled_in(declared, problem) | {name: one(names) for name, one in self.constexprs.items()}
 
-        def options(config: Config, problem: Problem) -> dict[str, int]:
+        def options(config: Config, problem: OwnProblem) -> dict[str, int]:
             names = declared.names(config, problem)
             usual = {name: config.get(name, value) if main else value for name, value in TRITON_OPTIONS.items()}
             return usual | {name: one(names) for name, one in self.options.items()}
 
-        def value_of(expression: Expression) -> Callable[[Config, Problem, Tensors], Any]:
+        def value_of(expression: Expression) -> Callable[[Config, OwnProblem, OwnTensors], Any]:
             return lambda config, problem, tensors: argument_value(
                 expression, declared.names(config, problem), tensors, declared.workspace
             )
@@ -196,7 +196,7 @@ class Part:
             options=options,
         )
 
-    def _compiled_in(self, declared: Declared, problem: Problem) -> dict[str, Any]:
+    def _compiled_in(self, declared: Declared, problem: OwnProblem) -> dict[str, Any]:
         """The arguments that Triton's JIT takes for constants: None, and 1, which is how it knows that a stride is."""
         names = declared.names({}, problem)
         plain = (
@@ -214,7 +214,7 @@ class Part:
     def _unspecialised(self) -> set[str]:
         return {parameter.name for parameter in self.function.params if parameter.do_not_specialize}
 
-    def _type(self, parameter: str, expression: Expression, declared: Declared, problem: Problem) -> str:
+    def _type(self, parameter: str, expression: Expression, declared: Declared, problem: OwnProblem) -> str:
         """Triton's type of an argument, with what its JIT would find out about the value."""
         if expression.is_name and expression.names[0] in declared.workspace:
             return f"*{TRITON_NAMES[declared.workspace[expression.names[0]].dtype]}"

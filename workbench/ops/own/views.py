@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from workbench.ops.own.layout import repeats
-from workbench.ops.own.problem import Problem, Tensors
+from workbench.ops.own.problem import OwnProblem, OwnTensors
 from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Check, Config
 
@@ -20,7 +20,7 @@ _GAP = 16
 """Elements between rows: no kernel that copies vectors needs another address."""
 
 
-def views_of(problem: Problem, in_place: Collection[str]) -> dict[str, Problem]:
+def views_of(problem: OwnProblem, in_place: Collection[str]) -> dict[str, OwnProblem]:
     """Return the problems of a case's shapes with tensors transposed, sliced out of wider ones, and expanded."""
     found = {}
     for name, laid in (("transposed", _transposed), ("sliced", _sliced), ("expanded", _expanded)):
@@ -78,13 +78,13 @@ class ViewedCase:
     """A case whose tensors lie as those of ``viewed_problem``, with an answer of its own where that repeats rows."""
 
     case: Any
-    viewed_problem: Problem
+    viewed_problem: OwnProblem
 
-    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> OwnProblem:
         """The case's problem with these tensors."""
         return replace(self.viewed_problem, arch=arch)
 
-    def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
+    def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
         """Fresh tensors of a run; what lies between their rows is noise."""
         if device == "meta":
             return problem.without_memory(self.case.contract.in_place)

@@ -6,8 +6,8 @@ from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
 from workbench.ptx.instruction import (
     Instruction,
+    InstructionStep,
     Plan,
-    Step,
     comparison,
     destination,
     elementwise,
@@ -192,16 +192,16 @@ def indexed_branch(parts: list[str]) -> Plan:
     if parts[1:] not in (["idx"], ["idx", "uni"]):
         raise Refused("the machine does not know this branch")
 
-    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction | Step]:
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction | InstructionStep]:
         expect(operands, 2)
         index, targets = source(symbols, operands[0], "b32", 4), symbols.branch_targets.get(operands[1])
         if targets is None:
             raise Refused(f"the table {operands[1]}, which no .branchtargets lists")
-        made: list[Instruction | Step] = []
+        made: list[Instruction | InstructionStep] = []
         for i, target in enumerate(targets):
             hit = symbols.temporary(0)
             made.append(comparison(opcode("setp.eq.b32"), hit, index, Constant(4, i)))
-            branch = Step.of(Instruction(opcode("bra"), {}, target=target))
+            branch = InstructionStep.of(Instruction(opcode("bra"), {}, target=target))
             branch.guard = hit
             made.append(branch)
         return [*made, Instruction(opcode("trap"), {})]

@@ -28,10 +28,10 @@ from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKe
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.bench.spaces import SHIPPED, Space, load_space
+from workbench.tuning.bench.spaces import SHIPPED, PublishedSpace, load_space
 from workbench.tuning.ranking import kendall, spearman
 from workbench.tuning.sweep import load
-from workbench.tuning.sweep_checks import Refused
+from workbench.tuning.sweep_checks import RefusedSweep
 from workbench.tuning.sweep_record import SUFFIXES, Sweep
 
 BEST = 10
@@ -107,7 +107,7 @@ def _spread(ratio: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Judgement(Benchmark):
+class PredictionJudgement(Benchmark):
     """Results of all spaces that could be compared, and notes on the others."""
 
     kind = "bench-measured"
@@ -160,7 +160,7 @@ def sweeps_in(folder: Path) -> Iterator[tuple[str, Sweep]]:
         try:
             sweep = load(path)
         except StoreError as error:
-            if isinstance(error.__cause__, Refused):
+            if isinstance(error.__cause__, RefusedSweep):
                 raise
             continue  # a description of a space, or other JSON
         if sweep.basis == "measured":
@@ -185,7 +185,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def judge(
     sweep: Sweep,
-    space: Space,
+    space: PublishedSpace,
     model: DeviceModel,
     limit: int,
     seed: int = 0,
@@ -305,7 +305,7 @@ def judge_all(
     seed: int = 0,
     compile_seconds: float = DEFAULT_SECONDS,
     said: Callable[[str], None] | None = None,
-) -> Judgement:
+) -> PredictionJudgement:
     """Compare predictions for every space in ``measured`` whose kernel is in ``sources`` or among ours.
 
     Args:
@@ -330,4 +330,4 @@ def judge_all(
             notes.append(f"{name} on {sweep.machine}: no {name}.toml in {', '.join(map(str, folders))}.")
             continue
         judged.append(judge(sweep, space, found, limit, seed, said, compile_seconds))
-    return Judgement(tuple(judged), tuple(notes), limit, seed)
+    return PredictionJudgement(tuple(judged), tuple(notes), limit, seed)

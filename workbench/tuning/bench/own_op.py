@@ -27,7 +27,7 @@ COMPILED = "torch.compile"
 
 
 @dataclass(frozen=True)
-class Row:
+class OpBenchmarkRow:
     """Result of one variant on one case; ``tuned`` says where its configuration comes from."""
 
     case: str
@@ -63,7 +63,7 @@ class OpBenchmark:
 
     op: str
     times: str
-    rows: tuple[Row, ...]
+    rows: tuple[OpBenchmarkRow, ...]
 
     @property
     def all_correct(self) -> bool:
@@ -83,7 +83,7 @@ class OpBenchmark:
         heads = ("case", "variant", "configuration", "µs", "GB/s", "to torch")
         return Table(heads, rows, "lllrrr", title=f"{self.op}, {self.times}").text(140)
 
-    def _figures(self, row: Row) -> tuple[str, str, str]:
+    def _figures(self, row: OpBenchmarkRow) -> tuple[str, str, str]:
         if not row.trial.ok:
             return row.trial.outcome, "–", "–"
         if row.trial.seconds is None or row.bytes_per_second is None:
@@ -128,7 +128,9 @@ def run(
                 continue
             config, tuned = _configuration(found, variant, problem, where)
             trial = evaluate(variant, config, case, where, model=model)
-            rows.append(Row(case.label, trial, case.minimum_bytes(case.problem(config, arch=where.arch)), tuned))
+            rows.append(
+                OpBenchmarkRow(case.label, trial, case.minimum_bytes(case.problem(config, arch=where.arch)), tuned)
+            )
     times = f"predicted for {model}" if where.counts else f"measured on {where.description}"
     return OpBenchmark(found.name, times, tuple(rows))
 

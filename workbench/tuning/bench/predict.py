@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.analysis.device_models import device_model, model_of_gpu
 from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.calibration import GROUPS, Calibration, Parts, calibrate, counted_for
+from workbench.tuning.calibration import GROUPS, Parts, PredictionCalibration, calibrate, counted_for
 from workbench.tuning.ranking import agreement
 from workbench.tuning.sweep import load, shipped
 from workbench.tuning.sweep_record import Sweep
@@ -50,7 +50,7 @@ class PredictionBenchmark(Benchmark):
 
     kind = "bench-predict"
 
-    calibrations: tuple[Calibration, ...]
+    calibrations: tuple[PredictionCalibration, ...]
     stabilities: tuple[Stability, ...]
     notes: tuple[str, ...]
 

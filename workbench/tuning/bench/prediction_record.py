@@ -19,7 +19,7 @@ from workbench.base.files import replace_file
 from workbench.base.tables import Table
 from workbench.base.versions import versions
 from workbench.toolchain import nvrtc
-from workbench.tuning.bench.measured import Judgement
+from workbench.tuning.bench.measured import PredictionJudgement
 
 _KEY = ("space", "gpu", "source", "seed")
 _HEADS = (
@@ -28,7 +28,7 @@ _HEADS = (
 )  # fmt: skip
 
 
-def write(judgement: Judgement, path: str | Path) -> Path:
+def write(judgement: PredictionJudgement, path: str | Path) -> Path:
     """Write the results of a comparison into a record, beside its entries on other spaces and seeds."""
     path = Path(path)
     entries = {_key(entry): entry for entry in read(path)} if path.exists() else {}

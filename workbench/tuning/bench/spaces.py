@@ -55,7 +55,7 @@ _KEYS = ("source", "kernel", "grid", "block", "arguments", "constants", "macros"
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class PublishedSpace:
     """A kernel whose configurations can be counted. ``path`` is the file that describes it."""
 
     name: str
@@ -166,7 +166,7 @@ def _filled(dtype: np.dtype, size: int, fill: str) -> np.ndarray:
     return (rng.standard_normal(size) if fill == "normal" else rng.random(size)).astype(dtype)
 
 
-def load_space(name: str, folders: list[Path]) -> Space:
+def load_space(name: str, folders: list[Path]) -> PublishedSpace:
     """Return the description of space ``name``: ``NAME.toml`` in one of the folders, or in its subfolder of that name.
 
     Raises UnknownKeyError if there is none, StoreError for a file that describes no launch.
@@ -187,4 +187,4 @@ def load_space(name: str, folders: list[Path]) -> Space:
     if missing or unknown:
         told = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}"
         raise StoreError(f"{path}: {told}. It holds {', '.join(_KEYS)}; see workbench.tuning.bench.spaces.")
-    return Space(name, path, record)
+    return PublishedSpace(name, path, record)

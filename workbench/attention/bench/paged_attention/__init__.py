@@ -6,6 +6,6 @@ is nearly all reading. Without a GPU the same grid is *predicted* from counts of
 """
 
 from workbench.attention.bench.paged_attention.benchmark import AttentionBenchmark, run
-from workbench.attention.bench.paged_attention.cells import Cell, grid
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell, grid
 
-__all__ = ["AttentionBenchmark", "Cell", "grid", "run"]
+__all__ = ["AttentionBenchmark", "BenchmarkCell", "grid", "run"]

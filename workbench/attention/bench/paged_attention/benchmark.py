@@ -14,9 +14,9 @@ from typing import Any
 
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.attention.bench.paged_attention import in_flight, report
-from workbench.attention.bench.paged_attention.cells import Cell, grid
-from workbench.attention.bench.paged_attention.contender import Contender, DeviceLostError, ours
-from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, Row
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell, grid
+from workbench.attention.bench.paged_attention.contender import Contender, GpuLostError, ours
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, LedgerRow
 from workbench.attention.bench.paged_attention.measured import Measurer
 from workbench.base.home import home
 from workbench.errors import ArgumentError
@@ -30,7 +30,7 @@ STREAMED_BYTES = 4 << 30
 _STREAMED_STEP = 1 << 20
 """Granularity in 32-bit words of the data that the streaming kernel reads, whatever its configuration."""
 
-Measure = Callable[[Cell, Sequence[Contender]], list[Row]]
+Measure = Callable[[BenchmarkCell, Sequence[Contender]], list[LedgerRow]]
 """Function of a cell and contenders that returns a row for each: a `Measurer` or a `Predictor`."""
 
 
@@ -68,7 +68,7 @@ def run(
     minutes: float = 8.0,
     out: str | Path | None = None,
     model: str | DeviceModel | None = None,
-    cells: Sequence[Cell] | None = None,
+    cells: Sequence[BenchmarkCell] | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> AttentionBenchmark:
     """Measure paged attention on a GPU, or predict it without one.
@@ -120,7 +120,7 @@ def run(
 
 def fill(
     ledger: Ledger,
-    cells: Sequence[Cell],
+    cells: Sequence[BenchmarkCell],
     contenders: Sequence[Contender],
     measure: Measure,
     elapsed: Callable[[], float],
@@ -141,7 +141,7 @@ def fill(
                 return "time", len(cells) - at
             try:
                 rows = measure(cell, missing)
-            except DeviceLostError as error:
+            except GpuLostError as error:
                 ledger.add(error.rows)
                 raise
             in_time = [row for row in rows if row.note != TIME_IS_UP]
@@ -154,7 +154,7 @@ def fill(
     return "complete", 0
 
 
-def _line(cell: Cell, rows: Sequence[Row], ledger: Ledger, elapsed: float) -> str:
+def _line(cell: BenchmarkCell, rows: Sequence[LedgerRow], ledger: Ledger, elapsed: float) -> str:
     timed = [(row.seconds, row) for row in rows if row.seconds]
     best = ""
     if timed:
@@ -219,7 +219,7 @@ def measuring(
     config = ledger.head["ceiling"]["config"]
     states = ledger.head.setdefault("states", [])
 
-    def measure(cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+    def measure(cell: BenchmarkCell, contenders: Sequence[Contender]) -> list[LedgerRow]:
         rows = measurer(cell, contenders)
         if all(row.seconds is None for row in rows):
             return rows
@@ -250,7 +250,7 @@ def _without(
     ledger = Ledger.open(head, _path(out, "predicted", model.key))
     predictor = Predictor(model, where, deadline=deadline)
 
-    def predict(cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+    def predict(cell: BenchmarkCell, contenders: Sequence[Contender]) -> list[LedgerRow]:
         rows = zip(predictor(cell, contenders), contenders, strict=True)
         return [in_flight.noted(row, one, model.arch, int(model.multiprocessors)) for row, one in rows]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from workbench.attention.ops.paged_attention import Case, Problem
+from workbench.attention.ops.paged_attention import PagedAttentionCase, PagedAttentionProblem
 from workbench.errors import ArgumentError
 
 CACHES = {"bf16": "auto", "fp8": "fp8_e4m3", "int8": "int8"}
@@ -25,7 +25,7 @@ PAGES = (16, 1, 32, 64)
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
+class BenchmarkCell:
     """One decode step: ``num_seqs`` sequences of ``context`` cached tokens each, in pages of ``block_size`` tokens."""
 
     num_heads: int = 32
@@ -53,9 +53,9 @@ class Cell:
         """Number of pages of one sequence."""
         return self.context // self.block_size
 
-    def case(self, layout: str) -> Case:
+    def case(self, layout: str) -> PagedAttentionCase:
         """Return the op's case of these sizes, for a cache in a layout; the case's own inputs are not used."""
-        return Case(
+        return PagedAttentionCase(
             "bench",
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
@@ -66,7 +66,7 @@ class Cell:
             kv_cache_dtype=CACHES[self.cache],
         )
 
-    def problem(self, layout: str, arch: str) -> Problem:
+    def problem(self, layout: str, arch: str) -> PagedAttentionProblem:
         """Return the problem for which a variant is compiled and launched."""
         return self.case(layout).problem({"BLOCK_SIZE": self.block_size}, arch)
 
@@ -86,12 +86,12 @@ class Cell:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Cell:
+    def from_dict(cls, record: Mapping[str, Any]) -> BenchmarkCell:
         """Return the cell of a record that `to_dict` made."""
         return cls(**record)
 
 
-def grid(block_size: int | None = None) -> tuple[Cell, ...]:
+def grid(block_size: int | None = None) -> tuple[BenchmarkCell, ...]:
     """Return all 768 cells, or the 192 of one page size, the most informative first.
 
     The centre of the grid comes first, then the cells that differ from it in one axis, in two, and so on.
@@ -114,5 +114,7 @@ def grid(block_size: int | None = None) -> tuple[Cell, ...]:
     cells = []
     for ranks in ranked:
         heads, batch, context, cache, page = ranks
-        cells.append(Cell(*HEADS[heads], BATCHES[batch], CONTEXTS[context], caches[cache], block_size=pages[page]))
+        cells.append(
+            BenchmarkCell(*HEADS[heads], BATCHES[batch], CONTEXTS[context], caches[cache], block_size=pages[page])
+        )
     return tuple(cells)

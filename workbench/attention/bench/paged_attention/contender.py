@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 
 from workbench.analysis.device_models import placed
-from workbench.attention.bench.paged_attention.cells import Cell
-from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.ops.paged_attention import OP
 from workbench.errors import WorkbenchError
 from workbench.ops.tuned import lookup
@@ -57,15 +57,15 @@ class Way(Protocol):
         """Form of the cache that it reads (see `Inputs.caches`); any but "nhd" is a copy that must fit in memory."""
         ...
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the reason why it cannot compute a cell; empty if it can."""
         ...
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return a key of the code that it compiles for a cell; ways of a contender with equal keys share code."""
         ...
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Compile the code and allocate memory for a cell; ``device`` is the workbench's device, "cuda" or "sim"."""
         ...
 
@@ -98,7 +98,7 @@ class Contender(Protocol):
         """Reason why it cannot run on this machine; empty if it can."""
         ...
 
-    def ways(self, cell: Cell) -> Sequence[Way]:
+    def ways(self, cell: BenchmarkCell) -> Sequence[Way]:
         """Return its ways for a cell, at least one, the most promising first."""
         ...
 
@@ -128,19 +128,19 @@ class Ours(Contender, Way):
         """Layout that the variant reads: "nhd" if it can."""
         return "nhd" if "nhd" in self.variant.layouts else self.variant.layouts[0]
 
-    def ways(self, cell: Cell) -> Sequence[Way]:
+    def ways(self, cell: BenchmarkCell) -> Sequence[Way]:
         """Return the variant as the only way."""
         return (self,)
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the variant's rules that the cell breaks; empty if it can compute the cell."""
         return "; ".join(rule.rule for rule in self.variant.unsupported(cell.problem(self.form, arch)))
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return a key of the code that it compiles for a cell."""
         return cell.num_heads, cell.num_kv_heads, cell.cache
 
-    def config(self, cell: Cell, arch: str, table: str, multiprocessors: int | None = None) -> dict[str, Any]:
+    def config(self, cell: BenchmarkCell, arch: str, table: str, multiprocessors: int | None = None) -> dict[str, Any]:
         """Return the configuration that a tuned table has for a cell of about this size, else the default one."""
         problem = replace(cell.problem(self.form, arch), multiprocessors=multiprocessors)
         found = lookup(OP, self.variant, problem, table)
@@ -148,7 +148,7 @@ class Ours(Contender, Way):
             return dict(found.config)
         return self.variant.default_config(problem)
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Return the variant, ready to run; ConfigurationError if not even the default configuration is legal."""
         problem = inputs.cell.problem(self.form, device.arch)
         config = self.config(inputs.cell, device.arch, device.name, placed(problem, device).multiprocessors)
@@ -170,7 +170,7 @@ def ours() -> tuple[Ours, ...]:
     return tuple(Ours(variant) for variant in OP.variants if variant.compiles)
 
 
-class DeviceLostError(WorkbenchError):
+class GpuLostError(WorkbenchError):
     """A CUDA context that a contender left unusable, so that this process can measure no more; ``rows``: the cell's."""
 
     def __init__(self, contender: str, rows: tuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.analysis.device_models import DeviceModel, device_models
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
-from workbench.attention.bench.paged_attention.ledger import Row
+from workbench.attention.bench.paged_attention.ledger import LedgerRow
 from workbench.ops.variant import Variant
 from workbench.toolchain.occupancy import occupancy
 
@@ -52,7 +52,7 @@ def bytes_in_flight(variant: Variant, config: Mapping[str, Any], problem: Any, m
     return block.bytes_in_flight * min(resident, -(-block.blocks // multiprocessors))
 
 
-def noted(row: Row, contender: Contender, arch: str, multiprocessors: int) -> Row:
+def noted(row: LedgerRow, contender: Contender, arch: str, multiprocessors: int) -> LedgerRow:
     """Return the row with the bytes in flight of its configuration added, if it has a time and is a variant's."""
     if row.seconds is None or not isinstance(contender, Ours):
         return row

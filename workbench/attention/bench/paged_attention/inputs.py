@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from workbench.attention.bench.paged_attention.cells import CACHES, Cell
+from workbench.attention.bench.paged_attention.cells import CACHES, BenchmarkCell
 from workbench.attention.cache_formats.layouts import bits_of, from_canonical, unused_value
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
-from workbench.attention.ops.paged_attention.problem import Tensors
+from workbench.attention.ops.paged_attention.problem import PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend
 from workbench.ops.variant import Check
 
@@ -29,10 +29,10 @@ _MOST_SAMPLED = 4
 
 
 @dataclass
-class Inputs:
+class BenchmarkInputs:
     """Tensors of one cell on one device; ``key_cache`` and ``value_cache`` are in layout "nhd"."""
 
-    cell: Cell
+    cell: BenchmarkCell
     query: torch.Tensor  # [num_seqs, num_heads, head_size] bfloat16
     key_cache: torch.Tensor  # [num_blocks, block_size, num_kv_heads, head_size]
     value_cache: torch.Tensor
@@ -46,7 +46,7 @@ class Inputs:
     _made: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def draw(cls, cell: Cell, device: str | torch.device, seed: int = 0) -> Inputs:
+    def draw(cls, cell: BenchmarkCell, device: str | torch.device, seed: int = 0) -> BenchmarkInputs:
         """Draw the tensors of a cell."""
         generator = torch.Generator(device).manual_seed(seed)
         num_blocks = cell.num_seqs * cell.pages + FREE_PAGES
@@ -98,13 +98,13 @@ class Inputs:
         for to, cache in zip(self.caches("gathered"), self.caches("nhd"), strict=True):
             torch.index_select(cache, 0, pages, out=to.view(-1, *cache.shape[1:]))
 
-    def tensors(self, layout: str) -> Tensors:
+    def tensors(self, layout: str) -> PagedAttentionTensors:
         """Return the arguments of a variant of the op, with a new ``out`` filled with NaN."""
         key_cache, value_cache = self.caches(layout)
         scales = [None, None]
         if self.cell.cache != "bf16":
             scales = [torch.full((1,), scale, device=self.query.device) for scale in (self.k_scale, self.v_scale)]
-        return Tensors(
+        return PagedAttentionTensors(
             query=self.query,
             key_cache=key_cache,
             value_cache=value_cache,

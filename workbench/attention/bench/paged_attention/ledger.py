@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.base.documents import document
 from workbench.base.files import replace_file
 from workbench.errors import ArgumentError
@@ -34,10 +34,10 @@ TIME_IS_UP = "the time was up"
 
 
 @dataclass(frozen=True)
-class Row:
+class LedgerRow:
     """Result of one contender on one cell; ``minimum_bytes`` are the bytes that any kernel must transfer."""
 
-    cell: Cell
+    cell: BenchmarkCell
     contender: str
     is_ours: bool
     outcome: str
@@ -64,7 +64,7 @@ class Row:
     prediction: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def turn(self) -> tuple[Cell, str]:
+    def turn(self) -> tuple[BenchmarkCell, str]:
         """Key of the row: its cell and contender."""
         return self.cell, self.contender
 
@@ -81,7 +81,7 @@ class Row:
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Return the row of a record that `to_dict` made; unknown keys are ignored."""
         known = {item.name: record[item.name] for item in fields(cls)}
-        return cls(**known | {"cell": Cell.from_dict(record["cell"])})
+        return cls(**known | {"cell": BenchmarkCell.from_dict(record["cell"])})
 
 
 @dataclass
@@ -93,9 +93,9 @@ class Ledger:
     """
 
     head: dict[str, Any]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LedgerRow] = field(default_factory=list)
     path: Path | None = None
-    _places: dict[tuple[Cell, str], int] = field(default_factory=dict, init=False, repr=False)
+    _places: dict[tuple[BenchmarkCell, str], int] = field(default_factory=dict, init=False, repr=False)
     """Index in ``rows`` of each cell and contender."""
 
     _SAME = ("basis", "machine", "versions")
@@ -118,7 +118,7 @@ class Ledger:
             record = json.loads(path.read_text())
             kept = record["head"]
             same_format = kept["format"] == FORMAT
-            rows = [Row.from_dict(row) for row in record["rows"]] if same_format else []
+            rows = [LedgerRow.from_dict(row) for row in record["rows"]] if same_format else []
         except (ValueError, KeyError, TypeError) as error:
             raise ArgumentError("out", str(path), "a new file, or one of this benchmark", "Name another.") from error
         if not same_format:
@@ -139,12 +139,12 @@ class Ledger:
                 )
         return cls(kept, rows, path)
 
-    def has(self, cell: Cell, contender: str) -> bool:
+    def has(self, cell: BenchmarkCell, contender: str) -> bool:
         """Return True if there is a finished row of a contender for a cell."""
         place = self._places.get((cell, contender))
         return place is not None and not self.rows[place].unfinished
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[LedgerRow]) -> None:
         """Add the rows of a cell, replacing unfinished ones of the same contender, and write the file."""
         for row in rows:
             place = self._places.setdefault(row.turn, len(self.rows))

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from workbench.attention.bench.paged_attention.cells import Cell
-from workbench.attention.bench.paged_attention.contender import Contender, DeviceLostError, Prepared, Way
-from workbench.attention.bench.paged_attention.inputs import Inputs
-from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Row
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
+from workbench.attention.bench.paged_attention.contender import Contender, GpuLostError, Prepared, Way
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
 from workbench.errors import ConfigurationError
 from workbench.ops.kept_zeros import forget
 from workbench.tuning.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
@@ -36,7 +36,7 @@ class _Turn:
 
     contender: Contender
     way: Way
-    row: Row
+    row: LedgerRow
     ready: tuple[Prepared, Callable[[], object]] | None = None
     """The prepared way and the replay of its run, after its first run was correct."""
 
@@ -86,7 +86,7 @@ class Measurer:
     leaders: dict[str, str] = field(default_factory=dict)
     """Label of each contender's fastest way at the last cell for which it has a time."""
 
-    def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+    def __call__(self, cell: BenchmarkCell, contenders: Sequence[Contender]) -> list[LedgerRow]:
         """Measure a cell and return one row per contender, in their order.
 
         Raises:
@@ -101,12 +101,12 @@ class Measurer:
             for turn in able:
                 if turn.contender not in lost.contenders and turn.row.outcome == "blank":
                     turn.row = replace(turn.row, note="the GPU was lost before its turn", unfinished=True)
-            raise DeviceLostError(str(lost), tuple(_rows(turns, contenders))) from lost.__cause__
+            raise GpuLostError(str(lost), tuple(_rows(turns, contenders))) from lost.__cause__
         rows = _rows(turns, contenders)
         self.leaders |= {row.contender: row.way for row in rows if row.seconds is not None}
         return rows
 
-    def _able(self, cell: Cell, turns: Sequence[_Turn]) -> Iterator[_Turn]:
+    def _able(self, cell: BenchmarkCell, turns: Sequence[_Turn]) -> Iterator[_Turn]:
         """Yield the turns that can run; the rows of the others get the reason."""
         forms: set[str] = set()
         room = self.free_bytes() - _RESERVE_BYTES - cell.kv_bytes
@@ -137,8 +137,8 @@ class Measurer:
         first = turn.contender.ways(turn.row.cell)[0].label
         return turn.way.label == self.leaders.get(turn.contender.name, first)
 
-    def _measure(self, cell: Cell, able: Sequence[_Turn]) -> None:
-        inputs = Inputs.draw(cell, self.where)
+    def _measure(self, cell: BenchmarkCell, able: Sequence[_Turn]) -> None:
+        inputs = BenchmarkInputs.draw(cell, self.where)
         for turn in able:
             if self.now() >= self.deadline:
                 turn.row = replace(turn.row, note=TIME_IS_UP)
@@ -170,7 +170,7 @@ class Measurer:
             if self.lost():
                 raise _Lost([turn for turn, *_ in ready]) from error
 
-    def _prepare(self, turn: _Turn, inputs: Inputs) -> None:
+    def _prepare(self, turn: _Turn, inputs: BenchmarkInputs) -> None:
         """Compile a way, run it once and check it; a correct one gets its replay."""
         prepared = turn.way.prepare(inputs, self.device)
         prepared.run()
@@ -195,11 +195,13 @@ class Measurer:
         return samples
 
 
-def _turn(cell: Cell, one: Contender, way: Way) -> _Turn:
-    return _Turn(one, way, Row(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes, way=way.label))
+def _turn(cell: BenchmarkCell, one: Contender, way: Way) -> _Turn:
+    return _Turn(
+        one, way, LedgerRow(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes, way=way.label)
+    )
 
 
-def _timed(row: Row, inputs: Inputs, prepared: Prepared, samples: Sequence[float]) -> Row:
+def _timed(row: LedgerRow, inputs: BenchmarkInputs, prepared: Prepared, samples: Sequence[float]) -> LedgerRow:
     check = inputs.check(prepared.result)
     if not check.ok:
         forget()
@@ -214,11 +216,11 @@ def _timed(row: Row, inputs: Inputs, prepared: Prepared, samples: Sequence[float
     )
 
 
-def _rows(turns: Sequence[_Turn], contenders: Sequence[Contender]) -> list[Row]:
+def _rows(turns: Sequence[_Turn], contenders: Sequence[Contender]) -> list[LedgerRow]:
     return [best([turn.row for turn in turns if turn.contender is one]) for one in contenders]
 
 
-def best(rows: Sequence[Row]) -> Row:
+def best(rows: Sequence[LedgerRow]) -> LedgerRow:
     """Return a contender's row from those of its ways: the fastest, with the outcomes of the others in ``note``.
 
     If none has a time, it is the worst one: wrong before failed before blank. If the time was up for one of them, it is
@@ -241,7 +243,7 @@ def best(rows: Sequence[Row]) -> Row:
     )
 
 
-def _note(rows: Sequence[Row], alone: bool) -> str:
+def _note(rows: Sequence[LedgerRow], alone: bool) -> str:
     """Describe the ways without a time, grouped by reason; ``alone`` means that no way has a time."""
     reasons: dict[str, list[str]] = {}
     for row in rows:

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.prediction.chain import Chain
 from workbench.analysis.prediction.predict import Prediction, launch_counts, predict_counts
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
-from workbench.attention.bench.paged_attention.inputs import Inputs
-from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Row
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
+from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, LedgerRow
 from workbench.errors import ConfigurationError, WrongResultError
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class Predictor:
     now: Callable[[], float] = time.monotonic
     deadline: float = math.inf
 
-    def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
+    def __call__(self, cell: BenchmarkCell, contenders: Sequence[Contender]) -> list[LedgerRow]:
         """Predict a cell and return one row per contender, in their order."""
         return [self._row(cell, one) for one in contenders]
 
-    def _row(self, cell: Cell, one: Contender) -> Row:
-        row = Row(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes)
+    def _row(self, cell: BenchmarkCell, one: Contender) -> LedgerRow:
+        row = LedgerRow(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes)
         if not isinstance(one, Ours):
             return replace(row, note="a peer: it does not run without a GPU")
         reason = one.refuses(cell, self.model.arch)
@@ -83,7 +83,7 @@ class Predictor:
             return replace(row, note=f"not one block fits on a multiprocessor of {self.model}")
         return replace(row, outcome="predicted", seconds=prediction.seconds, prediction=prediction.to_dict())
 
-    def predict(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Prediction:
+    def predict(self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any]) -> Prediction:
         """Predict the time of a variant in a configuration.
 
         Raises:
@@ -91,7 +91,7 @@ class Predictor:
         """
         return predict_counts(self.counts(cell, one, config), self.model)
 
-    def counts(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Counts:
+    def counts(self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any]) -> Counts:
         """Return the counts of the full cell for `predict_counts`."""
         partition = config.get("PARTITION_SIZE", cell.context)
         if partition >= cell.context:
@@ -101,7 +101,9 @@ class Predictor:
         launches = self._line(cell, one, config, shorter, cell.context)
         return {"parts": launches} if len(launches) > 1 else launches[0]
 
-    def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[Counts]:
+    def _line(
+        self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int
+    ) -> list[Counts]:
         """Return each kernel's counts for a context of ``tokens``, from runs at ``shorter`` and twice that."""
         key = (one.name, tuple(config.items()), shorter, cell.group, cell.head_size, cell.cache)
         if key not in self.counted:
@@ -110,12 +112,12 @@ class Predictor:
         share, copies = tokens / shorter - 1, cell.num_seqs * cell.num_kv_heads
         return [extrapolated(short, long, share, copies) for short, long in zip(*self.counted[key], strict=True)]
 
-    def _count(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> list[Counts]:
+    def _count(self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any]) -> list[Counts]:
         """Run a small cell in the machine, check it, and count each of its kernels."""
         arch = one.variant.machine_arch(cell.problem(one.form, self.device.arch))
         if cell.cache == "fp8":
             arch = max(arch, "sm_89")  # the first architecture with instructions that convert fp8
-        problem, inputs = cell.problem(one.form, arch), Inputs.draw(cell, "cpu")
+        problem, inputs = cell.problem(one.form, arch), BenchmarkInputs.draw(cell, "cpu")
         tensors = inputs.tensors(one.form)
         kernels = one.variant.kernels(config, problem, arch)
         found = []

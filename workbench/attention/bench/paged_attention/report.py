@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.attention.bench.paged_attention.cells import CACHES, HEADS
-from workbench.attention.bench.paged_attention.ledger import Ledger, Row
+from workbench.attention.bench.paged_attention.ledger import Ledger, LedgerRow
 from workbench.base.files import replace_file
 from workbench.base.tables import Table
 
@@ -26,7 +26,7 @@ UNKNOWN = (
 )
 
 
-def heading(head: Mapping[str, Any], rows: Sequence[Row] = ()) -> str:
+def heading(head: Mapping[str, Any], rows: Sequence[LedgerRow] = ()) -> str:
     """Return the heading of the table: the origin of the figures, and the ceiling that is 100 %.
 
     For a row with a ceiling measured after its cell, 100 % is that one.
@@ -47,7 +47,7 @@ def heading(head: Mapping[str, Any], rows: Sequence[Row] = ()) -> str:
     )
 
 
-def share(row: Row, head: Mapping[str, Any]) -> float:
+def share(row: LedgerRow, head: Mapping[str, Any]) -> float:
     """Return a timed row's bytes per second as a fraction of the ceiling, the one measured closest in time."""
     assert row.bytes_per_second is not None
     return row.bytes_per_second / (row.ceiling or head["ceiling"]["bytes_per_second"])
@@ -136,11 +136,11 @@ def _held_down(head: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _of(ledger: Ledger, name: str) -> list[Row]:
+def _of(ledger: Ledger, name: str) -> list[LedgerRow]:
     return [row for row in ledger.rows if row.contender == name]
 
 
-def _place(row: Row | None, head: Mapping[str, Any], best: float | None) -> str:
+def _place(row: LedgerRow | None, head: Mapping[str, Any], best: float | None) -> str:
     if row is None or row.bytes_per_second is None:
         return _NONE if row is None or row.outcome == "blank" else row.outcome.upper()
     mark = "*" if row.seconds == best else " "
@@ -193,7 +193,7 @@ def plot(ledger: Ledger, path: Path | None = None) -> Figure:
     return figure
 
 
-def _panel(ax: Axes, rows: Sequence[Row], names: Sequence[str], head: Mapping[str, Any]) -> None:
+def _panel(ax: Axes, rows: Sequence[LedgerRow], names: Sequence[str], head: Mapping[str, Any]) -> None:
     from workbench.ui.line_plots import marked_lines
 
     for style, name in enumerate(names):
@@ -212,5 +212,5 @@ def _panel(ax: Axes, rows: Sequence[Row], names: Sequence[str], head: Mapping[st
     ax.set_ylim(0, 110)
 
 
-def _heads(row: Row) -> tuple[int, int]:
+def _heads(row: LedgerRow) -> tuple[int, int]:
     return row.cell.num_heads, row.cell.num_kv_heads

@@ -1,11 +1,11 @@
 """Causal attention without a cache: the mathematics that everything else is to be equal to, and its kernels."""
 
 from workbench.attention.ops.causal_attention.api import OP, causal_attention
-from workbench.attention.ops.causal_attention.cases import CASES, Case
+from workbench.attention.ops.causal_attention.cases import CASES, CausalAttentionCase
 from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA_MMA
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT as CUDA_WGMMA
 from workbench.attention.ops.causal_attention.decode import append, decode_step
-from workbench.attention.ops.causal_attention.problem import Problem, Tensors
+from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem, CausalAttentionTensors
 from workbench.attention.ops.causal_attention.torch_blockwise import VARIANT as TORCH_BLOCKWISE
 from workbench.attention.ops.causal_attention.torch_blockwise import attend_to_blocks, into_blocks
 from workbench.attention.ops.causal_attention.torch_naive import VARIANT as TORCH_NAIVE
@@ -24,9 +24,9 @@ __all__ = [
     "CASES",
     "OP",
     "VARIANTS",
-    "Case",
-    "Problem",
-    "Tensors",
+    "CausalAttentionCase",
+    "CausalAttentionProblem",
+    "CausalAttentionTensors",
     "append",
     "attend_to_blocks",
     "case",

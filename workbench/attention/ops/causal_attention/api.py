@@ -7,7 +7,13 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
+from workbench.attention.ops.causal_attention.problem import (
+    DTYPES,
+    CausalAttentionProblem,
+    CausalAttentionTensors,
+    Read,
+    lse_dtype,
+)
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.described_op import DescribedOp
@@ -77,7 +83,7 @@ def causal_attention(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     op = get("causal_attention")
-    t = Tensors(query, key, value, scale, None, None, query_lens, seq_lens)
+    t = CausalAttentionTensors(query, key, value, scale, None, None, query_lens, seq_lens)
     problem = problem_of(t, block_size=block_size)
     t.scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     _fill_lengths(t)
@@ -100,7 +106,7 @@ def causal_attention(
     return (t.output, t.lse) if return_lse else t.output
 
 
-def _fill_lengths(t: Tensors) -> None:
+def _fill_lengths(t: CausalAttentionTensors) -> None:
     """Set the other lengths if only one kind is given."""
     if t.query_lens is not None and t.seq_lens is None:
         t.seq_lens = torch.full_like(t.query_lens, t.key.shape[2])
@@ -108,12 +114,14 @@ def _fill_lengths(t: Tensors) -> None:
         t.query_lens = t.seq_lens.clamp(max=t.query.shape[2])
 
 
-def _make_outputs(t: Tensors, *, lse: bool = True) -> None:
+def _make_outputs(t: CausalAttentionTensors, *, lse: bool = True) -> None:
     t.output = torch.empty_like(t.query, memory_format=torch.contiguous_format)
     t.lse = torch.empty(t.query.shape[:-1], dtype=lse_dtype(t.query.dtype), device=t.query.device) if lse else None
 
 
-def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80") -> Problem:
+def problem_of(
+    t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80"
+) -> CausalAttentionProblem:
     """Check shapes, dtypes and devices of the inputs, and describe the problem.
 
     ``alignment`` is in bytes, at most `ALIGNMENT`: every row ``[head_size]`` starts on a multiple of it.
@@ -155,7 +163,7 @@ def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arc
         raise ArgumentError("block_size", block_size, "1 or more tokens", "16 is usual.")
     if t.scale is not None and not math.isfinite(t.scale):
         raise ArgumentError("scale", t.scale, "a finite number", "The default is head_size ** -0.5.")
-    return Problem(
+    return CausalAttentionProblem(
         num_seqs=num_seqs,
         num_heads=num_heads,
         num_kv_heads=key.shape[1],
@@ -170,7 +178,7 @@ def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arc
     )
 
 
-def kernel_problem_of(t: Read) -> Problem:
+def kernel_problem_of(t: Read) -> CausalAttentionProblem:
     """Return the `problem_of` a kernel's run, with the alignment of its rows and its GPU. Also checks the lengths."""
     sides = t.query, t.key, t.value
     apart = any(side.stride(-1) != 1 for side in sides)  # the elements of a row
@@ -221,7 +229,7 @@ def _gradients(
 
 OP: DescribedOp = op(
     name="causal_attention",
-    tensors=Tensors,
+    tensors=CausalAttentionTensors,
     make=_make_outputs,
     outputs=("output", "lse"),
     backward=_gradients,

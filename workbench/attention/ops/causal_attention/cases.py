@@ -15,7 +15,12 @@ from typing import Any, Self
 
 import torch
 
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Tensors, lse_dtype
+from workbench.attention.ops.causal_attention.problem import (
+    DTYPES,
+    CausalAttentionProblem,
+    CausalAttentionTensors,
+    lse_dtype,
+)
 from workbench.attention.ops.paged_attention.reference import attend
 from workbench.errors import ArgumentError
 from workbench.ops.named_case import NamedCase, by_name, check_sequences
@@ -23,7 +28,7 @@ from workbench.ops.variant import Check
 
 
 @dataclass(frozen=True)
-class Case(NamedCase):
+class CausalAttentionCase(NamedCase):
     """``num_queries`` tokens at the end of ``num_tokens``, in each of ``num_seqs`` sequences.
 
     With ``query_lens`` and ``seq_lens``, one entry per sequence, those are the largest lengths, and what is past a
@@ -42,7 +47,7 @@ class Case(NamedCase):
     seq_lens: tuple[int, ...] = ()
     lse: bool = False
 
-    _problem = Problem
+    _problem = CausalAttentionProblem
 
     def __post_init__(self) -> None:
         self._check_choices(dtype=DTYPES)
@@ -78,14 +83,14 @@ class Case(NamedCase):
             changes.setdefault("num_queries", None)
         return super().override(**changes)
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: CausalAttentionProblem) -> int:
         """Bytes that must cross memory once: queries, keys and values, output and, if it is judged, lse."""
         queries, tokens = (sum(lengths) for lengths in zip(*self.lengths, strict=True))
         read = (self.num_heads * queries + 2 * self.num_kv_heads * tokens) * self.head_size * problem.itemsize
         rows = self.num_seqs * self.num_heads * self.num_queries
         return read + rows * (self.head_size * problem.itemsize + (4 if self.lse else 0))
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: CausalAttentionProblem, device: str | torch.device = "cpu") -> CausalAttentionTensors:
         """Fresh tensors; output and lse are NaN everywhere."""
         query, key, value = (tensor.to(device, copy=True) for tensor in _content(self))
         output, lse = torch.full_like(query, torch.nan), None
@@ -99,7 +104,7 @@ class Case(NamedCase):
         query_lens = seq_lens = None
         if self.features:
             query_lens, seq_lens = torch.tensor(self.lengths, dtype=torch.int32, device=device).T.contiguous()
-        return Tensors(query, key, value, self.head_size**-0.5, output, lse, query_lens, seq_lens, out)
+        return CausalAttentionTensors(query, key, value, self.head_size**-0.5, output, lse, query_lens, seq_lens, out)
 
     def reference(self) -> torch.Tensor:
         """The float64 answer, ``[num_seqs, num_heads, num_queries, head_size]``, with ``lse`` one element more in each
@@ -126,7 +131,7 @@ class Case(NamedCase):
 
 
 @functools.lru_cache(maxsize=4)
-def _content(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _content(case: CausalAttentionCase) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(case.seed)
 
     def normal(heads: int, tokens: int, lengths: tuple[int, ...]) -> torch.Tensor:
@@ -142,7 +147,7 @@ def _content(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @functools.lru_cache(maxsize=16)
-def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+def _answers(case: CausalAttentionCase) -> tuple[torch.Tensor, torch.Tensor]:
     exact = _token_by_token(case, torch.float64)
     if case.dtype == "float64":
         return exact, torch.full((case.num_seqs,), 1e-12, dtype=torch.float64)
@@ -150,7 +155,7 @@ def _answers(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return exact, 2 * error + 1e-5
 
 
-def _token_by_token(case: Case, dtype: torch.dtype) -> torch.Tensor:
+def _token_by_token(case: CausalAttentionCase, dtype: torch.dtype) -> torch.Tensor:
     query, key, value = _content(case)
     out = torch.zeros(*query.shape[:-1], case.head_size + case.lse, dtype=dtype)
     scale = case.head_size**-0.5
@@ -168,13 +173,14 @@ def _token_by_token(case: Case, dtype: torch.dtype) -> torch.Tensor:
 
 
 CASES = by_name(
-    Case("tiles", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=130, num_seqs=1, dtype="float16"),
-    Case("gqa", num_heads=8, num_kv_heads=2, head_size=64, num_tokens=65),
-    Case("mha", num_heads=4, num_kv_heads=4, head_size=32, num_tokens=33, dtype="float16"),
-    Case("mqa", num_heads=4, num_kv_heads=1, head_size=80, num_tokens=16, dtype="bfloat16"),
-    Case("one-token", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=1),
-    Case("cached-prefix", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_queries=7),
-    Case("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64"),
-    Case("padded", num_heads=4, num_kv_heads=1, head_size=64, num_tokens=90, num_queries=70, num_seqs=4,
+    CausalAttentionCase("tiles", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=130, num_seqs=1,
+        dtype="float16"),
+    CausalAttentionCase("gqa", num_heads=8, num_kv_heads=2, head_size=64, num_tokens=65),
+    CausalAttentionCase("mha", num_heads=4, num_kv_heads=4, head_size=32, num_tokens=33, dtype="float16"),
+    CausalAttentionCase("mqa", num_heads=4, num_kv_heads=1, head_size=80, num_tokens=16, dtype="bfloat16"),
+    CausalAttentionCase("one-token", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=1),
+    CausalAttentionCase("cached-prefix", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_queries=7),
+    CausalAttentionCase("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64"),
+    CausalAttentionCase("padded", num_heads=4, num_kv_heads=1, head_size=64, num_tokens=90, num_queries=70, num_seqs=4,
          dtype="bfloat16", query_lens=(70, 1, 33, 0), seq_lens=(70, 90, 64, 0), lse=True),
 )  # fmt: skip

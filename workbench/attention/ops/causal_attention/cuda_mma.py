@@ -8,7 +8,14 @@ cache if other heads of the group, or other blocks, have read them.
 from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import head_macros
-from workbench.attention.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
+from workbench.attention.ops.causal_attention.problem import (
+    GRID,
+    ROWS,
+    STRIDES,
+    WHOLE_STEPS,
+    CausalAttentionProblem,
+    blocks,
+)
 from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules, shared_limit, shared_memory
@@ -23,19 +30,19 @@ def _row_tiles(config: Config) -> int:
     return config["BLOCK_M"] // (config["NUM_THREADS"] // 2)
 
 
-def _steps(problem: Problem) -> int:
+def _steps(problem: CausalAttentionProblem) -> int:
     """Return the number of steps of a product along the head, 16 elements each."""
     return cdiv(problem.head_size, 16)
 
 
-def _registers(config: Config, problem: Problem) -> int:
+def _registers(config: Config, problem: CausalAttentionProblem) -> int:
     """Return the registers of one thread: sums of the output, scores, and queries that stay."""
     tiles, steps = _row_tiles(config), _steps(problem)
     queries = 4 * min(tiles * steps, 8)
     return tiles * (8 * steps + config["BLOCK_N"] // 2) + queries + _OTHER_REGISTERS
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: CausalAttentionProblem) -> int:
     """Return the bytes of queries, and of all stages of keys and values."""
     rows = config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]
     return rows * _steps(problem) * 32
@@ -59,7 +66,7 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: CausalAttentionProblem) -> dict:
     """Return four warps of 16 rows, tiles of as many tokens as fit in registers and shared memory, and two stages."""
     config = {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_STAGES": 2, "NUM_THREADS": 128}
     for tokens in (64, 32, 16):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.attention.ops.cache_problem import head_macros
-from workbench.attention.ops.causal_attention.problem import GRID, ROWS, Problem, blocks
+from workbench.attention.ops.causal_attention.problem import GRID, ROWS, CausalAttentionProblem, blocks
 from workbench.base.home import cuda_sources
 from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
@@ -33,12 +33,12 @@ _REGISTERS = {64: 232, 128: 240, 192: 160}
 """Registers of a consumer's thread, by BLOCK_M: those of a block that the producer leaves."""
 
 
-def _registers(config: Config, problem: Problem) -> int:
+def _registers(config: Config, problem: CausalAttentionProblem) -> int:
     """Return the registers of a consumer's thread: output and scores in fp32, weights in 16 bits."""
     return problem.head_size // 2 + config["BLOCK_N"] // 2 + config["BLOCK_N"] // 4 + _OTHER_REGISTERS
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: CausalAttentionProblem) -> int:
     """Return the bytes of queries, and of all stages of keys and values."""
     return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
 
@@ -63,15 +63,15 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: CausalAttentionProblem) -> dict:
     """Return two consumers, and two stages of as many tokens as their registers hold."""
     return {"BLOCK_M": 128, "BLOCK_N": 128 if problem.head_size <= 128 else 64, "NUM_STAGES": 2}
 
 
-def _map(name: str, rows: Callable[[Config], int]) -> Callable[[Config, Problem, Any], TensorMap]:
+def _map(name: str, rows: Callable[[Config], int]) -> Callable[[Config, CausalAttentionProblem, Any], TensorMap]:
     """Return a function that makes the tensor map of query, key or value with boxes of so many rows of one head."""
 
-    def made(config: Config, problem: Problem, tensors: Any) -> TensorMap:
+    def made(config: Config, problem: CausalAttentionProblem, tensors: Any) -> TensorMap:
         return TensorMap.of(getattr(tensors, name), (1, 1, rows(config), _COLUMNS), swizzle=128)
 
     return made

@@ -21,7 +21,7 @@ DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 
 
 @dataclass(frozen=True)
-class Problem(AttentionProblem):
+class CausalAttentionProblem(AttentionProblem):
     """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form.
 
     ``alignment`` is what the rows of query, key and value keep, in bytes. ``features`` is ("lengths",) where sequences
@@ -54,7 +54,7 @@ class Read(Protocol):
 
 
 @dataclass
-class Tensors(RunTensors):
+class CausalAttentionTensors(RunTensors):
     """The tensors and numbers of one run; ``output`` and ``lse`` are what a variant fills.
 
     query, output ``[num_seqs, num_heads, num_queries, head_size]``; key, value ``[num_seqs, num_kv_heads, num_tokens,
@@ -91,7 +91,7 @@ def strides(name: str) -> Arguments:
 STRIDES: Arguments = strides("query") | strides("key") | strides("value")
 
 
-def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
+def blocks(config: Config, problem: CausalAttentionProblem) -> tuple[int, int, int]:
     """The grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
     return cdiv(problem.num_queries, config["BLOCK_M"]), problem.num_heads, problem.num_seqs
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, CausalAttentionTensors
 from workbench.attention.ops.causal_attention.torch_naive import repeat_kv, without_padding
 from workbench.ops.variant import Restriction, TorchVariant
 
@@ -79,7 +79,7 @@ def attend_to_blocks(
     return (out, (highest + total.log()).squeeze(-1)) if return_lse else out
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: CausalAttentionProblem, tensors: CausalAttentionTensors) -> None:
     """Fill ``tensors.output``, and ``tensors.lse`` if there is one."""
     t, tokens = tensors, problem.num_tokens
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)

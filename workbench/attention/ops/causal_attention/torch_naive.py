@@ -11,7 +11,12 @@ from __future__ import annotations
 
 import torch
 
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors
+from workbench.attention.ops.causal_attention.problem import (
+    DTYPES,
+    CausalAttentionProblem,
+    CausalAttentionTensors,
+    Read,
+)
 from workbench.ops.variant import TorchVariant
 
 
@@ -21,7 +26,7 @@ def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None =
     return torch.arange(num_tokens, device=device) <= position[:, None]
 
 
-def mask_of(problem: Problem, tensors: Read) -> torch.Tensor:
+def mask_of(problem: CausalAttentionProblem, tensors: Read) -> torch.Tensor:
     """Return the `causal_mask` of a run; with lengths of sequences ``[num_seqs, 1, num_queries, num_tokens]``."""
     t, device = tensors, tensors.query.device
     if t.seq_lens is None:
@@ -87,7 +92,7 @@ def multi_head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scal
     return single_head(query, repeat_kv(key, num_heads), repeat_kv(value, num_heads), scale)
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: CausalAttentionProblem, tensors: CausalAttentionTensors) -> None:
     """Fill ``tensors.output``, and ``tensors.lse`` if there is one."""
     t = tensors
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Tensors
+from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, CausalAttentionTensors
 from workbench.attention.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: CausalAttentionProblem, tensors: CausalAttentionTensors) -> None:
     """Fill ``tensors.output``, and ``tensors.lse`` if there is one, from scores computed again: torch returns none."""
     t = tensors
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)

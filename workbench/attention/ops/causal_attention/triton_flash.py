@@ -11,7 +11,14 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import attributes, never_none
-from workbench.attention.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
+from workbench.attention.ops.causal_attention.problem import (
+    GRID,
+    ROWS,
+    STRIDES,
+    WHOLE_STEPS,
+    CausalAttentionProblem,
+    blocks,
+)
 from workbench.attention.ops.causal_attention.triton_rows import (
     LENGTHS,
     LN_2,
@@ -189,7 +196,7 @@ def causal_attention_flash(
     tl.store(lse + place + row, logarithm, mask=(row < num_queries) & (wants_lse != 0))
 
 
-def shared_bytes(config: Config, problem: Problem) -> int:
+def shared_bytes(config: Config, problem: CausalAttentionProblem) -> int:
     """Return the bytes of queries, and of tiles of keys and values that the compiler's pipeline keeps in flight."""
     stages = max(config["num_stages"], 1)
     return (config["BLOCK_M"] + 2 * stages * config["BLOCK_N"]) * next_power_of_2(problem.head_size) * problem.itemsize
@@ -212,7 +219,7 @@ RESTRICTIONS = (
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: CausalAttentionProblem) -> dict:
     """Return 64 queries on four warps with tiles of 64 tokens; for a large head eight warps, with tiles of 32."""
     tokens, warps = (64, 4) if problem.head_size <= 128 else (32, 8)
     return {"BLOCK_M": 64, "BLOCK_N": tokens, "num_warps": warps, "num_stages": 2}

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import attributes, never_none
-from workbench.attention.ops.causal_attention.problem import Problem
+from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
@@ -48,7 +48,7 @@ def store_rows(rows, row, count, content, HEAD_SIZE: tl.constexpr, HEAD_PADDED: 
     tl.store(rows + row[:, None] * HEAD_SIZE + elements[None, :], content.to(rows.dtype.element_ty), mask=mask)
 
 
-def types(problem: Problem) -> Mapping[str, str]:
+def types(problem: CausalAttentionProblem) -> Mapping[str, str]:
     """Return Triton's types of the parameters that all these kernels take."""
     scalar, stride = f"*{TRITON_NAMES[problem.dtype]}", f"i64:{16 // problem.itemsize}"
     strides = [f"{name}_{what}_stride" for name in ("query", "key", "value") for what in ("seq", "head", "token")]
@@ -59,7 +59,7 @@ def types(problem: Problem) -> Mapping[str, str]:
     }
 
 
-def constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+def constexprs(config: Config, problem: CausalAttentionProblem) -> Mapping[str, Any]:
     """Return the constexprs of all these kernels beside their tunables."""
     return {
         "LENGTHS": "lengths" in problem.features,

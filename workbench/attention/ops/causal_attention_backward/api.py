@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from workbench.attention.ops.causal_attention.api import kernel_problem_of, problem_of
-from workbench.attention.ops.causal_attention.problem import Problem, lse_dtype
-from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem, lse_dtype
+from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.described_op import DescribedOp
@@ -56,7 +56,7 @@ def causal_attention_backward(
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     made = output, lse, d_output, torch.zeros_like(lse) if d_lse is None else d_lse
-    problem_of(Tensors(query, key, value, *made, scale, query_lens, seq_lens))
+    problem_of(CausalAttentionBackwardTensors(query, key, value, *made, scale, query_lens, seq_lens))
     if (query_lens is None) != (seq_lens is None):
         name = "query_lens" if query_lens is None else "seq_lens"
         raise ArgumentError(name, None, "[num_seqs] int32, as the other", "Pass both lengths, or neither.")
@@ -70,11 +70,11 @@ def causal_attention_backward(
             raise ArgumentError(name, f"shape {tuple(tensor.shape)}", str(tuple(shape)), "Pass it in this shape.")
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
-    t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
+    t = CausalAttentionBackwardTensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
     return OP.run(t, variant=variant, config=config)
 
 
-def _make_gradients(t: Tensors) -> None:
+def _make_gradients(t: CausalAttentionBackwardTensors) -> None:
     t.d_query, t.d_key, t.d_value = (
         torch.empty_like(side, memory_format=torch.contiguous_format) for side in (t.query, t.key, t.value)
     )
@@ -83,14 +83,14 @@ def _make_gradients(t: Tensors) -> None:
         t.d_value.zero_()
 
 
-def _described(t: Tensors) -> Problem:
+def _described(t: CausalAttentionBackwardTensors) -> CausalAttentionProblem:
     """Return the problem of the forward pass."""
     return kernel_problem_of(t)
 
 
 OP: DescribedOp = op(
     name="causal_attention_backward",
-    tensors=Tensors,
+    tensors=CausalAttentionBackwardTensors,
     make=_make_gradients,
     outputs=("d_query", "d_key", "d_value"),
     namespace="workbench",

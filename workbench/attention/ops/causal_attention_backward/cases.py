@@ -14,19 +14,19 @@ from dataclasses import dataclass, fields
 import torch
 
 from workbench.attention.ops.causal_attention.api import causal_attention
-from workbench.attention.ops.causal_attention.cases import Case as Forward
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, lse_dtype
-from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.attention.ops.causal_attention.cases import CausalAttentionCase
+from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, lse_dtype
+from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
 from workbench.ops.expressions import cdiv
 from workbench.ops.named_case import by_name, check_sequences
 from workbench.ops.variant import Check
 
 
 @dataclass(frozen=True)
-class Case(Forward):
+class CausalAttentionBackwardCase(CausalAttentionCase):
     """One backward pass; ``lse`` says whether that has a gradient too."""
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: CausalAttentionProblem) -> int:
         """Bytes that must cross memory once: queries, output, their gradients, keys, values and theirs, and lse."""
         queries, tokens = (sum(lengths) for lengths in zip(*self.lengths, strict=True))
         read = self.num_heads * queries * (3 * self.head_size * problem.itemsize + 4)
@@ -35,8 +35,8 @@ class Case(Forward):
         return read + self.num_seqs * rows * self.head_size * problem.itemsize
 
     def inputs(  # type: ignore[override]  # other tensors, of another op
-        self, problem: Problem, device: str | torch.device = "cpu"
-    ) -> Tensors:
+        self, problem: CausalAttentionProblem, device: str | torch.device = "cpu"
+    ) -> CausalAttentionBackwardTensors:
         """Fresh tensors; the gradients are NaN everywhere."""
         tensors, lengths = _given(self)
         query, key, value, output, lse, d_output, d_lse = (one.to(device, copy=True) for one in tensors)
@@ -45,7 +45,7 @@ class Case(Forward):
         places, size = _places(sides)
         out = torch.full((size,), torch.nan, dtype=query.dtype, device=device)
         d_query, d_key, d_value = (out[place].view(side.shape) for place, side in zip(places, sides, strict=True))
-        return Tensors(
+        return CausalAttentionBackwardTensors(
             query, key, value, output, lse, d_output, d_lse, self.head_size**-0.5, query_lens, seq_lens,
             d_query, d_key, d_value, out,
         )  # fmt: skip
@@ -79,12 +79,14 @@ def _places(sides: Sequence[torch.Tensor]) -> tuple[list[slice], int]:
     return places, end
 
 
-def _forward(case: Case) -> Forward:
-    return Forward(**{item.name: getattr(case, item.name) for item in fields(Forward)})
+def _forward(case: CausalAttentionBackwardCase) -> CausalAttentionCase:
+    return CausalAttentionCase(**{item.name: getattr(case, item.name) for item in fields(CausalAttentionCase)})
 
 
 @functools.lru_cache(maxsize=4)
-def _given(case: Case) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor | None, torch.Tensor | None]]:
+def _given(
+    case: CausalAttentionBackwardCase,
+) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor | None, torch.Tensor | None]]:
     """Query, key, value, output, lse and the gradients of these two; and the lengths."""
     forward = _forward(case)
     t = forward.inputs(forward.problem())
@@ -104,7 +106,7 @@ def _given(case: Case) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor | N
 
 
 @functools.lru_cache(maxsize=8)
-def _gradients_and_bounds(case: Case) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+def _gradients_and_bounds(case: CausalAttentionBackwardCase) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     exact = _autograd(case, torch.float64)
     if case.dtype == "float64":
         return tuple((one, torch.full((case.num_seqs,), 1e-12, dtype=torch.float64)) for one in exact)
@@ -113,7 +115,7 @@ def _gradients_and_bounds(case: Case) -> tuple[tuple[torch.Tensor, torch.Tensor]
     return tuple((one, 2 * error + 1e-5) for one, error in zip(exact, errors, strict=True))
 
 
-def _autograd(case: Case, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+def _autograd(case: CausalAttentionBackwardCase, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     (query, key, value, _, _, d_output, d_lse), (query_lens, seq_lens) = _given(case)
     sides = [side.detach().to(dtype).requires_grad_() for side in (query, key, value)]
     found = causal_attention(*sides, query_lens=query_lens, seq_lens=seq_lens, return_lse=True, variant="torch_naive")
@@ -121,10 +123,14 @@ def _autograd(case: Case, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
 
 
 CASES = by_name(
-    Case("gqa", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_seqs=1, dtype="float16"),
-    Case("tiles", num_heads=2, num_kv_heads=1, head_size=64, num_tokens=130, num_seqs=1, dtype="bfloat16", lse=True),
-    Case("cached-prefix", num_heads=2, num_kv_heads=2, head_size=80, num_tokens=70, num_queries=33, dtype="float16"),
-    Case("padded", num_heads=4, num_kv_heads=1, head_size=32, num_tokens=90, num_queries=70, num_seqs=4,
-         dtype="float16", query_lens=(70, 1, 33, 0), seq_lens=(70, 90, 64, 0), lse=True),
-    Case("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64", lse=True),
+    CausalAttentionBackwardCase("gqa", num_heads=4, num_kv_heads=2, head_size=64, num_tokens=49, num_seqs=1,
+        dtype="float16"),
+    CausalAttentionBackwardCase("tiles", num_heads=2, num_kv_heads=1, head_size=64, num_tokens=130, num_seqs=1,
+        dtype="bfloat16", lse=True),
+    CausalAttentionBackwardCase("cached-prefix", num_heads=2, num_kv_heads=2, head_size=80, num_tokens=70,
+        num_queries=33, dtype="float16"),
+    CausalAttentionBackwardCase("padded", num_heads=4, num_kv_heads=1, head_size=32, num_tokens=90, num_queries=70,
+        num_seqs=4, dtype="float16", query_lens=(70, 1, 33, 0), seq_lens=(70, 90, 64, 0), lse=True),
+    CausalAttentionBackwardCase("exact", num_heads=6, num_kv_heads=2, head_size=16, num_tokens=37, dtype="float64",
+        lse=True),
 )  # fmt: skip

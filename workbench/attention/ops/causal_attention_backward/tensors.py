@@ -11,7 +11,7 @@ from workbench.ops.run_tensors import RunTensors, made
 
 
 @dataclass
-class Tensors(RunTensors):
+class CausalAttentionBackwardTensors(RunTensors):
     """The inputs and results of the forward pass, the results' gradients, and the gradients that a variant fills.
 
     query, output, d_output, d_query ``[num_seqs, num_heads, num_queries, head_size]``; key, value, d_key, d_value

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import torch
 
-from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, lse_dtype
+from workbench.attention.ops.causal_attention.problem import DTYPES, CausalAttentionProblem, lse_dtype
 from workbench.attention.ops.causal_attention.torch_naive import mask_of, repeat_kv, without_padding
-from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: CausalAttentionProblem, tensors: CausalAttentionBackwardTensors) -> None:
     """Fill ``tensors.d_query``, ``d_key`` and ``d_value``."""
     t, exact = tensors, lse_dtype(tensors.query.dtype)
     rows = (t.query, t.output, t.d_output, t.lse, t.d_lse)

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.attention.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem
+from workbench.attention.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, CausalAttentionProblem
 from workbench.attention.ops.causal_attention.triton_rows import (
     LENGTHS,
     LOG2_E,
@@ -27,7 +27,7 @@ from workbench.attention.ops.causal_attention.triton_rows import (
     store_rows,
     types,
 )
-from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv, next_power_of_2
 from workbench.ops.rules import rules, shared_limit, shared_memory
@@ -203,16 +203,16 @@ def causal_attention_d_query(
     store_rows(d_query + place * HEAD_SIZE, row, num_queries, d_q * scale, HEAD_SIZE, HEAD_PADDED)
 
 
-def _types(problem: Problem) -> dict[str, str]:
+def _types(problem: CausalAttentionProblem) -> dict[str, str]:
     scalar = f"*{TRITON_NAMES[problem.dtype]}"
     return {**types(problem), **dict.fromkeys(("d_output", "d_query", "d_key", "d_value"), scalar)}
 
 
-def _delta(config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespace:
+def _delta(config: Config, problem: CausalAttentionProblem, tensors: CausalAttentionBackwardTensors) -> SimpleNamespace:
     return SimpleNamespace(delta=torch.empty_like(tensors.lse))
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: CausalAttentionProblem) -> int:
     """Return the bytes of tiles that stay, of tiles in the compiler's pipeline, and of weights that change form."""
     longer = max(config["BLOCK_M"], config["BLOCK_N"])
     rows = 2 * longer * (config["num_stages"] + 1)
@@ -237,7 +237,7 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: CausalAttentionProblem) -> dict:
     """Return tiles whose sums fit in the registers of eight warps, copied ahead if shared memory has room."""
     size = next_power_of_2(problem.head_size)
     config = {"BLOCK_M": 64 if size <= 64 else 32, "BLOCK_N": 64 if size <= 128 else 32, "num_warps": 8}

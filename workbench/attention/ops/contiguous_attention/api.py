@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.attention.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import constant
@@ -71,7 +71,7 @@ def contiguous_attention(
         cache_rows = _first_rows(query.shape[0], query.device)
     scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
-    t = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
+    t = ContiguousAttentionTensors(query, kv_cache, seq_lens, cache_rows, scale, out)
     OP.run(t, variant=variant, config=config)
     return out
 
@@ -82,7 +82,7 @@ def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
     return constant(range(num_seqs), torch.int32, device)
 
 
-def problem_of(t: Tensors) -> Problem:
+def problem_of(t: ContiguousAttentionTensors) -> ContiguousAttentionProblem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be the length of a row, because reading ``seq_lens`` would wait.
@@ -101,7 +101,7 @@ def problem_of(t: Tensors) -> Problem:
     if not t.query.is_cuda:
         longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
     _check_values(t)
-    return Problem(
+    return ContiguousAttentionProblem(
         num_seqs=num_seqs,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
@@ -114,7 +114,7 @@ def problem_of(t: Tensors) -> Problem:
     )
 
 
-def _check_values(t: Tensors) -> None:
+def _check_values(t: ContiguousAttentionTensors) -> None:
     """Check lengths and rows, which could lead a kernel out of the cache."""
     if not look_at_values(t.seq_lens):
         return
@@ -124,7 +124,7 @@ def _check_values(t: Tensors) -> None:
     check_within("cache_rows", t.cache_rows, 0, rows - 1, "", f"The cache has {rows} rows.")
 
 
-def _check_cache(t: Tensors) -> None:
+def _check_cache(t: ContiguousAttentionTensors) -> None:
     cache = t.kv_cache
     check_dtype("kv_cache", cache, [t.query.dtype], f"query is {t.query.dtype}.")
     if cache.dim() != 5 or cache.shape[1] != 2 or cache.shape[4] != t.query.shape[2] or 0 in cache.shape[2:4]:
@@ -138,4 +138,6 @@ def _check_cache(t: Tensors) -> None:
     check_pages("kv_cache", cache)
 
 
-OP: DescribedOp = op(name="contiguous_attention", tensors=Tensors, in_place=("out",), namespace="workbench")(problem_of)
+OP: DescribedOp = op(
+    name="contiguous_attention", tensors=ContiguousAttentionTensors, in_place=("out",), namespace="workbench"
+)(problem_of)

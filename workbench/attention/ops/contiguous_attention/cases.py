@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from workbench.attention.cache_formats.layouts import from_paged
-from workbench.attention.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
 from workbench.attention.ops.paged_attention.cases import CASES as PAGED
-from workbench.attention.ops.paged_attention.cases import Case as Paged
-from workbench.attention.ops.paged_attention.cases import DecodeStep
+from workbench.attention.ops.paged_attention.cases import DecodeStep, PagedAttentionCase
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name
 from workbench.ops.values import Config
@@ -24,28 +23,30 @@ _ROOM = 5  # tokens that a row could still take
 
 
 @dataclass(frozen=True)
-class Case(DecodeStep):
+class ContiguousAttentionCase(DecodeStep):
     """A decode step over a contiguous cache, in rows that have room for a few tokens more."""
 
-    _problem = Problem
+    _problem = ContiguousAttentionProblem
 
     @property
     def max_seqlen(self) -> int:
         """Tokens that a row has room for."""
         return self.max_seq_len + _ROOM
 
-    def problem(self, config: Config | None = None, arch: str = "sm_80") -> Problem:
+    def problem(self, config: Config | None = None, arch: str = "sm_80") -> ContiguousAttentionProblem:
         """The problem to solve; no configuration changes it, and there is one layout."""
         return replace(super().problem(config, arch), layout="contiguous")
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: ContiguousAttentionProblem) -> int:
         """Bytes that must cross memory once: K and V of every token, query, output, lengths and rows."""
         vectors = 2 * self.num_seqs * self.num_heads + 2 * self.total_tokens * self.num_kv_heads
         return vectors * self.head_size * problem.itemsize + 8 * self.num_seqs
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(
+        self, problem: ContiguousAttentionProblem, device: str | torch.device = "cpu"
+    ) -> ContiguousAttentionTensors:
         """Fresh tensors; ``out`` is NaN everywhere."""
-        paged = Paged(**asdict(self) | {"layout": "nhd"})
+        paged = PagedAttentionCase(**asdict(self) | {"layout": "nhd"})
         t = paged.inputs(paged.problem())
         tokens = from_paged(t.key_cache, t.value_cache, t.block_tables, self.seq_lens, layout="nhd")
         rows = torch.randperm(self.num_seqs + _FREE_ROWS, generator=torch.Generator().manual_seed(self.seed))
@@ -54,7 +55,7 @@ class Case(DecodeStep):
         for side, sequences in enumerate(tokens):
             for row, sequence in zip(rows, sequences, strict=False):
                 cache[row, side, :, : len(sequence)] = sequence.transpose(0, 1)
-        return Tensors(
+        return ContiguousAttentionTensors(
             query=t.query.to(device),
             kv_cache=cache.to(device),
             seq_lens=t.seq_lens.to(device),
@@ -64,4 +65,4 @@ class Case(DecodeStep):
         )
 
 
-CASES = by_name(*(Case(**asdict(case)) for case in PAGED.values() if not case.problem().features))
+CASES = by_name(*(ContiguousAttentionCase(**asdict(case)) for case in PAGED.values() if not case.problem().features))

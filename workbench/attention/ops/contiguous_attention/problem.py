@@ -13,7 +13,7 @@ from workbench.ops.steps import Arguments
 
 
 @dataclass(frozen=True)
-class Problem(AttentionProblem):
+class ContiguousAttentionProblem(AttentionProblem):
     """The sizes of one decode step over a contiguous cache. Lengths are in tokens; ``max_seqlen`` is what a row of the
     cache has room for, ``max_seq_len`` the longest sequence in it."""
 
@@ -31,7 +31,7 @@ class Problem(AttentionProblem):
 
 
 @dataclass
-class Tensors(RunTensors):
+class ContiguousAttentionTensors(RunTensors):
     """The tensors and numbers of one run; ``out`` is what a variant fills.
 
     query, out ``[num_seqs, num_heads, head_size]``; kv_cache ``[rows, 2, num_kv_heads, max_seqlen, head_size]``;

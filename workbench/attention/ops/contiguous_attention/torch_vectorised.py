@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from workbench.attention.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.attention.ops.contiguous_attention.problem import ContiguousAttentionProblem, ContiguousAttentionTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: ContiguousAttentionProblem, tensors: ContiguousAttentionTensors) -> None:
     """Fill ``tensors.out [num_seqs, num_heads, head_size]``."""
     t, p = tensors, problem
     if p.max_seq_len == 0:

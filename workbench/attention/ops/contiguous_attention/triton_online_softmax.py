@@ -14,7 +14,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
+from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, ContiguousAttentionProblem
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
@@ -85,13 +85,13 @@ def contiguous_attention_online_softmax(
     tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
 
 
-def _types(problem: Problem) -> Mapping[str, str]:
+def _types(problem: ContiguousAttentionProblem) -> Mapping[str, str]:
     scalar = f"*{TRITON_NAMES[problem.dtype]}"
     row_stride = f"i64:{16 // problem.itemsize}"
     return TYPES | {"out": scalar, "query": f"{scalar}:1", "kv_cache": scalar, "row_stride": row_stride}
 
 
-def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
+def _constexprs(config: Config, problem: ContiguousAttentionProblem) -> Mapping[str, Any]:
     return {
         "GROUP": problem.group,
         "HEAD_SIZE": problem.head_size,
@@ -100,13 +100,13 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
     }
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: ContiguousAttentionProblem) -> dict:
     """Return a tile of 64 tokens, or fewer if a head is large, on four warps."""
     tile = max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
     return {"TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: ContiguousAttentionProblem) -> int:
     """Return the bytes of the tiles of keys and values in the compiler's pipeline, and of room to reduce in."""
     tile = config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.itemsize
     return 2 * (config["num_stages"] - 1) * tile + 8192

@@ -2,8 +2,8 @@
 
 from workbench.attention.ops.copy_blocks import cuda_vectors, triton_vectors
 from workbench.attention.ops.copy_blocks.api import OP, copy_blocks
-from workbench.attention.ops.copy_blocks.cases import CASES, Case
-from workbench.attention.ops.copy_blocks.problem import Problem, Tensors
+from workbench.attention.ops.copy_blocks.cases import CASES, CopyBlocksCase
+from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors
 from workbench.attention.ops.copy_blocks.torch_indexed import VARIANT as TORCH
 
 VARIANTS = (TORCH, cuda_vectors.variant("copy_blocks"), triton_vectors.variant("copy_blocks"))
@@ -12,4 +12,4 @@ OP.add(*VARIANTS, *CASES.values())
 OP.function = copy_blocks
 case = OP.case
 
-__all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "copy_blocks"]
+__all__ = ["CASES", "OP", "VARIANTS", "CopyBlocksCase", "CopyBlocksProblem", "CopyBlocksTensors", "case", "copy_blocks"]

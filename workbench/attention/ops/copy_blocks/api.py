@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.copy_blocks.problem import Problem, tensors_of
+from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, tensors_of
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.described_op import DescribedOp
@@ -52,11 +52,11 @@ def copy_blocks(
             raise ArgumentError(name, "no cache", "one cache per layer", "Skip the call if there is no layer.")
     named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
     check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
-    OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)
+    OP.run(CopyBlocksCaches(**lists, pairs=pairs), variant=variant, config=config)
 
 
 @dataclass
-class Caches(RunTensors):
+class CopyBlocksCaches(RunTensors):
     """The caches of every layer, and pairs ``[num_pairs, 2] int64`` of pages."""
 
     key_caches: Sequence[torch.Tensor]
@@ -69,7 +69,7 @@ class Caches(RunTensors):
         return [*self.key_caches, *self.value_caches]
 
 
-def problem_of(t: Caches) -> Problem:
+def problem_of(t: CopyBlocksCaches) -> CopyBlocksProblem:
     """Check all metadata (shapes, strides, dtypes) and, where that costs nothing, pages; describe the problem.
 
     Raises:
@@ -89,7 +89,7 @@ def problem_of(t: Caches) -> Problem:
     check_pairs(t.pairs, "source page, destination page")
     check_inside(t.pairs, t.key_caches[0].shape[0])
     arch = arch_of(t.key_caches[0])
-    return Problem(num_pairs=len(t.pairs), num_caches=len(named), page_bytes=page, arch=arch)
+    return CopyBlocksProblem(num_pairs=len(t.pairs), num_caches=len(named), page_bytes=page, arch=arch)
 
 
 def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
@@ -170,7 +170,7 @@ def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
 
 OP: DescribedOp = op(
     name="copy_blocks",
-    tensors=Caches,
+    tensors=CopyBlocksCaches,
     in_place=("key_caches", "value_caches"),
     like=lambda t: t.key_caches[0],
     make=lambda t: tensors_of(t.all, t.all, t.pairs),

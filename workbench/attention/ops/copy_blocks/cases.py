@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from workbench.attention.ops.copy_blocks.problem import Problem, Tensors, tensors_of
+from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors, tensors_of
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import NamedCase, by_name, check_bits
 from workbench.ops.variant import Check
@@ -51,9 +51,9 @@ class PageCase(NamedCase):
         """The name with what distinguishes it, e.g. ``fork 16 pairs 4 caches of 32768-byte pages``."""
         return f"{self.name} {self.num_pairs} pairs {2 * self.num_layers} caches of {self.page_bytes}-byte pages"
 
-    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
+    def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> CopyBlocksProblem:
         """The problem to solve; no configuration changes it."""
-        return Problem(self.num_pairs, 2 * self.num_layers, self.page_bytes, arch=arch)
+        return CopyBlocksProblem(self.num_pairs, 2 * self.num_layers, self.page_bytes, arch=arch)
 
     def sources(self, num_pages: int) -> torch.Tensor:
         """Random source pages of all caches, ``[num_caches, num_pages, page_bytes] uint8``: no two pages agree."""
@@ -71,15 +71,15 @@ class PageCase(NamedCase):
 
 
 @dataclass(frozen=True)
-class Case(PageCase):
+class CopyBlocksCase(PageCase):
     """One batched copy inside the caches."""
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: CopyBlocksProblem) -> int:
         """Bytes that must cross memory once: each source page read, each destination written, in every cache."""
         pages = self.num_pairs + len(_pairs(self)[:, 0].unique())
         return 2 * self.num_layers * (pages * self.page_bytes + 8) + 16 * self.num_pairs
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: CopyBlocksProblem, device: str | torch.device = "cpu") -> CopyBlocksTensors:
         """Fresh tensors; the caches are parts of one tensor, whose odd pages are ``out``."""
         pages = torch.full((2 * self.num_layers, 2 * self._half, self.page_bytes), UNWRITTEN, dtype=torch.uint8)
         halves = pages.unflatten(1, (self._half, 2))
@@ -104,7 +104,7 @@ class Case(PageCase):
 
 
 @functools.lru_cache(maxsize=16)
-def _pairs(case: Case) -> torch.Tensor:
+def _pairs(case: CopyBlocksCase) -> torch.Tensor:
     """``[num_pairs, 2] int64``: even pages, about a third of them several times, to odd pages."""
     generator = torch.Generator().manual_seed(case.seed)
     sources = torch.randint(case._half, (case.num_pairs,), generator=generator)
@@ -113,7 +113,7 @@ def _pairs(case: Case) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def _answer(case: Case) -> torch.Tensor:
+def _answer(case: CopyBlocksCase) -> torch.Tensor:
     sources = case.sources(case._half)
     odd = torch.full_like(sources, UNWRITTEN)
     for source, destination in _pairs(case).tolist():
@@ -122,8 +122,10 @@ def _answer(case: Case) -> torch.Tensor:
 
 
 CASES = by_name(
-    Case("small", num_layers=2, num_kv_heads=2, head_size=80, num_pairs=5, block_size=8),
-    Case("fork", num_layers=2, num_kv_heads=8, head_size=128, num_pairs=16),
-    Case("layers", num_layers=32, num_kv_heads=2, head_size=64, num_pairs=2, dtype="bfloat16"),
-    Case("tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"),
+    CopyBlocksCase("small", num_layers=2, num_kv_heads=2, head_size=80, num_pairs=5, block_size=8),
+    CopyBlocksCase("fork", num_layers=2, num_kv_heads=8, head_size=128, num_pairs=16),
+    CopyBlocksCase("layers", num_layers=32, num_kv_heads=2, head_size=64, num_pairs=2, dtype="bfloat16"),
+    CopyBlocksCase(
+        "tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"
+    ),
 )

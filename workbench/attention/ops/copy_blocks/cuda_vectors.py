@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, MovesPages, Problem
+from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, CopyBlocksProblem, MovesPages
 from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS, rules
@@ -33,7 +33,7 @@ def chunk(config: Config) -> int:
     return config["NUM_THREADS"] * config["VEC_BYTES"] * config["VECS_PER_THREAD"]
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: CopyBlocksProblem) -> dict:
     """Return 16 bytes per access if the page allows it, four accesses in flight, on as many threads as a page feeds."""
     config = {"NUM_THREADS": 128, "VEC_BYTES": max(math.gcd(problem.page_bytes, 16), 4), "VECS_PER_THREAD": 4}
     for name, least in (("VECS_PER_THREAD", 1), ("NUM_THREADS", 32)):

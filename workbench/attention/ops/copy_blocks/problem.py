@@ -23,7 +23,7 @@ STEP = 16
 
 
 @dataclass(frozen=True)
-class Problem(Sizes):
+class CopyBlocksProblem(Sizes):
     """The sizes of one batched copy. ``num_caches`` counts the key and value caches of all layers.
 
     A page is ``page_bytes`` bytes, whatever its dtype and layout; ``layout`` and ``dtype`` say so in every op's terms.
@@ -49,7 +49,7 @@ class Memory:
 
 
 @dataclass
-class Tensors(RunTensors):
+class CopyBlocksTensors(RunTensors):
     """The tensors of one run; every one of ``targets [num_blocks, ...]`` is written in place.
 
     Inside a cache ``sources`` and ``targets`` are the same. ``source_memory`` and ``target_memory`` say where they lie,
@@ -68,7 +68,9 @@ class MovesPages(Variant):
     """A variant whose kernel reaches all caches from one address. In the simulator each pair of allocations is a launch
     of its own."""
 
-    def run(self, config: Config, problem: Problem, tensors: Tensors, device: Any, **launch_options: Any) -> Any:
+    def run(
+        self, config: Config, problem: CopyBlocksProblem, tensors: CopyBlocksTensors, device: Any, **launch_options: Any
+    ) -> Any:
         """Run it once on a GPU, in the simulator for each group of `by_allocation`; the reports are joined."""
         if problem.num_pairs == 0:
             return None
@@ -101,11 +103,11 @@ def tensors_of(
     targets: Sequence[torch.Tensor],
     pairs: torch.Tensor,
     out: torch.Tensor | None = None,
-) -> Tensors:
+) -> CopyBlocksTensors:
     """The tensors of a run; all sources, and all targets, as `memory_of` takes them."""
     together = sources[0].device == targets[0].device
     source_memory, target_memory = (memory_of(sources), memory_of(targets)) if together else (None, None)
-    return Tensors(tuple(sources), tuple(targets), pairs, source_memory, target_memory, out)
+    return CopyBlocksTensors(tuple(sources), tuple(targets), pairs, source_memory, target_memory, out)
 
 
 def memory_of(caches: Sequence[torch.Tensor]) -> Memory:

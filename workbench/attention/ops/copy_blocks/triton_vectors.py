@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, MovesPages, Problem
+from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, CopyBlocksProblem, MovesPages
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules
@@ -53,7 +53,7 @@ SPACE = {
 }
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: CopyBlocksProblem) -> dict:
     """Return 8 KiB per program on four warps, or the page's size if that is less."""
     chunk = min(8192, triton.next_power_of_2(problem.page_bytes))
     return {"CHUNK_BYTES": max(chunk, 512), "num_warps": 4 if chunk >= 2048 else 1, "num_stages": 1}

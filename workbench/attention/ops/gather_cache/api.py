@@ -8,7 +8,7 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry, detect
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
-from workbench.attention.ops.gather_cache.problem import Problem, Tensors
+from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.described_op import DescribedOp
@@ -68,7 +68,7 @@ def gather_cache(
     if out is not None and len(out) != 2:
         raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out to get new tensors.")
     keys, values = out or (None, None)
-    t = Tensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
+    t = GatherCacheTensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
     OP.check(t)
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
@@ -85,11 +85,11 @@ def gather_cache(
     return t.keys, t.values
 
 
-def _find_starts(t: Tensors) -> None:
+def _find_starts(t: GatherCacheTensors) -> None:
     t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
 
 
-def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
+def problem_of(t: GatherCacheTensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> GatherCacheProblem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait
@@ -109,7 +109,7 @@ def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "
     total = int(t.seq_lens.sum()) if look_at_values(t.seq_lens) else len(t.keys)
     if total != len(t.keys):
         raise ArgumentError("out", f"{len(t.keys)} tokens", f"{total}, the sum of seq_lens", "Pass None.")
-    return Problem(
+    return GatherCacheProblem(
         num_seqs=num_seqs,
         max_seq_len=longest,
         num_tokens=len(t.keys),
@@ -124,7 +124,7 @@ def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "
     )
 
 
-def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+def _check_caches(t: GatherCacheTensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
     geometry = check_caches(t, layout, kv_cache_dtype, DTYPES.values(), "not quantized")
     for name, tensor in (("out[0]", t.keys), ("out[1]", t.values)):
         allowed = [t.key_cache.dtype] if kv_cache_dtype == "auto" else list(DTYPES.values())
@@ -142,7 +142,7 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
 
 OP: DescribedOp = op(
     name="gather_cache",
-    tensors=Tensors,
+    tensors=GatherCacheTensors,
     in_place=("keys", "values"),
     like="keys",
     make=_find_starts,

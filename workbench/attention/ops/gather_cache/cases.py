@@ -21,14 +21,14 @@ import torch
 from workbench.attention.cache_formats.layouts import LAYOUTS, to_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize, quantize
 from workbench.attention.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, random_scales, shuffled_tables
-from workbench.attention.ops.gather_cache.problem import Problem, Tensors
+from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import OfSequences, by_name, check_bits
 from workbench.ops.variant import Check
 
 
 @dataclass(frozen=True)
-class Case(OfSequences, CacheCase):
+class GatherCacheCase(OfSequences, CacheCase):
     """One read of whole sequences. ``dtype`` is that of the result, and of a cache that is not quantized."""
 
     num_kv_heads: int
@@ -41,7 +41,7 @@ class Case(OfSequences, CacheCase):
     scales: str = "head"
     seed: int = 0
 
-    _problem = Problem
+    _problem = GatherCacheProblem
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
@@ -57,7 +57,7 @@ class Case(OfSequences, CacheCase):
         """Tokens of the result."""
         return self.total_tokens
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: GatherCacheProblem) -> int:
         """Bytes that must cross memory once: every token read and written, K and V, scales per token, used entries."""
         token = self.num_kv_heads * self.head_size * (problem.cache_dtype.itemsize + problem.itemsize)
         if self.quantized and self.scales == "token":
@@ -65,7 +65,7 @@ class Case(OfSequences, CacheCase):
         entries = sum(-(-length // self.block_size) for length in self.seq_lens)
         return 2 * self.num_tokens * token + 4 * entries + 12 * self.num_seqs
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: GatherCacheProblem, device: str | torch.device = "cpu") -> GatherCacheTensors:
         """Fresh tensors; keys and values are views of ``out``, whose bytes are all ones."""
         content = _content(self)
         key_cache, value_cache = to_paged(
@@ -81,7 +81,7 @@ class Case(OfSequences, CacheCase):
         keys, values = (side[: math.prod(shape) * dtype.itemsize].view(dtype).view(shape) for side in out)
         lengths = torch.tensor(self.seq_lens, dtype=torch.int32)
         placed = [None if scale is None else scale.to(device, copy=True) for scale in self._placed_scales(content)]
-        return Tensors(
+        return GatherCacheTensors(
             keys=keys,
             values=values,
             key_cache=key_cache.to(device),
@@ -122,7 +122,7 @@ class _Content:
 
 
 @functools.lru_cache(maxsize=4)
-def _content(case: Case) -> _Content:
+def _content(case: GatherCacheCase) -> _Content:
     generator = torch.Generator().manual_seed(case.seed)
     tables, num_blocks = shuffled_tables(case.seq_lens, case.block_size, generator)
     num_tokens = sum(case.seq_lens)
@@ -138,7 +138,7 @@ def _content(case: Case) -> _Content:
 
 
 @functools.lru_cache(maxsize=8)
-def _answer(case: Case) -> torch.Tensor:
+def _answer(case: GatherCacheCase) -> torch.Tensor:
     content, sides = _content(case), []
     for codes, scale in zip(content.codes, content.scales, strict=True):
         if not case.quantized:
@@ -150,10 +150,10 @@ def _answer(case: Case) -> torch.Tensor:
 
 
 CASES = by_name(
-    Case("small", num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 16, 5, 40)),
-    Case("prefix", num_kv_heads=8, head_size=128, seq_lens=(300, 45)),
-    Case("nhd", num_kv_heads=4, head_size=80, seq_lens=(33, 1, 9), dtype="bfloat16", layout="nhd"),
-    Case("hnd", num_kv_heads=3, head_size=96, seq_lens=(33, 1, 7), dtype="float32", layout="hnd"),
-    Case("int8", 2, 64, (1, 17, 0, 16, 5, 40), kv_cache_dtype="int8", scales="token"),
-    Case("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+    GatherCacheCase("small", num_kv_heads=2, head_size=64, seq_lens=(1, 17, 0, 16, 5, 40)),
+    GatherCacheCase("prefix", num_kv_heads=8, head_size=128, seq_lens=(300, 45)),
+    GatherCacheCase("nhd", num_kv_heads=4, head_size=80, seq_lens=(33, 1, 9), dtype="bfloat16", layout="nhd"),
+    GatherCacheCase("hnd", num_kv_heads=3, head_size=96, seq_lens=(33, 1, 7), dtype="float32", layout="hnd"),
+    GatherCacheCase("int8", 2, 64, (1, 17, 0, 16, 5, 40), kv_cache_dtype="int8", scales="token"),
+    GatherCacheCase("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
 )

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 from workbench.attention.ops.cache_problem import STRIDES
-from workbench.attention.ops.gather_cache.problem import GRID, Problem, blocks
+from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.base.home import cuda_sources
 from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
-def _tile_bytes(config: Config, problem: Problem) -> int:
+def _tile_bytes(config: Config, problem: GatherCacheProblem) -> int:
     """Return the shared memory of slots and scales, and in layout "x" of both tiles, in bytes."""
     row = problem.head_size * problem.cache_dtype.itemsize + 16 if problem.layout == "x" else 0
     return config["TILE_TOKENS"] * (16 + 2 * row)
@@ -31,7 +31,7 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: GatherCacheProblem) -> dict:
     """Return 16-byte accesses if the head allows them, and tiles of 16 tokens, or fewer if they are large."""
     vec = math.gcd(problem.head_size, 16 // problem.itemsize)
     wide = math.gcd(problem.block_size, problem.x) if problem.layout == "x" else 1

@@ -14,7 +14,7 @@ from workbench.ops.values import Config
 
 
 @dataclass(frozen=True)
-class Problem(CacheProblem):
+class GatherCacheProblem(CacheProblem):
     """The sizes of one read. ``dtype`` is that of the result; ``features`` is ``(kv_cache_dtype,)`` if quantized."""
 
     num_seqs: int
@@ -31,7 +31,7 @@ class Problem(CacheProblem):
 
 
 @dataclass
-class Tensors(RunTensors):
+class GatherCacheTensors(RunTensors):
     """The tensors of one run. ``starts [num_seqs] int64`` is where each sequence begins in ``keys`` and ``values``,
     which are written; ``out`` is the bytes of both, for whoever judges."""
 
@@ -50,6 +50,6 @@ class Tensors(RunTensors):
 GRID = grid("num_kv_heads", "num_seqs")
 
 
-def blocks(config: Config, problem: Problem) -> tuple[int, int, int]:
+def blocks(config: Config, problem: GatherCacheProblem) -> tuple[int, int, int]:
     """The grid: tiles of the longest sequence, KV heads, sequences."""
     return cdiv(problem.max_seq_len, config["TILE_TOKENS"]), problem.num_kv_heads, problem.num_seqs

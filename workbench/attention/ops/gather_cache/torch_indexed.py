@@ -6,12 +6,12 @@ import torch
 
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize
-from workbench.attention.ops.gather_cache.problem import Problem, Tensors
+from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: GatherCacheProblem, tensors: GatherCacheTensors) -> None:
     """Fill keys and values ``[num_tokens, num_kv_heads, head_size]``."""
     t = tensors
     # 1. Find every token's page and place in it.

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import CODES_AS_BYTES, SCALES_OR_ONE, STRIDES
-from workbench.attention.ops.gather_cache.problem import GRID, Problem, blocks
+from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
 from workbench.attention.ops.page_tiles import (
     TRITON_RESTRICTIONS,
     TRITON_SPACE,
@@ -100,7 +100,7 @@ def gather_cache_tiled(
     tl.store(values + place, v.to(values.dtype.element_ty), mask=mask)
 
 
-def _types(problem: Problem) -> Mapping[str, str]:
+def _types(problem: GatherCacheProblem) -> Mapping[str, str]:
     result = f"*{TRITON_NAMES[problem.dtype]}"
     return triton_types(problem) | {"keys": result, "values": result}
 

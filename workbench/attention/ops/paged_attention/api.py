@@ -9,7 +9,7 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
-from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.described_op import DescribedOp
@@ -92,12 +92,14 @@ def paged_attention(
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     read = query, key_cache, value_cache, block_tables, seq_lens
     features = alibi_slopes, sliding_window, soft_cap, sinks
-    t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
+    t = PagedAttentionTensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
     OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return out
 
 
-def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
+def problem_of(
+    t: PagedAttentionTensors, *, layout: str | None = None, kv_cache_dtype: str = "auto"
+) -> PagedAttentionProblem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
     On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait
@@ -118,7 +120,7 @@ def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "
     else:
         longest, total = (int(t.seq_lens.max()), int(t.seq_lens.sum())) if num_seqs else (0, 0)
     check_entries(t, geometry.block_size)
-    return Problem(
+    return PagedAttentionProblem(
         num_seqs=num_seqs,
         num_heads=num_heads,
         num_kv_heads=geometry.num_kv_heads,
@@ -135,7 +137,7 @@ def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "
     )
 
 
-def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+def _check_cache(t: PagedAttentionTensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
     geometry = check_caches(t, layout, kv_cache_dtype, [t.query.dtype], f"the query's dtype, {t.query.dtype}")
     if geometry.head_size != t.query.shape[2]:
         raise ArgumentError(
@@ -158,7 +160,7 @@ def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGe
     return geometry
 
 
-def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
+def _check_features(t: PagedAttentionTensors, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
     for name in ("alibi_slopes", "sinks"):
         if getattr(t, name) is not None:
             check_vector(name, getattr(t, name), t.query.shape[1], torch.float32, "Pass one per head.")
@@ -171,7 +173,7 @@ def _check_features(t: Tensors, geometry: PagedGeometry, kv_cache_dtype: str) ->
     check_scales(t, geometry, kv_cache_dtype)
 
 
-def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
+def _features(t: PagedAttentionTensors, kv_cache_dtype: str) -> tuple[str, ...]:
     given = {
         "alibi": t.alibi_slopes is not None,
         "sliding_window": t.sliding_window is not None,
@@ -183,4 +185,6 @@ def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
     return tuple(name for name, wanted in given.items() if wanted)
 
 
-OP: DescribedOp = op(name="paged_attention", tensors=Tensors, in_place=("out",), namespace="workbench")(problem_of)
+OP: DescribedOp = op(name="paged_attention", tensors=PagedAttentionTensors, in_place=("out",), namespace="workbench")(
+    problem_of
+)

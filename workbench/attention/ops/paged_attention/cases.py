@@ -33,7 +33,7 @@ import torch
 from workbench.attention.cache_formats.layouts import to_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST
 from workbench.attention.ops.cache_case import in_pages, shuffled_tables
-from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
 from workbench.ops.element_types import DTYPES
@@ -121,12 +121,12 @@ class DecodeStep(OfSequences):
 
 
 @dataclass(frozen=True)
-class Case(DecodeStep):
+class PagedAttentionCase(DecodeStep):
     """One decode step over a paged cache with all its inputs."""
 
-    _problem = Problem
+    _problem = PagedAttentionProblem
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: PagedAttentionProblem) -> int:
         """Bytes that must cross memory once: K and V of every token (and their scales, if each has its own), query,
         output, lengths and used table entries."""
         vectors = 2 * self.num_seqs * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
@@ -135,7 +135,7 @@ class Case(DecodeStep):
         scales = 8 * self.total_tokens * self.num_kv_heads if "token_scales" in problem.features else 0
         return cache + scales + vectors + 4 * (entries + self.num_seqs)
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: PagedAttentionProblem, device: str | torch.device = "cpu") -> PagedAttentionTensors:
         """Fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
         content = _content(self)
         generator = torch.Generator().manual_seed(self.seed + 1)
@@ -152,7 +152,7 @@ class Case(DecodeStep):
         def place(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.to(device, copy=True)
 
-        return Tensors(
+        return PagedAttentionTensors(
             query=place(content.query),
             key_cache=place(key_cache),
             value_cache=place(value_cache),
@@ -291,11 +291,11 @@ def _answers(case: DecodeStep) -> tuple[torch.Tensor, torch.Tensor]:
 _PAGE_EDGES = (1, 15, 16, 17, 63, 64, 65, 129)
 
 CASES = by_name(
-    Case("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=_PAGE_EDGES),
-    Case("llama-2-7b", num_heads=32, num_kv_heads=32, head_size=128, seq_lens=(300, 1, 127, 65)),
-    Case("llama-3-8b", num_heads=32, num_kv_heads=8, head_size=128, seq_lens=(300, 1, 127, 65)),
-    Case("llama-3-70b", num_heads=64, num_kv_heads=8, head_size=128, seq_lens=(257, 33)),
-    Case(
+    PagedAttentionCase("small", num_heads=8, num_kv_heads=2, head_size=64, seq_lens=_PAGE_EDGES),
+    PagedAttentionCase("llama-2-7b", num_heads=32, num_kv_heads=32, head_size=128, seq_lens=(300, 1, 127, 65)),
+    PagedAttentionCase("llama-3-8b", num_heads=32, num_kv_heads=8, head_size=128, seq_lens=(300, 1, 127, 65)),
+    PagedAttentionCase("llama-3-70b", num_heads=64, num_kv_heads=8, head_size=128, seq_lens=(257, 33)),
+    PagedAttentionCase(
         "zero-query",
         num_heads=8,
         num_kv_heads=4,
@@ -304,7 +304,7 @@ CASES = by_name(
         dtype="float32",
         family="zero_query",
     ),
-    Case(
+    PagedAttentionCase(
         "one-hot-value",
         num_heads=8,
         num_kv_heads=8,
@@ -313,7 +313,7 @@ CASES = by_name(
         dtype="bfloat16",
         family="one_hot_value",
     ),
-    Case(
+    PagedAttentionCase(
         "large-scores",
         num_heads=8,
         num_kv_heads=2,

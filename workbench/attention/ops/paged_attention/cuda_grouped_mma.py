@@ -17,7 +17,7 @@ times as many.
 from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE, head_and_token_stride
-from workbench.attention.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem, macros
+from workbench.attention.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, PagedAttentionProblem, macros
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     GROUP,
@@ -37,22 +37,22 @@ _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_REGISTERS = 255
 
 
-def _steps(problem: Problem) -> int:
+def _steps(problem: PagedAttentionProblem) -> int:
     """Return the number of steps of a product along the head, 16 elements each."""
     return -(-problem.head_size // 16)
 
 
-def _rows(problem: Problem) -> int:
+def _rows(problem: PagedAttentionProblem) -> int:
     """Return the queries of a group with the padding to whole tiles of 8."""
     return -(-problem.group // 8) * 8
 
 
-def _row_bytes(problem: Problem) -> int:
+def _row_bytes(problem: PagedAttentionProblem) -> int:
     """Return the bytes of a row of a tile in shared memory: the head in whole steps of 16 elements."""
     return _steps(problem) * 16 * problem.cache_itemsize
 
 
-def _tile_bytes(config: Config, problem: Problem) -> int:
+def _tile_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     """Return the dynamic shared memory: all stages of all warps (keys, values, scales), or the sums of the warps."""
     scale_bytes = 4 if "token_scales" in problem.features else 0
     stages = config["NUM_STAGES"] * config["TILE_TOKENS"] * 2 * (_row_bytes(problem) + scale_bytes)
@@ -60,7 +60,7 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
     return config["NUM_THREADS"] // 32 * max(stages, sums)
 
 
-def _static_bytes(config: Config, problem: Problem) -> int:
+def _static_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     """Return an upper bound of the bytes of queries, sinks, pages, and the warps' maxima and sums, aligned as tiles."""
     rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
@@ -68,7 +68,7 @@ def _static_bytes(config: Config, problem: Problem) -> int:
     return -(-size // 128) * 128
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     return _tile_bytes(config, problem) + _static_bytes(config, problem)
 
 
@@ -91,7 +91,7 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return tiles of equal bytes for every element size, as many stages and warps as fit, balanced partitions."""
     from workbench.toolchain.occupancy import occupancy
 
@@ -106,7 +106,7 @@ def default_config(problem: Problem) -> dict:
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     """Return the footprint of a block; in flight are all stages of a warp except the one that it reads."""
     row_bytes = problem.head_size * problem.cache_itemsize
     stages = (config["NUM_STAGES"] - 1) * config["TILE_TOKENS"] * 2 * row_bytes

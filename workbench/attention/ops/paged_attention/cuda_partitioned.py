@@ -13,7 +13,7 @@ block per *query* head, K and V are requested once per query head of a group; L2
 
 from __future__ import annotations
 
-from workbench.attention.ops.paged_attention.problem import ARGUMENTS, Problem, macros
+from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem, macros
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
@@ -30,7 +30,7 @@ from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     warps = config["NUM_THREADS"] // 32
     return 4 * (problem.head_size * (warps + 1) + warps * (config["BLOCK_SIZE"] + 2)) + 32
 
@@ -47,13 +47,13 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return the longest partitions that still give every multiprocessor its blocks, and four warps."""
     size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
     return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "NUM_THREADS": 128}
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     """Return the footprint of a block; in flight are up to eight loads of keys per lane, and of values if as few."""
     lanes_per_token = max(32 // config["BLOCK_SIZE"], 1)
     key_loads = -(-problem.head_size // (problem.x * lanes_per_token))

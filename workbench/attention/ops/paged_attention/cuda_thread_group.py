@@ -7,7 +7,7 @@ and dtype; here they are tuned independently, under the rules that vLLM's deriva
 from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
-from workbench.attention.ops.paged_attention.problem import ARGUMENTS, Problem, macros
+from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem, macros
 from workbench.attention.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
 from workbench.base.home import cuda_sources
 from workbench.ops.rules import THREADS, rules, shared_memory
@@ -17,13 +17,13 @@ _OTHER_REGISTERS = 64
 """Registers beside row sums: key vectors (32), addresses, loop state."""
 
 
-def _row_sums(config: Config, problem: Problem) -> int:
+def _row_sums(config: Config, problem: PagedAttentionProblem) -> int:
     """Return the number of rows of V whose sums one thread keeps in registers."""
     lanes_per_row = max(config["BLOCK_SIZE"] // config["V_VEC_SIZE"], 1)
     return -(-problem.head_size * lanes_per_row // 32)
 
 
-def _shared_bytes(config: Config, problem: Problem) -> tuple[int, int]:
+def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> tuple[int, int]:
     """Return static and dynamic shared memory in bytes: query and per-warp partial results; one logit per token."""
     warps = config["NUM_THREADS"] // 32
     pages = -(-problem.max_seq_len // config["BLOCK_SIZE"])
@@ -53,7 +53,7 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load.
 
     A thread takes at most 8 elements, so that 8-bit ones and their floats stay in registers. There are more warps than
@@ -74,7 +74,7 @@ def default_config(problem: Problem) -> dict:
     return config | {"NUM_THREADS": _enough_threads(config, problem)}
 
 
-def _enough_threads(config: Config, problem: Problem) -> int:
+def _enough_threads(config: Config, problem: PagedAttentionProblem) -> int:
     """Return 128, 256 or 512 threads, enough for WANTED_IN_FLIGHT bytes per multiprocessor, with 8 pages per warp."""
     from workbench.toolchain.occupancy import occupancy
 
@@ -92,7 +92,7 @@ def _enough_threads(config: Config, problem: Problem) -> int:
     return chosen
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     """Return the footprint of a block; in flight are a thread's loads of keys or of values, if they are fewer."""
     itemsize = problem.cache_itemsize
     most = 64 if itemsize == 1 else 128  # bytes of a thread
@@ -108,7 +108,7 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
     )
 
 
-def _registers(config: Config, problem: Problem) -> int:
+def _registers(config: Config, problem: PagedAttentionProblem) -> int:
     """Return the registers granted to a thread; see RESIDENT_THREADS in the kernel."""
     few = _row_sums(config, problem) <= (8 if problem.cache_itemsize == 1 else 16)
     return 128 if few or config["NUM_THREADS"] > 256 else 255

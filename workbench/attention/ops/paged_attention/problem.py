@@ -18,7 +18,7 @@ DEFAULT_BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
-class Problem(CacheProblem, AttentionProblem):
+class PagedAttentionProblem(CacheProblem, AttentionProblem):
     """The sizes of one decode step. Lengths are in tokens.
 
     ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
@@ -49,7 +49,7 @@ class Problem(CacheProblem, AttentionProblem):
 
 
 @dataclass
-class Tensors(RunTensors):
+class PagedAttentionTensors(RunTensors):
     """The tensors and numbers of one run; ``out`` is what a variant fills. Shapes as in `workbench.ops`."""
 
     query: torch.Tensor
@@ -86,7 +86,7 @@ SCALE_PLACES: Arguments = {
 """How far apart the scales of two pages, of two tokens of a page and of two KV heads are."""
 
 
-def macros(config: Config, problem: Problem) -> dict[str, str | int]:
+def macros(config: Config, problem: PagedAttentionProblem) -> dict[str, str | int]:
     """The macros of every CUDA kernel: elements, scales, the head, tunables."""
     return {
         "CACHE": CPP_NAMES[dtype_name(problem.cache_dtype)],

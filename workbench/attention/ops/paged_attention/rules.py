@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Sequence
 
 from workbench.analysis.device_models import device_model, model_of_arch
-from workbench.attention.ops.paged_attention.problem import Problem
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.errors import UnknownDeviceWarning
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
 from workbench.ops.values import Config, Restriction
 
 
-def multiprocessors(problem: Problem) -> int:
+def multiprocessors(problem: PagedAttentionProblem) -> int:
     """Return the number of multiprocessors of the problem's GPU.
 
     If the problem gives none, it is that of the first recorded device of its architecture (`device_models`), or without
@@ -34,7 +34,7 @@ def multiprocessors(problem: Problem) -> int:
 
 
 def partition_size(
-    problem: Problem, sizes: Sequence[int], *, blocks_per_multiprocessor: int, heads: int | None = None
+    problem: PagedAttentionProblem, sizes: Sequence[int], *, blocks_per_multiprocessor: int, heads: int | None = None
 ) -> int:
     """Return the largest of ``sizes`` (tokens) whose partitions still fill the GPU in one wave, else the smallest.
 
@@ -59,7 +59,7 @@ It is an estimate; a measured one belongs in a tuned table.
 """
 
 
-def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident: int) -> int:
+def balanced_partition_size(problem: PagedAttentionProblem, sizes: Sequence[int], *, resident: int) -> int:
     """Return the one of ``sizes`` (tokens) with which the last block ends first, the largest of equals.
 
     A block is a KV head's share of a partition, a multiprocessor runs ``resident`` of them at once, and a wave lasts as
@@ -75,12 +75,12 @@ def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident:
     return min(sorted((size for size in sizes if size % problem.page == 0), reverse=True), key=end, default=max(sizes))
 
 
-def partition_blocks(config: Config, problem: Problem, heads: int) -> int:
+def partition_blocks(config: Config, problem: PagedAttentionProblem, heads: int) -> int:
     """Return the blocks of a launch: one per partition of the longest sequence, for each sequence and head."""
     return heads * problem.num_seqs * num_partitions(config, problem)
 
 
-def num_partitions(config: Config, problem: Problem) -> int:
+def num_partitions(config: Config, problem: PagedAttentionProblem) -> int:
     """Return the number of partitions of the longest sequence, at least one."""
     return max(cdiv(problem.max_seq_len, config["PARTITION_SIZE"]), 1)
 

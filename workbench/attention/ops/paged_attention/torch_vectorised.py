@@ -13,12 +13,12 @@ import torch
 
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
-from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: PagedAttentionProblem, tensors: PagedAttentionTensors) -> None:
     """Fill ``tensors.out [num_seqs, num_heads, head_size]``."""
     t = tensors
     num_pages = -(-problem.max_seq_len // problem.page)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workbench.attention.ops.paged_attention.problem import Problem
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import num_partitions
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as GROUPED
 from workbench.attention.ops.paged_attention.triton_grouped import constexprs, footprint, shared_bytes
@@ -17,17 +17,17 @@ from workbench.ops.rules import TMA, shared_limit, shared_memory
 from workbench.ops.variant import Config, Footprint, Restriction
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     """Return the bytes of ``triton_grouped``, and of a tile of values with zeros past the end."""
     tile = config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.cache_itemsize
     return shared_bytes(config, problem) + tile
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     return replace(footprint(config, problem), shared_bytes=_shared_bytes(config, problem))
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return the default of ``triton_grouped`` with tiles of a page.
 
     Large pages get more warps, and as many pages are copied ahead as fit.

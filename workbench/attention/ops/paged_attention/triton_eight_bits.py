@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from workbench.attention.ops.paged_attention.problem import Problem
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.attention.ops.paged_attention.triton_tiles import has_e4m3
 
 # An e5m2 is the upper half of an fp16.
@@ -64,7 +64,7 @@ _FROM_INT8 = tl.constexpr("""{
 }""")
 
 
-def unit_of(problem: Problem) -> float:
+def unit_of(problem: PagedAttentionProblem) -> float:
     """Return the factor that the numbers of `widen` still have to be multiplied by."""
     if problem.kv_cache_dtype == "fp8_e4m3":
         return 1.0 if has_e4m3(problem) else 2.0**8

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE, head_and_strides, never_none
-from workbench.attention.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, Problem
+from workbench.attention.ops.paged_attention.problem import ARGUMENTS, SCALE_PLACES, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     GROUP,
@@ -270,7 +270,7 @@ _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _REGISTERS = 168  # registers of a thread with the default tiles
 
 
-def _types(problem: Problem) -> dict[str, str]:
+def _types(problem: PagedAttentionProblem) -> dict[str, str]:
     found = types(problem)
     if problem.quantized:
         found |= dict.fromkeys(("key_cache", "value_cache"), "*i16")
@@ -278,7 +278,7 @@ def _types(problem: Problem) -> dict[str, str]:
     return found
 
 
-def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+def constexprs(config: Config, problem: PagedAttentionProblem) -> dict[str, Any]:
     """Return the constexprs of the kernel beside its tunables."""
     strides = head_and_strides(problem, config["BLOCK_SIZE"])
     pair = 2 if problem.quantized else 1
@@ -295,7 +295,7 @@ def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
     }
 
 
-def _paired(cache: torch.Tensor, problem: Problem) -> torch.Tensor:
+def _paired(cache: torch.Tensor, problem: PagedAttentionProblem) -> torch.Tensor:
     """Return 8-bit elements as pairs of int16, other elements unchanged."""
     return cache.view(torch.int16) if problem.quantized else cache
 
@@ -309,7 +309,7 @@ _IN_PAIRS: Arguments = {
 }
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return 64-token tiles, or 32-token ones for a large head, and partitions that end together.
 
     A copy waits for its entry of the block table, so a tile ahead takes two stages: with five stages two tiles are
@@ -323,7 +323,7 @@ def default_config(problem: Problem) -> dict:
     return config | {"PARTITION_SIZE": balanced_partition_size(problem, _PARTITION_SIZES, resident=resident)}
 
 
-def footprint(config: Config, problem: Problem) -> Footprint:
+def footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     """Return the footprint of a program; in flight are the tiles ahead of the one that is computed, keys and values."""
     row_bytes = problem.head_size * problem.cache_itemsize
     ahead = max((config["num_stages"] - 1) // 2, 1)
@@ -336,7 +336,7 @@ def footprint(config: Config, problem: Problem) -> Footprint:
     )
 
 
-def shared_bytes(config: Config, problem: Problem) -> int:
+def shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     """Return an upper bound of Triton's shared memory: tiles of K and V, queries, and room to exchange weights."""
     size = next_power_of_2(problem.head_size)
     buffers = max((config["num_stages"] - 1) // 2, 1)

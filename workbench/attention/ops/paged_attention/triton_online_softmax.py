@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
-from workbench.attention.ops.paged_attention.problem import ARGUMENTS, Problem
+from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import GRID, PAGE_SIZE
 from workbench.attention.ops.paged_attention.triton_reduction import LOG2_E
 from workbench.attention.ops.paged_attention.triton_tiles import (
@@ -133,12 +133,12 @@ def paged_attention_online_softmax(
     tl.store(place + elements, acc.to(out.dtype.element_ty), mask=inside)
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return a tile of 64 tokens, or fewer if a head is large, on four warps."""
     return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": default_tile(problem), "num_warps": 4, "num_stages": 2}
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     return tiles_footprint(config, problem, problem.num_heads * problem.num_seqs)
 
 

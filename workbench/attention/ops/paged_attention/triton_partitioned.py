@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE, never_none
-from workbench.attention.ops.paged_attention.problem import ARGUMENTS, Problem
+from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
     PAGE_SIZE,
@@ -193,7 +193,7 @@ def paged_attention_partition(
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: PagedAttentionProblem) -> dict:
     """Return the longest partitions that still give every multiprocessor its programs, and tiles as without a split."""
     size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
     return {
@@ -205,7 +205,7 @@ def default_config(problem: Problem) -> dict:
     }
 
 
-def _footprint(config: Config, problem: Problem) -> Footprint:
+def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     return tiles_footprint(config, problem, partition_blocks(config, problem, problem.num_heads))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.attention.ops.cache_problem import attributes, head_and_strides, no_scales
-from workbench.attention.ops.paged_attention.problem import Problem
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.attention.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.element_types import TRITON_NAMES
@@ -16,7 +16,7 @@ from workbench.ops.values import Config, Footprint, Restriction
 _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
 
 
-def types(problem: Problem) -> dict[str, str]:
+def types(problem: PagedAttentionProblem) -> dict[str, str]:
     """Return Triton's types of the functions' parameters."""
     scalar = TRITON_NAMES[problem.dtype]
     cache = f"*{_CACHE_TYPES.get(problem.kv_cache_dtype, scalar)}"
@@ -24,7 +24,7 @@ def types(problem: Problem) -> dict[str, str]:
     return TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"} | pages
 
 
-def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
+def constexprs(config: Config, problem: PagedAttentionProblem) -> dict[str, Any]:
     """Return the constexprs of the functions beside tunables and the places of elements in a page."""
     by_token = "token_scales" in problem.features
     return {
@@ -41,7 +41,7 @@ def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
     }
 
 
-def in_pages(config: Config, problem: Problem) -> dict[str, Any]:
+def in_pages(config: Config, problem: PagedAttentionProblem) -> dict[str, Any]:
     """Return `constexprs` with the places of elements in a page of any layout; a cache without scales has none."""
     return {**constexprs(config, problem), **head_and_strides(problem, config["BLOCK_SIZE"]), **no_scales(problem)}
 
@@ -49,12 +49,12 @@ def in_pages(config: Config, problem: Problem) -> dict[str, Any]:
 FEATURES = attributes("alibi_slopes", "sinks")
 
 
-def default_tile(problem: Problem) -> int:
+def default_tile(problem: PagedAttentionProblem) -> int:
     """Return 64 tokens, or fewer if a head is large."""
     return max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
 
 
-def _tile_bytes(config: Config, problem: Problem) -> int:
+def _tile_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     return config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.cache_itemsize
 
 
@@ -62,14 +62,14 @@ _REGISTERS = 128
 """Largest number of registers of a thread with the default tiles."""
 
 
-def tiles_footprint(config: Config, problem: Problem, blocks: int) -> Footprint:
+def tiles_footprint(config: Config, problem: PagedAttentionProblem, blocks: int) -> Footprint:
     """Return the footprint of a program that copies tiles ``num_stages - 1`` ahead, or loads one after the other."""
     ahead = max(2 * (config["num_stages"] - 1), 1)
     tile_bytes = config["TILE_TOKENS"] * problem.head_size * problem.cache_itemsize
     return Footprint(blocks, 32 * config["num_warps"], _REGISTERS, _shared_bytes(config, problem), ahead * tile_bytes)
 
 
-def _shared_bytes(config: Config, problem: Problem) -> int:
+def _shared_bytes(config: Config, problem: PagedAttentionProblem) -> int:
     """Return the bytes of the pipeline's tiles, and of room to reduce in."""
     return (config["num_stages"] - 1) * 2 * _tile_bytes(config, problem) + 2048 * config["num_warps"]
 
@@ -87,7 +87,7 @@ TILE_IN_SHARED_MEMORY = shared_memory(
 )
 
 
-def has_e4m3(problem: Problem) -> bool:
+def has_e4m3(problem: PagedAttentionProblem) -> bool:
     """Return True if the problem's architecture converts e4m3: sm_89 and newer."""
     return is_from(problem.arch, 89)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.rules import num_partitions
 from workbench.ops.kept_zeros import kept_zeros
 from workbench.ops.values import Config
@@ -30,7 +30,7 @@ class Partials:
     counters: torch.Tensor
 
 
-def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
+def partials(config: Config, problem: PagedAttentionProblem, tensors: PagedAttentionTensors) -> Partials:
     """Return uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
     count = num_partitions(config, problem)
     device, rows = tensors.query.device, problem.num_seqs * problem.num_heads

@@ -8,7 +8,7 @@ import torch
 
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales
-from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.described_op import DescribedOp
@@ -68,11 +68,15 @@ def reshape_and_cache(
             ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
-    t = Tensors(key, value, key_cache, value_cache, slot_mapping, as_scale(k_scale, key), as_scale(v_scale, key))
+    t = ReshapeAndCacheTensors(
+        key, value, key_cache, value_cache, slot_mapping, as_scale(k_scale, key), as_scale(v_scale, key)
+    )
     OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
 
 
-def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
+def problem_of(
+    t: ReshapeAndCacheTensors, *, layout: str | None = None, kv_cache_dtype: str = "auto"
+) -> ReshapeAndCacheProblem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, slots; describe the problem.
 
     Raises:
@@ -82,7 +86,7 @@ def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "
     geometry = _check_caches(t, layout, kv_cache_dtype)
     check_scales(t, geometry, kv_cache_dtype)
     check_slots(t.slot_mapping, geometry.num_blocks * geometry.block_size)
-    return Problem(
+    return ReshapeAndCacheProblem(
         num_tokens=t.key.shape[0],
         num_kv_heads=geometry.num_kv_heads,
         head_size=geometry.head_size,
@@ -117,7 +121,7 @@ def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
         )
 
 
-def _check_tokens(t: Tensors) -> None:
+def _check_tokens(t: ReshapeAndCacheTensors) -> None:
     for name in ("key", "value"):
         tensor = getattr(t, name)
         check_dtype(name, tensor, DTYPES.values() if name == "key" else [t.key.dtype])
@@ -139,7 +143,7 @@ def _check_tokens(t: Tensors) -> None:
     check_vector("slot_mapping", t.slot_mapping, t.key.shape[0], torch.int64, remedy)
 
 
-def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
+def _check_caches(t: ReshapeAndCacheTensors, layout: str | None, kv_cache_dtype: str) -> PagedGeometry:
     geometry = check_caches(t, layout, kv_cache_dtype, [t.key.dtype], f"the dtype of key, {t.key.dtype}")
     if (geometry.num_kv_heads, geometry.head_size) != tuple(t.key.shape[1:]):
         raise ArgumentError(
@@ -153,7 +157,7 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
 
 OP: DescribedOp = op(
     name="reshape_and_cache",
-    tensors=Tensors,
+    tensors=ReshapeAndCacheTensors,
     in_place=("key_cache", "value_cache"),
     like="key",
     namespace="workbench",

@@ -19,14 +19,14 @@ import torch
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, from_canonical
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, quantize
 from workbench.attention.ops.cache_case import FREE_PAGES, SCALES, UNWRITTEN, CacheCase, random_scales
-from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name, check_bits
 from workbench.ops.variant import Check
 
 
 @dataclass(frozen=True)
-class Case(CacheCase):
+class ReshapeAndCacheCase(CacheCase):
     """One write. ``runs`` has the tokens that follow each other in each sequence; ``skipped`` tokens have no slot."""
 
     num_kv_heads: int
@@ -41,7 +41,7 @@ class Case(CacheCase):
     scales: str = "head"
 
     _lengths = "runs"
-    _problem = Problem
+    _problem = ReshapeAndCacheProblem
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs", tuple(self.runs))
@@ -63,20 +63,20 @@ class Case(CacheCase):
         bits = 16 | self.head_size * DTYPES[self.dtype].itemsize
         return bits & -bits
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: ReshapeAndCacheProblem) -> int:
         """Bytes that must cross memory once: written tokens read and stored, K and V, their scales, and every slot."""
         token = self.num_kv_heads * self.head_size * (DTYPES[self.dtype].itemsize + problem.cache_dtype.itemsize)
         if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         return 2 * sum(self.runs) * token + 8 * self.num_tokens
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: ReshapeAndCacheProblem, device: str | torch.device = "cpu") -> ReshapeAndCacheTensors:
         """Fresh tensors; both caches are views of ``out``, whose bytes are all ones."""
         content, dtype = _content(self), problem.cache_dtype
         geometry = PagedGeometry(self.layout, content.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
         out = torch.full_like(_answer(self), UNWRITTEN, device=device)
         key_cache, value_cache = out.view(dtype).chunk(2)
-        return Tensors(
+        return ReshapeAndCacheTensors(
             key=content.key.to(device, copy=True),
             value=content.value.to(device, copy=True),
             key_cache=key_cache.view(geometry.key_shape(dtype)),
@@ -109,7 +109,7 @@ class _Content:
 
 
 @functools.lru_cache(maxsize=4)
-def _content(case: Case) -> _Content:
+def _content(case: ReshapeAndCacheCase) -> _Content:
     generator = torch.Generator().manual_seed(case.seed)
     shape = (2, case.num_tokens, case.num_kv_heads, case.head_size)
     key, value = torch.randn(shape, generator=generator).to(DTYPES[case.dtype])
@@ -133,7 +133,7 @@ def _content(case: Case) -> _Content:
 
 
 @functools.lru_cache(maxsize=8)
-def _answer(case: Case) -> torch.Tensor:
+def _answer(case: ReshapeAndCacheCase) -> torch.Tensor:
     content, dtype, sides = _content(case), case.problem().cache_dtype, []
     num_slots = content.num_blocks * case.block_size
     for tokens, scale in ((content.key, content.k_scale), (content.value, content.v_scale)):
@@ -152,11 +152,13 @@ def _answer(case: Case) -> torch.Tensor:
 
 
 CASES = by_name(
-    Case("small", num_kv_heads=2, head_size=64, runs=(1, 17, 1, 16, 5, 40), skipped=3),
-    Case("llama-3-8b-prefill", num_kv_heads=8, head_size=128, runs=(300, 45)),
-    Case("llama-3-8b-decode", num_kv_heads=8, head_size=128, runs=(1,) * 64),
-    Case("nhd", num_kv_heads=4, head_size=80, runs=(33, 1, 1, 9), skipped=2, dtype="bfloat16", layout="nhd"),
-    Case("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
-    Case("int8", 2, 64, (1, 17, 1, 16, 5, 40), skipped=3, kv_cache_dtype="int8", scales="token"),
-    Case("fp8", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+    ReshapeAndCacheCase("small", num_kv_heads=2, head_size=64, runs=(1, 17, 1, 16, 5, 40), skipped=3),
+    ReshapeAndCacheCase("llama-3-8b-prefill", num_kv_heads=8, head_size=128, runs=(300, 45)),
+    ReshapeAndCacheCase("llama-3-8b-decode", num_kv_heads=8, head_size=128, runs=(1,) * 64),
+    ReshapeAndCacheCase(
+        "nhd", num_kv_heads=4, head_size=80, runs=(33, 1, 1, 9), skipped=2, dtype="bfloat16", layout="nhd"
+    ),
+    ReshapeAndCacheCase("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
+    ReshapeAndCacheCase("int8", 2, 64, (1, 17, 1, 16, 5, 40), skipped=3, kv_cache_dtype="int8", scales="token"),
+    ReshapeAndCacheCase("fp8", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
 )

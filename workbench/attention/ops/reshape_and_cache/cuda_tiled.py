@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
+from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
 from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
-def _tile_bytes(config: Config, problem: Problem) -> int:
+def _tile_bytes(config: Config, problem: ReshapeAndCacheProblem) -> int:
     """Return the bytes of shared memory: slots and scales, and in layout "x" both tiles and the starts of runs."""
     tokens = config["TILE_TOKENS"]
     if problem.layout != "x":
@@ -36,7 +36,7 @@ RESTRICTIONS = rules(
 )
 
 
-def default_config(problem: Problem) -> dict:
+def default_config(problem: ReshapeAndCacheProblem) -> dict:
     """Return the widest accesses that alignment and head allow; in layout "x" tiles of a page, up to 16 tokens."""
     vec = math.gcd(problem.head_size, max(problem.alignment // problem.itemsize, 1))
     tile, wide = 4, 1

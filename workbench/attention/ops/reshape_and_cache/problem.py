@@ -13,7 +13,7 @@ from workbench.ops.steps import Arguments
 
 
 @dataclass(frozen=True)
-class Problem(CacheProblem):
+class ReshapeAndCacheProblem(CacheProblem):
     """The sizes of one write. ``num_tokens`` counts the skipped ones too; ``block_size`` is the page size in tokens.
 
     ``alignment`` is what the rows of key and value keep, in bytes: no vector may be wider. ``features`` is
@@ -33,7 +33,7 @@ class Problem(CacheProblem):
 
 
 @dataclass
-class Tensors(RunTensors):
+class ReshapeAndCacheTensors(RunTensors):
     """The tensors of one run. The caches are written in place; ``out`` is the bytes of both, for whoever judges."""
 
     key: torch.Tensor

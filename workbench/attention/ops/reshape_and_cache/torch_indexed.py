@@ -6,12 +6,12 @@ import torch
 
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, quantize
-from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: ReshapeAndCacheProblem, tensors: ReshapeAndCacheTensors) -> None:
     """Write key and value ``[num_tokens, num_kv_heads, head_size]`` into the caches."""
     t = tensors
     # 1. Load: the tokens that have a slot.
@@ -33,7 +33,9 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     canonical_values(value_cache, problem.layout)[page, offset] = value
 
 
-def _stored(tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tensor, problem: Problem) -> torch.Tensor:
+def _stored(
+    tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tensor, problem: ReshapeAndCacheProblem
+) -> torch.Tensor:
     """Return tokens ``[n, num_kv_heads, head_size]`` as cache elements; those of one byte as their bits."""
     if problem.kv_cache_dtype == "auto":
         return tokens

@@ -20,7 +20,7 @@ from workbench.attention.ops.page_tiles import (
     default_triton_config,
     triton_types,
 )
-from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
+from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
 from workbench.attention.ops.reshape_and_cache.triton_codes import quantize
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv
@@ -93,7 +93,7 @@ def reshape_and_cache_tiled(
         tl.store(value_cache + place[:, None] + (elements * VALUE_ELEMENT)[None, :], v, mask=mask)
 
 
-def _types(problem: Problem) -> Mapping[str, str]:
+def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
     token, stride = f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}", problem.alignment // problem.itemsize
     strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
     return triton_types(problem) | {"key": token, "value": token} | strides

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs
-from workbench.attention.ops.copy_blocks.problem import Problem, tensors_of
+from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, tensors_of
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import under_capture
@@ -56,11 +56,11 @@ def swap_blocks(
             raise ArgumentError(name, "no cache", "one or more", "Skip the call if there is no layer.")
         check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
     check_devices("pairs", pairs)
-    OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)
+    OP.run(SwapBlocksCaches(**lists, pairs=pairs), variant=variant, config=config)
 
 
 @dataclass
-class Caches(RunTensors):
+class SwapBlocksCaches(RunTensors):
     """As many source caches as targets, and pairs ``[num_pairs, 2] int64`` of pages."""
 
     source_caches: Sequence[torch.Tensor]
@@ -73,7 +73,7 @@ class Caches(RunTensors):
         return self.source_caches[0] if self.source_caches[0].is_cuda else self.target_caches[0]
 
 
-def problem_of(t: Caches) -> Problem:
+def problem_of(t: SwapBlocksCaches) -> CopyBlocksProblem:
     """Check all metadata (shapes, strides, dtypes) and, where that costs nothing, pages; describe the problem.
 
     Raises:
@@ -99,7 +99,7 @@ def problem_of(t: Caches) -> Problem:
     check_pairs(pairs, "source page, target page")
     check_copies(pairs, source_caches[0].shape[0], target_caches[0].shape[0], ("sources", "targets"), "target")
     across = source_caches[0].device != target_caches[0].device
-    return Problem(
+    return CopyBlocksProblem(
         num_pairs=len(pairs),
         num_caches=len(source_caches),
         page_bytes=source_page,
@@ -108,7 +108,7 @@ def problem_of(t: Caches) -> Problem:
     )
 
 
-def _check_capture(t: Caches) -> None:
+def _check_capture(t: SwapBlocksCaches) -> None:
     """Raise ArgumentError for what would have to be moved to the GPU whose work a CUDA graph captures."""
     gpu = t.on_gpu.device
     if not under_capture(gpu):
@@ -125,7 +125,7 @@ def _check_capture(t: Caches) -> None:
 
 OP: DescribedOp = op(
     name="swap_blocks",
-    tensors=Caches,
+    tensors=SwapBlocksCaches,
     in_place=("target_caches",),
     like=lambda t: t.on_gpu,
     make=lambda t: tensors_of(t.source_caches, t.target_caches, t.pairs),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.ops.copy_blocks.cases import UNWRITTEN, PageCase
-from workbench.attention.ops.copy_blocks.problem import Problem, Tensors, tensors_of
+from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors, tensors_of
 from workbench.ops.named_case import by_name
 
 _GAP = 32
@@ -21,14 +21,14 @@ _GAP = 32
 
 
 @dataclass(frozen=True)
-class Case(PageCase):
+class SwapBlocksCase(PageCase):
     """One swap from caches into others."""
 
-    def minimum_bytes(self, problem: Problem) -> int:
+    def minimum_bytes(self, problem: CopyBlocksProblem) -> int:
         """Bytes that must cross memory once: each page read and written, in every cache, and what says where."""
         return 2 * self.num_layers * (2 * self.num_pairs * self.page_bytes + 16) + 16 * self.num_pairs
 
-    def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
+    def inputs(self, problem: CopyBlocksProblem, device: str | torch.device = "cpu") -> CopyBlocksTensors:
         """Fresh tensors; the targets are parts of ``out``."""
         out = torch.full_like(_answer(self), UNWRITTEN, device=device)
         targets = out[:, :, : self.page_bytes]
@@ -45,7 +45,7 @@ class Case(PageCase):
 
 
 @functools.lru_cache(maxsize=16)
-def _pairs(case: Case) -> torch.Tensor:
+def _pairs(case: SwapBlocksCase) -> torch.Tensor:
     """``[num_pairs, 2] int64`` out of ``num_pairs + 2`` source pages and ``num_pairs + 3`` target pages, shuffled."""
     generator = torch.Generator().manual_seed(case.seed)
     sides = [torch.randperm(case.num_pairs + free, generator=generator)[: case.num_pairs] for free in (2, 3)]
@@ -53,7 +53,7 @@ def _pairs(case: Case) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def _answer(case: Case) -> torch.Tensor:
+def _answer(case: SwapBlocksCase) -> torch.Tensor:
     sources = case.sources(case.num_pairs + 2)
     apart = -(-case.page_bytes // 16) * 16 + _GAP
     targets = torch.full((len(sources), case.num_pairs + 3, apart), UNWRITTEN, dtype=torch.uint8)
@@ -63,8 +63,10 @@ def _answer(case: Case) -> torch.Tensor:
 
 
 CASES = by_name(
-    Case("small", num_layers=2, num_kv_heads=2, head_size=80, num_pairs=5, block_size=8),
-    Case("preempt", num_layers=2, num_kv_heads=8, head_size=128, num_pairs=16),
-    Case("layers", num_layers=32, num_kv_heads=2, head_size=64, num_pairs=2, dtype="bfloat16"),
-    Case("tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"),
+    SwapBlocksCase("small", num_layers=2, num_kv_heads=2, head_size=80, num_pairs=5, block_size=8),
+    SwapBlocksCase("preempt", num_layers=2, num_kv_heads=8, head_size=128, num_pairs=16),
+    SwapBlocksCase("layers", num_layers=32, num_kv_heads=2, head_size=64, num_pairs=2, dtype="bfloat16"),
+    SwapBlocksCase(
+        "tiny-pages", num_layers=1, num_kv_heads=1, head_size=20, num_pairs=9, block_size=1, dtype="float32"
+    ),
 )

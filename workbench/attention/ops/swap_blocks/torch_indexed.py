@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from workbench.attention.cache_formats.layouts import bits_of
-from workbench.attention.ops.copy_blocks.problem import Problem, Tensors
+from workbench.attention.ops.copy_blocks.problem import CopyBlocksProblem, CopyBlocksTensors
 from workbench.ops.variant import TorchVariant
 
 
-def compute(problem: Problem, tensors: Tensors) -> None:
+def compute(problem: CopyBlocksProblem, tensors: CopyBlocksTensors) -> None:
     """Copy every pair's source page to its target page, in every cache."""
     t = tensors
     sources = t.pairs[:, 0].to(t.sources[0].device)

@@ -6,13 +6,13 @@ import inspect
 import re
 
 from workbench.errors import ArgumentError
-from workbench.ops.own.case import Case
+from workbench.ops.own.case import OwnCase
 from workbench.ops.own.export.code import Collected, is_lambda
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted
 from workbench.ops.own.inputs import Input, generators_of, seed_of
 
 
-def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
+def cases_text(cases: dict[str, OwnCase], collected: Collected) -> list[str]:
     """The functions that make inputs, and the function ``cases``."""
     functions: list[str] = []
     lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
@@ -25,7 +25,7 @@ def cases_text(cases: dict[str, Case], collected: Collected) -> list[str]:
     return [*functions, fitted("\n".join(lines))]
 
 
-def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> str:
+def _made(case: OwnCase, name: str, collected: Collected, functions: list[str]) -> str:
     given = case.given[name]
     seed = seed_of(name, case.seed)
     if isinstance(given, Input):
@@ -46,7 +46,7 @@ def _made(case: Case, name: str, collected: Collected, functions: list[str]) -> 
     return f"{label}({', '.join(f'{one}={known[one]}' for one in inspect.signature(given).parameters)})"
 
 
-def _seeds(case: Case, name: str, collected: Collected) -> list[str]:
+def _seeds(case: OwnCase, name: str, collected: Collected) -> list[str]:
     """Lines that seed the global generators from which a function draws."""
     given = case.given[name]
     if isinstance(given, Input) or not callable(given):

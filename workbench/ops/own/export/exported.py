@@ -9,7 +9,7 @@ from workbench.ops.own.export import cuda_parts, parts, tables
 from workbench.ops.own.export.code import Collected
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.signature import Signature
-from workbench.ops.own.problem import Problem
+from workbench.ops.own.problem import OwnProblem
 
 _LOCAL = {"config", "device", "grid", "kernel", "kernels", "macros", "module", "named", "place", "signature", "stream"}
 _LOCAL |= {"value"}
@@ -40,7 +40,7 @@ class Exported:
     def __init__(self, op: Any, variant: Any):
         self.op, self.variant = op, variant
         self.contract, self.declared = op.contract, variant.declared
-        self.problem: Problem = op.quick_case.problem()
+        self.problem: OwnProblem = op.quick_case.problem()
         self.config = variant.default_config(self.problem)
         self.values = self.declared.names(self.config, self.problem)
         self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]

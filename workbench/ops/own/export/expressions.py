@@ -11,7 +11,7 @@ from workbench.errors import ArgumentError
 from workbench.ops.expressions import FUNCTIONS, Expression
 from workbench.ops.own.export.code import Collected, is_lambda
 from workbench.ops.own.export.layout import INDENT, quoted, unparsed
-from workbench.ops.own.launching import Declared, Shape
+from workbench.ops.own.launching import Declared, LaunchSize
 
 _OF_MATH = ("ceil", "log2", "prod", "sqrt")
 
@@ -52,7 +52,7 @@ class Code:
         )
         return f"({text})" if operand and loose else text
 
-    def shape(self, shape: Shape, values: tuple[int, ...]) -> str:
+    def shape(self, shape: LaunchSize, values: tuple[int, ...]) -> str:
         """Grid or block as a tuple of three; ``values`` are those of some problem."""
         parts = [self.of(part) for part in shape.parts]
         if len(parts) == len(values):

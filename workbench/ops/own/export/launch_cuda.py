@@ -12,7 +12,7 @@ from workbench.errors import ArgumentError
 from workbench.launch.variables import variables_of
 from workbench.ops.expressions import Expression
 from workbench.ops.own.cpp_text import CppText, instance_of, template_arguments
-from workbench.ops.own.cuda import Part
+from workbench.ops.own.cuda import CudaPart
 from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal, quoted, raw_block
 from workbench.ops.own.export.tensors import GRID, launched
@@ -176,7 +176,7 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     return found
 
 
-def _declared_type(file: Exported, part: Part, index: int) -> CType | None:
+def _declared_type(file: Exported, part: CudaPart, index: int) -> CType | None:
     types, macros = part.declaration.types, file.variant.macros(file.config, file.problem)
     instance = part.declaration.instance(instance_of(part.kernel, file.values))
     return c_type(types[index], {**_type_names(file, macros), **instance}) if types else None
@@ -187,7 +187,7 @@ def _type_names(file: Exported, macros: Mapping[str, Any]) -> Mapping[str, Any]:
     return names_of_types(texts, macros)
 
 
-def _format(file: Exported, part: Part, compiled: CompiledKernel, index: int) -> str:
+def _format(file: Exported, part: CudaPart, compiled: CompiledKernel, index: int) -> str:
     """How struct packs a parameter."""
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
@@ -206,7 +206,7 @@ def _is_tensor(file: Exported, expression: Expression) -> bool:
     return name in file.declared.workspace or isinstance(file.problem.known.get(name), TensorType)
 
 
-def _argument(file: Exported, part: Part, index: int) -> str:
+def _argument(file: Exported, part: CudaPart, index: int) -> str:
     """What the launch passes for a parameter."""
     _, expression = part.arguments[index]
     text, kind = file.code.of(expression), _declared_type(file, part, index)

@@ -8,7 +8,7 @@ from workbench.ops.own.export.expressions import Code
 from workbench.ops.own.export.launch_cuda import head_of, workspace_lines
 from workbench.ops.own.export.layout import INDENT, fitted
 from workbench.ops.own.export.tensors import GRID, launched
-from workbench.ops.own.triton import OwnTriton, Part
+from workbench.ops.own.triton import OwnTriton, TritonPart
 from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
 
@@ -44,7 +44,7 @@ def builds_descriptors(variant: OwnTriton) -> bool:
     return any("make_tensor_descriptor(" in one.src for one in functions)
 
 
-def _arguments(part: Part, code: Code, *, main: bool) -> list[str]:
+def _arguments(part: TritonPart, code: Code, *, main: bool) -> list[str]:
     """By position as far as run-time arguments come first, then by name."""
     runtime = dict(part.arguments)
     found, by_name = [], False

@@ -11,7 +11,7 @@ import torch
 
 from workbench.ops import tuned
 from workbench.ops.own.export.layout import INDENT, fitted, literal
-from workbench.ops.tuned import Entry, Table
+from workbench.ops.tuned import TunedEntry, TunedTable
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Winner:
 
     gpu: str
     arch: str
-    entry: Entry
+    entry: TunedEntry
     stale: bool
 
     @property
@@ -47,7 +47,7 @@ def winners(op: Any, variant: Any) -> list[Winner]:
 
 def fastest(op: Any) -> str | None:
     """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
-    best: dict[tuple, Entry] = {}
+    best: dict[tuple, TunedEntry] = {}
     names = {one.name for one in op.variants if one.compiles}
     for table, entry in tuned.entries_of(op.name):
         if entry.variant in names:
@@ -59,7 +59,7 @@ def fastest(op: Any) -> str | None:
     return wins.most_common(1)[0][0] if wins else None
 
 
-def _gpu(table: Table, entry: Entry) -> str:
+def _gpu(table: TunedTable, entry: TunedEntry) -> str:
     """The name by which torch knows the GPU: a table's description has it before the architecture. Of a prediction
     what it is for, which is no GPU's name."""
     if entry.basis != "measured":

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Prepared, Way
-from workbench.attention.bench.paged_attention.inputs import DTYPE, Inputs
+from workbench.attention.bench.paged_attention.inputs import DTYPE, BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers.installed import missing
 
 _LAYOUTS = ("NHD", "HND")
@@ -44,7 +44,7 @@ class FlashInfer(Contender):
         """Reason why FlashInfer cannot run here; empty if it can."""
         return missing("flashinfer", "flashinfer-python")
 
-    def ways(self, cell: Cell) -> Sequence[Way]:
+    def ways(self, cell: BenchmarkCell) -> Sequence[Way]:
         """Return a way for each kernel and layout."""
         trtllm = [TrtllmDecode(layout) for layout in reversed(_LAYOUTS)]  # HND is its default
         return *trtllm, *(Wrapper(kernels, layout) for kernels in ("fa2", "cuda cores", "fa3") for layout in _LAYOUTS)
@@ -66,7 +66,7 @@ class TrtllmDecode(Way):
         """Layout of the cache that it reads."""
         return self.layout.lower()
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the reason why it cannot compute a cell; empty if it can."""
         if cell.cache == "int8":
             return "its documentation names bf16, fp16 and fp8_e4m3 caches only"
@@ -76,11 +76,11 @@ class TrtllmDecode(Way):
             return "it reads pages of 16, 32, 64 or 128 tokens"
         return "" if cell.head_size % 16 == 0 and cell.head_size <= 256 else "its head_size is 16 to 256 in steps of 16"
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return a key of the code that it compiles for a cell."""
         return "trtllm", cell.cache, cell.block_size, cell.head_size, cell.group
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Allocate a workspace and return the function, ready to run."""
         from flashinfer.decode import trtllm_batch_decode_with_kv_cache
 
@@ -122,7 +122,7 @@ class Wrapper(Way):
         """Layout of the cache that it reads."""
         return self.layout.lower()
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the reason why it cannot compute a cell; empty if it can."""
         if cell.cache == "int8":
             return "FlashInfer's decode reads no int8 cache"
@@ -132,11 +132,11 @@ class Wrapper(Way):
             return "its kernel for CUDA cores takes groups of 1, 2, 3, 4 or 8 query heads"
         return ""
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return a key of the code that it compiles for a cell."""
         return self.kernels, cell.cache, cell.head_size
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Plan the cell and return the wrapper, ready to run."""
         from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 

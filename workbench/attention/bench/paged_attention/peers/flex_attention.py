@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Prepared, Way
-from workbench.attention.bench.paged_attention.inputs import FREE_PAGES, Inputs
+from workbench.attention.bench.paged_attention.inputs import FREE_PAGES, BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers.installed import LEAST_TILE, NO_QUANTIZED, parts_for
 
 _CHOICES = ((512, 2, 3), (1024, 1, 3), (512, 4, 2))
@@ -38,7 +38,7 @@ class FlexAttention(Contender):
         """Reason why FlexAttention cannot run here; empty if it can."""
         return "" if importlib.util.find_spec("torch.nn.attention.flex_attention") else "this torch has none"
 
-    def ways(self, cell: Cell) -> Sequence[Way]:
+    def ways(self, cell: BenchmarkCell) -> Sequence[Way]:
         """Return torch's own choice of sizes, then the others."""
         tile = min(cell.block_size, 64)
         options = [
@@ -66,7 +66,7 @@ class FlexWay:
     options: Mapping[str, Any]
     form = "nhd"
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the reason why the decode kernel cannot compute a cell; empty if it can."""
         if cell.cache != "bf16":
             return f"FlexAttention {NO_QUANTIZED}"
@@ -78,11 +78,11 @@ class FlexWay:
         elements = cell.kv_bytes // 4 + FREE_PAGES * cell.block_size * cell.num_kv_heads * cell.head_size
         return "its decode kernel has 32-bit offsets: fewer than 2**31 keys' elements" if elements >= 2**31 else ""
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return a key of the code, which is compiled for each cell and choice, because shapes are constants."""
         return cell, self.label
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Return FlexAttention over the cache as one long sequence, whose pages the block mask selects."""
         from torch.nn.attention.flex_attention import BlockMask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 
 NO_QUANTIZED = "takes keys and values of the query's dtype only"
 LEAST_TILE = 16
@@ -21,7 +21,7 @@ def missing(module: str, package: str) -> str:
     return "" if importlib.util.find_spec(module) else f"{package} cannot be imported"
 
 
-def parts_for(cell: Cell, blocks: int, tile: int) -> int:
+def parts_for(cell: BenchmarkCell, blocks: int, tile: int) -> int:
     """Return the number of parts, a power of two, into which to split each sequence.
 
     It gives about ``blocks`` thread blocks in all, one per part and KV head; each part has at least one tile.

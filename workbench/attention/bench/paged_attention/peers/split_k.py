@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Prepared, Way
-from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers.installed import LEAST_TILE, missing, parts_for
 
 _CHOICES = ((64, 0, 2, 1), (64, 512, 2, 3), (64, 1024, 2, 2), (32, 512, 1, 3), (64, 512, 4, 2))
@@ -36,7 +36,7 @@ class Xformers(Contender):
         """Reason why xformers cannot run here; empty if it can."""
         return missing("xformers", "xformers")
 
-    def ways(self, cell: Cell) -> Sequence[Way]:
+    def ways(self, cell: BenchmarkCell) -> Sequence[Way]:
         """Return a way for each choice of sizes, xformers' own first."""
         ways: list[SplitK] = []
         for tile, blocks, warps, stages in _CHOICES:
@@ -61,7 +61,7 @@ class SplitK(Way):
         parts = f"{self.parts} parts" if self.parts else "its own parts"
         return f"tile {self.tile}, {parts}, {self.warps} warps, {self.stages} stages"
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the reason why it cannot compute a cell; empty if it can."""
         if cell.cache != "bf16":
             return "xformers' paged decode takes no int8 and no plain fp8 cache"
@@ -69,11 +69,11 @@ class SplitK(Way):
             return f"its tile lies in one page, and has {LEAST_TILE} tokens or more"
         return ""
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return a key of the code, which is compiled for each cell and choice, because sizes are constants."""
         return cell, self
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Return the operator with these sizes, ready to run."""
         from xformers.ops import fmha
         from xformers.ops.fmha.attn_bias import PagedBlockDiagonalPaddedKeysMask

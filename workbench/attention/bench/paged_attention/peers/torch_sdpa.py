@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from workbench.attention.bench.paged_attention.cells import Cell
+from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Prepared, Way
-from workbench.attention.bench.paged_attention.inputs import Inputs
+from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers.installed import NO_QUANTIZED
 
 
@@ -36,19 +36,19 @@ class TorchSdpa(Contender, Way):
         """Short description of exactly what is timed."""
         return "gather the pages, then SDPA" if self.gathers else "SDPA alone, over tokens gathered beforehand"
 
-    def ways(self, cell: Cell) -> Sequence[Way]:
+    def ways(self, cell: BenchmarkCell) -> Sequence[Way]:
         """Return itself as the only way."""
         return (self,)
 
-    def refuses(self, cell: Cell, arch: str) -> str:
+    def refuses(self, cell: BenchmarkCell, arch: str) -> str:
         """Return the reason why it cannot compute a cell; empty if it can."""
         return "" if cell.cache == "bf16" else f"torch's SDPA {NO_QUANTIZED}"
 
-    def code(self, cell: Cell) -> Hashable:
+    def code(self, cell: BenchmarkCell) -> Hashable:
         """Return one key for all cells, because nothing is compiled."""
         return "nothing"
 
-    def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+    def prepare(self, inputs: BenchmarkInputs, device: Any) -> Prepared:
         """Return the function over the gathered tokens, ready to run."""
         keys, values = (cache.transpose(1, 2) for cache in inputs.caches(self.form))
         query = inputs.query[:, :, None]  # one new token: [num_seqs, num_heads, 1, head_size]
