@@ -20,7 +20,7 @@ _KINDS |= {type(None): "Tensor?"}
 
 
 class Calls:
-    """The `workbench.ops.library_op.Contract` of an op that is declared by its reference."""
+    """The `workbench.ops.library_op.OpContract` of an op that is declared by its reference."""
 
     def __init__(self, contract: Contract):
         self._contract = contract
