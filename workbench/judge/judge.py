@@ -31,12 +31,12 @@ from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
 
 _GRACE_SECONDS = 20.0
-"""Beyond the limit, which the machine keeps by itself, until its process is ended."""
+"""Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
 _MAX_LINES = 10_000
 
 
 class Judge:
-    """Judges one candidate after the other; its processes are made once.
+    """A judge of one candidate after the other, which makes its processes once.
 
     One process never runs a candidate's code: it forks a fresh one for each candidate, which says what it would launch,
     and the one that runs that in the PTX machine and compares. It is this process's only one, and all judges share it,
@@ -186,7 +186,7 @@ class Judge:
         return [one for one in self.op.variants if one.name != self.op.reference]
 
     def _trust_cases(self) -> None:
-        """Raise where constants would pass: no case's answer depends on its seed."""
+        """Raise ArgumentError if constants would pass, because no case's answer depends on its seed."""
         if self._trusted:
             return
         seeds = drawn(2)

@@ -1,4 +1,4 @@
-"""``check_many``: judges many candidates on the workers of any executor, each once and for all.
+"""``check_many``, which judges many candidates on the workers of any executor, each once and for all.
 
 A worker judges one candidate after the other, in the processes that `check` and `check_kernelbench` make for it. This
 process alone keeps the verdicts, in the store of tuning runs, each as soon as it is there: a second call judges what
