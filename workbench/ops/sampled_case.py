@@ -74,7 +74,7 @@ class SampledCase:
 
     @property
     def label(self) -> str:
-        """Label of the whole case, with how it is run."""
+        """Label of the whole case, with `how` it is run."""
         return f"{self.whole.label} ({self.how})"
 
     @property

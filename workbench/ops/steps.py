@@ -98,7 +98,7 @@ class TritonStep:
     """problem -> Triton types by parameter, e.g. ``{"out": "*fp16", "scale": "fp32"}``, of others too. ``"i64:16"``
     promises that the value is a multiple of 16; a pointer is one of 16 bytes unless ``"*i32:1"``."""
     constexprs: Callable[[Config, Any], Mapping[str, Any]] = lambda config, problem: {}
-    """(config, problem) -> what is known when it is compiled, by parameter, of others too; beside it the tunables."""
+    """(config, problem) -> values of constexprs by parameter, those of other functions too, beside the tunables."""
     arguments: Arguments = field(default_factory=dict)
     options: Callable[[Config, Any], Mapping[str, int]] = lambda config, problem: {
         name: config.get(name, usual) for name, usual in TRITON_OPTIONS.items()

@@ -358,7 +358,7 @@ class Variant:
 
     @property
     def source_hash(self) -> str:
-        """Hex digest of everything that changes what it computes or compiles to: kernel, headers, declaration."""
+        """Hex digest of all that changes what the variant computes or compiles to: kernel, headers, declaration."""
         return digest(self.files)
 
 
