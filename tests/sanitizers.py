@@ -29,10 +29,14 @@ PTX = (
     "semantics", "memory_ops", "mma", "wmma", "wgmma", "collectives", "wide_integers", "forms", "mbarrier",
     "bulk_copies", "fuzz", "checks", "global_checks", "global_races", "lane_races", "groups", "divergence", "calls",
     "order", "launch", "recording", "memory_facts", "hopper", "ptx_faults", "sample", "cluster_matmul", "untrusted",
+    "order_between_workers", "device_heap", "replicas",
 )  # fmt: skip
-DRIVER = ("library", "hooks", "driver_faults", "graphs", "linking")
-# Where this test has no memory the sanitizers keep their own.
-LEFT_OUT = "not test_registered_host_memory"
+DRIVER = (
+    "library", "hooks", "driver_faults", "graphs", "linking", "runtime", "runtime_calls", "runtime_graphs",
+    "host_libraries",
+)  # fmt: skip
+# Where these tests have no memory the sanitizers keep their own.
+LEFT_OUT = "not test_registered_host_memory and not test_a_batch_of_copies_is_one_after_the_other"
 
 
 def environment(kind: str) -> Path:
