@@ -13,9 +13,9 @@ import sys
 import torch
 
 import workbench as wb
-from workbench import devices
 from workbench.attention.bench.paged_attention import Cell, run
 from workbench.attention.ops.paged_attention import OP, case
+from workbench.launch import devices
 
 
 def bench(size: str, out: str) -> int:

@@ -3,7 +3,8 @@
     python benchmarks/triton_kernels.py > times.jsonl
     workbench run --model h100-sxm --exact-name benchmarks/triton_kernels.py > times.jsonl
 
-Each line has a name and `us`, microseconds by `triton.testing.do_bench`. docs/H100.md has those of an H100.
+Each line has a name and `us`, the microseconds that `triton.testing.do_bench` returns. docs/H100.md has the times of an
+H100.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 @triton.jit
 def add(x, y, out, n, BLOCK: tl.constexpr):
+    """Add two vectors of n elements."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < n
     tl.store(out + at, tl.load(x + at, there) + tl.load(y + at, there), there)
@@ -29,6 +31,7 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def softmax(x, out, cols, BLOCK: tl.constexpr):
+    """Compute the softmax of a row."""
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     there = at < cols
     values = tl.load(x + row * cols + at, there, -float("inf"))
@@ -38,6 +41,7 @@ def softmax(x, out, cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def layer_norm(x, weight, bias, out, cols, BLOCK: tl.constexpr):
+    """Normalize a row to mean 0 and variance 1, then scale and shift it."""
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     there = at < cols
     values = tl.load(x + row * cols + at, there, 0.0).to(tl.float32)
@@ -48,6 +52,7 @@ def layer_norm(x, weight, bias, out, cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def transpose(x, out, n, BLOCK: tl.constexpr):
+    """Transpose a tile of an n x n matrix."""
     row, column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     tile = tl.load(x + row[:, None] * n + column[None, :])
     tl.store(out + column[:, None] * n + row[None, :], tl.trans(tile))
@@ -55,12 +60,14 @@ def transpose(x, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def transpose_uncoalesced(x, out, n, BLOCK: tl.constexpr):
+    """Transpose an n x n matrix with loads that are n elements apart."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + (at % n) * n + at // n))
 
 
 @triton.jit
 def matmul(a, b, c, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Compute a tile of the product of two n x n matrices."""
     row, column = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -74,11 +81,13 @@ def matmul(a, b, c, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl
 
 @triton.jit
 def histogram(x, out, BLOCK: tl.constexpr):
+    """Count values with an atomic addition each."""
     tl.atomic_add(out + tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)), 1)
 
 
 @triton.jit
 def attention(q, k, v, out, tokens, scale, HEAD: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Compute causal attention of BLOCK_M queries of one head, with an online softmax."""
     base, row, d = (
         tl.program_id(1) * tokens * HEAD,
         tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M),
@@ -102,6 +111,7 @@ def attention(q, k, v, out, tokens, scale, HEAD: tl.constexpr, BLOCK_M: tl.const
 
 @triton.jit
 def sines(x, out, steps, BLOCK: tl.constexpr):
+    """Apply a chain of sines to each element."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at)
     for _ in range(steps):
@@ -111,25 +121,30 @@ def sines(x, out, steps, BLOCK: tl.constexpr):
 
 @triton.jit
 def gather_rows(table, rows, out, cols, BLOCK: tl.constexpr):
+    """Copy a row of a table, selected by an index."""
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     tl.store(out + row * cols + at, tl.load(table + tl.load(rows + row) * cols + at))
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Draw numbers from 0 to 1."""
     return torch.rand(shape, generator=GENERATOR).to(dtype).cuda()
 
 
 def integers(most: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Draw whole numbers below ``most``."""
     return torch.randint(0, most, (count,), generator=GENERATOR, dtype=dtype).cuda()
 
 
 def tell(name: str, call: Callable[[], object]) -> None:
+    """Time a call after a first one, which compiles, and print the result as a JSON line."""
     call()
     torch.cuda.synchronize()
     print(json.dumps({"name": name, "us": round(do_bench(call, return_mode="median") * 1e3, 3)}), flush=True)
 
 
 def rowwise() -> None:
+    """Time additions, softmaxes and layer norms."""
     for power, block, warps in ((20, 1024, 4), (22, 1024, 4), (22, 128, 4), (22, 4096, 8)):
         n = 1 << power
         x, y, out = random(n), random(n), torch.empty(n, device="cuda")
@@ -144,6 +159,7 @@ def rowwise() -> None:
 
 
 def moves() -> None:
+    """Time transpositions and a gather of rows."""
     n = 1024
     x, out = random(n, n), torch.empty(n, n, device="cuda")
     for block in (32, 64):
@@ -154,6 +170,7 @@ def moves() -> None:
 
 
 def products() -> None:
+    """Time matrix products and attention."""
     for n, (m, k, cols), warps, dtype in (
         (512, (64, 32, 64), 4, torch.float16),
         (1024, (128, 32, 128), 8, torch.float16),
@@ -171,6 +188,7 @@ def products() -> None:
 
 
 def others() -> None:
+    """Time histograms, a chain of sines, and functions that torch.compile writes."""
     for bins in (16, 65536):
         x, out = integers(bins, 1 << 19, torch.int32), torch.zeros(bins, dtype=torch.int32, device="cuda")
         tell(f"histogram 2^19 {bins} bins", partial(histogram[(512,)], x, out, BLOCK=1024))

@@ -83,7 +83,7 @@ mathjax3_config = {"tex": {"packages": {"[+]": ["textmacros"]}}}  # for an under
 
 
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
-    """The first page is the README as it stands, and below it the table of contents."""
+    """Append the table of contents to the first page, which is the README as it stands."""
     if docname == root_doc:
         contents = Path(__file__).parent / "contents.md"
         app.env.note_dependency(str(contents))
@@ -91,7 +91,7 @@ def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def add_epilog(app: Sphinx, context: click.Context, lines: list[str]) -> None:
-    """What a command writes below its options (`workbench check`: the exit statuses), as it writes it."""
+    """Add the text that a command writes below its options, such as the exit statuses of `workbench check`."""
     formatter = context.make_formatter()
     context.command.format_epilog(context, formatter)
     if formatter.buffer:
@@ -99,14 +99,14 @@ def add_epilog(app: Sphinx, context: click.Context, lines: list[str]) -> None:
 
 
 def colour_cuda_cells(app: Sphinx, doctree: nodes.document) -> None:
-    """Cells of ``%%cuda`` as C++, as JupyterLab shows them."""
+    """Mark cells of ``%%cuda`` as C++, as JupyterLab shows them."""
     for block in doctree.findall(nodes.literal_block):
         if block.astext().startswith("%%cuda"):
             block["language"] = "c++"
 
 
 def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
+    """Connect the events; Sphinx calls it."""
     app.connect("doctree-read", colour_cuda_cells)
     app.connect("source-read", add_contents)
     app.connect("sphinx-click-process-epilog", add_epilog)

@@ -1,7 +1,8 @@
-"""The directive ``room``: a module's docstring, and each of its public names, documented as what it is called there.
+"""The directive ``room``: a module's docstring and its public names, each documented under its name there.
 
-The names are those of ``__all__``, or without one what the module itself defines. What the package offers by itself
-(``wb.tune``) is documented on the package's page, what another room defines on that room's; the others refer to it.
+The names are those of ``__all__``, or without one those that the module defines. A name that the package itself offers
+(``wb.tune``) is documented on the package's page, a name that another room defines on that room's; other pages refer to
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LONGEST_VALUE = 100
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module offers, in its own order."""
+    """Return the public names of a module, in its own order."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
     names: list[str] = []
@@ -40,7 +41,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def docstring_of_constant(module: str, name: str) -> list[str]:
-    """The lines of the string below its assignment, in the module or where that imports it from."""
+    """Return the lines of the string below a constant's assignment, in the module or where that imports it from."""
     analyzer = ModuleAnalyzer.for_module(module)
     found = analyzer.find_attr_docs().get(("", name))
     if found is not None:
@@ -57,7 +58,7 @@ class Room(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """The title, the module and its names, as autodoc writes them."""
+        """Return the title, the module and its names, as autodoc writes them."""
         module = importlib.import_module(self.arguments[0])
         title = module.__name__
         lines = [title, "=" * len(title), "", f".. automodule:: {title}", "   :no-members:", ""]
@@ -74,7 +75,7 @@ class Room(SphinxDirective):
         return page
 
     def entry(self, module: ModuleType, name: str) -> Iterator[str]:
-        """One name: by autodoc what has a docstring of its own."""
+        """Yield the lines that document one name; autodoc does so if it has a docstring of its own."""
         value = getattr(module, name)
         is_class = inspect.isclass(value)
         is_callable = is_class or inspect.isroutine(value)
@@ -94,7 +95,7 @@ class Room(SphinxDirective):
             yield from ("   " + line for line in docstring_of_constant(module.__name__, name))
 
     def home(self, module: ModuleType, name: str) -> str | None:
-        """The other room whose page documents it, if one does."""
+        """Return the other room whose page documents a name, or None."""
         value = getattr(module, name)
         for other in ("workbench", "workbench.attention", getattr(value, "__module__", module.__name__)):
             if other == module.__name__:
@@ -105,7 +106,7 @@ class Room(SphinxDirective):
 
 
 def find_anywhere(app: Sphinx, env: BuildEnvironment, node: nodes.Element, shown: nodes.Node) -> nodes.Node | None:
-    """Where a docstring's single backticks name something of another room, and only one room has it: that."""
+    """Resolve a docstring's single backticks to the name of another room, if only one room has it."""
     if node.get("refdomain") != "py":
         return None
     domain = env.domains.python_domain
@@ -118,13 +119,13 @@ def find_anywhere(app: Sphinx, env: BuildEnvironment, node: nodes.Element, shown
 
 
 def keep_first_line(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
-    """Napoleon takes what stands before a colon there for a property's type: it gets an empty comment instead."""
+    """Put an empty comment first, as Napoleon takes text before a colon there for a property's type."""
     if what in ("attribute", "property"):
         lines[:0] = ["..", ""]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Add the directive and connect the events; Sphinx calls it."""
     app.add_directive("room", Room)
     app.connect("missing-reference", find_anywhere)
     app.connect("autodoc-process-docstring", keep_first_line, priority=400)  # before napoleon

@@ -19,7 +19,7 @@ import pytest
 from sampling import mark_sampled
 from simulated_gpu.plugin import SimulatedGpu
 
-from workbench.home import home as user_home
+from workbench.base.home import home as user_home
 
 COLLECT_ALONE = "WORKBENCH_COLLECT_ALONE"
 IN_CHILD = bool(os.environ.get("WORKBENCH_SIMULATED_GPU"))  # see simulated_gpu/plugin.py
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items or IN_CHILD:
         return
-    from workbench import devices
+    from workbench.launch import devices
 
     if devices.cuda_problem() is None:
         _skip(gpu_items, "simulated_only", "needs the simulated GPU")
@@ -152,7 +152,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     ]
     if not ran:
         return
-    from workbench import devices
+    from workbench.launch import devices
 
     if devices.cuda_problem() is not None:  # pytest-xdist's workers have the plugin, this process need not
         terminalreporter.write_line(f"{len(ran)} gpu tests ran on a simulated GPU (workbench.simulated_gpu)")

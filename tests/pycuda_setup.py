@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from workbench.home import home
+from workbench.base.home import home
 
 _PATIENCE_SECONDS = 900
 

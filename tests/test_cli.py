@@ -150,6 +150,6 @@ def test_a_recorded_sweep_is_replayed_exported_and_searched(workbench, tmp_path)
     assert refused.exit_code == 2
     assert "It holds contiguous_attention/cuda_register_softmax" in refused.output
 
-    table = workbench("bench", "tune", "--sweep", name, "--seeds", "2", "--skip-peers", "--skip-speed")
+    table = workbench("bench", "tune", "--sweep", name, "--seeds", "2", "--skip-peers")
     assert table.exit_code == 0, table.output
     assert "bayesian, from the untuned rule" in table.output

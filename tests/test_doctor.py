@@ -27,9 +27,8 @@ def test_this_machine_has_what_is_needed():
 
 def test_a_table_in_text_and_html():
     report = wb.doctor()
-    lines = str(report).splitlines()
-    assert lines[0].startswith("ok       Python")
-    assert lines[-1] == report.summary
+    assert str(report).startswith("ok       Python")
+    assert " ".join(str(report).split()).endswith(report.summary)
     for check in report.checks:
         assert check.name in report._repr_html_()
     assert "0x" not in str(report)

@@ -11,9 +11,10 @@ import torch
 
 import workbench as wb
 from workbench import gpu_probes
-from workbench.devices.sim import Simulator
+from workbench.base.processes.process import ProcessEnded, ProcessTimeout
+from workbench.base.processes.worker import Worker
 from workbench.errors import DeviceUnavailableError, KernelFault, WrongResultError
-from workbench.worker import Worker, WorkerEnded, WorkerTimeout
+from workbench.launch.sim import Simulator
 
 doctor_module = importlib.import_module("workbench.doctor")  # the name in the package is its function
 
@@ -58,7 +59,7 @@ def machine(monkeypatch):
 def test_a_gpu_in_order(machine):
     report = wb.doctor()
     assert [check.name for check in report.checks][-3:] == list(ROWS)
-    assert report["NVRTC and driver"].detail == "the driver, of CUDA 13.0, loads what NVRTC 13.0.88 makes"
+    assert report["NVRTC and driver"].detail == "the driver (CUDA 13.0) loads the code of NVRTC 13.0.88"
     assert report["CUDA on the GPU"].detail == "ran"
     assert report["Triton on the GPU"].detail == "ran too"
     assert report.summary == "Kernels compile here and run on the GPU and in the simulator."
@@ -83,7 +84,7 @@ def test_driver_and_compiler(machine, driver, nvrtc, detail, remedies):
     machine.driver, machine.nvrtc = driver, nvrtc
     check = wb.doctor()["NVRTC and driver"]
     assert check.ok == (detail is None)
-    assert (detail or "loads what") in check.detail
+    assert (detail or "loads the code") in check.detail
     for remedy in remedies:
         assert remedy in check.remedy
 
@@ -102,8 +103,8 @@ PTX = KernelFault("probe (sm_90) on H200: cuModuleLoadDataEx failed: the provide
             "wrong bytes",
             "dmesg",
         ),
-        ("cuda", WorkerTimeout("stopped after 120 s, in cuda_kernel"), "stopped after 120 s", "does not answer"),
-        ("cuda", WorkerEnded("the process that worked on it was ended by SIGSEGV"), "SIGSEGV", "nvidia-smi"),
+        ("cuda", ProcessTimeout("stopped after 120 s, in cuda_kernel"), "stopped after 120 s", "does not answer"),
+        ("cuda", ProcessEnded("the process that worked on it was ended by SIGSEGV"), "SIGSEGV", "nvidia-smi"),
         ("cuda", DeviceUnavailableError("PyCUDA cannot be imported. workbench setup pycuda"), "PyCUDA", "setup pycuda"),
         ("triton", RuntimeError("Failed to find C compiler. Please specify via CC"), "RuntimeError: ", "gcc"),
         ("triton", AssertionError("libcuda.so cannot found!"), "libcuda", "ldconfig"),
@@ -116,7 +117,7 @@ def test_a_launch_that_fails(machine, which, error, detail, remedy):
     assert not failed.ok
     assert detail in failed.detail
     assert remedy in failed.remedy
-    assert report.summary.endswith(f"not all is well: {failed.name}.")
+    assert report.summary.endswith(f"a check failed: {failed.name}.")
     assert report.ok, "nothing that is needed without a GPU is missing"
 
 

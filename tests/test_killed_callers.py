@@ -16,42 +16,31 @@ START = r"""
 import multiprocessing, os, socket, time
 from concurrent.futures import ProcessPoolExecutor
 from workbench.toolchain import nvrtc_client
-from workbench.worker import Worker
+from workbench.base.processes.worker import Worker
 
 BUSY = "import os, time; open('begun', 'w').write(f'{os.getpid()}\\n'); time.sleep(1e6)"
-PACKAGE = '''
-import sys, types, workbench
-package = sys.modules["workbench.judge"] = types.ModuleType("workbench.judge")
-package.__path__ = [workbench.__path__[0] + "/judge"]
-'''
-
 def idle():
     exec(BUSY)
 
-SLOW_END = '''
-import atexit, runpy, time
-atexit.register(lambda: [time.sleep(0.01) for _ in range(10)])
-runpy.run_path(FILE, run_name="__main__")
-'''
-
-def compile_(text):  # by a server that takes a while to end, so that its children end before it
-    with open("server.py", "w") as file:
-        file.write(SLOW_END.replace("FILE", repr(nvrtc_client.nvrtc_server.__file__)))
-    nvrtc_client.nvrtc_server.__file__ = "server.py"
+def compile_(text):
     nvrtc_client.compile_program("./libfake.so", {"text": text, "name": "x.cu", "names": [], "flags": []}, "x.cu")
 
+DOUBLE = '''
+def prepare(folder):
+    exec(WARM_UP)
+    return lambda role: lambda *_: exec(BUSY)
+'''
+
 def judge(warm_up):  # one that is never done with a request, and spares the seconds that importing torch takes
-    exec(PACKAGE)
     from workbench.judge import nursery
-    doubles = f"from workbench.judge import forker; forker._warm_up = lambda: exec({warm_up!r})\n"
-    doubles += f"forker._role = lambda role: lambda *_: exec({BUSY!r})\n"
-    begin, serve = nursery._PROGRAM.split("from workbench.judge.")
-    nursery._PROGRAM = begin + PACKAGE + doubles + "from workbench.judge." + serve
+    with open("double.py", "w") as file:
+        file.write(DOUBLE.replace("WARM_UP", repr(warm_up)).replace("BUSY", repr(BUSY)))
+    nursery.shared()._prepare = "double.py:prepare"
     nursery.shared().start()
     return nursery.shared()
 
 def pool():
-    from workbench.worker import end_with_pool
+    from workbench.base.processes.ending import end_with_pool
     made = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     made.submit(end_with_pool, os.getpid()).result()
     return made
@@ -63,10 +52,11 @@ CALLERS = {
     "a worker, in a call": "Worker().call(exec, BUSY)",
     "a judge, starting": "judge(BUSY); os.wait()",
     "a judge": "child = judge('').fork('run', 100); idle()",
-    "a judge, running": "child = judge('').fork('run', 100); child.send({}, 60); child.answer(1e6)",
+    "a judge, running": "child = judge('').fork('run', 100); child.request({}, 60); child.json(1e6)",
     "a judge, answering": """
 shared = judge("")
-type(shared._forker).reply = lambda forker, fds: (forker.control.recv(1, socket.MSG_PEEK), idle())
+shared.process.await_start()
+shared.process.receive = lambda *_: (shared.process._channel.socket.recv(1, socket.MSG_PEEK), idle())
 shared.fork("run", 100)
 """,
     "a pool's worker": "made = pool(); idle()",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.base.lazy import lazily
 from workbench.errors import WorkbenchError
-from workbench.lazy import lazily
 
 __version__ = "0.1.0"
 """The version of the package."""
@@ -17,19 +17,19 @@ _LAZY = {
     "doctor": "workbench.doctor",
     "variants": "workbench.ops",
     "compile": "workbench.ops",
-    "compare": "workbench.comparison",
-    "trace": "workbench.tracing",
-    "trace_kernel": "workbench.kernels",
+    "compare": "workbench.tuning.comparison",
+    "trace": "workbench.ops.tracing",
+    "trace_kernel": "workbench.launch",
     "tune": "workbench.tuning",
-    "load_cuda": "workbench.kernels",
-    "load_ptx": "workbench.kernels",
-    "TensorMap": "workbench.tensor_map",
-    "check_kernel": "workbench.kernels",
+    "load_cuda": "workbench.launch",
+    "load_ptx": "workbench.launch",
+    "TensorMap": "workbench.ptx.tensor_map",
+    "check_kernel": "workbench.launch",
     "check": "workbench.judge",
     "check_kernelbench": "workbench.judge",
     "check_many": "workbench.judge",
     "simulated_driver": "workbench.driver",
-    "simulated_gpu": "workbench.torch_device",
+    "simulated_gpu": "workbench.driver.torch_device",
     "simulated_triton": "workbench.driver.triton_driver",
     "op": "workbench.ops.own",
     "step": "workbench.ops.own",
@@ -44,17 +44,17 @@ __all__ = ["WorkbenchError", "__version__", *_LAZY]
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from workbench.comparison import compare as compare
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
+    from workbench.driver.torch_device.starting import simulated_gpu as simulated_gpu
     from workbench.driver.triton_driver import simulated_triton as simulated_triton
     from workbench.judge import check as check
     from workbench.judge import check_kernelbench as check_kernelbench
     from workbench.judge import check_many as check_many
-    from workbench.kernels import check_kernel as check_kernel
-    from workbench.kernels import load_cuda as load_cuda
-    from workbench.kernels import load_ptx as load_ptx
-    from workbench.kernels import trace_kernel as trace_kernel
+    from workbench.launch import check_kernel as check_kernel
+    from workbench.launch import load_cuda as load_cuda
+    from workbench.launch import load_ptx as load_ptx
+    from workbench.launch import trace_kernel as trace_kernel
     from workbench.ops import compile as compile
     from workbench.ops import variants as variants
     from workbench.ops.own import full as full
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from workbench.ops.own import randn as randn
     from workbench.ops.own import step as step
     from workbench.ops.own.op import op as op
-    from workbench.tensor_map import TensorMap as TensorMap
-    from workbench.torch_device.starting import simulated_gpu as simulated_gpu
-    from workbench.tracing import trace as trace
+    from workbench.ops.tracing import trace as trace
+    from workbench.ptx.tensor_map import TensorMap as TensorMap
+    from workbench.tuning.comparison import compare as compare
     from workbench.tuning.tune import tune as tune
 
 

@@ -1,4 +1,4 @@
-"""``workbench doctor | compare | schema | check | trace | tune | export | run | setup | bench``: from a terminal."""
+"""The command ``workbench``: doctor, compare, schema, check, trace, tune, export, run, setup and bench."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, NoReturn
 import click
 
 from workbench import __version__
+from workbench.base.files import out_of_space, raise_if_full
+from workbench.base.lazy import offered
+from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
-from workbench.files import out_of_space, raise_if_full
-from workbench.lazy import offered
-from workbench.options import device_option, json_option, names, tell, tell_on_the_way, without
-from workbench.terminal import plain, say
 
 
 class _Group(click.Group):
-    """Prints a WorkbenchError as one message and exits with 2; a traceback is for faults of our own.
+    """Group that prints a WorkbenchError as one message and exits with 2; a traceback is left for faults of our own.
 
-    Installed packages add commands by the entry points of a group that has some.
+    Installed packages add commands by the entry points of a group that names some.
     """
 
     entry_points = ""
@@ -36,7 +36,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except (WorkbenchError, OSError) as error:
-            if not isinstance(error, StoreError):  # which says it
+            if not isinstance(error, StoreError):  # its message names a full disk already
                 try:
                     raise_if_full(error)
                 except FileError as full:
@@ -47,7 +47,7 @@ class _Group(click.Group):
             sys.exit(2)
 
 
-# A command takes what it looks at itself; its other options have the names of the arguments that they become.
+# A command declares the options that it reads itself; the others are passed on under their own names.
 
 
 class _Main(_Group):
@@ -85,7 +85,7 @@ _judged_option = click.option(
 @main.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """What this machine can do, and how to get what is missing."""
+    """Show what this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
 
     tell(examine(), as_json)
@@ -100,9 +100,9 @@ def doctor(as_json: bool) -> None:
 @_judged_option
 @json_option
 def compare(op: str, as_json: bool, **options: Any) -> None:
-    """The variants of OP next to each other, each checked against the float64 reference."""
-    from workbench.comparison import compare as run
+    """Compare the variants of OP side by side, each checked against the float64 reference."""
     from workbench.ops.own.files import load_op
+    from workbench.tuning.comparison import compare as run
 
     comparison = run(load_op(op), **options)
     tell(comparison, as_json)
@@ -113,11 +113,11 @@ def compare(op: str, as_json: bool, **options: Any) -> None:
 @main.command()
 @click.argument("kind", required=False)
 def schema(kind: str | None) -> None:
-    """The JSON schema of what --json prints, for a KIND such as compare; without one, which kinds there are."""
+    """Print the JSON schema of the --json output of a KIND such as compare; without one, list the kinds."""
     import json
 
-    from workbench.documents import KINDS
-    from workbench.documents import schema as found
+    from workbench.base.documents import KINDS
+    from workbench.base.documents import schema as found
 
     if kind is None:
         for name, (command, _) in KINDS.items():
@@ -127,7 +127,7 @@ def schema(kind: str | None) -> None:
 
 
 class _WithOutcomes(click.Command):
-    """Has the exit statuses at the end of its help; the table is read when it is asked for."""
+    """Command whose help ends with the exit statuses; the table is read when it is asked for."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from workbench.judge.outcomes import listed
@@ -150,7 +150,7 @@ class _WithOutcomes(click.Command):
 @click.option(
     "--skip-torch-compile",
     is_flag=True,
-    help="With --kernelbench: no time of the reference by torch.compile beside it.",
+    help="With --kernelbench: leave out the time of the reference by torch.compile.",
 )
 @click.option(
     "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
@@ -158,8 +158,8 @@ class _WithOutcomes(click.Command):
 @names("variant", "Only these variants (repeatable).")
 @names("case", "Only these cases (repeatable).")
 @click.option("--all-configs", is_flag=True, help="Every legal configuration, not the default one only.")
-@click.option("--seeds", default=2, show_default=True, help="How many seeds to draw.")
-@click.option("--seed", "given", multiple=True, type=int, help="This seed instead (repeatable), as a verdict has it.")
+@click.option("--seeds", default=2, show_default=True, help="Number of seeds to draw.")
+@click.option("--seed", "given", multiple=True, type=int, help="Use this seed instead (repeatable), from a verdict.")
 @click.option("--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it.")
 @click.option(
     "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
@@ -173,9 +173,10 @@ def check(
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
 
-    With --kernelbench instead of OP a solution in KernelBench's format; of several --json prints one a line.
+    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one a line.
 
-    Each runs on the PTX machine on inputs that it has not seen, with all checks, the warps in two orders.
+    Each kernel runs on the PTX machine on inputs that it has not seen, with all checks, and with the warps in two
+    orders.
 
     Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
     """
@@ -228,9 +229,9 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
 @_sample_option
 @json_option
 def trace(op: str, as_json: bool, **options: Any) -> None:
-    """What one variant of OP does to memory, source line by source line."""
+    """Show what one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
-    from workbench.tracing import trace as run
+    from workbench.ops.tracing import trace as run
 
     tell(run(load_op(op), **options), as_json)
 
@@ -247,9 +248,9 @@ def trace(op: str, as_json: bool, **options: Any) -> None:
     help="exhaustive, random, greedy, predicted, bayesian or kernel_tuner:NAME.",
 )
 @click.option("--budget", default=None, help="At most this many configurations (24) or seconds (30s) per variant.")
-@click.option("--store", default=None, type=click.Path(dir_okay=False), help="Where results are kept (SQLite).")
+@click.option("--store", default=None, type=click.Path(dir_okay=False), help="File that keeps the results (SQLite).")
 @click.option("--quick", is_flag=True, help="A small case and a few configurations of each variant.")
-@click.option("--retry-failed", is_flag=True, help="Try configurations again that failed before.")
+@click.option("--retry-failed", is_flag=True, help="Retry configurations that failed before.")
 @click.option(
     "--isolation",
     type=click.Choice(("auto", "process", "none")),
@@ -295,22 +296,17 @@ def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
 @click.argument("what", metavar="SWEEP|FILE.py:OP")
 @click.argument("path", type=click.Path(dir_okay=False))
 @click.option("--format", "kind", type=click.Choice(("sweep", "kernel-tuner", "t4", "t4-metadata")), default="sweep")
-@click.option("--variant", help="Of an op: the kernel (default: the fastest tuned one).")
+@click.option("--variant", help="For an op, the kernel to export (default: the fastest tuned one).")
 def export(what: str, path: str, kind: str, variant: str | None) -> None:
     """Write a sweep or an own op to PATH.
 
-    A sweep (a file, a Kernel Tuner cache, or the name of a shipped sweep) in another format; an op of one's own,
-    FILE.py:OP, as one Python file that needs torch and PyCUDA or Triton alone.
+    A sweep (a file, a Kernel Tuner cache, or the name of a shipped sweep) is written in another format. An op of one's
+    own, FILE.py:OP, is written as one Python file that needs only torch and PyCUDA or Triton.
     """
     if ".py:" in what:
         from workbench.ops.own.files import load_op
-        from workbench.ops.own.op import OwnOp
 
-        op = load_op(what)
-        if not isinstance(op, OwnOp):
-            got = f"{what!r}: the workbench's own {op.name}"
-            raise ArgumentError("what", got, "an op made by @workbench.op", "Import it from the package, which has it.")
-        say(f"written to {op.export(path, variant)}")
+        say(f"written to {load_op(what).export(path, variant)}")
         return
     from workbench.tuning.kernel_tuner_files import export as run
     from workbench.tuning.sweep import load
@@ -322,24 +318,24 @@ def export(what: str, path: str, kind: str, variant: str | None) -> None:
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--check", is_flag=True, help="Watch every launch; report what is found, and exit with 1 then.")
-@click.option("--strict", is_flag=True, help="Like --check; what GPUs put up with against the rules is found too.")
+@click.option("--check", is_flag=True, help="Watch every launch; report findings, and exit with 1 if there are any.")
+@click.option("--strict", is_flag=True, help="Like --check; also report violations of rules that GPUs tolerate.")
 @click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
-@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="How long a launch may take.")
-@click.option("--devices", default=1, help="How many simulated devices there are.")
+@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="Time limit of a launch.")
+@click.option("--devices", default=1, help="Number of simulated devices.")
 @click.option(
     "--memory",
     "memory_gib",
     type=click.FloatRange(min=0, min_open=True),
     metavar="GIB",
-    help="Of each (default: half of this machine's).",
+    help="Memory of each device (default: half of this machine's).",
 )
 @click.option("--exact-name", is_flag=True, help="Leave '(simulated)' out of the devices' name.")
 @click.option("--first-config", is_flag=True, help="Autotuners of Triton take their first configuration that runs.")
-@click.option("--inductor", is_flag=True, help="Also what torch.compile writes for tensors on the CPU.")
-@click.option("--simulated", "force", is_flag=True, help="Even where there is a GPU.")
+@click.option("--inductor", is_flag=True, help="Also run what torch.compile writes for tensors on the CPU.")
+@click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
 def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
@@ -347,8 +343,10 @@ def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
 
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. Every launch counts: PyCUDA's
-    and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
-    With --check the exit status is 1 for a finding and 2 where nothing was launched; else it is the program's own.
+    and
+    Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
+    With
+    --check the exit status is 1 for a finding and 2 if nothing was launched; else it is the program's own.
     """
     from workbench.programs.running import run_program
 
@@ -357,7 +355,7 @@ def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
 
 @main.group()
 def setup() -> None:
-    """Get what pip alone cannot."""
+    """Install what pip alone cannot."""
 
 
 @setup.command("pycuda")
@@ -386,14 +384,14 @@ def setup_nvcc() -> None:
 
 @setup.command("gpu")
 def setup_gpu() -> None:
-    """Compile what gives the installed torch a simulated cuda device; else it is compiled when first used."""
-    from workbench.torch_device.library import prepare
+    """Compile the simulated cuda device of the installed torch; otherwise it is compiled on first use."""
+    from workbench.driver.torch_device.library import prepare
 
     say(f"ready: {prepare(say)}")
 
 
 class _BenchGroup(_Group):
-    """The named benchmarks; what is none of them is an op."""
+    """The named benchmarks; any other name is an op."""
 
     entry_points = "workbench.benchmarks"
 
@@ -403,26 +401,26 @@ class _BenchGroup(_Group):
 
 @main.group(cls=_BenchGroup)
 def bench() -> None:
-    """Benchmarks, as ratios measured in one run.
+    """Run benchmarks, as ratios measured in one run.
 
-    With an op, workbench bench my_ops.py:row_softmax, that op's kernels beside torch. Without a GPU the times are
+    With an op, workbench bench my_ops.py:row_softmax, compare that op's kernels with torch. Without a GPU the times are
     predicted, and labelled so.
     """
 
 
 def _bench_op(name: str) -> click.Command:
-    """The benchmark of an op."""
+    """Return the command that benchmarks an op."""
 
     @click.command(name)
     @names("case", "Only these cases (repeatable).")
     @names("variant", "Only these variants (repeatable).", metavar=None)
     @device_option
-    @click.option("--model", help="Without a GPU: the one to predict for (default: an A100).")
+    @click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
     @json_option
     def command(as_json: bool, **options: Any) -> None:
-        """The kernels of an op on its cases, beside torch and torch.compile."""
-        from workbench.bench.own_op import run
+        """Time the kernels of an op on its cases, beside torch and torch.compile."""
         from workbench.ops.own.files import load_op
+        from workbench.tuning.bench.own_op import run
 
         result = run(load_op(name), **options)
         tell(result, as_json)
@@ -432,17 +430,6 @@ def _bench_op(name: str) -> click.Command:
     return command
 
 
-@bench.command("sim")
-@click.option("--context", default=512, show_default=True, help="Cached tokens per sequence.")
-@without("peers", "Leave out Triton's interpreter and Numba's simulator.")
-@json_option
-def bench_sim(as_json: bool, **options: Any) -> None:
-    """The PTX machine against TRITON_INTERPRET=1 and Numba's CUDA simulator, on the same attention."""
-    from workbench.bench.sim import run
-
-    tell(run(**options), as_json)
-
-
 @bench.command("tune")
 @names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Also published search spaces: Kernel Tuner caches or T4 results.")
@@ -450,14 +437,13 @@ def bench_sim(as_json: bool, **options: Any) -> None:
 @click.option("--tolerance", default=0.02, show_default=True, help="Good enough: within this share of the best.")
 @click.option("--budget", default=250, show_default=True, help="Evaluations after which a search ends.")
 @without("peers", "Leave out Kernel Tuner's strategies.")
-@without("speed", "Leave out what the tuner costs: 800 compilations, ten minutes.")
 @json_option
 def bench_tune(as_json: bool, **options: Any) -> None:
-    """Search strategies on recorded sweeps, beside Kernel Tuner's; and what the tuner itself costs.
+    """Compare search strategies on recorded sweeps, beside Kernel Tuner's.
 
-    With --measured, Kernel Tuner's strategies and 50 seeds about an hour on one core.
+    With --measured, Kernel Tuner's strategies and 50 seeds it takes about an hour on one core.
     """
-    from workbench.bench.tune import run
+    from workbench.tuning.bench.tune import run
 
     tell(run(progress=tell_on_the_way, **options), as_json)
 
@@ -468,27 +454,27 @@ def bench_tune(as_json: bool, **options: Any) -> None:
 @click.option("--sources", metavar="FOLDER", help="Their kernels and launches (default: ours of the same design).")
 @click.option("--model", help="The device model, where a file names no GPU that has one.")
 @click.option("--limit", default=60, show_default=True, type=click.IntRange(min=20), help="Configurations of a space.")
-@click.option("--seed", default=0, show_default=True, help="Of the sample of configurations.")
-@click.option("--compile-seconds", default=120.0, show_default=True, help="Refuse what takes longer to compile.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the sample of configurations.")
+@click.option("--compile-seconds", default=120.0, show_default=True, help="Time limit of compiling a configuration.")
 @click.option("--record", metavar="FILE", help="Put the figures of --measured into this record.")
 @json_option
 def bench_predict(
     sweeps: list[str] | None, measured: str | None, record: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Predicted times against measured sweeps; where there is none, how much rankings depend on the figures.
+    """Compare predicted times with measured sweeps; without any, show how much rankings depend on the figures.
 
-    With --measured, against complete search spaces that others measured: compiles and runs a sample of each.
+    With --measured, compare with complete search spaces that others measured: compiles and runs a sample of each.
     """
     if measured is None:
-        from workbench.bench.predict import run
+        from workbench.tuning.bench.predict import run
 
         tell(run(sweeps), as_json)
         return
-    from workbench.bench.measured import judge_all
+    from workbench.tuning.bench.measured import judge_all
 
     judgement = judge_all(measured, said=None if as_json else tell_on_the_way, **options)
     if record is not None:
-        from workbench.bench.prediction_record import write
+        from workbench.tuning.bench.prediction_record import write
 
         write(judgement, record)
     tell(judgement, as_json)

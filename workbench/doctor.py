@@ -1,9 +1,8 @@
-"""``doctor``: what this machine can do, and how to get what is missing."""
+"""``workbench doctor``: a report on what this machine can do, and how to get what is missing."""
 
 from __future__ import annotations
 
 import contextlib
-import html
 import importlib.metadata
 import importlib.util
 import os
@@ -17,22 +16,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench import tables
+from workbench.base.home import home
+from workbench.base.processes.worker import Worker
+from workbench.base.tables import Table, Tabular
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
-from workbench.home import home
-from workbench.worker import Worker
 
 _PIP = "python -m pip install"
 
 _LAUNCH_SECONDS = 120.0
-"""What compiling, launching and checking one kernel on a GPU may take."""
+"""Time limit for compiling, launching and checking one kernel on a GPU."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. ``ok`` is False where something is missing, and then ``remedy`` says how to get it.
+    """One row of the report: a part of the installation, with ``ok`` and a ``detail``.
 
-    ``needed`` is False for what only some uses need.
+    ``remedy`` says how to get the part if it is missing. ``needed`` is False for a part that only some uses need.
     """
 
     name: str
@@ -43,18 +42,18 @@ class Check:
 
 
 @dataclass(frozen=True)
-class DoctorReport:
-    """All checks; ``str()`` is a table of them."""
+class DoctorReport(Tabular):
+    """All checks of this machine; ``str()`` is a table of them, ``report["NVRTC"]`` one check."""
 
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether everything that is needed without a GPU is there."""
+        """True if everything that the workbench needs without a GPU is there."""
         return all(check.ok for check in self.checks if check.needed)
 
     def __getitem__(self, name: str) -> Check:
-        """The check of that name; UnknownNameError lists the ones there are."""
+        """Return the check of that name; raise UnknownNameError, with the list of names, for any other."""
         for check in self.checks:
             if check.name == name:
                 return check
@@ -62,24 +61,24 @@ class DoctorReport:
         raise UnknownNameError("check", repr(name), known, "str() of the report shows them all.")
 
     def to_json(self) -> str:
-        """The checks as JSON; see `workbench.documents`."""
-        from workbench.documents import document
+        """Return the checks as JSON; see `workbench.base.documents`."""
+        from workbench.base.documents import document
 
         return document("doctor", ok=self.ok, summary=self.summary, checks=self.checks)
 
-    def __str__(self) -> str:
-        rows = []
-        for check in self.checks:
-            rows.append((f"{_mark(check):7}", check.name, check.detail))
-            if not check.ok:
-                rows.append(("", "", f"-> {check.remedy}"))
-        return tables.text((), (), rows, "lll") + f"\n\n{self.summary}"
+    def tables(self) -> list[Table]:
+        """Return a table of one row per check, with the remedy of what is missing."""
+        rows = [
+            (f"{_mark(check):7}", check.name, check.detail + ("" if check.ok else f"\n-> {check.remedy}"))
+            for check in self.checks
+        ]
+        return [Table((), rows, "lll", note=self.summary)]
 
-    __repr__ = __str__
+    __repr__ = Tabular.__str__
 
     @property
     def summary(self) -> str:
-        """One line: what works on this machine."""
+        """One-line summary of what works on this machine."""
         missing = [check.name for check in self.checks if check.needed and not check.ok]
         if missing:
             return f"Missing: {', '.join(missing)}."
@@ -87,17 +86,10 @@ class DoctorReport:
             failed = [check.name for check in self.checks if check.name in _ON_GPU and not check.ok]
             if failed:
                 return (
-                    f"Kernels compile here and run in the simulator. There is a GPU, but not all is well: {failed[0]}."
+                    f"Kernels compile here and run in the simulator. There is a GPU, but a check failed: {failed[0]}."
                 )
             return "Kernels compile here and run on the GPU and in the simulator."
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
-
-    def _repr_html_(self) -> str:
-        rows = []
-        for check in self.checks:
-            remedy = "" if check.ok else f"<br>→ {html.escape(check.remedy)}"
-            rows.append((_mark(check), check.name, html.escape(check.detail) + remedy))
-        return tables.html("", (), rows, "llm", note=self.summary)
 
 
 def _mark(check: Check) -> str:
@@ -105,10 +97,10 @@ def _mark(check: Check) -> str:
 
 
 def doctor() -> DoctorReport:
-    """Look at this machine: compilers, tools, devices, notebook, caches. Where torch finds a GPU, launch a kernel on it
-    in each language, in a process of its own, which may hang or crash.
+    """Check this machine: compilers, tools, devices, notebook, caches.
 
-    Works with any part missing: what cannot be imported is a row of the table, never an error.
+    If torch finds a GPU, one kernel of each language is launched on it, in a child process that may hang or crash. Any
+    part may be missing: a failing import is a row of the table, never an error.
     """
     rows = (
         ("Python", _python, True),
@@ -139,7 +131,7 @@ def doctor() -> DoctorReport:
 
 
 class _Missing(Exception):
-    """Raised by a look that finds nothing: what is wrong, and the remedy."""
+    """A failed check: its message says what is wrong, ``remedy`` what to do about it."""
 
     def __init__(self, detail: str, remedy: str):
         super().__init__(detail)
@@ -165,7 +157,7 @@ def _python() -> str:
 
 
 def _package(name: str, module: str, requirement: str) -> str:
-    """The version of an installed package; ``module`` is imported, where given, to see that it can be."""
+    """Return the version of an installed package; import ``module``, unless it is "", to see that it works."""
     if importlib.util.find_spec(name) is None:
         raise _Missing("not installed", f"{_PIP} {requirement}")
     if module:
@@ -193,7 +185,7 @@ _PROBE = """
 
 
 def _ptx_machine() -> str:
-    """Runs a kernel of nine instructions, so that an extension which was built for another machine shows here."""
+    """Run a kernel of seven instructions, which fails if the extension was built for another processor."""
     import numpy as np
 
     from workbench import ptx
@@ -237,7 +229,7 @@ def _driver() -> str:
 
     program = shutil.which("nvidia-smi")
     remedy = 'Needs an NVIDIA GPU and its driver; without, device="sim" runs kernels on the CPU.'
-    if program is None or tools.is_drivers(Path(program).parent.parent):  # one of a simulated driver is no driver
+    if program is None or tools.is_drivers(Path(program).parent.parent):  # the simulated driver's nvidia-smi
         raise _Missing("nvidia-smi not found: no NVIDIA driver", remedy)
     query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
@@ -247,7 +239,7 @@ def _driver() -> str:
 
 
 def _answering_driver() -> str:
-    """Which driver PyCUDA would meet."""
+    """Return the driver that PyCUDA would use."""
     from workbench.driver import simulated
     from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 
@@ -292,7 +284,7 @@ def _cupy() -> str:
 
 
 def _cuda_device() -> str:
-    from workbench import devices
+    from workbench.launch import devices
 
     reason = devices.cuda_problem()
     if reason is not None:
@@ -309,12 +301,12 @@ def _gpu_seen() -> bool:
         import torch
 
         return torch.cuda.is_available()
-    except Exception:  # the row of torch says what is wrong with it
+    except Exception:  # the row "torch" reports the error
         return False
 
 
 def _nvrtc_and_driver() -> str:
-    """Whether the driver loads what NVRTC makes."""
+    """Check that the driver loads the code that NVRTC generates."""
     import torch
 
     from workbench import gpu_probes
@@ -331,11 +323,11 @@ def _nvrtc_and_driver() -> str:
     wrong = gpu_probes.mismatch(driver, (int(major), int(minor)), arch)
     if wrong is not None:
         raise _Missing(*wrong)
-    return f"the driver, of CUDA {driver[0]}.{driver[1]}, loads what NVRTC {nvrtc.version()} makes"
+    return f"the driver (CUDA {driver[0]}.{driver[1]}) loads the code of NVRTC {nvrtc.version()}"
 
 
 def _launched(worker: Worker, language: str) -> str:
-    """Launch a kernel on the GPU, in another process."""
+    """Launch the language's probe kernel on the GPU, in the worker process."""
     from workbench import gpu_probes
 
     probe = {"cuda": gpu_probes.cuda_kernel, "triton": gpu_probes.triton_kernel}[language]
@@ -359,7 +351,7 @@ def _cache() -> str:
             probe.unlink(missing_ok=True)
     except OSError as error:
         raise _Missing(
-            f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a folder that can."
+            f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a writable folder."
         ) from error
     sizes = []
     for inside, _, names in os.walk(folder):
@@ -370,7 +362,7 @@ def _cache() -> str:
 
 
 class _CallableModule(types.ModuleType):
-    """Importing this module binds ``workbench.doctor`` to it; called, it does what the function of that name does."""
+    """A module that can be called like its function: ``import workbench.doctor`` binds the module to that name."""
 
     def __call__(self) -> DoctorReport:
         return doctor()

@@ -1,16 +1,13 @@
-"""Every error that the workbench raises on purpose.
+"""Errors and warnings that the workbench raises on purpose.
 
-An error names what was wrong, what came, what is allowed and the remedy, so that the message alone is
-enough to go on.
+An error names what was wrong, the value received, what is allowed and the remedy, so that the message alone is enough
+to go on.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from workbench.ptx import Finding
+from typing import Any
 
 
 class WorkbenchError(Exception):
@@ -18,7 +15,7 @@ class WorkbenchError(Exception):
 
 
 class ArgumentError(WorkbenchError, ValueError):
-    """An argument of a public function that cannot be used.
+    """Unusable argument of a public function.
 
     The message reads: ``<argument>: got <got>; allowed: <allowed>. <remedy>``.
     """
@@ -32,23 +29,24 @@ class ArgumentError(WorkbenchError, ValueError):
 
 
 class UnknownNameError(ArgumentError):
-    """A name (of an op, a variant, a case, a device, a kernel …) that does not exist; lists the ones that do."""
+    """Unknown name of an op, a variant, a case, a device, a kernel and so on; lists the known ones."""
 
 
 class UnknownKeyError(UnknownNameError, KeyError):
-    """A name that a mapping does not have; a KeyError too, so that the mapping's ``get`` answers with its default."""
+    """Unknown key of a mapping; a KeyError too, so that the mapping's ``get`` returns its default."""
 
     __str__ = Exception.__str__  # KeyError's own is the repr of the message
 
 
 class ConfigurationError(ArgumentError):
-    """A configuration of tunables that breaks a rule of its variant; names the rule."""
+    """Configuration of tunables that breaks a rule of its variant; names the rule."""
 
 
 class CompileError(WorkbenchError):
-    """A compiler refused the source. ``log`` holds the compiler's own lines with file and line, ``advice`` what to do.
+    """Source that a compiler refused.
 
-    The message has the first error in full and of what else the compiler said a line each.
+    ``log`` holds the compiler's own lines with file and line, ``advice`` the remedy. The message has the first error in
+    full and one line for each further diagnostic.
     """
 
     def __init__(self, message: str, log: str = "", advice: str = ""):
@@ -58,7 +56,7 @@ class CompileError(WorkbenchError):
 
 
 class HostCodeError(CompileError):
-    """NVRTC refused a source because of its host code, which nvcc compiles."""
+    """Source that NVRTC refused because of its host code, which nvcc compiles."""
 
 
 _DIAGNOSTIC = re.compile(r"^\S[^\n]*?\b(error|warning|remark)\b[ :#]", re.MULTILINE)
@@ -66,7 +64,10 @@ _MOST_LINES = 8
 
 
 def _folded(log: str) -> str:
-    """A compiler's log, the first error first, the rest as one line each; unchanged where it has no errors."""
+    """Return a compiler's log with the first error first and one line for each other diagnostic.
+
+    A log without errors stays unchanged.
+    """
     found = [*_DIAGNOSTIC.finditer(log)]
     if not found:
         return log.rstrip()
@@ -82,72 +83,74 @@ def _folded(log: str) -> str:
 
 
 class CompileTimeout(CompileError):
-    """A compiler ran past its limit and was stopped."""
+    """Compilation that ran past its limit and was stopped."""
 
 
 class CompilerCrash(CompileError):
-    """A compiler ended before it had said whether it takes the source."""
+    """Compiler that ended without accepting or refusing the source."""
 
 
 class MissingToolError(WorkbenchError):
-    """A compiler, library or package that is needed and not installed; says how to get it."""
+    """Compiler, library or package that is needed and not installed; says how to get it."""
 
 
 class CaseTooLargeError(WorkbenchError):
-    """The tensors of a case do not fit into the memory of its device."""
+    """Case whose tensors do not fit into the memory of its device."""
 
 
 class HostMemoryError(WorkbenchError, MemoryError):
-    """The PTX machine gets no memory for a launch; names what it asked for and how to need less."""
+    """Allocation on the host that failed for a launch on the PTX machine; names its size and how to need less."""
 
 
 class DeviceUnavailableError(WorkbenchError):
-    """A device that was asked for by name and cannot run here; says why and what to do."""
+    """Device that was asked for by name and cannot run here; says why and what to do."""
 
 
 class UnsupportedInstructionError(WorkbenchError):
-    """PTX that the machine does not execute: names the instruction, the PTX line and the source line."""
+    """PTX that the machine does not execute; names the instruction, the PTX line and the source line."""
 
 
 class KernelFault(WorkbenchError):
-    """A kernel stopped on an illegal access, a trap or a deadlock; names block, thread, address and line.
+    """Kernel that stopped on an illegal access, a trap or a deadlock; names block, thread, address and line.
 
-    ``finding`` is the PTX machine's own account of it (a ``workbench.ptx.Finding``); None on a GPU.
+    ``finding`` is the PTX machine's own report (a ``workbench.ptx.Finding``); None on a GPU.
     """
 
-    def __init__(self, message: str, finding: Finding | None = None):
+    def __init__(self, message: str, finding: Any = None):
         self.finding = finding
         super().__init__(message)
 
 
 class KernelTimeout(KernelFault):
-    """A kernel ran past its instruction or time limit and was stopped."""
+    """Kernel that ran past its instruction or time limit and was stopped."""
 
 
 class HostCallFault(KernelFault):
-    """A call of cuBLAS or cuRAND was given memory that is in no allocation, which ends it, or that nobody wrote; names
-    the argument and the bytes."""
+    """Memory error in a call of cuBLAS or cuRAND; names the argument and the bytes.
+
+    The memory is in no allocation, which ends the call, or was never written.
+    """
 
     @property
     def ended(self) -> bool:
-        """True where the call did not come to its end."""
+        """True if the error ended the call."""
         return self.finding is not None and self.finding.kind == "out-of-bounds"
 
 
 class WrongResultError(WorkbenchError):
-    """A kernel's output misses its error bound against the float64 reference."""
+    """Output of a kernel that misses its error bound against the float64 reference."""
 
 
 class MachineCodeError(WorkbenchError):
-    """A cubin whose content cannot be read: it is damaged, or of a kind that is not known."""
+    """Cubin that cannot be read: it is damaged, or of an unknown kind."""
 
 
 class StoreError(WorkbenchError):
-    """A tuning store or a tuned table that cannot be read or written."""
+    """Tuning store or tuned table that cannot be read or written."""
 
 
 class FileError(WorkbenchError, OSError):
-    """A file that cannot be written, for lack of space or otherwise; names it and the reason. It is as it was."""
+    """File that cannot be written, for lack of space or otherwise; names it and the reason. It is left unchanged."""
 
     def __init__(self, message: str, errno: int | None = None):
         super().__init__(message)
@@ -155,20 +158,23 @@ class FileError(WorkbenchError, OSError):
 
 
 class UnknownDeviceWarning(UserWarning):
-    """Something depends on the GPU, none is named and none of its architecture is recorded; says what was assumed."""
+    """Warning that a result depends on the GPU, which is not known; says what was assumed.
+
+    It comes if no GPU was named and no model of the kernel's architecture is recorded.
+    """
 
 
 class PredictedTimeWarning(UserWarning):
-    """Times that look measured are predicted: Triton's benchmarks ran on the PTX machine; names the GPU meant."""
+    """Warning that Triton's benchmarks ran on the PTX machine, so their times are predicted; names the GPU meant."""
 
 
 class UncheckedTypeWarning(UserWarning):
-    """An array is passed for a parameter whose type the source's text does not tell; names the parameter."""
+    """Warning that an array goes to a parameter whose type the source's text does not tell; names the parameter."""
 
 
 class StaleTuningWarning(UserWarning):
-    """A tuned configuration is used whose variant has changed since it was tuned; tune again."""
+    """Warning that a tuned configuration is used whose variant has changed since it was tuned; tune again."""
 
 
 class StoreWarning(UserWarning):
-    """A tuning store was damaged, and mended, or a tuned table cannot be read; says what holds now, and the remedy."""
+    """Warning that a tuning store was damaged and mended, or that a tuned table cannot be read; names the remedy."""

@@ -1,4 +1,4 @@
-"""What `doctor` tries on a GPU: a kernel in each language on its own way there, and whether driver and compiler fit."""
+"""Probes that `doctor` runs on a GPU: one kernel per language, and the compatibility of driver and compiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from workbench.errors import WrongResultError
 
 OP, CASE = "copy_blocks", "small"
-"""What is tried: an op whose answer is known bit for bit."""
+"""Op and case of the probe: their expected output is known bit for bit."""
 
 _NEWER_DRIVER = "install a newer NVIDIA driver"
 
@@ -27,19 +27,21 @@ _REMEDIES = {
 
 
 def cuda_kernel() -> str:
-    """Launch a kernel in CUDA C++: NVRTC's code, through PyCUDA. What ran, in words.
+    """Compile a CUDA C++ kernel with NVRTC, launch it through PyCUDA, and return a sentence on what ran.
 
-    Raises:
-        WrongResultError: it ran, and its output is wrong; and whatever compiler and driver raise.
+    Raises WrongResultError if its output is wrong, and any error of the compiler and the driver.
     """
-    from workbench import devices
+    from workbench.launch import devices
 
     device = devices.get("cuda")
     return ran("cuda", device.arch, "cuda", lambda variant, *run: variant.run(*run, device))
 
 
 def triton_kernel() -> str:
-    """Launch a kernel through Triton's JIT, which needs no PyCUDA. As `cuda_kernel`."""
+    """Launch a kernel through Triton's JIT, which needs no PyCUDA, and return a sentence on what ran.
+
+    Raises WrongResultError if its output is wrong, and any error of the compiler and the driver.
+    """
     import torch
 
     major, minor = torch.cuda.get_device_capability()
@@ -47,9 +49,10 @@ def triton_kernel() -> str:
 
 
 def ran(language: str, arch: str, where: str, launch: Callable[..., Any]) -> str:
-    """What ran and was right: the op's first variant in ``language`` on tensors on ``where``.
+    """Run the op's first variant in ``language`` on tensors on the torch device ``where``, and check its output.
 
-    ``launch(variant, config, problem, tensors)`` is the way there.
+    ``launch(variant, config, problem, tensors)`` launches it. Returns a sentence on what ran. Raises WrongResultError
+    if the output is wrong.
     """
     from workbench import ops
 
@@ -66,7 +69,7 @@ def ran(language: str, arch: str, where: str, launch: Callable[..., Any]) -> str
 
 
 def remedy_of(message: str) -> str:
-    """What to do about a launch that failed with this message."""
+    """Return the advice for a launch that failed with this message."""
     for pattern, remedy in _REMEDIES.items():
         if re.search(pattern, message, re.IGNORECASE):
             return remedy
@@ -74,12 +77,12 @@ def remedy_of(message: str) -> str:
 
 
 def mismatch(driver: tuple[int, int], compiler: tuple[int, int], arch: str) -> tuple[str, str] | None:
-    """What of NVRTC's code a driver does not load, and the remedy; None where it loads everything.
+    """Return the kinds of NVRTC's code that a driver does not load, and the remedy; None if it loads all.
 
     Args:
-        driver: the CUDA version of the driver, (13, 0).
-        compiler: that of NVRTC.
-        arch: the GPU's.
+        driver: the CUDA version that the driver supports, such as (13, 0).
+        compiler: the CUDA version of NVRTC.
+        arch: the architecture of the GPU, such as ``"sm_90"``.
     """
     if compiler <= driver:
         return None
@@ -89,10 +92,10 @@ def mismatch(driver: tuple[int, int], compiler: tuple[int, int], arch: str) -> t
     if compiler[0] == driver[0]:
         # CUDA's minor version compatibility: machine code of the same major release loads, PTX of a newer one does not.
         return (
-            f"the driver is of CUDA {have}, NVRTC of {wanted}: its machine code loads, its PTX does not",
+            f"the driver supports CUDA {have} and NVRTC is {wanted}: its machine code loads, its PTX does not",
             f'Compile for this GPU itself (arch="{arch}"), which gives machine code; {_NEWER_DRIVER}; {other}',
         )
     return (
-        f"the driver is of CUDA {have}, NVRTC of {wanted}: neither its PTX nor its machine code need load",
+        f"the driver supports CUDA {have} and NVRTC is {wanted}: neither its PTX nor its machine code may load",
         f"{_NEWER_DRIVER[0].upper()}{_NEWER_DRIVER[1:]}, {other}",
     )

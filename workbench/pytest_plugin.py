@@ -1,6 +1,6 @@
-"""``pytest --simulated-gpu``: a test suite's GPU, simulated; with ``--gpu-check`` a finding fails the test behind it.
+"""``pytest --simulated-gpu``: a simulated GPU for a test suite; with ``--gpu-check`` a finding fails its test.
 
-Idle unless asked. Options and results reach pytest-xdist's workers and come back from them with the reports.
+The plugin does nothing without the option. Options reach pytest-xdist's workers, and results come back in the reports.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from workbench.analysis.launches import Launches
     from workbench.programs.children import RunLaunches
     from workbench.ptx import Finding
-    from workbench.reports.launches import Launches
 
 _MARK = "gpu_findings_ok"
 _SECTION = "simulated GPU"
@@ -27,11 +27,11 @@ _LAUNCHES, _FINDINGS, _INSTRUCTIONS, _KERNEL = "gpu_launches", "gpu_findings", "
 _FINDING = "gpu_finding"
 _MOST_LISTED = 5
 _MOST_CACHED = 2**28
-"""Bytes that torch's allocator may keep from one test to the next: the device's memory is the host's."""
+"""Bytes that torch's allocator may cache from one test to the next; the device's memory is memory of the host."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the options of the group "simulated GPU"."""
     group = parser.getgroup("simulated GPU")
     group.addoption(
         "--simulated-gpu", nargs="?", const="h200", metavar="MODEL",
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="take the first configuration of each Triton autotuner that runs",
     )
-    group.addoption("--gpu-seconds-limit", type=float, metavar="S", help="how long a launch may take")
+    group.addoption("--gpu-seconds-limit", type=float, metavar="S", help="the time limit of a launch in seconds")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,7 +54,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Declare the marker ``gpu_findings_ok``."""
     config.addinivalue_line("markers", f"{_MARK}(reason): findings of --gpu-check do not fail this test")
 
 
@@ -66,10 +66,10 @@ def _start(config: pytest.Config, options: Any) -> None:
         return
     from workbench.driver.attributes import device_facts
     from workbench.driver.simulated import default_memory
+    from workbench.driver.torch_device.starting import refuse_interpreter
     from workbench.errors import WorkbenchError
     from workbench.programs import children
     from workbench.programs.running import start_devices
-    from workbench.torch_device.starting import refuse_interpreter
 
     given = {
         "arch": None, "model": options.simulated_gpu, "check": options.gpu_check, "strict": False,
@@ -94,17 +94,17 @@ def _start(config: pytest.Config, options: Any) -> None:
 
 
 class SimulatedGpu:
-    """Attributes launches to the tests that made them."""
+    """Plugin object that attributes launches and findings to the tests that caused them."""
 
     def __init__(self, launches: RunLaunches, folder: Path | None):
         self._launches, self._folder = launches, folder
         self._elsewhere = 0
-        self._totals, self._kernels = Counter[str](), Counter[str]()  # of the running test
+        self._totals, self._kernels = Counter[str](), Counter[str]()  # counts of the running test
         self._places: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        """Add what the phase launched to its report, and let findings fail it."""
+        """Add the launches of a test's phase to its report, and fail the phase for findings."""
         report: Any = yield
         self._keep(item, report)
         if report.when == "teardown":
@@ -154,7 +154,7 @@ class SimulatedGpu:
 
 
 def _free_cached() -> None:
-    """Free the blocks that torch's allocator keeps for later, where they are many."""
+    """Free the blocks that torch's allocator caches, if they exceed 256 MiB."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
@@ -164,7 +164,7 @@ def _free_cached() -> None:
 
 
 def _placed(finding: Finding | None, item: pytest.Item) -> str:
-    """Return a finding as ``path:line: message``; the test's own line where the kernel's file is not of the tests'."""
+    """Return a finding as ``path:line: message``; the line is the test's if the kernel's file lies outside the root."""
     root = Path(os.environ.get("GITHUB_WORKSPACE") or item.config.rootpath).resolve()
     line = finding.kernel_line or finding.line if finding is not None else None
     if finding is not None and line:
@@ -178,7 +178,7 @@ def _placed(finding: Finding | None, item: pytest.Item) -> str:
 
 
 def _annotation(place: str) -> str:
-    """Return the line by which a workflow of GitHub puts a finding on a line of the pull request."""
+    """Return the workflow command with which GitHub Actions shows a finding on a line of the pull request."""
     path, line, message = place.split(":", 2)
     escapes = {"%": "%25", "\r": "%0D", "\n": "%0A"}
     text = "".join(escapes.get(letter, letter) for letter in message.strip())
@@ -187,7 +187,7 @@ def _annotation(place: str) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Sum up what the simulated GPU ran, of all workers."""
+    """Print launches, instructions and findings of the simulated GPU, summed over all workers."""
     if config.getoption("simulated_gpu", None) is None:
         return
     totals: Counter[str] = Counter()

@@ -18,14 +18,15 @@ CLIENTS = {
 HEAD = """
 # Clients of the simulated driver
 
-Every line is a feature of a program in `tests/driver/client_programs`, which `pytest -m long
-tests/driver/test_client_programs.py` runs with the versions named (this page: `python tests/driver/clients.py >
-workbench/driver/CLIENTS.md`). [PYCUDA.md](PYCUDA.md) lists what of PyCUDA works.
+Every line is a feature that a program in `tests/driver/client_programs` tests. `pytest -m long
+tests/driver/test_client_programs.py` runs the programs with the versions named here; `python tests/driver/clients.py >
+workbench/driver/CLIENTS.md` writes this page. [PYCUDA.md](PYCUDA.md) lists the features of PyCUDA.
 
-A program is started by `workbench run program.py`, or calls `workbench.simulated_driver()` before it imports its
-client. Where a client shows only the code of an error, `workbench.simulated_driver().last_error` says what is wrong and
-what to use instead, and `last_fault` what a kernel did. A forked process gets CUDA_ERROR_NOT_INITIALIZED: start workers
-with spawn, each with a driver of its own. Ctrl-C ends a kernel with KeyboardInterrupt.
+Start a program with `workbench run program.py`, or call `workbench.simulated_driver()` before it imports its client.
+Some clients show only the code of an error. Then `workbench.simulated_driver().last_error` says what is wrong and what
+to use instead, and `last_fault` is the finding on the kernel that failed. A forked process gets
+CUDA_ERROR_NOT_INITIALIZED: start workers with spawn, each with a driver of its own. Ctrl-C ends a kernel with
+KeyboardInterrupt.
 """
 
 

@@ -73,9 +73,9 @@ def page() -> str:
     lines = [
         "# PyCUDA on the simulated driver",
         "",
-        "Every line is a test (`tests/driver/pycuda_features.py`, from which this page is made: `python",
-        "tests/driver/pycuda_features.py > workbench/driver/PYCUDA.md`). What is refused raises PyCUDA's error, which",
-        "says what is missing.",
+        "Every line is a test in `tests/driver/pycuda_features.py`, which writes this page: `python",
+        "tests/driver/pycuda_features.py > workbench/driver/PYCUDA.md`. A feature that is not here raises PyCUDA's",
+        "error, and the error says what is missing.",
     ]
     for area in dict.fromkeys(feature.area for feature in FEATURES):
         lines += ["", f"## {area[0].upper()}{area[1:]}", ""]
@@ -86,18 +86,18 @@ def page() -> str:
 NOTES = """
 ## What differs from a GPU
 
-- Work is done when it is enqueued, one of the orders that streams allow; nothing overlaps. A kernel's fault still shows
-  at the next call, as on a GPU, and stays; the message carries the source line, block, thread and address, and
-  `workbench.simulated_driver().last_fault` the whole finding.
+- Work runs when it is enqueued, which is one of the orders that streams allow; nothing overlaps. A kernel's fault still
+  shows at the next call, as on a GPU, and at every call after that. The message has the source line, block, thread and
+  address; `workbench.simulated_driver().last_fault` is the whole finding.
 - Times between events are *predicted* for the device model. `time_kernel=True` measures the host's clock, and means
   nothing here.
-- The device runs PTX: `SourceModule` compiles through the `nvcc` that `simulated_driver` puts on PATH (NVRTC behind it;
-  `WORKBENCH_NVCC=nvcc` takes an installed one). Code that needs tensor memory (sm_100a) is refused.
-- Memory is this machine's: half of it, at most 80 GiB, unless `memory_bytes` says otherwise. An address is not
-  given out again soon, so that a stale pointer is found.
+- The device runs PTX. `SourceModule` compiles with the `nvcc` that `simulated_driver` puts on PATH, which calls NVRTC,
+  or an installed nvcc with `WORKBENCH_NVCC=nvcc`. Code that needs tensor memory (sm_100a) is refused.
+- The device's memory is this machine's: half of it, at most 80 GiB, unless `memory_bytes` says otherwise. Addresses are
+  not reused soon, so that a stale pointer is found.
 - A process forked after `pycuda.driver.init()` gets CUDA_ERROR_NOT_INITIALIZED, as on a GPU: start workers with spawn.
-- `register_host_memory` fails in PyCUDA 2026.1 itself (its own test is marked so); the driver call works.
-- Of PyCUDA's own `test_driver.py` all pass but the two in which kernels launch kernels (19 passed, 11 skipped, 1
+- `register_host_memory` fails in PyCUDA 2026.1 itself, whose own test is marked as failing; the driver call works.
+- PyCUDA's own `test_driver.py` passes except for two tests whose kernels launch kernels (19 passed, 11 skipped, 1
   expected failure).
 
 [CLIENTS.md](CLIENTS.md) lists the other clients of the driver.
@@ -505,7 +505,9 @@ def random_numbers(cuda):
 
 FEATURES = (
     Feature("devices and contexts", "devices: name, capability, memory, attributes", device_facts),
-    Feature("devices and contexts", "contexts of one's own and the primary one; push, pop, detach", contexts),
+    Feature(
+        "devices and contexts", "contexts that a program creates, the primary context; push, pop, detach", contexts
+    ),
     Feature("memory", "`mem_alloc`, `memcpy_htod`, `_dtoh`, `_dtod`, `from_device`, `mem_get_info`", linear_memory),
     Feature("memory", "`memset_d8`, `_d16`, `_d32`", fills),
     Feature("memory", "`mem_alloc_pitch`, `Memcpy2D`, `memset_d2d…`", pitched_memory),
@@ -524,7 +526,9 @@ FEATURES = (
     ),
     Feature("modules and launches", "grids and blocks of three dimensions", three_dimensions),
     Feature(
-        "modules and launches", "dynamic shared memory, more than 48 KiB of it when asked for", dynamic_shared_memory
+        "modules and launches",
+        "dynamic shared memory, and more than 48 KiB of it with an opt-in",
+        dynamic_shared_memory,
     ),
     Feature("modules and launches", "function attributes: registers, shared memory, threads", function_attributes),
     Feature("modules and launches", "structs by value", structs_by_value),
@@ -537,19 +541,19 @@ FEATURES = (
     Feature("arrays", "`ElementwiseKernel`", elementwise_kernel),
     Feature("arrays", "`ReductionKernel`", reduction_kernel),
     Feature("arrays", "`InclusiveScanKernel`, `ExclusiveScanKernel`", scan_kernels),
-    Feature("what has nothing behind it", "texture references", texture_references, refused=True),
-    Feature("what has nothing behind it", "surface references", surfaces, refused=True),
-    Feature("what has nothing behind it", "CUDA arrays", cuda_arrays, refused=True),
-    Feature("what has nothing behind it", "dynamic parallelism", dynamic_parallelism, refused=True),
-    Feature("what has nothing behind it", "cubins, and fatbins without PTX", machine_code, refused=True),
+    Feature("not supported", "texture references", texture_references, refused=True),
+    Feature("not supported", "surface references", surfaces, refused=True),
+    Feature("not supported", "CUDA arrays", cuda_arrays, refused=True),
+    Feature("not supported", "dynamic parallelism", dynamic_parallelism, refused=True),
+    Feature("not supported", "cubins, and fatbins without PTX", machine_code, refused=True),
     Feature(
-        "what has nothing behind it",
+        "not supported",
         "`pycuda.curandom`: `workbench setup pycuda` builds without cuRAND",
         random_numbers,
         refused=True,
     ),
     Feature(
-        "what has nothing behind it",
+        "not supported",
         "memory and events shared between processes (IPC)",
         shared_between_processes,
         refused=True,

@@ -116,7 +116,7 @@ def test_a_cooperative_launch_runs_where_all_blocks_fit(cuda):
 
 
 def test_a_launch_that_is_repeated_is_predicted_once(cuda, monkeypatch):
-    module, asked = importlib.import_module("workbench.prediction.predict"), []
+    module, asked = importlib.import_module("workbench.analysis.prediction.predict"), []
     predict = module.predict
     monkeypatch.setattr(module, "predict", lambda *arguments: asked.append(arguments) or predict(*arguments))
     place, kernel = allocated(cuda, 4), function_of(cuda, PTX, b"add")

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
 from workbench.driver import simulated_driver
 from workbench.driver.attributes import device_facts
 from workbench.driver.simulated import library_path, real_device
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.reports.launches import Launches
-from workbench.reports.watching import Watch, watch
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 PTX = """
 .version 8.0

@@ -18,7 +18,7 @@ WAYS = (
 
 
 def workbench_run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "workbench.run", "--simulated", *map(str, arguments)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == status, done.stderr
     return done

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from runtime_calls import BY_ADDRESS, INT, SIZE, TO_HOST, U64, UINT, VOID, Runtime
 
-from workbench.device_models import device_model
-from workbench.reports.launches import Launches
-from workbench.reports.watching import Watch, watch
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
 from workbench.toolchain import tools
 
 ILLEGAL_ADDRESS = 700

@@ -22,9 +22,11 @@ from triton import knobs
 from triton.runtime import driver as triton_runtime
 
 import workbench as wb
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
+from workbench.base.trials.store import Store
 from workbench.driver import triton_driver, triton_sessions
 from workbench.driver.imports import when_imported
+from workbench.driver.torch_device.library import installed_torch
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
@@ -34,8 +36,6 @@ from workbench.errors import (
     UnknownNameError,
     UnsupportedInstructionError,
 )
-from workbench.torch_device.library import installed_torch
-from workbench.trials.store import Store
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_compile_triton_sees_its_target_without_a_driver():
         kernel = compile_triton(kernels.target_kernel, {"out": "*i32"}, {}, arch=arch)
         assert kernel.ptx.count("st.global") == stores
         out = torch.zeros(2, dtype=torch.int32)
-        from workbench.devices.sim import Simulator
+        from workbench.launch.sim import Simulator
 
         Simulator(arch=arch).launch(kernel, 1, kernel.threads_per_block, [out])
         assert out.tolist() == [1, stores - 1]

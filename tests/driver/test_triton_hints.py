@@ -68,7 +68,7 @@ def test_a_view_whose_strides_a_kernel_does_not_get(passed):
     y, x = torch.zeros(64), torch.ones(64, 2)[:, 0]
     kernel = triton.jit(triton_hints.strided if passed else triton_hints.plain)
     notes = notes_of((kernel, (1,), y, x, *((x.stride(0),) if passed else ())))
-    words = "x is a tensor of shape (64,) with strides (2,): the kernel gets its address, and no strides"
+    words = "x is a tensor of shape (64,) with strides (2,): the kernel gets its address, but not its strides"
     assert notes == ("" if passed else words)
 
 

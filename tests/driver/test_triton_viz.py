@@ -66,7 +66,7 @@ def test_what_triton_viz_finds_is_found_at_the_same_line(fault, tmp_path):
     lines = script.read_text().splitlines()
     expected = [number for number, line in enumerate(lines, 1) if line.strip().startswith(texts)]
     theirs, their_seconds = lines_named(["-c", SANITIZER], script)
-    ours, our_seconds = lines_named(["-m", "workbench.run", "--simulated", "--check"], script)
+    ours, our_seconds = lines_named(["-m", "workbench.cli", "run", "--simulated", "--check"], script)
     print(f"{fault}: triton-viz {theirs} in {their_seconds:.1f} s, workbench {ours} in {our_seconds:.1f} s")
     assert theirs == set(expected[:1] if theirs_to_find else []), "it ends at the first"
     assert ours == set(expected)

@@ -11,7 +11,6 @@ from sampling import long_if
 
 import workbench as wb
 from workbench.cli import main
-from workbench.errors import ArgumentError
 from workbench.judge import OUTCOMES
 
 
@@ -72,7 +71,7 @@ WRONG = {
     "no barrier": (ROWS, "  __syncthreads();\n", "", "race"),
     "no C++": (PAGES, "#include", "include", "not_compiled"),
     "another name": (PAGES, "\ncopy_blocks_vectors(", "\ncopy_blocks_faster(", "not_loaded"),
-    "a parameter": (PAGES, "page_bytes", "bytes_of_a_page", "unsupported"),
+    "a parameter": (PAGES, "page_bytes", "bytes_of_a_page", "not_loaded"),
     "a hang": (PAGES, "  // 3.", "  while (page_bytes) __threadfence();\n  // 3.", "timeout"),
 }
 
@@ -88,11 +87,51 @@ def test_wrong_sources_are_refused(name: str):
     assert judgement.first_failure.message
 
 
-def test_a_candidate_is_a_source(tmp_path):
+CANDIDATE = """
+from pathlib import Path
+
+from workbench.ops.steps import CudaStep
+from workbench.ops.variant import CudaVariant
+from workbench.toolchain.source import read_source
+
+UNIT = read_source(r'''
+extern "C" __global__ void one_thread(char *targets, const char *sources, const long long *places,
+                                      const long long *pairs, int steps, int bytes) {
+    const char *from = sources + 16 * (places[blockIdx.y] + pairs[2 * blockIdx.x] * steps);
+    char *to = targets + 16 * (places[blockIdx.y] + pairs[2 * blockIdx.x + 1] * steps);
+    for (int i = FIRST; i < bytes; i++) to[i] = from[i];
+}
+''')
+
+
+def declare(op):
+    op.add(CudaVariant(
+        op="copy_blocks", name="one_thread", idea="", source=Path(UNIT.name), text=UNIT, layouts=("any",),
+        dtypes=("any",),
+        steps=(CudaStep(
+            kernel="one_thread",
+            grid=lambda config, problem: (problem.num_pairs, problem.num_caches),
+            block=lambda config, problem: (1,),
+            arguments={
+                "targets": lambda config, problem, tensors: tensors.target_memory.base,
+                "sources": lambda config, problem, tensors: tensors.source_memory.base,
+                "places": lambda config, problem, tensors: tensors.source_memory.places,
+                "steps": lambda config, problem, tensors: tensors.source_memory.page_steps,
+                "bytes": lambda config, problem, tensors: problem.page_bytes,
+            },
+        ),),
+    ))
+"""
+
+
+@pytest.mark.parametrize(("first", "outcome"), [("0", "ok"), long_if(True, "1", "wrong_result")])
+def test_a_file_declares_variants_of_a_described_op(tmp_path, first: str, outcome: str):
     path = tmp_path / "candidate.py"
+    path.write_text(CANDIDATE.replace("FIRST", first))
+    (verdict,) = wb.check("copy_blocks", path, seeds=1)
+    assert (verdict.variant, verdict.outcome) == ("one_thread", outcome), verdict
     path.write_text("def declare(op): ...")
-    with pytest.raises(ArgumentError, match=r"a \.cu file"):
-        wb.check("copy_blocks", path)
+    assert wb.check("copy_blocks", path).outcome == "no_kernel"
 
 
 def test_the_command(tmp_path):

@@ -19,9 +19,10 @@ from judged_ops import row_softmax
 from waiting import gone, wait_until
 
 import workbench as wb
+from workbench.base.processes import fork_server
+from workbench.base.processes.ending import children_of
 from workbench.cli import main
 from workbench.judge import Judge, NoSandbox, nursery
-from workbench.judge.descendants import children_of
 from workbench.judge.sandbox import command
 from workbench.ops.own.files import load_op
 
@@ -70,14 +71,14 @@ def test_a_candidate_reaches_no_other_process(judge: Judge, tmp_path: Path, name
 
 def test_a_stopped_process_that_forks_is_replaced(judge: Judge, monkeypatch: pytest.MonkeyPatch):
     assert judge.check(RIGHT).ok
-    monkeypatch.setattr(nursery, "REPLY_SECONDS", 0.5)
+    monkeypatch.setattr(fork_server, "REPLY_SECONDS", 0.5)
     assert judge.check(RIGHT).ok  # from now on it has half a second
-    forker = nursery.shared()._forker
+    forker = nursery.shared().process
     assert forker is not None
-    os.kill(forker.process.pid, signal.SIGSTOP)
+    os.kill(forker.pid, signal.SIGSTOP)
     monkeypatch.undo()
     assert judge.check(RIGHT).ok
-    assert forker.process.returncode == -signal.SIGKILL
+    assert forker._popen.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("before", ["os.kill(os.getpid(), signal.SIGSTOP)", "signal.pause()"], ids=["stopped", "waits"])
@@ -149,7 +150,7 @@ def test_a_candidate_that_rewrites_the_op_is_told_and_changes_no_later_verdict(o
         assert [one.outcome for one in first] == ["wrong_result", "op_changed"]
         assert op_file.name in first.verdicts[1].message
         assert judge._runner is not None
-        os.kill(judge._runner.pid, signal.SIGKILL)  # a new one must not read the file again
+        os.kill(judge._runner.number, signal.SIGKILL)  # a new one must not read the file again
         wait_until(lambda: judge._runner is not None and judge._runner.gone)
         second = judge.check(TRIPLES)
         assert [one.outcome for one in second] == ["wrong_result"]

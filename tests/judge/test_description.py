@@ -7,7 +7,7 @@ import json
 import pytest
 
 from workbench.judge.answers import failed, plain, plain_config
-from workbench.judge.description import Code, Description, InvalidDescription
+from workbench.judge.description import Description, InvalidDescription
 
 LAUNCH = {
     "program": 0,
@@ -16,8 +16,13 @@ LAUNCH = {
     "grid": [1],
     "block": [32, 2],
     "shared_bytes": 0,
+    "scratch_bytes": 512,
     "arguments": [["tensor", "out"], ["number", 2.5], ["bytes", "00ff"], ["null", None]],
 }
+MAP = {
+    "tensor": "x", "element": "f16", "sizes": [64, 8], "strides": [128], "box": [64, 8], "steps": [1, 1],
+    "swizzle": 128, "fill": "zero",
+}  # fmt: skip
 GOOD = {
     "programs": ["ptx"],
     "launches": [LAUNCH],
@@ -34,6 +39,17 @@ def test_a_description_is_read_as_it_was_written():
     assert found.launches[0].block == (32, 2)
     assert found.workspace[0].shape == (2, 3)
     assert found.passed() == ["out"]
+    assert found.launches[0].scratch_bytes == 512
+
+
+def test_tensor_maps_and_constants_are_read():
+    table = {"name": "places", "dtype": "int16", "shape": [2], "fill": ["00010002"]}
+    kept = {"name": "sums", "dtype": "float32", "shape": [4], "fill": None}
+    launch = LAUNCH | {"arguments": [["map", MAP], ["tensor", "places"]]}
+    found = Description.of(json.loads(json.dumps(GOOD | {"launches": [launch], "workspace": [table, kept]})))
+    assert found.passed() == ["x", "places"]
+    assert [one.fill for one in found.workspace] == [b"\0\1\0\2", None]
+    assert (found.launches[0].arguments[0].value.box, found.launches[0].arguments[0].value.swizzle) == ((64, 8), 128)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +65,9 @@ def test_a_description_is_read_as_it_was_written():
         {"workspace": [{"name": "room", "dtype": "object", "shape": [2], "fill": 0}]},
         {"workspace": [{"name": "room", "dtype": "float32", "shape": [-2], "fill": 0}]},
         {"workspace": [{"name": "room", "dtype": "float32", "shape": [2], "fill": "0"}]},
+        {"workspace": [{"name": "room", "dtype": "float32", "shape": [2], "fill": ["00"]}]},
+        {"workspace": [{"name": "room", "dtype": "uint8", "shape": [1], "fill": ["xy"]}]},
+        {"workspace": [{"name": "room", "dtype": "uint8", "shape": [1], "fill": [0]}]},
         {"constants": []},
         {"constants": {"n": 4}},
         {"text": 3},
@@ -69,6 +88,9 @@ def test_a_description_is_read_as_it_was_written():
                 {"arguments": [[[], "x"]]},
                 {"arguments": [["number", "x"]]},
                 {"arguments": [["bytes", "xy"]]},
+                {"arguments": [["map", "x"]]},
+                {"arguments": [["map", MAP | {"box": [-1, 8]}]]},
+                {"arguments": [["map", MAP | {"tensor": None}]]},
             )
         ),
     ],
@@ -81,10 +103,8 @@ def test_everything_else_is_refused(change: dict):
 
 @pytest.mark.parametrize("scratch", [-1, (1 << 16) + 1, 1.5, True, None])
 def test_scratch_memory_is_bounded(scratch: object):
-    kernel = {"program": 0, "entry": "f", "label": "f", "parameters": [], "shared_bytes": 0, "scratch_bytes": 512}
-    assert Code.of({"programs": ["ptx"], "kernels": [kernel]}).kernels[0].scratch_bytes == 512
     with pytest.raises(InvalidDescription, match="scratch_bytes"):
-        Code.of({"programs": ["ptx"], "kernels": [kernel | {"scratch_bytes": scratch}]})
+        Description.of(GOOD | {"launches": [LAUNCH | {"scratch_bytes": scratch}]})
 
 
 @pytest.mark.parametrize("given", ["ok", "fine", [], {}, None, 3])

@@ -196,7 +196,7 @@ def test_seeds_are_drawn_anew_for_each_description(judge: Judge):
 
 def test_guard_zones_and_inputs_are_looked_at_beside_the_machines_own_checks():
     case = row_softmax.case("first")
-    made = Buffers(case, case.problem(), (), 0)
+    made = Buffers(case.inputs(case.problem()), (), 0)
     assert made.guards_written() == []
     assert made.changed_inputs() is None
     assert made.unwritten() == ("out[0, 0]", 210, 210)

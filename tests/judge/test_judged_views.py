@@ -10,8 +10,8 @@ import torch
 
 import workbench as wb
 from workbench.judge.buffers import Buffers
-from workbench.judge.views import ViewedCase, views_of
 from workbench.ops import registry
+from workbench.ops.own.views import ViewedCase, views_of
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_each_view_is_another_layout():
     laid = {name: dict(one.arguments)["x"].strides for name, one in views_of(case.problem(), ()).items()}
     assert laid == {"transposed": (1, 3), "sliced": (56, 1), "expanded": (0, 1)}
     for name, problem in views_of(case.problem(), ()).items():
-        given = Buffers(ViewedCase(case, problem), problem, (), 0).tensors
+        given = Buffers(ViewedCase(case, problem).inputs(problem), (), 0).tensors
         repeated = torch.equal(given["x"][0], given["x"][1])
         assert (given["x"].stride(), repeated) == (laid[name], name == "expanded")
         assert name == "expanded" or torch.equal(given["x"], case.arguments()["x"])

@@ -178,7 +178,7 @@ def test_two_hundred_candidates_and_a_killed_worker_give_two_hundred_verdicts(op
 
 def _executor(kind: str):
     if kind == "own processes":
-        from workbench.judge.own_processes import OwnProcesses
+        from workbench.base.processes.executor import OwnProcesses
 
         return OwnProcesses()
     distributed = pytest.importorskip("distributed", reason='no Dask: python -m pip install -e ".[dask]"')

@@ -8,9 +8,9 @@ from sampling import long_if
 
 import workbench as wb
 from workbench.judge import Judge
-from workbench.judge.elsewhere import CHANGES, Elsewhere, Meaningless
 from workbench.ops.own.arithmetic import unit
 from workbench.ops.own.case import Case
+from workbench.ops.own.elsewhere import CHANGES, Elsewhere, Meaningless
 
 ROWS, COLS = 4, 40
 HEAD = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"

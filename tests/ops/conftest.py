@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from workbench import devices
-from workbench.devices.sim import Simulator
 from workbench.errors import KernelFault
+from workbench.launch import devices
+from workbench.launch.sim import Simulator
 from workbench.ops.variant import Check
 
 

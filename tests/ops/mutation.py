@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ ALL = [
 
 @pytest.fixture(scope="module")
 def cuda():
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("cuda")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from workbench.attention import copy_blocks, reshape_and_cache
-from workbench.attention.ops.copy_blocks.api import _copy_blocks
+from workbench.attention.ops.copy_blocks.api import OP as COPY
 from workbench.attention.ops.reshape_and_cache import case
-from workbench.attention.ops.reshape_and_cache.api import library_op
+from workbench.attention.ops.reshape_and_cache.api import OP
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError, WorkbenchError
 
 
@@ -212,7 +212,7 @@ def test_every_choice_copies_the_same(variant):
 @pytest.mark.parametrize("variant", ["torch", "cuda_tiled"])
 def test_opcheck_write(variant):
     given, _ = writing()
-    torch.library.opcheck(library_op.registered, tuple(given.values()), {"variant": variant})
+    torch.library.opcheck(OP.library_op(), tuple(given.values()), {"variant": variant})
 
 
 @pytest.mark.parametrize(
@@ -226,14 +226,14 @@ def test_opcheck_quantized_write(kind, dtype):
     if kind == "int8":  # the other two compare tensors by arithmetic, which torch has none of for float8
         checks += ["test_schema", "test_aot_dispatch_dynamic"]
     given = (key, value, *caches, torch.tensor([3, -1, 40, 7, 0]))
-    torch.library.opcheck(library_op.registered, given, options | {"variant": "cuda_tiled"}, test_utils=checks)
+    torch.library.opcheck(OP.library_op(), given, options | {"variant": "cuda_tiled"}, test_utils=checks)
 
 
 @pytest.mark.parametrize("variant", ["torch", "cuda_vectors"])
 def test_opcheck_copy(variant):
     keys = [torch.randn(6, 4, 16) for _ in range(2)]
     values = [torch.randn(6, 4, 16) for _ in range(2)]
-    torch.library.opcheck(_copy_blocks, (keys, values, torch.tensor([[0, 1], [2, 3]])), {"variant": variant})
+    torch.library.opcheck(COPY.library_op(), (keys, values, torch.tensor([[0, 1], [2, 3]])), {"variant": variant})
 
 
 def test_compiles_without_a_graph_break():

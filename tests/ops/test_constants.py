@@ -113,7 +113,6 @@ def test_pairs_in_host_memory_under_a_capture_are_refused(capturing, monkeypatch
     monkeypatch.setattr(api, "under_capture", lambda device: True)
     caches = [torch.zeros(4, 16), torch.zeros(4, 16)]
     with pytest.raises(ArgumentError, match="under graph capture") as refused:
-        # Torch itself would hand what is on no device to the fake implementation.
-        api._swap_blocks._init_fn(caches[:1], caches[1:], torch.zeros(1, 2, dtype=torch.int64, device="meta"))
+        api.problem_of(api.Caches(caches[:1], caches[1:], torch.zeros(1, 2, dtype=torch.int64, device="meta")))
     assert refused.value.argument == "pairs"
     assert "before the capture" in refused.value.remedy

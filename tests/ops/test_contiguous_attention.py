@@ -15,7 +15,7 @@ import workbench
 from workbench import ops
 from workbench.attention import contiguous_attention
 from workbench.attention.ops.contiguous_attention import VARIANTS, Case, case
-from workbench.attention.ops.contiguous_attention.api import library_op
+from workbench.attention.ops.contiguous_attention.api import OP
 from workbench.errors import ArgumentError, WorkbenchError
 
 TORCH, CUDA, TRITON = VARIANTS
@@ -176,7 +176,7 @@ def test_bad_input(what):
 def test_opcheck_and_compilation(variant):
     given = arguments()
     out = torch.empty_like(given["query"])
-    torch.library.opcheck(library_op.registered, (*given.values(), 0.125, out), {"variant": variant})
+    torch.library.opcheck(OP.library_op(), (*given.values(), 0.125, out), {"variant": variant})
 
     @torch.compile(backend="aot_eager", fullgraph=True)
     def layer(query, *cache):

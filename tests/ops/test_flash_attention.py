@@ -13,15 +13,15 @@ from sampling import long_if
 import workbench
 from workbench.attention import causal_attention, causal_attention_backward
 from workbench.attention.ops.causal_attention import Case, case
-from workbench.attention.ops.causal_attention.api import library_op
+from workbench.attention.ops.causal_attention.api import OP
 from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA
 from workbench.attention.ops.causal_attention.triton_descriptors import VARIANT as DESCRIPTORS
 from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRITON
 from workbench.attention.ops.causal_attention_backward import Case as Backward
-from workbench.attention.ops.causal_attention_backward.api import library_op as backward_op
+from workbench.attention.ops.causal_attention_backward.api import OP as BACKWARD
 from workbench.attention.ops.causal_attention_backward.triton_flash import VARIANT as GRADIENTS
-from workbench.devices.sim import Simulator
 from workbench.errors import ArgumentError, ConfigurationError
+from workbench.launch.sim import Simulator
 from workbench.toolchain.sass_counts import counts_by_ptx_line
 
 KERNELS = (CUDA, TRITON, DESCRIPTORS)
@@ -193,9 +193,9 @@ def test_autograd(variant, lengths):
 def test_opcheck_and_compilation():
     given = [side[:, :, :20] for side in inputs()]
     with_gradients = [side.clone().requires_grad_() for side in given]
-    torch.library.opcheck(library_op.registered, (*with_gradients, 0.125, None, None, "triton_flash", None))
-    found = library_op.registered(*given, 0.125, None, None, "cuda_mma", None)
-    torch.library.opcheck(backward_op.registered, (*given, *found, *found, 0.125, None, None, "triton_flash", None))
+    torch.library.opcheck(OP.library_op(), (*with_gradients, 0.125, None, None, "triton_flash", None))
+    found = OP.library_op()(*given, 0.125, None, None, "cuda_mma", None)
+    torch.library.opcheck(BACKWARD.library_op(), (*given, *found, *found, 0.125, None, None, "triton_flash", None))
 
     def loss(*sides):
         return causal_attention(*(side + 0 for side in sides), variant="cuda_mma").float().sum() * 2

@@ -95,7 +95,7 @@ def test_rows_past_2_to_the_31_elements(judge):
         near = getattr(t, name)
         far = storage.as_strided(near.shape, (0, 128, 2**26, 1), 512 * at)
         setattr(t, name, far.copy_(near))
-    VARIANT.run(VARIANT.default_config(problem), problem, t, workbench.devices.simulator(ARCH))
+    VARIANT.run(VARIANT.default_config(problem), problem, t, workbench.launch.devices.simulator(ARCH))
     assert one.check(t.out).ok
 
 

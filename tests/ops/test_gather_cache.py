@@ -15,7 +15,7 @@ from workbench.attention import gather_cache, reshape_and_cache
 from workbench.attention.cache_formats.layouts import LAYOUTS, from_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.gather_cache import VARIANTS, Case, case
-from workbench.attention.ops.gather_cache.api import library_op
+from workbench.attention.ops.gather_cache.api import OP
 from workbench.attention.ops.gather_cache.cases import SCALES
 
 TORCH, CUDA, TRITON = VARIANTS
@@ -216,9 +216,7 @@ def test_opcheck(variant, kind):
     if kind != "fp8_e5m2":  # the other two compare tensors by arithmetic, which torch has none of for float8
         checks += ["test_schema", "test_aot_dispatch_dynamic"]
     options = {"kv_cache_dtype": kind, "k_scale": t.k_scale, "v_scale": t.v_scale, "variant": variant}
-    torch.library.opcheck(
-        library_op.registered, (*caches, t.block_tables, t.seq_lens, *out), options, test_utils=checks
-    )
+    torch.library.opcheck(OP.library_op(), (*caches, t.block_tables, t.seq_lens, *out), options, test_utils=checks)
 
 
 def test_compiles_without_a_graph_break():

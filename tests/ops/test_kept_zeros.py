@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import workbench.ops.kept_zeros as module
-from workbench import devices, ops
+from workbench import ops
 from workbench.attention.ops.paged_attention import case
+from workbench.launch import devices
 from workbench.ops.kept_zeros import forget, kept_zeros
 from workbench.tuning.measure import evaluate
 

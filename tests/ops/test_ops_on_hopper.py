@@ -6,7 +6,7 @@ import pytest
 from example_ops import OPS
 from sampling import long_if
 
-from workbench.devices.sim import Simulator
+from workbench.launch.sim import Simulator
 from workbench.toolchain.triton_aot import reachable
 from workbench.tuning.measure import evaluate
 

@@ -10,7 +10,6 @@ import torch
 from workbench import WorkbenchError, ops
 from workbench.attention import paged_attention
 from workbench.attention.ops.paged_attention import OP, case
-from workbench.attention.ops.paged_attention.api import library_op
 from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
 from workbench.ops.dispatch import choose
 
@@ -114,9 +113,9 @@ BAD = {
     ),
     "configuration without variant": ("config", lambda a: {"config": GOOD}, "Name a variant"),
     "configuration with a text": (
-        "config",
+        "config of paged_attention/cuda_thread_group",
         lambda a: {"variant": "cuda_thread_group", "config": {**GOOD, "VEC_SIZE": "wide"}},
-        "whole numbers",
+        "a whole number above 0",
     ),
     "feature that the variant lacks": (
         "variant",
@@ -169,7 +168,7 @@ def test_bad_out(bad):
 
 def test_a_four_dimensional_cache_needs_its_layout():
     given = arguments(dataclasses.replace(ONE, layout="hnd"))
-    with pytest.raises(ArgumentError, match=r"layout.*say which"):
+    with pytest.raises(ArgumentError, match=r"layout.*name the layout"):
         paged_attention(**given)
     assert ONE.check(paged_attention(**given, layout="hnd")).ok
 
@@ -266,11 +265,11 @@ def test_choices():
 def test_opcheck():
     given = arguments()
     out = torch.empty_like(given["query"])
-    torch.library.opcheck(library_op.registered, (*given.values(), 0.125, out))
+    torch.library.opcheck(OP.library_op(), (*given.values(), 0.125, out))
     one = case("small", kv_cache_dtype="int8", alibi=True, sinks=True)
     t = one.inputs(one.problem({"BLOCK_SIZE": 16}))
     torch.library.opcheck(
-        library_op.registered,
+        OP.library_op(),
         (t.query, t.key_cache, t.value_cache, t.block_tables, t.seq_lens, 0.125, out),
         {
             "alibi_slopes": t.alibi_slopes,

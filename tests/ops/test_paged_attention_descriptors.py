@@ -9,7 +9,7 @@ from test_paged_attention_grouped import FEATURES, LENGTHS
 
 from workbench.attention.ops.paged_attention import case
 from workbench.attention.ops.paged_attention.triton_descriptors import VARIANT
-from workbench.devices.sim import Simulator
+from workbench.launch.sim import Simulator
 
 SMALL = {"BLOCK_SIZE": 16, "TILE_TOKENS": 16, "PARTITION_SIZE": 128, "num_warps": 2, "num_stages": 3}
 

@@ -18,7 +18,7 @@ KERNELS = [variant for variant in VARIANTS if variant.language != "torch"]
 
 @pytest.fixture(scope="module")
 def cuda():
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("cuda")
 

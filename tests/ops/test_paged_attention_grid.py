@@ -14,7 +14,7 @@ import pytest
 
 from workbench import ops
 from workbench.attention.ops.paged_attention import VARIANTS, Case
-from workbench.devices.sim import Simulator
+from workbench.launch.sim import Simulator
 
 FACTORS = {
     "head_size": (32, 64, 80, 96, 112, 120, 128, 192, 256),

@@ -19,7 +19,7 @@ from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as 
 from workbench.attention.ops.paged_attention.problem import Problem, Tensors
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON
 from workbench.attention.ops.paged_attention.triton_tiles import FP8_SUPPORT
-from workbench.devices.sim import Simulator
+from workbench.launch.sim import Simulator
 from workbench.toolchain.sass_counts import alu_clocks, counts_by_ptx_line, loop_counts
 
 SMALL = {CUDA: CUDA_SMALL, TRITON: TRITON_SMALL}

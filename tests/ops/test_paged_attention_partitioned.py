@@ -10,7 +10,7 @@ from sampling import long_if, named
 from workbench import ops
 from workbench.attention.ops.paged_attention import case
 from workbench.attention.ops.paged_attention.rules import partition_size
-from workbench.devices.sim import Simulator
+from workbench.launch.sim import Simulator
 
 VARIANT = ops.variant("paged_attention", "cuda_partitioned")
 TRITON = ops.variant("paged_attention", "triton_partitioned")

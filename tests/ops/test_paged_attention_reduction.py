@@ -7,13 +7,13 @@ import torch
 from mutation import Mutant, mutated
 from sampling import long_if, named_of
 
+from workbench.analysis.prediction.chain import dependent_chain
 from workbench.attention.ops.paged_attention import VARIANTS, case
 from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED
 from workbench.attention.ops.paged_attention.cuda_partitioned import VARIANT as CUDA
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
 from workbench.attention.ops.paged_attention.triton_partitioned import VARIANT as TRITON
 from workbench.errors import KernelFault
-from workbench.prediction.chain import dependent_chain
 
 SMALL = {
     CUDA.name: {"BLOCK_SIZE": 16, "PARTITION_SIZE": 128, "NUM_THREADS": 64},

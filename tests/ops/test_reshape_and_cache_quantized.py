@@ -11,7 +11,7 @@ from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, ca
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.reshape_and_cache import VARIANTS, Case, Problem, Tensors
 from workbench.attention.ops.reshape_and_cache.cases import SCALES
-from workbench.devices.sim import Simulator
+from workbench.launch.sim import Simulator
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)

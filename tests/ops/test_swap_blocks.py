@@ -11,7 +11,7 @@ import workbench
 from workbench import ops
 from workbench.attention import swap_blocks
 from workbench.attention.ops.swap_blocks import VARIANTS, Case, case
-from workbench.attention.ops.swap_blocks.api import _swap_blocks
+from workbench.attention.ops.swap_blocks.api import OP
 
 TORCH, CUDA, TRITON = VARIANTS
 KERNELS = (CUDA, TRITON)
@@ -84,7 +84,7 @@ def test_every_choice_moves_the_same(variant):
 @pytest.mark.parametrize("variant", ["torch", "cuda_vectors"])
 def test_opcheck(variant):
     sources, targets = ([torch.randn(6, 4, 16) for _ in range(2)] for _ in range(2))
-    torch.library.opcheck(_swap_blocks, (sources, targets, torch.tensor([[0, 1], [2, 3]])), {"variant": variant})
+    torch.library.opcheck(OP.library_op(), (sources, targets, torch.tensor([[0, 1], [2, 3]])), {"variant": variant})
 
 
 BAD_SWAPS = {

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench import device_models, devices
+from workbench.analysis import device_models
+from workbench.analysis.device_models import device_model, placed
 from workbench.attention import paged_attention
 from workbench.attention.ops.copy_blocks import case as copying
 from workbench.attention.ops.paged_attention import OP, case
 from workbench.attention.ops.paged_attention.rules import balanced_partition_size, multiprocessors, partition_size
-from workbench.device_models import device_model, placed
 from workbench.errors import UnknownDeviceWarning
+from workbench.launch import devices
 from workbench.ops.dispatch import multiprocessors_of
 from workbench.ops.tuned import problem_record
 

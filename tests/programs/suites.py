@@ -25,7 +25,7 @@ from pathlib import Path
 
 RULES = Path(__file__).with_name("suites.toml")
 SOURCES = (".cu", ".cuh", ".h", ".hpp", ".c", ".cpp", ".cc")
-RUN = [sys.executable, "-m", "workbench.run", "--simulated"]
+RUN = [sys.executable, "-m", "workbench.cli", "run", "--simulated"]
 BUILD_SECONDS = 300
 
 FAILED = re.compile(r"\bFAIL(?:ED|URE)?\b|mismatch|incorrect|\bwrong\b|not ok\b|\bNaN\b|does not match", re.IGNORECASE)

@@ -34,7 +34,7 @@ needs_nvcc = pytest.mark.skipif(not has_nvcc() or shared_python() is None, reaso
 
 
 def workbench_run(*arguments: object, status: int = 0, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "workbench.run", "--simulated", *map(str, arguments)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -106,7 +106,7 @@ def test_a_program_without_interpreter_becomes_python_with_its_own_arguments(mac
     made, entry = tmp_path / "made", host_programs.entry_object(compiler)
     subprocess.run([compiler, "-shared", "-Wl,-e,workbench_start", entry, "-o", made], check=True)
     done = subprocess.run([*emulator, made, "one", "two words"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"-m workbench.run {made} one two words\n"
+    assert done.stdout == f"-m workbench.cli run {made} one two words\n"
 
 
 @pytest.mark.long

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(needs_nvcc() is not None, reason=needs_nvcc() or
 
 
 def workbench_run(*arguments: object, status: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "workbench.run", "--simulated", *map(str, arguments)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd)
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -211,7 +211,7 @@ def test_ctrl_c_ends_a_host_loop_and_a_closed_pipe_a_writer(tmp_path):
         '  std::puts("looping");\n  std::fflush(stdout);\n  for (volatile long i = 0;; ++i) {\n'
         '    if (argc > 1) std::puts("more");\n  }\n}\n'
     )
-    command = [sys.executable, "-m", "workbench.run", "--simulated", "--check", str(program)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", "--check", str(program)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout.readline() == "looping\n"
         time.sleep(0.1)

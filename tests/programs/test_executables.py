@@ -32,7 +32,7 @@ def link(path: Path, *options: str, compiler: str = "g++", libraries: tuple = ()
 
 
 def workbench_run(*arguments: object, status: int = 0, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "workbench.run", "--simulated", *map(str, arguments)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -98,7 +98,7 @@ def test_every_kind_of_executable_runs(name, tmp_path):
 
 @pytest.mark.long
 def test_signals_reach_the_program_and_a_script_starts_it(program, tmp_path):
-    command = [sys.executable, "-m", "workbench.run", "--simulated", "--check", str(program)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--simulated", "--check", str(program)]
     for number in (signal.SIGINT, signal.SIGTERM):
         with subprocess.Popen([*command, "loop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             while running.stdout.readline() != "cudaSuccess\n":

@@ -11,7 +11,7 @@ from ptx_support import module
 
 from workbench import ptx
 from workbench.errors import ArgumentError, KernelFault
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 BOX_BYTES = 8192
 _INIT = """

@@ -10,7 +10,7 @@ import pytest
 from workbench.ptx import LineFacts, products
 from workbench.ptx.findings import KINDS
 from workbench.ptx.machine import FRAGMENT, OPCODES, core
-from workbench.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:

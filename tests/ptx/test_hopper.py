@@ -13,7 +13,7 @@ from ptx_support import module
 from workbench.errors import ArgumentError, KernelFault
 from workbench.ptx import Kernel, LaunchReport, Program
 from workbench.ptx.buffers import stored
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).with_name("cuda_hopper.cu")

@@ -114,7 +114,7 @@ def test_arguments_that_share_storage_keep_their_distance() -> None:
         ({"grid": 0, "block": 32, "args": [np.zeros(4, np.uint32), 1, 1]}, "grid"),
         ({"grid": 1, "block": 2048, "args": [np.zeros(4, np.uint32), 1, 1]}, "block"),
         ({"grid": 1, "block": (32, 64), "args": [np.zeros(4, np.uint32), 1, 1]}, "2048 threads"),
-        ({"grid": 1, "block": 32, "args": [np.zeros(4, np.uint32), 1]}, "2 arguments"),
+        ({"grid": 1, "block": 32, "args": [np.zeros(4, np.uint32), 1]}, "got 2 values"),
         ({"grid": 1, "block": 32, "args": [np.zeros(4, np.uint32), 1.5, 1]}, "argument 1"),
         ({"grid": 1, "block": 32, "args": [np.zeros(4, np.uint32), "x", 1]}, "argument 1"),
         ({"grid": 1, "block": 32, "args": [np.zeros(4, np.uint32), np.zeros(1), 1]}, "argument 1"),

@@ -11,8 +11,9 @@ from recorded_pipelines import EMPTY, FULL, TILE, TWICE, recorded
 
 from workbench.errors import ArgumentError
 from workbench.ptx import Program
-from workbench.ptx.recording import Recording, mbarrier_names
-from workbench.tensor_map import TensorMap
+from workbench.ptx.recorder import mbarrier_names
+from workbench.ptx.recording import Recording
+from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
 SOURCE = Path(__file__).with_name("cuda_hopper.cu")
@@ -147,7 +148,7 @@ def test_times_do_not_depend_on_the_order_in_which_the_machine_ran_the_warps() -
 
 
 def test_a_recording_keeps_so_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.ptx.recording.MAX_REQUESTS", 40)
+    monkeypatch.setattr("workbench.ptx.recorder.MAX_REQUESTS", 40)
     recording = recording_of()
     assert recording.truncated
     assert len(recording.events) == 40

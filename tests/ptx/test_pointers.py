@@ -132,7 +132,7 @@ def test_what_leads_nowhere_is_described(program: ptx.Program) -> None:
     del freed
     gc.collect()
     cases = [
-        (table, "where a float32 [1048576] was that has been freed"),
+        (table, "memory of a float32 [1048576] that has been freed"),
         (torch.zeros(1, dtype=torch.int64), "a null pointer"),
         (torch.tensor([0x7777_7777_7770]), "no memory of this process"),
         (torch.tensor([12345678912]), "no address of"),

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from ptx_support import module
 
-from workbench import devices, ptx
+from workbench import ptx
 from workbench.errors import ArgumentError
-from workbench.ptx import recording
+from workbench.launch import devices
+from workbench.ptx import recorder
 from workbench.toolchain import compile_cuda, compile_cuda_module
 
 MICRO = Path(__file__).parent / "cuda_micro.cu"
@@ -207,7 +208,7 @@ cp.async.wait_all;
 
 
 def test_a_long_block_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch, micro: ptx.Program) -> None:
-    monkeypatch.setattr(recording, "MAX_REQUESTS", 10)
+    monkeypatch.setattr(recorder, "MAX_REQUESTS", 10)
     arrays = [np.zeros(32, np.float32), np.arange(1024, dtype=np.float32)]
     record = micro["shared_banks"].launch(1, 32, arrays, record_block=0).recording
     assert record.truncated

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench import devices
+from workbench.analysis.prediction.predict import launch_counts
 from workbench.errors import ArgumentError
-from workbench.prediction.predict import launch_counts
+from workbench.launch import devices
 from workbench.ptx.sample import blocks_of, middles_of, parts_of
 from workbench.toolchain import compile_cuda
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench import devices
+from workbench.launch import devices
 from workbench.toolchain import compile_cuda
 
 WARPS = 8

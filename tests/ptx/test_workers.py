@@ -56,7 +56,7 @@ def test_threads_are_kept_for_the_next_launch(threads: int, others: set[str]) ->
 
 
 def in_child(work) -> int:
-    """What a child that does this work exits with; -SIGKILL after ten seconds."""
+    """Do the work in a child and return its exit status; -SIGKILL after ten seconds."""
     child = os.fork()
     if not child:
         try:

@@ -16,12 +16,12 @@ import triton
 import triton_reports
 
 import workbench as wb
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
 from workbench.driver.simulated import current
 from workbench.errors import KernelFault, PredictedTimeWarning
 from workbench.ptx import Finding
-from workbench.reports.launches import Launches
-from workbench.reports.watching import Watch, watch
 
 HERE = Path(__file__).parent
 SOURCES = {

@@ -18,23 +18,25 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LIST = Path(__file__).with_name("blind.txt")
 MOST = 20
 MODULES = (
-    "workbench/devices",
+    "workbench/launch/devices.py",
+    "workbench/launch/gpu*.py",
+    "workbench/launch/sim.py",
     "workbench/tuning/gpu_*.py",
     "workbench/tuning/measure.py",
     "workbench/tuning/isolation.py",
     "workbench/attention/bench/paged_attention",
-    "workbench/bench/streaming.py",
-    "workbench/bench/machine.py",
+    "workbench/tuning/bench/streaming.py",
+    "workbench/tuning/bench/machine.py",
 )
 TESTS = (
-    "tests/devices",
-    "tests/bench",
+    "tests/launch",
+    "tests/attention/bench",
     "tests/tuning",
     "tests/ops/own",
     "tests/ops/test_paged_attention_gpu.py",
-    "tests/models/test_decode_step.py",
-    "tests/test_loading_variables.py",
-    "tests/test_worker.py",
+    "tests/attention/models/test_decode_step.py",
+    "tests/launch/test_loading_variables.py",
+    "tests/base/test_worker.py",
 )
 SETTINGS = """
 [run]

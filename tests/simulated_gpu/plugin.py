@@ -16,7 +16,7 @@ from pathlib import Path
 import pycuda_setup
 import pytest
 
-from workbench.torch_device.library import installed_torch
+from workbench.driver.torch_device.library import installed_torch
 
 TESTS = Path(__file__).resolve().parent.parent
 

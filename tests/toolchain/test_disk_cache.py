@@ -133,7 +133,7 @@ def test_a_limit_that_is_no_number_is_refused(fresh_home: Path, monkeypatch: pyt
 def test_a_temporary_home_ends_with_its_process_and_leaves_compilations_where_they_are(fresh_home: Path):
     code = "\n".join(
         (
-            "from workbench.home import home, temporary_home",
+            "from workbench.base.home import home, temporary_home",
             "from workbench.toolchain import disk_cache",
             "temporary_home()",
             "(home() / 'tuned').mkdir()",

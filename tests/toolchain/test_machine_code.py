@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 import workbench as wb
-from workbench import devices
 from workbench.attention.ops.contiguous_attention import OP as CONTIGUOUS
 from workbench.errors import ArgumentError, CompileError, UnsupportedInstructionError
+from workbench.launch import devices
 from workbench.toolchain import compile_cuda, compile_cuda_module, compile_triton, cuda, disk_cache, triton_aot
 from workbench.toolchain.shared_memory import static_shared_bytes
 

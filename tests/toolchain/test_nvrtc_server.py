@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ import pytest
 from waiting import gone, wait_until
 
 from workbench.errors import CompileError, CompilerCrash, CompileTimeout, MissingToolError
-from workbench.toolchain import nvrtc_client, nvrtc_server
+from workbench.toolchain import nvrtc_client
 from workbench.toolchain.nvrtc_client import compile_limit, compile_program
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to build a fake NVRTC with")
@@ -151,12 +150,3 @@ def test_a_library_that_cannot_be_loaded_is_said(tmp_path: Path):
     (tmp_path / "libnvrtc.so").write_text("no library")
     with pytest.raises(MissingToolError, match=r"libnvrtc\.so cannot be loaded: "):
         compile_(str(tmp_path / "libnvrtc.so"), "count")
-
-
-def test_a_server_whose_caller_is_gone_before_it_is_ready_says_nothing(library: str):
-    ours, theirs = socket.socketpair()
-    with theirs:
-        command = [sys.executable, nvrtc_server.__file__, library, str(theirs.fileno())]
-        server = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
-    ours.close()
-    assert server.communicate()[1] == ""

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from workbench import ops
-from workbench.home import cache_folder
-from workbench.toolchain import compile_cuda, disk_cache, sass, sass_codes, tools
+from workbench.base.home import cache_folder
+from workbench.toolchain import compile_cuda, disassembly, disk_cache, sass_codes, tools
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.sass_flow import Code, blocks_of, code_in
 
@@ -44,7 +44,7 @@ def kernels_of(arch: str):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_what_is_read_is_what_nvdisasm_shows(arch):
     for kernel in kernels_of(arch):
-        text = sass.disassemble_with_schedule(kernel)
+        text = disassembly.disassemble_with_schedule(kernel)
         assert len(Cubin(kernel.cubin).lines(kernel.name)) == len(code_in(text).placed)
         for _ in range(2):  # learned from, then read
             assert sass_codes.blocks_of_kernel(kernel) == blocks_of(text), kernel.label
@@ -70,7 +70,7 @@ def test_a_kind_that_turns_out_to_be_another_is_not_read_any_more():
 
 def test_a_branch_that_does_not_lead_where_it_is_shown_to_is_not_read():
     kernel = next(kernels_of("sm_80"))
-    shown, routines = code_in(sass.disassemble_with_schedule(kernel))
+    shown, routines = code_in(disassembly.disassemble_with_schedule(kernel))
     at = next(at for at, one in enumerate(shown) if one.instruction.base == "BRA" and one.target not in (None, at))
     moved = [*shown[:at], shown[at]._replace(target=shown[at].target - 1), *shown[at + 1 :]]
     kinds = sass_codes._learned(Cubin(kernel.cubin), kernel.name, Code(moved, routines))

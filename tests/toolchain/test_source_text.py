@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.demangle import demangle, normalised
+from workbench.base.demangle import demangle, normalised
 from workbench.toolchain.kernel import entry_parameters
 from workbench.toolchain.source import declared_kernels, template_parameters
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.demangle import parameter_types
+from workbench.base.demangle import parameter_types
 from workbench.toolchain.c_types import ANYTHING, CType, c_type
 from workbench.toolchain.source import declared_kernels
 from workbench.toolchain.type_names import names_of_types

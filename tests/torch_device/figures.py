@@ -86,7 +86,7 @@ def main() -> None:
             found.setdefault("tests", []).append(tests())
             found.setdefault("tests, peer", []).append(tests(**interpreted))
     best = {name: min(values) for name, values in found.items()}
-    print("| | simulated device | beside it |\n|---|---|---|")
+    print("| | simulated device | peer |\n|---|---|---|")
     print(f"| start of a program | {best['start']:.1f} s | {best['start, peer']:.1f} s, `import torch` on the CPU |")
     print(f"| a small operator | {best['operator']:.1f} us | {best['operator, peer']:.1f} us on a CPU tensor |")
     print(f"| a launch by Triton | {best['launch']:.0f} us | {best['launch, peer']:.0f} us under TRITON_INTERPRET |")

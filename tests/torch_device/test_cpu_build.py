@@ -47,7 +47,7 @@ def run(tmp_path_factory):
     def under(text: str) -> subprocess.CompletedProcess:
         program = Path(folder, "program.py")
         program.write_text(text)
-        command = [sys.executable, "-m", "workbench.run", "--check", str(program)]
+        command = [sys.executable, "-m", "workbench.cli", "run", "--check", str(program)]
         environment = {**os.environ, "PYTHONPATH": str(folder / "site")}
         return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.torch_device.library import installed_torch
+from workbench.driver.torch_device.library import installed_torch
 
 PROGRAM = Path(__file__).with_name("faulty_kernels.py")
 TORCH = installed_torch()

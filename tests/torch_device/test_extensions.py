@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from workbench.driver import nvcc as wrapper
+from workbench.driver.torch_device.library import installed_torch
 from workbench.driver.torch_headers import FOLDER, shorter_headers
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc
-from workbench.torch_device.library import installed_torch
 
 _TORCH = installed_torch()
 _TAKES_GPU_BUILD = pytest.mark.skipif(

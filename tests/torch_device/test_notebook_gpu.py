@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from workbench.torch_device.library import installed_torch
+from workbench.driver.torch_device.library import installed_torch
 
 KERNELS = """
 import triton

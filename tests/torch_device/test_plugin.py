@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from workbench import pytest_plugin
-from workbench.torch_device.library import installed_torch
+from workbench.driver.torch_device.library import installed_torch
 
 REPOSITORY = Path(__file__).with_name("repository")
 KERNELS = "kernels/triton_kernels.py"

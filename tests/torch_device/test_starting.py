@@ -12,9 +12,9 @@ import pytest
 
 from workbench.driver import simulated
 from workbench.driver.host_programs import runtime_path
+from workbench.driver.torch_device import library, starting
 from workbench.errors import DeviceUnavailableError, MissingToolError
 from workbench.programs import running
-from workbench.torch_device import library, starting
 
 REAL = library.installed_torch()
 needs_torch = pytest.mark.skipif(REAL is None or REAL.problem is not None, reason="needs torch's build for CUDA 13")
@@ -65,7 +65,7 @@ def test_without_a_compiler(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
 COMPILED = """
 from pathlib import Path
 from workbench.driver.simulated import runtime_path
-from workbench.torch_device import library
+from workbench.driver.torch_device import library
 print(library.compiled(library.Torch(Path(), "2.13.0", runtime_path().name)))
 """
 COMPILER = """#!/bin/sh

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from workbench.bench import predict as bench_predict
+from workbench.analysis.prediction.predict import predict_counts
 from workbench.cli import main
 from workbench.errors import ArgumentError
-from workbench.prediction.predict import predict_counts
 from workbench.tuning import device_model
+from workbench.tuning.bench import predict as bench_predict
 from workbench.tuning.calibration import GROUPS, Parts, calibrate, calibrated_model, joined, scaled
 from workbench.tuning.ranking import agreement, kendall, spearman
 from workbench.tuning.sweep import load, shipped

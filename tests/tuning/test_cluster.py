@@ -20,10 +20,11 @@ import toy
 from toy import tune_steps
 from waiting import gone, wait_until
 
-from workbench import devices, ops
-from workbench.device_models import device_model
+from workbench import ops
+from workbench.analysis.device_models import device_model
+from workbench.base.trials.store import Store
 from workbench.errors import ArgumentError, CaseTooLargeError, WorkbenchError
-from workbench.trials.store import Store
+from workbench.launch import devices
 from workbench.tuning import Limits, isolation, tasks, tune
 from workbench.tuning.shipping import Shipped
 

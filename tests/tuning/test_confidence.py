@@ -8,7 +8,7 @@ import pytest
 import toy
 from toy import tune_steps
 
-from workbench.prediction import confidence
+from workbench.analysis.prediction import confidence
 from workbench.tuning.run import PREDICTED_TIE
 
 
@@ -60,7 +60,7 @@ def test_a_tuning_run_says_what_its_predictions_are_worth(record):
     assert told[at + 1] == f"  {confidence.trust(bound)}"
     assert run.rows[0]["expected_low_us"] is None
     assert "tied with 1 more" in told[at + 2]
-    assert "(of pairs as near 52% were measured in the predicted order)" in told[at + 2]
+    assert "(52% of pairs as near were measured in the predicted order)" in told[at + 2]
     record(entry(bounds={bound: [40, 1.0, 0.5, 2.0]}, order={"to 1%": [100, 0.52]}))
     row = run.rows[0]
     ends = row["expected_low_us"], row["expected_high_us"]

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import toy
 
-from workbench import devices
-from workbench.trials.trial import Trial
+from workbench.base.trials.trial import Trial
+from workbench.launch import devices
 from workbench.tuning import device_model, isolation, measure
 from workbench.tuning.gpu_state import GpuState, Unwatched, disturbance, disturbances, gpu_lost, nvml_probe
 
@@ -116,7 +116,7 @@ def test_the_probe_reads_nvml_and_knows_its_own(monkeypatch):
     others = (1,) if os.getpid() != 1 else ()
     assert nvml_probe()() == GpuState(1410, others, ("power cap", "software thermal", "hardware thermal"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="34"))
-    assert nvml_probe()() == Unwatched("NVML says Not Found of GPU-34")
+    assert nvml_probe()() == Unwatched("NVML reports Not Found for GPU-34")
 
 
 def failing(error: Exception):
@@ -129,8 +129,13 @@ def failing(error: Exception):
 @pytest.mark.parametrize(
     ("function", "error", "reason", "remedy"),
     [
-        ("nvmlInit", FakeNvml.NVMLError("Driver/library version mismatch"), "NVML says Driver/library", "nvidia-smi"),
-        ("nvmlDeviceGetClockInfo", FakeNvml.NVMLError("Not Supported"), "NVML says Not Supported", "nvidia-smi"),
+        (
+            "nvmlInit",
+            FakeNvml.NVMLError("Driver/library version mismatch"),
+            "NVML reports Driver/library",
+            "nvidia-smi",
+        ),
+        ("nvmlDeviceGetClockInfo", FakeNvml.NVMLError("Not Supported"), "NVML reports Not Supported", "nvidia-smi"),
         (
             "nvmlDeviceGetCurrentClocksEventReasons",
             AttributeError("module 'pynvml' has no attribute 'nvmlDeviceGetCurrentClocksEventReasons'"),
@@ -154,8 +159,8 @@ def test_what_nvml_refuses_is_said_and_costs_no_trial(monkeypatch, function, err
 
 
 def test_what_can_be_seen_once_only_is_no_quiet_timing():
-    trial = timed(ToldClock(QUIET, Unwatched("NVML says GPU is lost of GPU-12")))
-    assert trial.timing["disturbed"] == "not watched: NVML says GPU is lost of GPU-12"
+    trial = timed(ToldClock(QUIET, Unwatched("NVML reports GPU is lost for GPU-12")))
+    assert trial.timing["disturbed"] == "not watched: NVML reports GPU is lost for GPU-12"
     assert trial.timing["clock_mhz_before"] == 1980
     assert "clock_mhz_after" not in trial.timing
 

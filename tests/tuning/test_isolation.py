@@ -14,9 +14,10 @@ import pytest
 import toy
 from toy import tune_steps
 
-from workbench import devices
+from workbench.base import by_value
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.tuning import Limits, Trial, by_value, device_model, isolation
+from workbench.launch import devices
+from workbench.tuning import Limits, Trial, device_model, isolation
 from workbench.tuning.measure import DeviceLostError
 
 

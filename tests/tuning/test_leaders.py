@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import toy
 
-from workbench import devices
+from workbench.base.processes.process import ProcessEnded
+from workbench.launch import devices
 from workbench.tuning import Limits, Trial, device_model, isolation, search
 from workbench.tuning.attempts import Attempts
 from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.job import LEADER_ROUNDS, Options, TuningJob, _remeasure
-from workbench.worker import WorkerEnded
 
 LEADERS = [(toy.steps_variant(), {"STEPS": steps}) for steps in (1, 2)]
 
@@ -33,7 +33,7 @@ class HugeCase(toy.ToyCase):
 def test_a_hang_in_a_process_ends_in_time(monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 3.0)
     with contextlib.closing(isolation.InWorker(devices.get("sim"), device_model(), Limits(seconds=0.2))) as measurer:
-        process = measurer._worker._running.process
+        process = measurer._worker._process._popen
         with pytest.raises(NotTimedError, match=r"stopped after 3\.4 s"):
             measurer.time_again(LEADERS, HangingCase(), LEADER_ROUNDS)
         assert process.returncode == -signal.SIGKILL
@@ -53,7 +53,7 @@ class AskedWorker:
 
     def call(self, function, *arguments, seconds=None):
         self.asked.append(seconds)
-        raise WorkerEnded("the process that worked on it exited with status 3")
+        raise ProcessEnded("the process that worked on it exited with status 3")
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [(2.0, 4.0 + isolation.BESIDE_SECONDS), (None, None)])

@@ -12,10 +12,11 @@ import torch
 import toy
 
 import workbench as wb
-from workbench import devices, ops
-from workbench.devices.sim import Simulator
+from workbench import ops
+from workbench.base.trials.trial import Trial
 from workbench.errors import CompileError, CompileTimeout, ConfigurationError, MissingToolError, WorkbenchError
-from workbench.trials.trial import Trial
+from workbench.launch import devices
+from workbench.launch.sim import Simulator
 from workbench.tuning import device_model, evaluate
 from workbench.tuning.inputs import Inputs, available_bytes, enough_memory
 from workbench.tuning.isolation import InWorker

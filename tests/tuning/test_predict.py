@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import toy
 
-from workbench.device_models import model_of_gpu
+from workbench.analysis.device_models import model_of_gpu
+from workbench.analysis.prediction.chain import dependent_chain
+from workbench.analysis.prediction.predict import predict_counts
 from workbench.errors import UnknownNameError
-from workbench.prediction.chain import dependent_chain
-from workbench.prediction.predict import predict_counts
 from workbench.tuning import device_model, device_models, predict
 from workbench.tuning.table import SIM_TABLE, name_for
 

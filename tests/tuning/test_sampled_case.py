@@ -111,7 +111,7 @@ def test_configurations_that_the_small_case_takes_away_are_told(tmp_path):
     blur = blurred(where=["width % BX == 0"])
     run = wb.tune(blur, "large", sample=16, store=tmp_path / "rows.sqlite", record=False)
     assert len(run.trials) == 2
-    assert run.notes[0] == "blur: 2 more legal configurations are not on small, which judges values."
+    assert run.notes[0] == "blur: 2 more configurations are not legal on small, which judges values."
 
 
 def test_a_wrong_kernel_is_found_on_the_small_case(tmp_path):
@@ -132,7 +132,7 @@ def test_what_depends_on_other_blocks_runs_in_full_and_says_so(tmp_path):
     doubled.cuda(EXCHANGED, kernel="exchanged", tune={"BX": (64,)}, **options)
     run = wb.tune(doubled, "large", sample=16, store=tmp_path / "rows.sqlite", record=False)
     assert [trial.counts["sample"]["blocks"] for trial in run.trials] == [64]
-    assert any("All blocks ran of 1: they can depend on each other" in note for note in run.notes), run.notes
+    assert any("All blocks ran in 1 configurations: they can depend on " in note for note in run.notes), run.notes
 
 
 def test_comparisons_and_traces_say_which_blocks_they_are_of():
@@ -178,7 +178,7 @@ def test_the_error_is_that_of_uneven_places():
     even = {block: 100 for square in squares for block in square}
     assert standard_error(squares, even, 64 * 64) == 0
     assert standard_error(squares[:1], even, 64 * 64) is None, "one place tells none"
-    assert "no error" in str(Sampled(4, 4096, None))
+    assert "error is unknown" in str(Sampled(4, 4096, None))
     uneven = {block: 100 + 10 * at for at, square in enumerate(squares) for block in square}
     assert standard_error(squares, uneven, 64 * 64) == pytest.approx(1.2 * 12.9 / 115 / 2, rel=0.01)
     assert "6.7%" in str(Sampled(16, 4096, standard_error(squares, uneven, 4096)))

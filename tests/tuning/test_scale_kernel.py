@@ -12,7 +12,7 @@ MODES = {0: "ok", 1: "wrong_result", 2: "compile_error", 3: "launch_error", 4: "
 
 @pytest.mark.parametrize(("mode", "outcome"), MODES.items())
 def test_each_planted_fault_has_its_outcome(mode, outcome):
-    from workbench import devices
+    from workbench.launch import devices
 
     config = {"VEC_SIZE": 1, "NUM_THREADS": 64, "STRIDED": 0, "MODE": mode}
     variant = toy.scale_variant(modes=tuple(MODES))
@@ -31,7 +31,7 @@ def test_each_planted_fault_has_its_outcome(mode, outcome):
 
 
 def test_what_only_the_assembler_refuses_is_a_compile_error_and_not_run():
-    from workbench import devices
+    from workbench.launch import devices
 
     config = {"VEC_SIZE": 1, "NUM_THREADS": 64, "STRIDED": 0, "MODE": 5}
     trial = evaluate(toy.scale_variant(modes=(5,)), config, toy.CASES["small"], devices.get("sim"))

@@ -12,11 +12,11 @@ import pytest
 import toy
 from toy import tune_steps
 
-from workbench.bench import tune as tune_bench
 from workbench.errors import ArgumentError
 from workbench.ops.variant import Restriction
 from workbench.tuning import Space, Store, search, tune
 from workbench.tuning.bayesian import bayesian
+from workbench.tuning.bench import tune as tune_bench
 from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_improvement
 
 SPACE = {"A": (1, 2, 4, 8, 16, 32), "B": (1, 2, 4, 8), "C": (1, 2, 3, 4, 5), "D": ("row", "column", "tile")}

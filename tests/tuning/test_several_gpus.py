@@ -12,7 +12,7 @@ import torch
 import toy
 from toy import tune_steps
 
-from workbench import devices
+from workbench.launch import devices
 from workbench.ops import dispatch, tuned
 from workbench.ops.op import Op
 from workbench.ops.tuned import Entry, lookup, problem_record
@@ -38,7 +38,7 @@ def current(monkeypatch):
 @pytest.fixture
 def two_tables(tmp_path, monkeypatch, fresh_home):
     """The best has one step on GPU 0 and two on GPU 1; the architecture is the same."""
-    monkeypatch.setattr(tuned, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(tuned, "recorded_folders", lambda kind: (tmp_path / "shipped",))
     tuned.forget()
     facts = {"seconds": 1e-6, "basis": "measured", "source_hash": VARIANT.source_hash, "recorded": "2026-01-02"}
     for number, name in NAMES.items():

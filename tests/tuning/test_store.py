@@ -14,12 +14,12 @@ from dataclasses import replace
 import pytest
 import toy
 
+from workbench.base.trials import store_schema
+from workbench.base.trials.judgements import JudgementStore
+from workbench.base.trials.processes import STALE_SECONDS, owner_alive, this_process
+from workbench.base.trials.store import CRASH_AFTER, Identity, Store
+from workbench.base.trials.trial import OUTCOMES, Trial, canonical
 from workbench.errors import StoreError, StoreWarning
-from workbench.trials import store_schema
-from workbench.trials.judgements import JudgementStore
-from workbench.trials.processes import STALE_SECONDS, owner_alive, this_process
-from workbench.trials.store import CRASH_AFTER, Identity, Store
-from workbench.trials.trial import OUTCOMES, Trial, canonical
 
 
 def identity(steps: int = 1, **changes) -> Identity:
@@ -139,7 +139,7 @@ def test_a_claim_keeps_others_away_until_it_is_given_up(path):
 def claim_and_die(path) -> None:
     """Begin to measure a row in another process and die in it, as a segmentation fault would."""
     code = (
-        "import os, test_store as t; from workbench.trials.store import Store\n"
+        "import os, test_store as t; from workbench.base.trials.store import Store\n"
         f"s = Store({str(path)!r}); c = s.claim([t.identity()])[0]; s.begin(t.identity().key); os._exit(9)"
     )
     folder = os.path.dirname(__file__)
@@ -184,7 +184,7 @@ def test_whether_an_owner_lives():
 
 @pytest.mark.long
 def test_many_processes_may_make_the_same_store_at_once(tmp_path):
-    code = "import sys\nfrom workbench.trials.store import Store\nfor p in sys.argv[1:]: Store(p).close()"
+    code = "import sys\nfrom workbench.base.trials.store import Store\nfor p in sys.argv[1:]: Store(p).close()"
     paths = [str(tmp_path / f"{at}.sqlite") for at in range(8)]
     command = [sys.executable, "-c", code, *paths]
     processes = [

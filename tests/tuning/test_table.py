@@ -26,7 +26,7 @@ OP = toy.steps_op(VARIANT, OTHER)
 
 @pytest.fixture(autouse=True)
 def _nothing_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuned, "SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr(tuned, "recorded_folders", lambda kind: (tmp_path / "shipped",))
     tuned.forget()
     yield
     tuned.forget()
@@ -117,7 +117,7 @@ def test_a_stale_entry_is_used_only_if_there_is_no_better_and_says_so():
 
 
 def test_the_user_s_entry_replaces_the_shipped_one_of_the_same_problem():
-    write(entry(1, seconds=1e-9), entry(5, count=128), folder=tuned.SHIPPED)
+    write(entry(1, seconds=1e-9), entry(5, count=128), folder=tuned.recorded_folders("tuned")[0])
     assert find().config["STEPS"] == 1
     write(entry(2))
     assert find().config["STEPS"] == 2

@@ -19,7 +19,6 @@ from workbench import ops
 from workbench.errors import ArgumentError, MissingToolError, UnknownNameError, WorkbenchError
 from workbench.tuning import Inputs, Store, evaluate
 from workbench.tuning.called_with import model_for
-from workbench.tuning.inputs import renew
 from workbench.tuning.search import budget_of
 
 
@@ -80,7 +79,7 @@ class _PagedCase(toy.ToyCase):
 
 
 def _sim():
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("sim")
 
@@ -142,8 +141,8 @@ def test_outputs_are_poisoned_and_inputs_renewed_after_a_failure():
     assert tensors.out.isnan().all()
     inputs.forget()
     assert inputs.of(problem) is not tensors
-    whole = SimpleNamespace(out=torch.zeros(3, dtype=torch.int32))
-    renew(whole)
+    whole = toy.ToyTensors(torch.zeros(3), torch.zeros(3, dtype=torch.int32))
+    whole.renew()
     assert (whole.out == 2**31 - 1).all()
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench import devices, ops
+from workbench import ops
 from workbench.attention.ops.paged_attention import case
+from workbench.launch import devices
 from workbench.ops.variant import CudaStep, CudaVariant
 from workbench.tuning.gpu_state import gpu_lost
 from workbench.tuning.isolation import InProcess
@@ -77,8 +78,8 @@ def lose_the_context(wild) -> None:
 
 
 def test_without_a_process_of_its_own_the_run_ends_and_says_so(wild):
+    from workbench.base.processes.worker import Worker
     from workbench.tuning.shipping import Shipments
-    from workbench.worker import Worker
 
     worker = Worker(["test_tuning_gpu"])
     try:

@@ -12,14 +12,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 
 from workbench.errors import CompileError, KernelFault, KernelTimeout
+from workbench.ops.named_case import NamedCase
 from workbench.ops.op import Op
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.variant import Check, CudaStep, CudaVariant, Restriction, Variant
 from workbench.toolchain.occupancy import occupancy
 
@@ -38,13 +40,13 @@ class ToyProblem:
 
 
 @dataclass
-class ToyTensors:
+class ToyTensors(RunTensors):
     x: torch.Tensor
     out: torch.Tensor
 
 
 @dataclass(frozen=True)
-class ToyCase:
+class ToyCase(NamedCase):
     """``count`` floats; the answer is twice each."""
 
     name: str = "small"
@@ -54,9 +56,6 @@ class ToyCase:
     @property
     def label(self) -> str:
         return self.name
-
-    def override(self, **changes) -> ToyCase:
-        return replace(self, **changes)
 
     def problem(self, config=None, arch="sm_80") -> ToyProblem:
         return ToyProblem(self.count, page=(config or {}).get("PAGE"), layout=self.layout, arch=arch)

@@ -8,7 +8,7 @@ pytest.importorskip("ipywidgets", reason='no widgets: python -m pip install -e "
 
 from workbench import ops, ui
 from workbench.errors import ArgumentError, CompileError, ConfigurationError
-from workbench.tracing import trace
+from workbench.ops.tracing import trace
 from workbench.ui.explorer import KernelExplorer
 
 OP = ops.get("paged_attention")

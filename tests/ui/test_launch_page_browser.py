@@ -8,9 +8,9 @@ import pytest
 from jupyter_lab import chromium_page
 from view_kernels import transpose
 
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launches
 from workbench.programs.launch_page import write_page
-from workbench.reports.launches import Launches
 
 pytestmark = pytest.mark.browser
 

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import workbench as wb
 from workbench.errors import CompileError, MissingToolError
-from workbench.kernels import Trace
+from workbench.launch import Trace
 from workbench.ptx import LaunchReport
 from workbench.toolchain import nvcc
 
@@ -164,8 +164,8 @@ def test_faults_name_the_cells_line(shell: Shell):
         ("--chek", r"unrecognized arguments: --chek.*\[--check\].*%%cuda\? explains"),
         ("--device tpu", "invalid choice: 'tpu'"),
         ("two names", "unrecognized arguments: names"),
-        ("not-a-name", "'not-a-name' is no name for a variable"),
-        ("class", "'class' is no name for a variable"),
+        ("not-a-name", "'not-a-name' is not a valid variable name"),
+        ("class", "'class' is not a valid variable name"),
         ("-D 1X=2", "a macro is NAME or NAME=VALUE"),
         ("--device cuda --trace", "with trace"),
         ("--arch sm_12", "arch: got 'sm_12'"),
@@ -219,7 +219,7 @@ def missing_nvcc() -> str | None:
 
 def test_a_cell_with_a_main_has_no_trace(shell: Shell):
     shell.run(f"%%cuda --trace\n{PROGRAM}")
-    assert "--trace is for a cell with kernels alone" in str(shell.error)
+    assert "--trace is for a cell without a main()" in str(shell.error)
 
 
 def test_completion_and_help(shell: Shell):

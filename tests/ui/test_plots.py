@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import workbench as wb
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
 from workbench.errors import ArgumentError
 from workbench.ui.plots import grouped_bars, key_page_map
 

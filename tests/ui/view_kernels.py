@@ -9,7 +9,7 @@ import numpy as np
 
 import workbench as wb
 from workbench import ptx
-from workbench.kernels import Trace
+from workbench.launch import Trace
 from workbench.ptx.recording import Recording, WarpRequest
 
 TRANSPOSES = Path(__file__).parents[1] / "ptx" / "suite" / "transposes.cu"

@@ -1,6 +1,6 @@
-"""Attention and its KV cache, the running example: ops, caches, quantization, a model, their pictures.
+"""Attention and its KV cache, the running example: ops, caches, quantization, a model and their pictures.
 
-It stands beside the workbench as a package of yours would: it uses its public names, and offers its ops by entry
+It relates to the workbench as a package of yours would: it uses public names only, and registers its ops by entry
 points. The names below are loaded when first used.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.attention import kvcache
-from workbench.lazy import lazily
+from workbench.base.lazy import lazily
 
 _OPS = (
     "causal_attention", "causal_attention_backward", "contiguous_attention", "copy_blocks", "gather_cache",

@@ -1,9 +1,10 @@
-"""What the simulated device says about itself: the attributes of a real GPU, less what the PTX machine lacks.
+"""Attributes of the simulated device: those of a real GPU, less what the PTX machine lacks.
 
-Numbers are those of ``CUdevice_attribute`` in cuda.h (CUDA 13). Multiprocessors, clock, L2 and bandwidth come from the
-shipped device models, limits per block and multiprocessor from the occupancy tables, the rest from the CUDA C++
-Programming Guide, table "Technical Specifications per Compute Capability". A capability that is not here (textures,
-cluster launches, virtual memory management, peers, memory shared between processes) is 0.
+Their numbers are those of ``CUdevice_attribute`` in cuda.h (CUDA 13). Multiprocessors, clock, L2 and bandwidth come
+from the shipped device models, limits per block and multiprocessor from the occupancy tables, the rest from the CUDA
+C++ Programming Guide, table "Technical Specifications per Compute Capability". The attribute of a feature that the
+simulated device lacks (textures, cluster launches, virtual memory management, peers, memory shared between processes)
+is 0.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from workbench.errors import UnknownNameError
 from workbench.toolchain.occupancy import limits_of
 
 DEFAULT_MODEL = "h200"
-_LAST = 147  # the highest number that CUDA 13.0 knows
+_LAST = 147  # the highest attribute number of CUDA 13.0
 _KIB = 1024
 
-# What devices.json leaves out. Bus widths in bits, from the datasheets named there; float64 lanes per float32 lane.
+# Not in devices.json. Bus widths in bits, from the datasheets named there; float32 lanes per float64 lane.
 _BUS_WIDTHS = {
     "a100-sxm-80gb": 5120, "a100-sxm-40gb": 5120, "a100-pcie-80gb": 5120, "a100-pcie-40gb": 5120, "h100-sxm": 5120,
     "h100-pcie": 5120, "h200": 6144, "gh200": 6144, "b200": 8192, "l4": 192, "l40s": 384, "rtx-4090": 384, "a10": 384,
@@ -30,13 +31,14 @@ _BUS_WIDTHS = {
     "t4": 256,
 }  # fmt: skip
 _SINGLE_TO_DOUBLE = {"sm_75": 32, "sm_80": 2, "sm_86": 64, "sm_89": 64, "sm_90": 2, "sm_100": 2}
-# Host and device, one way, in bytes per second, 16 lanes of PCI Express, nominal: 3.0 for sm_75, 5.0 from sm_90 on.
+# Nominal bytes per second between host and device, one way, over 16 lanes of PCI Express: 3.0 on sm_75, 4.0 on sm_80 to
+# sm_89, 5.0 from sm_90 on.
 _HOST_BANDWIDTH = {"sm_75": 16e9, "sm_80": 32e9, "sm_86": 32e9, "sm_89": 32e9, "sm_90": 64e9, "sm_100": 64e9}
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """One model: its name with "simulated" in it, all attributes by number, and rates in bytes per second."""
+    """Facts of one simulated device: names, all attributes by their CUDA number, bandwidths, seconds per operation."""
 
     key: str
     name: str
@@ -50,9 +52,10 @@ class DeviceFacts:
 def device_facts(key: str, exact_name: bool = False) -> DeviceFacts:
     """Return the facts of a shipped device model; the name ends in "(simulated)", unless ``exact_name``.
 
-    Raises UnknownNameError listing the models for any other name."""
-    # Read here and not through workbench.tuning, which imports torch.
-    record = json.loads((Path(workbench.__file__).parent / "recorded" / "devices.json").read_text())
+    Raises UnknownNameError, with the list of models, for any other name.
+    """
+    # Reads the file itself, because workbench.tuning would import torch.
+    record = json.loads((Path(workbench.__file__).parent / "analysis" / "devices.json").read_text())
     models = record["devices"]
     if key not in models:
         raise UnknownNameError("model", repr(key), ", ".join(models), "Name one of these.")
@@ -78,7 +81,7 @@ def _attributes(key: str, arch: str, model: Mapping[str, Any]) -> dict[int, int]
         1: limits.threads_per_block,
         2: 1024, 3: 1024, 4: 64,  # block
         5: 2**31 - 1, 6: 65535, 7: 65535,  # grid
-        8: 48 * _KIB,  # shared memory per block that need not be asked for
+        8: 48 * _KIB,  # shared memory per block without opting in to more
         9: 64 * _KIB,  # constant memory
         10: 32,  # warp
         11: 2**31 - 1,  # pitch

@@ -1,8 +1,9 @@
 """NVIDIA's Python packages in a process with the simulated driver: cuda.core, Numba over it, cuda.bindings.runtime.
 
-The first two would compile, or link with nvJitLink, to machine code, which the PTX machine does not run. PTX is what
-``Program.compile`` gives here for "cubin", and what the driver's own linker gives, which they take where nvJitLink is
-not of use. The last has NVIDIA's static runtime inside, which runs on NVIDIA's driver alone, as its libraries do.
+cuda.core and Numba would compile, or link with nvJitLink, to machine code, which the PTX machine does not run. Here
+``Program.compile`` returns PTX for "cubin", and nvJitLink reports no version, so that its clients use the driver's own
+linker, which returns PTX too. cuda.bindings.runtime contains NVIDIA's static runtime, which runs on NVIDIA's driver
+alone; its functions are replaced by those of our runtime. NVIDIA's libraries of kernels are refused by name.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ _DEVICE_LIBRARIES = (
 
 
 def give_ptx() -> None:
-    """Have cuda.core make PTX, whenever it is imported."""
+    """Make cuda.core compile to PTX, once it is imported."""
     when_imported("cuda.bindings._internal.nvjitlink", _without_nvjitlink)
     when_imported("cuda.core", _compile_to_ptx)
 
 
 def serve_runtime(runtime: Path) -> None:
-    """Have cuda.bindings.runtime call the runtime of this path, whenever it is imported."""
+    """Make cuda.bindings.runtime call the CUDA runtime at this path, once it is imported."""
     for name in ("cuda.bindings._internal.runtime", "cuda.bindings._internal.runtime_ptds"):
         when_imported(name, functools.partial(_exchange_functions, name, runtime))
 
 
 def refuse_libraries(runtime: Path) -> None:
-    """Have cuda.pathfinder refuse NVIDIA's libraries of kernels, but for those that lie beside this runtime."""
+    """Make cuda.pathfinder refuse NVIDIA's libraries of kernels, except those that lie beside this runtime."""
     when_imported("cuda.pathfinder", functools.partial(_refuse_libraries, runtime))
 
 
@@ -55,9 +56,9 @@ def _refuse_libraries(runtime: Path) -> None:
 
 
 def _exchange_functions(name: str, runtime: Path) -> None:
-    """Put the runtime's functions in the place of a Cython module's, where its clients take their addresses from.
+    """Replace the functions in a Cython module's table, from which its clients take addresses, by the runtime's.
 
-    Each ``_cudaMalloc`` there has the parameters of ``cudaMalloc``. What the runtime does not export stays.
+    Each ``_cudaMalloc`` there has the parameters of ``cudaMalloc``. A function that the runtime does not export stays.
     """
     library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     capsules: dict[str, Any] = sys.modules[name].__pyx_capi__
@@ -75,7 +76,7 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_voi
 
 
 def _without_nvjitlink() -> None:
-    # Clients ask for this before they use the library, and go to the driver where it has no version.
+    # Clients look up nvJitLink's version function first, and use the driver's linker if there is none.
     nvjitlink: Any = sys.modules["cuda.bindings._internal.nvjitlink"]
     nvjitlink._inspect_function_pointer = lambda name: 0
 

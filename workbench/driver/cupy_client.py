@@ -1,6 +1,6 @@
-"""CuPy in a process with the simulated driver: its kernels compiled to PTX, with lines, over the runtime that is ours.
+"""CuPy in a process with the simulated driver: kernels compiled to PTX with line numbers, over our CUDA runtime.
 
-`workbench.driver.cupy_setup` makes a CuPy that takes that runtime.
+`workbench.driver.cupy_setup` builds a CuPy that links to a shared runtime, so that it can use ours.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from workbench.analysis.watching import watched
+from workbench.base.home import home
 from workbench.driver.imports import load_beside, loaded_instead, when_imported
-from workbench.home import home
-from workbench.reports.watching import watched
 from workbench.toolchain.source import kept
 
 PACKAGE = "cupy-cuda13x"
 LABEL = "+workbench"
-"""Ends the version of a wheel that `workbench.driver.cupy_setup` made."""
+"""Suffix of the version of a wheel that `workbench.driver.cupy_setup` built."""
 
 _KERNEL = re.compile(r"__global__\s[^;{(]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(")
 
 
 def installed() -> str | None:
-    """The version of CuPy for CUDA 13 in this environment; None without one."""
+    """Return the version of CuPy for CUDA 13 in this environment, or None."""
     importlib.invalidate_caches()
     return next((one.version for one in importlib.metadata.distributions(name=PACKAGE)), None)
 
 
 def run_on_simulated_driver(runtime: Path) -> None:
-    """Have CuPy use this process's driver, by the runtime of this path, whenever it is imported."""
+    """Make CuPy use this process's driver, through the CUDA runtime at this path, once it is imported."""
     when_imported("cupy", _bound_exactly, before=lambda: _prepare(runtime))
     when_imported("cupy.cuda.compiler", _compile_to_ptx)
 
@@ -55,22 +55,22 @@ def _prepare(runtime: Path) -> None:
         )  # fmt: skip
     load_beside(runtime)
     os.environ["CUPY_COMPILE_WITH_PTX"] = "1"
-    # Of CUB's blocks, which CuPy would take by default, NVRTC would compile the headers for every new reduction.
+    # With CUB, CuPy's default, NVRTC would compile CUB's headers anew for every new reduction.
     os.environ.setdefault("CUPY_ACCELERATORS", "")
     os.environ.setdefault("CUPY_CACHE_DIR", str(home() / "cupy"))
 
 
 def _bound_exactly() -> None:
-    """Give each array memory of its own under checks: the pool's blocks are larger than what was asked for."""
+    """Give each array its own allocation under checks, because the pool's larger blocks hide overruns."""
     watch = watched()
     if watch is not None and watch.checks:
         sys.modules["cupy"].cuda.set_allocator(None)
 
 
 def _compile_to_ptx() -> None:
-    """Have kernels compiled with line numbers of a source that is kept, as CuPy removes its own at once.
+    """Make CuPy compile with line numbers, from a kept copy of the source, because CuPy removes its own at once.
 
-    NVCC, `backend="nvcc"`, makes PTX where CuPy asks it for machine code; NVRTC does so by CuPy's own option.
+    With `backend="nvcc"` nvcc produces PTX where CuPy asks for machine code; CuPy's own option does this for NVRTC.
     """
     compiler: Any = sys.modules["cupy.cuda.compiler"]
 

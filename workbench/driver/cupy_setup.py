@@ -1,9 +1,9 @@
-"""``workbench setup cupy``: CuPy's wheel, with the modules rebuilt that carry NVIDIA's static CUDA runtime.
+"""``workbench setup cupy``: CuPy's wheel, with those modules rebuilt that contain NVIDIA's static CUDA runtime.
 
 That runtime works with NVIDIA's driver alone. The modules are compiled from CuPy's source archive of the same version
-and linked to ``libcudart.so.13`` by its name: the simulated driver's own runtime serves them in a simulated process,
-NVIDIA's (``nvidia-cuda-runtime``) everywhere else. The wheel that holds them has a version of its own,
-``14.2.0+workbench``, and is kept in the workbench's home, or in ``$WORKBENCH_WHEELS``.
+and linked to ``libcudart.so.13`` by its name: in a simulated process they use the simulated driver's runtime,
+everywhere else NVIDIA's (``nvidia-cuda-runtime``). The rebuilt wheel has a version of its own, ``14.2.0+workbench``,
+and is kept in the workbench's home, or in ``$WORKBENCH_WHEELS``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.base.files import replace_file
 from workbench.driver import nvcc_setup
 from workbench.driver.cupy_client import LABEL, PACKAGE, installed
 from workbench.driver.pip import kept_wheel, kept_wheels, pip, unpack_source
 from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, MissingToolError
-from workbench.files import replace_file
 from workbench.toolchain import nvcc, tools
 
 VERSION = "14.2.0"
@@ -37,7 +37,7 @@ _DIRECTIVES = (
     "warn.deprecated.IF=False",
 )  # fmt: skip
 _CONSTANTS = ("CUPY_USE_CUDA_PYTHON=False", "CUPY_CUDA_VERSION=13000", "CUPY_HIP_VERSION=0", "CUPY_CUFFT_STATIC=False")
-# The oldest architecture of CUDA 13: a GPU's driver compiles it for its own.
+# PTX for the oldest architecture of CUDA 13; a GPU's driver compiles it for its own.
 _NVCC = (
     "-arch=compute_75", "-no-compress", "-O2", "-w", "-Xcompiler=-fPIC,-w", "--expt-relaxed-constexpr", "-std=c++17",
     "-cudart=none", "-c",
@@ -47,14 +47,14 @@ _MACROS = ('-DCYTHON_EXTERN_C=extern "C"', "-D_FORCE_INLINES=1", "-DNPY_TARGET_V
 
 @dataclass(frozen=True)
 class ExtensionModule:
-    """One module to rebuild, by its name in Python, with the file of its kernels."""
+    """One module to rebuild: its dotted name, and the CUDA file of its kernels, if it has any."""
 
     name: str
     device_code: str = ""
 
     @property
     def stem(self) -> str:
-        """Its path in the source archive and in the wheel, without a suffix."""
+        """Path of the module in the source archive and in the wheel, without a suffix."""
         return self.name.replace(".", "/")
 
 
@@ -68,12 +68,12 @@ MODULES = (
 
 
 def install(say: Callable[[str], object] = print) -> str:
-    """Build CuPy's wheel anew, unless one is kept, and install it into this environment; returns its version.
+    """Rebuild CuPy's wheel, unless a rebuilt one is kept, install it into this environment, and return its version.
 
-    A version of cupy-cuda13x that is installed already stays the one. The first build takes three minutes of two cores
-    and needs a package index, g++, and nvcc, which is installed where it is missing. ``pip install --force-reinstall
-    cupy-cuda13x`` undoes it. Raises MissingToolError, with the end of pip's log, where that fails or another CuPy is
-    installed, CompileError where a module cannot be compiled.
+    If cupy-cuda13x is installed already, its version is kept. The first build takes three minutes of two cores and
+    needs a package index, g++, and nvcc, which is installed if it is missing. ``pip install --force-reinstall
+    cupy-cuda13x`` undoes it. Raises MissingToolError if another CuPy is installed or if pip fails, with the end of its
+    log, and CompileError if a module cannot be compiled.
     """
     with kept_wheels() as wheels:
         present = installed()
@@ -118,7 +118,7 @@ def _build(version: str, wheels: Path, say: Callable[[str], object]) -> Path:
         _run([sys.executable, "-m", "wheel", "unpack", original.name], folder, packages)
         content = folder / f"{PACKAGE.replace('-', '_')}-{version}"
         say(f"compiling {len(MODULES)} of its modules, for most of the time")
-        with ThreadPoolExecutor(os.cpu_count()) as executor:  # the largest first
+        with ThreadPoolExecutor(os.cpu_count()) as executor:  # largest first, so that no core idles at the end
             list(executor.map(lambda one: _compile(one, source, packages, content, version), reversed(MODULES)))
         _relabel(content, version)
         _run([sys.executable, "-m", "wheel", "pack", content.name], folder, packages)
@@ -128,14 +128,14 @@ def _build(version: str, wheels: Path, say: Callable[[str], object]) -> Path:
 
 
 def _build_requirements(source: Path) -> list[str]:
-    """Return Cython, in the versions that this source asks for."""
+    """Return the source's requirement of Cython, with its version bounds."""
     with open(source / "pyproject.toml", "rb") as file:
         requires = tomllib.load(file)["build-system"]["requires"]
     return [one for one in requires if one.lower().startswith("cython")]
 
 
 def _compile(module: ExtensionModule, source: Path, packages: Path, content: Path, version: str) -> None:
-    """Compile a module in the place of the wheel's own."""
+    """Compile a module over the wheel's own file of it."""
     cccl = source / "cupy/_core/include/cupy/_cccl"  # CUDA 13.0 has an older one than the source asks for
     code = source / f"{module.stem}.cpp"
     folders = (
@@ -150,19 +150,19 @@ def _compile(module: ExtensionModule, source: Path, packages: Path, content: Pat
     cython = [sys.executable, "-m", "cython", "-3", "--cplus", "-X", ",".join(_DIRECTIVES), "-E", ",".join(_CONSTANTS)]
     _run([*cython, f"{module.stem}.pyx", "-o", str(code)], source, packages)
     target = content / f"{module.stem}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    # By a relative path: where the packages of NVIDIA's runtime and NVRTC lie beside CuPy's.
+    # Relative to the module: the packages of NVIDIA's runtime and NVRTC lie beside CuPy's.
     rpath = "$ORIGIN" + "/.." * module.name.count(".") + "/nvidia/cu13/lib"
     macros = [*_MACROS, f"-DCUPY_CACHE_KEY={version}", "-DCUPY_JITIFY_VERSION_CODE=-1", "-DJITIFY_PRINT_LOG=0"]
     macros += ["-include", "cub/version.cuh", "-DCUPY_CUB_VERSION_CODE=CUB_VERSION"]
     options = ["-O1", "-g0", "-w", "-fPIC", "-shared", "-std=c++17", *macros, *includes]
-    # What jitify calls of the driver is left open, as in the original: it is bound when it is first called.
+    # jitify's calls of the driver stay undefined, as in the original: they are bound at the first call.
     libraries = [runtime_path(), tools.find_library(r"libnvrtc\.so\.13")]
     link = ["-Wl,--as-needed", *(str(library) for library in libraries), f"-Wl,-rpath,{rpath}"]
     _run(["g++", *options, str(code), *objects, "-o", str(target), *link], source, packages)
 
 
 def _relabel(content: Path, version: str) -> None:
-    """Give the unpacked wheel the version that tells it from the original."""
+    """Give the unpacked wheel a version that differs from the original's."""
     information = next(content.glob("*.dist-info"))
     metadata = information / "METADATA"
     text = metadata.read_text()

@@ -1,4 +1,4 @@
-"""Programs and libraries in machine code: which kind they are, what they need, and whether they hold a CUDA runtime."""
+"""ELF programs and libraries: their kind, the libraries they need, and the CUDA runtime they may contain."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _REGISTRATION = "__cudaRegisterFatBinary"
 
 @dataclass(frozen=True)
 class Elf:
-    """One ELF file: its dynamic symbols, split into those it defines and those it asks others for."""
+    """Facts of one ELF file; its dynamic symbols are split into ``defined`` and ``asked``, which others define."""
 
     executable: bool
-    has_rpath: bool  # in which libraries are looked for before LD_LIBRARY_PATH
+    has_rpath: bool  # DT_RPATH, which the loader searches before LD_LIBRARY_PATH
     needed: tuple[str, ...]
     defined: frozenset[str]
     asked: frozenset[str]
@@ -30,12 +30,12 @@ class Elf:
 
     @property
     def has_static_runtime(self) -> bool:
-        """True where it has kernels, and NVIDIA's runtime for them inside."""
+        """True if the file has kernels and contains NVIDIA's runtime for them."""
         return self.has_device_code and _REGISTRATION not in self.asked
 
 
 def is_elf(path: Path) -> bool:
-    """Return whether a file begins as an ELF file does."""
+    """Return True if a file can be read and begins with ELF's magic number."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"\x7fELF"
@@ -44,7 +44,7 @@ def is_elf(path: Path) -> bool:
 
 
 def read_elf(path: Path) -> Elf:
-    """Read the sections of an ELF file. Raises ArgumentError for another architecture's, and for a damaged one."""
+    """Read the facts of an ELF file; raise ArgumentError for another architecture's file or a damaged one."""
     content = path.read_bytes()
     try:
         machine = struct.unpack_from("<H", content, 18)[0]
@@ -56,7 +56,7 @@ def read_elf(path: Path) -> Elf:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(
-            "program", f"{str(path)!r}, a damaged ELF file", "a whole one", "Build it again."
+            "program", f"{str(path)!r}, a damaged ELF file", "an intact one", "Build it again."
         ) from error
 
 

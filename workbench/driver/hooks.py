@@ -1,9 +1,9 @@
-"""What ``libcuda.so.1`` asks of Python: read a module's PTX, describe a function, launch it. The structs are those of
-library/hooks.hpp; a test compares the two.
+"""Hooks that ``libcuda.so.1`` calls in Python: read a module's PTX, describe a function, launch it.
 
-Hooks run in whichever thread the client calls from, with the interpreter's lock and without the library's. None may
-raise, as ctypes would print the exception. One that Ctrl-C ends leaves its answer unwritten, and the library sees to it
-that the interpreter raises KeyboardInterrupt when the client's call is over.
+The structs are those of library/hooks.hpp; a test compares the two. Hooks run in the client's thread, with the
+interpreter's lock and without the library's. None may raise, because ctypes would print the exception. A hook that
+Ctrl-C ends leaves its answer unwritten; the library then makes the interpreter raise KeyboardInterrupt after the
+client's call.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import math
 import re
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.device_models import device_model
+from workbench.analysis.device_models import device_model
+from workbench.analysis.host_calls import HostCall
+from workbench.analysis.watching import watched
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
+from workbench.driver.observing import observed
 from workbench.errors import (
     ArgumentError,
     HostCallFault,
@@ -33,25 +36,23 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
-from workbench.ptx.buffers import Buffer
+from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
-from workbench.reports.host_calls import HostCall
-from workbench.reports.watching import watched
-from workbench.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
 
 if TYPE_CHECKING:
+    from workbench.analysis.watching import Watch
     from workbench.driver.attributes import DeviceFacts
     from workbench.ptx import Kernel
-    from workbench.reports.watching import Watch
     from workbench.toolchain import CompiledKernel
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
 _ILLEGAL_ADDRESS, _TIMEOUT, _ASSERT, _STACK, _MISALIGNED, _LAUNCH_FAILED = 700, 702, 710, 714, 716, 719
-# What a GPU reports for what the machine found; a deadlock hangs there until somebody's patience ends.
+# Error codes that a GPU reports for the machine's findings; on a GPU a deadlock hangs until somebody ends it.
 _FAULT_CODES = {
     "out-of-bounds": _ILLEGAL_ADDRESS,
     "write to read-only memory": _ILLEGAL_ADDRESS,
@@ -66,7 +67,7 @@ _u32, _u64, _double, _pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_doubl
 
 
 class HookDevice(ctypes.Structure):
-    """What the library answers about its devices, all alike; the attributes by their numbers."""
+    """Facts that the library reports about its devices, which are all alike; attributes by their CUDA numbers."""
 
     _fields_ = (
         ("name", ctypes.c_char_p), ("memory_bytes", _u64), ("attributes", ctypes.POINTER(ctypes.c_int)),
@@ -76,7 +77,7 @@ class HookDevice(ctypes.Structure):
 
 
 class HookFunction(ctypes.Structure):
-    """What is known of a kernel before it is launched; sizes in bytes."""
+    """Facts of a kernel that are known before its launch; sizes in bytes."""
 
     _fields_ = (
         ("parameter_count", _u32), ("parameter_bytes", _u32), ("parameter_offsets", ctypes.POINTER(_u32)),
@@ -88,7 +89,7 @@ class HookFunction(ctypes.Structure):
 
 
 class HookLaunch(ctypes.Structure):
-    """One launch; the hook writes ``seconds``, its predicted time, where it is ``timed``."""
+    """One launch; if it is ``timed``, the hook writes ``seconds``, its predicted time."""
 
     _fields_ = (
         ("module", _u64), ("name", ctypes.c_char_p), ("grid", _u32 * 3), ("block", _u32 * 3), ("dynamic_shared", _u32),
@@ -100,7 +101,7 @@ class HookLaunch(ctypes.Structure):
 
 
 class HookTensorMap(ctypes.Structure):
-    """What a client asks cuTensorMapEncodeTiled for; ``out`` has room for the 128 bytes."""
+    """Arguments of a client's cuTensorMapEncodeTiled; ``out`` has room for the 128 bytes."""
 
     _fields_ = (
         ("type", _u32), ("rank", _u32), ("address", _u64), ("sizes", _u64 * 5), ("strides", _u64 * 4),
@@ -110,7 +111,7 @@ class HookTensorMap(ctypes.Structure):
 
 
 class HookCall(ctypes.Structure):
-    """A call of a library that computes on the host, and what ended it."""
+    """A call of a library that computes on the host, and the error that ended it, if any."""
 
     _fields_ = (
         ("name", ctypes.c_char_p), ("shape", ctypes.c_char_p), ("result", _u32), ("why", ctypes.c_char_p),
@@ -118,7 +119,8 @@ class HookCall(ctypes.Structure):
     )  # fmt: skip
 
 
-_ANSWER = (ctypes.POINTER(ctypes.c_int), _pointer, _u64)  # where the result goes, the words of an error, their room
+# Pointers to the result code and to the error's text, and the bytes for the text.
+_ANSWER = (ctypes.POINTER(ctypes.c_int), _pointer, _u64)
 _LOAD = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, *_ANSWER)
 _FUNCTION = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(HookFunction), *_ANSWER)
 _LAUNCH = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookLaunch), *_ANSWER)
@@ -133,7 +135,7 @@ _INTERRUPT = ctypes.CFUNCTYPE(None)
 
 
 class Hooks(ctypes.Structure):
-    """The functions that the library calls, as struct Hooks in driver/library has them."""
+    """Functions that the library calls, laid out as struct Hooks in driver/library."""
 
     _fields_ = (
         ("load", _LOAD),
@@ -150,25 +152,36 @@ class Hooks(ctypes.Structure):
 
 
 _MOST_ASSEMBLED_TOGETHER = 16
-_Row = tuple[int, int, int, bool, int]
-"""(address, bytes, address in this process, writable, address of the marks of its written bytes or 0)."""
+
+
+@dataclass
+class _Allocations:
+    """Allocations of the driver, including the variables of modules, by ascending address."""
+
+    rows: list[Row]
+    heap: DeviceHeap | None = None
+    has_variables: bool = True
+
+    def named(self) -> list[Buffer]:
+        """Return the allocations as buffers with names."""
+        return [Buffer(f"the allocation at {hex(row[0])}", *row[:4]) for row in self.rows]
 
 
 class _Loaded:
-    """One module of a client: its program, with variables at addresses of their own, and what its kernels take."""
+    """One module of a client: its program, with variables at addresses of their own, and facts of its kernels."""
 
     def __init__(self, program: Program, text: str):
         self.program, self.text = program, text
-        self.repeats = program.module.by_llvm  # as Triton's kernels are, whose threads repeat each other's work
+        self.repeats = program.module.by_llvm  # LLVM wrote it, as for Triton, whose threads repeat each other's work
         self.kernels: dict[bytes, tuple[Kernel, Any]] = {}
-        # By kernel what was counted last, and the predicted seconds.
+        # The latest counts of each kernel, and the seconds predicted from them.
         self.times: dict[bytes, tuple[tuple[object, ...], float]] = {}
         self.kept: list[Any] = []  # arrays that the library reads
 
         self._compiled: dict[str, CompiledKernel] = {}
 
     def text_of(self, name: str) -> str:
-        """Return PTX to assemble a kernel from: of a library's hundreds only that one, as all would take minutes."""
+        """Return PTX from which to assemble a kernel; of a large module only that kernel, as all would take minutes."""
         module = self.program.module
         return self.text if len(module.entries) <= _MOST_ASSEMBLED_TOGETHER else module.source_of(name)
 
@@ -180,12 +193,15 @@ class _Loaded:
 
 
 class Machine:
-    """The hooks over the PTX machine. ``last_fault`` and ``last_report`` are of the process's latest launches."""
+    """Implementation of the hooks by the PTX machine.
+
+    ``last_fault`` and ``last_report`` belong to the process's latest launches.
+    """
 
     def __init__(self, library: ctypes.CDLL, facts: DeviceFacts, seconds_limit: float | None):
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
-        self._memory: tuple[tuple[int, int], list[_Row], list[list[int]]] = ((0, 0), [], [])
+        self._memory = (0, 0), _Allocations([])
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
         self._footprint: Any = None  # of the latest launch, if it lets a dependent one start
@@ -207,7 +223,7 @@ class Machine:
         )  # fmt: skip
 
     def last_error(self) -> str | None:
-        """What the calling thread's latest failing call said."""
+        """Return the error message of the calling thread's latest failing call, or None."""
         return self._library.workbench_driver_latest_error().decode(errors="replace") or None
 
     def _load(self, number: int, image: bytes) -> None:
@@ -223,7 +239,7 @@ class Machine:
                 raise MemoryError("the module's variables")
 
     def _follow_writes(self, follow: bool) -> None:
-        """Have the driver keep what is written where launches are checked: no other launch marks what it writes."""
+        """Make the driver mark written memory if launches are checked; other launches do not mark their writes."""
         if follow != self._follows_writes:
             self._follows_writes = follow
             self._library.workbench_driver_follow_writes(follow)
@@ -273,7 +289,7 @@ class Machine:
         if (watch := watched()) is not None and watch.idle is not None:
             watch.idle.append(kernel.name)
             return
-        rows, table = self._rows(launch)
+        memory = replace(self._allocations_of(launch), heap=self._heap(launch, kernel))
         timed = bool(launch.timed)
         self._follow_writes(watch is not None and watch.checks)
         cluster = tuple(launch.cluster) if any(launch.cluster) else None
@@ -282,13 +298,10 @@ class Machine:
         if launch.programmatic and self._footprint is not None:
             options = replace(options, overlapped=self._footprint)
         try:
-            report = kernel.launch_packed(
-                grid, block, ctypes.string_at(launch.parameters, launch.parameter_bytes), rows,
-                functools.partial(_named, table), options, shared, self._heap(launch, kernel),
-            )  # fmt: skip
+            parameters = ctypes.string_at(launch.parameters, launch.parameter_bytes)
+            bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
+            report, _ = observed(bound, failed=[] if watch is None else [watch.failed])
         except KernelFault as fault:
-            if watch is not None:
-                watch.failed(fault)
             self.last_fault, message = self._told(fault)
             code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
             raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
@@ -301,7 +314,7 @@ class Machine:
             launch.seconds = self._predicted(launch, kernel, facts, report)
 
     def _heap(self, launch: HookLaunch, kernel: Kernel) -> DeviceHeap | None:
-        """Return the heap of a launch's context, which is made for the first kernel there that calls malloc or free."""
+        """Return the heap of a launch's context; the first kernel that calls malloc or free there creates it."""
         known = self._heaps.get(launch.context)
         if known is None:
             if not kernel.uses_heap:
@@ -312,11 +325,11 @@ class Machine:
         return known
 
     def leaks(self) -> list[str]:
-        """Return a line for each place in kernels whose blocks of the device heap nobody has freed."""
+        """Return a line for each place in kernels whose blocks of the device heap were never freed."""
         return [line for heap in self._heaps.values() for line in heap.leaks()]
 
     def _host_call(self, pointer: Any) -> None:
-        """Keep a call of cuBLAS or cuRAND, which no kernel stands for, and the fault that ended it."""
+        """Record a call of cuBLAS or cuRAND, which launches no kernel here, and the fault that ended it."""
         told: HookCall = pointer.contents
         call = HostCall(told.name.decode(), told.shape.decode())
         watch = watched()
@@ -337,8 +350,11 @@ class Machine:
             watch.failed(HostCallFault(message, finding))
 
     def _predicted(self, launch: HookLaunch, kernel: Kernel, facts: Any, report: LaunchReport) -> float:
-        """The seconds that a launch would take; a kernel that is timed is launched many times, and counts the same."""
-        from workbench.prediction.predict import predict
+        """Return the predicted seconds of a launch.
+
+        A benchmark repeats a launch with equal counts; then the earlier prediction is returned.
+        """
+        from workbench.analysis.prediction.predict import predict
 
         block, grid = math.prod(launch.block), math.prod(launch.grid)
         counts = block, grid, launch.dynamic_shared, report.lines, report.buffers
@@ -351,7 +367,7 @@ class Machine:
         return known[1]
 
     def _assembled(self, number: int, name: str, facts: Any, shared: int) -> Any:
-        """The kernel with its machine code, by which its time is predicted; what is known without an assembler."""
+        """Return the kernel with machine code, to predict its time; without an assembler only its known facts."""
         compiled = replace(self._modules[number].compiled(name), dynamic_shared_bytes=shared)
         try:
             compiled.registers  # noqa: B018
@@ -370,25 +386,24 @@ class Machine:
         if not put(taker, text, len(text)):
             raise MemoryError(f"{len(text)} bytes of linked PTX")
 
-    def _rows(self, launch: HookLaunch) -> tuple[list[_Row], list[list[int]]]:
-        """The memory as the machine takes it, made anew only when an allocation came or went."""
-        key, rows, table = self._memory
-        if key != (launch.generation, launch.buffers):
-            count = launch.buffer_count
-            raw = ctypes.string_at(launch.buffers, 32 * count)
+    def _allocations_of(self, launch: HookLaunch) -> _Allocations:
+        """Return the allocations in the machine's form, rebuilt only when an allocation was added or freed."""
+        key = launch.generation, launch.buffers
+        if self._memory[0] != key:
+            raw = ctypes.string_at(launch.buffers, 32 * launch.buffer_count)
             table = np.frombuffer(raw, np.uint64).reshape(-1, 4).tolist()
             rows = [(address, size, host, True, marks) for address, size, host, marks in table]
-            self._memory = (launch.generation, launch.buffers), rows, table
-        return rows, table
+            self._memory = key, _Allocations(rows)
+        return self._memory[1]
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:
-        """The finding, and its message with what the driver knows about the address: it may have been freed."""
+        """Return a fault's finding and message, each with a note if the driver knows that the address was freed."""
         assert fault.finding is not None  # the machine's faults have one
         freed = self._freed(fault.finding)
         return replace(fault.finding, message=fault.finding.message + freed), str(fault) + freed
 
     def _freed(self, finding: Finding) -> str:
-        """Return what the driver adds to a finding: that its address was freed; nothing for another one."""
+        """Return the driver's note that a finding's address was freed, or "" for another finding."""
         text = ctypes.create_string_buffer(512)
         if finding.address and self._library.workbench_driver_describe(finding.address, text, len(text)):
             return f"; {text.value.decode()}"
@@ -421,7 +436,7 @@ def _encode(pointer: Any) -> None:
 
 
 class _Failed(Exception):
-    """A hook's own result: the code for the client, and the words."""
+    """A hook's error: the code for the client, and the message."""
 
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -429,7 +444,10 @@ class _Failed(Exception):
 
 
 def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
-    """``hook`` as the library calls it: with its own arguments, then those of ``_ANSWER``."""
+    """Wrap ``hook`` for the library, which calls it with its arguments and then those of ``_ANSWER``.
+
+    The wrapper turns exceptions into a result code and an error text.
+    """
 
     def call(*values: Any) -> None:
         *arguments, answer, why, room = values
@@ -470,15 +488,11 @@ def _options(
     seconds_limit: float | None, statistics: bool, cooperative: bool, cluster: tuple[int, ...] | None, repeats: bool,
     watch: Watch | None,
 ) -> LaunchOptions:  # fmt: skip
-    """Made once for all launches alike."""
+    """Return the options of a launch, made once for all launches with equal arguments."""
     options = LaunchOptions(
         seconds_limit=seconds_limit, statistics=statistics, cooperative=cooperative, cluster=cluster, repeats=repeats
     )
     return options if watch is None else watch.options(options)
-
-
-def _named(table: list[list[int]]) -> list[Buffer]:
-    return [Buffer(f"the allocation at {hex(address)}", address, size, host, True) for address, size, host, _ in table]
 
 
 def _virtual_arch(target: str) -> int:

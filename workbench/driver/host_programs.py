@@ -1,8 +1,8 @@
-"""Link programs with host code: with the simulated driver, its runtime, and an entry that starts both.
+"""Programs with host code: linked with the simulated driver, its runtime, and an entry point that starts both.
 
-The ``nvcc`` on PATH of a simulated process passes such programs to NVIDIA's nvcc. What it links is a shared object,
-because its kernels run inside a Python process, which loads it. It can be started all the same: Linux jumps to its
-entry point, which becomes ``python -m workbench.run`` with the program's own name and arguments.
+The ``nvcc`` on PATH of a simulated process passes such programs to NVIDIA's nvcc. The result is a shared object,
+because its kernels run inside a Python process that loads it. It can be started all the same: Linux jumps to its entry
+point, which executes ``python -m workbench.cli run`` with the program's own name and arguments.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.home import cache_folder
 from workbench.driver.imports import load_beside
 from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.driver.torch_headers import shorter_headers
 from workbench.errors import CompileError, MissingToolError
-from workbench.files import replace_file
-from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
 
 FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
-_ARCH = "compute_90"  # of the device that simulated_driver() starts, where WORKBENCH_NVCC_ARCH names no other
-_CMAKE_PROBE = "__cmake_determine_cuda"  # where CMake asks for the folder of a toolkit
+_ARCH = "compute_90"  # fits simulated_driver()'s default device; WORKBENCH_NVCC_ARCH names another
+_CMAKE_PROBE = "__cmake_determine_cuda"  # the file name with which CMake asks nvcc for its toolkit's folder
 _NO_LINK = (
     "-c", "--compile", "-dc", "--device-c", "-dw", "-dlink", "--device-link", "-lib", "--lib", "-M", "-MM", "-shared",
     "--shared", "-E", "--dryrun",
@@ -52,16 +52,17 @@ static long call(long number, long a, long b, long c, long d) {
   return x0;
 #endif
 }
-enum { kOwn = 4, kMost = 4096, kCurrent = -100 };
+enum { kOwn = 5, kMost = 4096, kCurrent = -100 };
 __attribute__((used, visibility("hidden"))) void workbench_exec(long* stack) {
   static char path[kMost];
-  static const char python[] = PYTHON, option[] = "-m", module[] = "workbench.run", self[] = "/proc/self/exe";
+  static const char python[] = PYTHON, option[] = "-m", module[] = "workbench.cli", run[] = "run";
+  static const char self[] = "/proc/self/exe";
   const long count = stack[0];
   char **given = (char**)(stack + 1), **environment = given + count + 1;
   const char* words[kMost + kOwn];
   long used = kOwn;
   call(SYS_readlinkat, kCurrent, (long)self, (long)path, kMost - 1);
-  words[0] = python, words[1] = option, words[2] = module, words[3] = path;
+  words[0] = python, words[1] = option, words[2] = module, words[3] = run, words[4] = path;
   for (long i = 1; i < count && used < kMost; ++i) words[used++] = given[i];
   words[used] = 0;
   call(SYS_execve, (long)python, (long)words, (long)environment, 0);
@@ -78,30 +79,30 @@ __asm__(".globl workbench_start\n.type workbench_start, %function\nworkbench_sta
 
 
 def load_libraries() -> None:
-    """Load the runtime, cuBLAS and cuRAND, by which programs and modules that need them find ours, not NVIDIA's."""
+    """Load our CUDA runtime, cuBLAS and cuRAND, so that programs and modules bind to them, not to NVIDIA's."""
     load_beside(runtime_path())
 
 
 def link_options() -> list[str]:
-    """Return the options that link a program with the driver and the libraries over it, whichever it asks for."""
+    """Return the options that link a program with the simulated driver and let it find the libraries over it."""
     return [f"-L{toolkit_folder() / 'lib64'}", "-lcuda"]
 
 
 def include_options() -> list[str]:
-    """Return the options for the headers of the CUDA runtime and of CCCL, and for one that pip's packages lack."""
+    """Return the options for the headers of the CUDA runtime, of CCCL, and for one that pip's packages lack."""
     folders = (tools.cuda_include(), *tools.library_includes(), Path(__file__).parent / "headers")
     return [f"-I{folder}" for folder in folders]
 
 
 def call_nvcc(words: Sequence[str]) -> int:
-    """Run NVIDIA's nvcc with the words of a program's build; its exit status.
+    """Run NVIDIA's nvcc with the command line of a program's build, and return its exit status.
 
-    Code is compiled for the simulated device. What it would link as an executable becomes a shared object that can be
-    started. Raises MissingToolError where there is no nvcc.
+    The code is compiled for the simulated device. An executable becomes a shared object that can be started. Raises
+    MissingToolError if there is no nvcc.
     """
     if _CMAKE_PROBE in words:
         print(f"#$ TOP={toolkit_folder()}", file=sys.stderr)
-        return 1  # as nvcc, which has no such file
+        return 1  # nvcc fails as well, because there is no such file
     own = _without_targets(words)
     command = [str(nvcc.program()), f"-arch={os.environ.get('WORKBENCH_NVCC_ARCH', _ARCH)}", *FLAGS]
     if not any(word in _NO_LINK for word in own):
@@ -126,12 +127,12 @@ def _without_targets(words: Sequence[str]) -> list[str]:
 
 
 def entry_object(compiler: str = "gcc") -> Path:
-    """Return the object with ``workbench_start``, the entry point that becomes this Python; compiled once, and kept.
+    """Return the object file of ``workbench_start``, the entry point that executes this Python; it is compiled once.
 
-    Raises CompileError with the compiler's lines, MissingToolError without a compiler.
+    Raises CompileError with the compiler's messages, MissingToolError without a compiler.
     """
     if shutil.which(compiler) is None:
-        raise MissingToolError(f"Programs need {compiler}, and there is none. Install it: apt-get install g++")
+        raise MissingToolError(f"Linking programs needs {compiler}, which was not found: apt-get install g++")
     text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
     path = cache_folder() / "programs" / f"entry-{hashlib.sha256((compiler + text).encode()).hexdigest()[:12]}.o"
     if not path.is_file():

@@ -1,6 +1,6 @@
-"""What is loaded as a module: PTX, and in front of it, where our nvcc made it, what ptxas said about its kernels.
+"""Module images: PTX, with ptxas's resource figures of its kernels in a first line if our nvcc made the image.
 
-The line is a comment, so that the image is PTX for anybody else too, a real driver included.
+The line is a comment, so the image is valid PTX for everything else, a real driver included.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _MARK = "// workbench resources "
 
 
 def image(ptx: str, resources: Mapping[str, Resources]) -> bytes:
-    """PTX with the resources of its kernels."""
+    """Return the image: ``ptx`` behind a comment line that holds the resources of its kernels."""
     facts = {name: dataclasses.astuple(one) for name, one in resources.items()}
     return f"{_MARK}{json.dumps(facts)}\n{ptx}".encode()
 
 
 @lru_cache(maxsize=64)
 def resources_of(text: str, arch: str) -> Mapping[str, Resources]:
-    """The resources of each kernel: as the image says, else asked of ptxas; empty where no ptxas takes this PTX."""
+    """Return the resources of each kernel by name: from the image's first line, else from ptxas.
+
+    The mapping is empty if there is no ptxas, or none that accepts this PTX.
+    """
     if text.startswith(_MARK):
         facts = json.loads(text[len(_MARK) : text.index("\n")])
         return {name: Resources(*values) for name, values in facts.items()}

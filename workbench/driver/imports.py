@@ -1,4 +1,4 @@
-"""Imports of a program: what was loaded already, and doing something before or after one."""
+"""Hooks on a program's imports, and shared libraries that the process has loaded already."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _nothing() -> None:
 
 
 def when_imported(name: str, then: Callable[[], object] = _nothing, *, before: Callable[[], object] = _nothing) -> None:
-    """Call ``before`` and ``then`` around the first import of ``name``; at once where it is imported already."""
+    """Call ``before`` and ``then`` around the first import of ``name``, or at once if it is imported already."""
     if name in sys.modules:
         before()
         then()
@@ -25,7 +25,7 @@ def when_imported(name: str, then: Callable[[], object] = _nothing, *, before: C
 
 
 def loaded_instead(library: Path) -> str | None:
-    """Return the path of another library of this name, or of a later build, that this process has loaded already."""
+    """Return the path of another library of this name, in any version, that this process has loaded, or None."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     stem = library.name.partition(".so")[0] + ".so"
     paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in maps if stem in line)
@@ -33,7 +33,7 @@ def loaded_instead(library: Path) -> str | None:
 
 
 def load_beside(runtime: Path) -> None:
-    """Load our CUDA runtime and the libraries beside it, by which what is loaded later finds them, not NVIDIA's."""
+    """Load our CUDA runtime and the libraries beside it, so that libraries loaded later bind to them, not NVIDIA's."""
     for library in (runtime, *sorted(runtime.parent.glob("lib*.so.*"))):
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
@@ -56,7 +56,7 @@ class _WhenImported(MetaPathFinder):
         return spec
 
     def _imported(self) -> None:
-        sys.meta_path.remove(self)  # not before: who asks for a spec may only want to know whether there is one
+        sys.meta_path.remove(self)  # not in find_spec: a caller may only ask whether the module exists
         self._then()
 
 

@@ -1,7 +1,7 @@
 """``torch.compile`` on the PTX machine: Inductor writes Triton for CPU tensors too, and its kernels run here.
 
-Inductor's setting ``cpu_backend`` asks for that. What it looks for then is registered: a Triton backend named "cpu", a
-device interface with the properties of the GPU meant, and a benchmarker. Tried with torch 2.13 and Triton 3.7.
+Inductor's setting ``cpu_backend`` switches it on. It then needs a Triton backend named "cpu", a device interface with
+the simulated GPU's properties, and a benchmarker, which are registered here. Tried with torch 2.13 and Triton 3.7.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from workbench.driver.triton_timing import benchmark
 from workbench.errors import MissingToolError
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
 _DEVICE = "cpu"
 
 
 class _Compiler(CUDABackend):
-    """Triton's compiler for NVIDIA GPUs, which Inductor asks for under the name of the tensors' device."""
+    """Triton's compiler for NVIDIA GPUs under the name of the tensors' device, by which Inductor looks for it."""
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
@@ -42,11 +42,11 @@ class _Compiler(CUDABackend):
 
 
 @contextlib.contextmanager
-def compiling(session: SimulatedTriton) -> Iterator[None]:
-    """``torch.compile`` of CPU tensors writes Triton for the GPU of ``session``; before and after, what it did.
+def compiling(session: TritonSession) -> Iterator[None]:
+    """Make ``torch.compile`` of CPU tensors write Triton for the GPU of ``session`` within the block.
 
-    What was compiled outside is compiled again inside, and the other way round. Raises MissingToolError without torch's
-    Inductor, or with one that writes no Triton for CPU tensors.
+    Functions compiled outside are compiled again inside, and the other way round. Raises MissingToolError without
+    torch's Inductor, or with one that writes no Triton for CPU tensors.
     """
     try:
         import torch
@@ -71,7 +71,7 @@ def compiling(session: SimulatedTriton) -> Iterator[None]:
 
     registered = device_interface.get_interface_for_device(_DEVICE)
     properties = _properties(session)
-    tag = torch.compiler.config.cache_key_tag  # of compiled graphs on disk, which name the device's properties
+    tag = torch.compiler.config.cache_key_tag  # in the key of compiled graphs on disk, which depend on the device
     backend = backends.backends.get(_DEVICE)
     register_benchmarker(_DEVICE, _benchmark, override=True)
     device_interface.register_interface_for_device(_DEVICE, _interface(registered, session, properties))
@@ -92,7 +92,7 @@ def compiling(session: SimulatedTriton) -> Iterator[None]:
         forget()
 
 
-def _properties(session: SimulatedTriton) -> SimpleNamespace:
+def _properties(session: TritonSession) -> SimpleNamespace:
     known = device_facts(session.shipped_model).attributes
     return SimpleNamespace(
         name=session.model.name,
@@ -106,8 +106,8 @@ def _properties(session: SimulatedTriton) -> SimpleNamespace:
     )
 
 
-def _interface(registered: Any, session: SimulatedTriton, properties: SimpleNamespace) -> type:
-    """The registered interface of the CPU, with the properties of the GPU meant."""
+def _interface(registered: Any, session: TritonSession, properties: SimpleNamespace) -> type:
+    """Return a class of the CPU's registered interface with the properties of the simulated GPU."""
 
     class Worker(registered.Worker):
         @staticmethod
@@ -121,14 +121,14 @@ def _interface(registered: Any, session: SimulatedTriton, properties: SimpleName
 
         @staticmethod
         def raise_if_triton_unavailable(device: Any = None) -> None:
-            """Triton is there: the session that is active found it."""
+            """Do nothing: the active session has found Triton."""
 
     Interface.Worker = Worker
     return Interface
 
 
 def _benchmark(benchmarker: Any, work: Callable[[], Any], *, warmup: int, rep: int, **options: Any) -> Any:
-    """Predicted milliseconds where a simulated device is active; infinite for work that launches nothing on it."""
+    """Return predicted milliseconds if a simulated device is active; infinity for work that launches nothing on it."""
     if not hasattr(driver._active, "session"):  # ``driver.active`` would look for a GPU
         return benchmarker.benchmark_cpu(work, warmup=warmup, rep=rep, **options)
     milliseconds = benchmark(work)

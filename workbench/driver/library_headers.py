@@ -1,6 +1,6 @@
-"""The headers of cuBLAS and cuRAND: the ``include`` folders of NVIDIA's wheels, without the 500 MB beside them.
+"""The headers of cuBLAS and cuRAND: the ``include`` folders of NVIDIA's wheels, without their 500 MB of libraries.
 
-A wheel is a zip file, whose parts can be read one by one where the server answers requests for ranges, as PyPI does.
+A wheel is a zip file, whose members can be fetched one by one if the server answers range requests, as PyPI does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import zipfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from workbench.base.files import replace_file
 from workbench.errors import MissingToolError
-from workbench.files import replace_file
 from workbench.toolchain import tools
 
 _LIBRARIES = {"nvidia-cublas": "cublas_v2.h", "nvidia-curand": "curand_kernel.h"}
@@ -25,9 +25,9 @@ _BLOCK = 1 << 20
 
 
 def fetch(say: Callable[[str], object] = print) -> None:
-    """Put the headers that are missing into the workbench's own folder, of the versions that cuda-toolkit names.
+    """Download missing headers into the workbench's own folder, in the versions that cuda-toolkit requires.
 
-    Raises MissingToolError where the package index cannot be reached or has no such wheel.
+    Raises MissingToolError if the package index cannot be reached or has no such wheel.
     """
     folder = tools.fetched_headers()
     for package, header in _LIBRARIES.items():
@@ -49,7 +49,7 @@ def fetch(say: Callable[[str], object] = print) -> None:
 
 
 def _version(package: str) -> str:
-    """The version that belongs to the installed toolkit."""
+    """Return the version of a package that the installed cuda-toolkit requires."""
     for line in importlib.metadata.requires("cuda-toolkit") or []:
         if found := re.match(rf"{package}==([\d.*]+)", line):
             return found[1]
@@ -57,7 +57,7 @@ def _version(package: str) -> str:
 
 
 def _url(wanted: str) -> str:
-    """Where pip would take a wheel from."""
+    """Return the URL from which pip would download a wheel."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--dry-run"]
     command += ["--ignore-installed", "--no-deps", "--report", "-", wanted]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -68,7 +68,7 @@ def _url(wanted: str) -> str:
 
 
 def _opened(url: str) -> BinaryIO:
-    """The wheel, to be read in parts; the whole of it where the server has no ranges."""
+    """Open the wheel for reading in parts; download all of it if the server answers no range requests."""
     try:
         request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})
         with urllib.request.urlopen(request) as answer:
@@ -81,7 +81,7 @@ def _opened(url: str) -> BinaryIO:
 
 
 class _Ranges(io.RawIOBase):
-    """A file behind a URL, of which only what is read is fetched."""
+    """A file behind a URL; reading fetches only the bytes that are read."""
 
     def __init__(self, url: str, size: int):
         self._url, self._size, self._at = url, size, 0

@@ -1,4 +1,4 @@
-"""The driver's linker: one PTX module out of several, which use each other's functions and variables."""
+"""The driver's linker: it joins PTX modules that use each other's functions and variables into one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(
 _END = re.compile(r"[;{]")
 _FILE_NUMBER = re.compile(r"^([ \t]*\.(?:file|loc)[ \t]+)(\d+)", re.MULTILINE)
 
-# What libcudadevrt.a has for grids that synchronise, which Numba calls; newer headers of CUDA have it in themselves.
+# libcudadevrt.a's functions for grid synchronization, which Numba calls; newer CUDA headers define them inline.
 _DEVICE_RUNTIME = """
 #include <cooperative_groups.h>
 extern "C" __device__ unsigned long long cudaCGGetIntrinsicHandle(cudaCGScope scope) { return scope; }
@@ -32,10 +32,11 @@ _DYNAMIC_PARALLELISM = re.compile(r"(?:__cudaCDP2|cuda)(?:GetParameterBuffer|Lau
 
 
 def linked(modules: Sequence[str], arch: str, device_runtime: bool = False) -> str:
-    """PTX in which the declarations of each module are bound to the definitions in the others.
+    """Return one PTX module in which each module's declarations are bound to the definitions in the others.
 
-    With ``device_runtime`` the functions of libcudadevrt.a for cooperative groups are among them, compiled for
-    ``arch``. Raises ArgumentError for a name that two modules define, and for dynamic parallelism.
+    With ``device_runtime`` the result includes libcudadevrt.a's functions for cooperative groups, compiled for
+    ``arch``, if a module calls them. Raises ArgumentError for a name that two modules define, and for dynamic
+    parallelism.
     """
     texts = list(modules)
     if device_runtime and any(map(_ITS_FUNCTIONS.search, texts)):
@@ -69,12 +70,12 @@ def linked(modules: Sequence[str], arch: str, device_runtime: bool = False) -> s
 def _header(text: str, which: str, pattern: str) -> str:
     found = re.search(rf"^[ \t]*\.{which}[ \t]+({pattern})(?![\w.])", text, re.MULTILINE)
     if found is None:
-        raise ArgumentError("link", "PTX without it", f"PTX with .{which}", "Link what a compiler wrote.")
+        raise ArgumentError("link", f"PTX without .{which}", f"PTX with .{which}", "Pass PTX as a compiler wrote it.")
     return found[1]
 
 
 def _definitions(text: str) -> list[re.Match[str]]:
-    """What a module defines: functions with a body, variables that are not extern."""
+    """Find the definitions of a module: functions with a body, and variables that are not extern."""
     found = [match for match in _VARIABLE.finditer(text) if "extern" not in match["links"]]
     for match in _FUNCTION.finditer(text):
         end = _END.search(text, match.end())
@@ -84,7 +85,11 @@ def _definitions(text: str) -> list[re.Match[str]]:
 
 
 def _part(text: str, number: int, defined: dict[str, int]) -> str:
-    """A module as a part of the whole: its own names get its number, what others define is not extern."""
+    """Rewrite one module as a part of the linked one.
+
+    Private names that clash get the module's number, file numbers and labels become unique, and extern declarations of
+    names that other modules define are removed.
+    """
     own = {m["name"] for m in _definitions(text) if "visible" not in m["links"] and defined[m["name"]] != number}
     text = _HEADER.sub("", text.rstrip("\0"))
     for name in sorted(own):
@@ -101,7 +106,7 @@ def _part(text: str, number: int, defined: dict[str, int]) -> str:
 
 
 def _check_declared(text: str) -> None:
-    """What nothing defines the machine refuses, by its name, with the kernel that calls it."""
+    """Refuse calls of dynamic parallelism; the machine refuses other undefined names when a kernel calls them."""
     for match in _FUNCTION.finditer(text):
         if _DYNAMIC_PARALLELISM.match(match["name"]):
             remedy = "Dynamic parallelism is not supported: launch from the host."

@@ -1,8 +1,8 @@
-"""Masked loads of Triton without ``other``: whether what their masked lanes hold reaches a result.
+"""Results that depend on the masked lanes of Triton loads without ``other``.
 
-Triton leaves these lanes undefined. Its PTX sets them to zero before the load, which is right by luck where zeros do no
-harm. Here the kernel runs again with large numbers in their place, positive ones and negative ones, on the same
-arguments, which then are as they were; results that differ come from lanes that nobody loaded.
+Triton leaves these lanes undefined. Its PTX sets them to zero before the load, so a kernel that uses them can be right
+by luck. The check runs the kernel again on the same arguments, with large positive and then large negative numbers in
+place of the zeros, and restores the arguments afterwards. A result that differs depends on lanes that were not loaded.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ import numpy as np
 from workbench.errors import KernelTimeout, WorkbenchError
 from workbench.ptx import Program
 from workbench.ptx.buffers import stored
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 if TYPE_CHECKING:
-    from workbench.ptx import Kernel, LaunchOptions, LaunchReport
+    from workbench.ptx import Kernel, LaunchReport
+    from workbench.ptx.launch import MachineLaunch
     from workbench.toolchain import CompiledKernel
 
 _Place = tuple[str, int, int]
 """File name, line and column of a load."""
 
-_MOST_BYTES = 256 << 20  # of the memory that the launch may write, to be copied
-_MOST_PLACES = 8  # told apart
-# Warp instructions of a run with other numbers: so many times those of the plain run, and so many more.
+_MOST_BYTES = 256 << 20  # a launch that may write more is not checked, because its memory is copied
+_MOST_PLACES = 8  # loads that are tried one by one
+# The instruction limit of a poisoned run: this factor times the plain run's warp instructions, plus this constant.
 _MOST_TIMES, _MOST_MORE = 4, 100_000
 # Finite and large as float, half, bfloat16 and integer, alone or packed, in any width.
 _POISON = ("7bff", "fbff")
@@ -48,13 +49,13 @@ _ZERO = re.compile(r"(mov\.[bu](\d+) %\w+, )0x0;")
 
 
 def places_of(kernel: CompiledKernel) -> frozenset[_Place]:
-    """Return where a kernel of Triton loads with a mask and without ``other``, by its TTIR."""
+    """Return the source places at which a Triton kernel loads with a mask but without ``other``, from its TTIR."""
     text = kernel.stages.get("ttir", "")
     known = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
 
     def place(location: str) -> _Place | None:
         while (match := _FILE.match(location)) is None:
-            name = _NUMBER.search(location)  # of a call the first is the innermost
+            name = _NUMBER.search(location)  # a call's location names the innermost one first
             if name is None or name[1] not in known:
                 return None
             location = known[name[1]]
@@ -66,7 +67,7 @@ def places_of(kernel: CompiledKernel) -> frozenset[_Place]:
 
 
 def poisoned(ptx: str, places: frozenset[_Place], poison: str) -> str:
-    """Return the PTX with a number in the place of the zeros in masked lanes of loads at ``places``."""
+    """Return the PTX with the pattern ``poison`` in place of the zeros in masked lanes of the loads at ``places``."""
     lines = list(_LINE.finditer(ptx))
     starts = [match.start() for match in lines]
 
@@ -81,23 +82,21 @@ def poisoned(ptx: str, places: frozenset[_Place], poison: str) -> str:
     return _ZEROS.sub(block, ptx)
 
 
-def notes_on(
-    compiled: CompiledKernel, kernel: Kernel, grid: Any, block: Any, values: Sequence[Any], options: LaunchOptions,
-    shared_bytes: int,
-) -> tuple[str, ...]:  # fmt: skip
+def notes_on(compiled: CompiledKernel, launch: MachineLaunch) -> tuple[str, ...]:
     """Return a note where arguments of a launch depend on masked lanes: on which, and by which loads."""
-    places, ptx = places_of(compiled), kernel.program.module.source
+    kernel = launch.runner
+    places, ptx = places_of(compiled), kernel.module.source
     if not places or poisoned(ptx, places, _POISON[0]) == ptx:
         return ()
-    memory = _Memory.of(values, options.names)
-    beside = replace(options, checks=False, statistics=False, record_block=None, threads=1)
+    memory = _Memory.of(launch.values, launch.names)
+    beside = replace(launch.options, checks=False, statistics=False, record_block=None, threads=1)
 
     def after(one: Kernel, instructions: int | None) -> tuple[LaunchReport, list[bytes]] | WorkbenchError:
         assert memory is not None
-        limited = replace(beside, instruction_limit=instructions)
-        return memory.after(lambda: one.launch(grid, block, values, limited, shared_bytes=shared_bytes))
+        limited = replace(launch, runner=one, options=replace(beside, instruction_limit=instructions))
+        return memory.after(limited.run)
 
-    plain = None if memory is None else after(kernel, options.instruction_limit)
+    plain = None if memory is None else after(kernel, launch.options.instruction_limit)
     if memory is None or plain is None or isinstance(plain, WorkbenchError):
         return ()
     most = _MOST_TIMES * plain[0].instructions + _MOST_MORE
@@ -126,13 +125,16 @@ def notes_on(
 
 @dataclass(frozen=True)
 class _Memory:
-    """The memory that a launch may write: storages and arrays, with the names of the arguments that lie there."""
+    """Memory that a launch may write: storages and arrays, each with the name of the argument it belongs to."""
 
     parts: Sequence[tuple[str, Any]]
 
     @classmethod
     def of(cls, values: Sequence[Any], names: Sequence[str]) -> _Memory | None:
-        """Collect the memory of the arguments and of what they lead to; None where that is too much to be copied."""
+        """Collect the memory of the arguments and of the buffers whose addresses they store.
+
+        Returns None if it is too large to be copied.
+        """
         parts: dict[int, tuple[str, Any]] = {}
         owners = [value.owner if isinstance(value, TensorMap) else value for value in values]
         further = (("memory that an argument leads to", one) for one in stored(values))
@@ -146,7 +148,7 @@ class _Memory:
         return cls(found) if sum(_view(one).nbytes for _, one in found) <= _MOST_BYTES else None
 
     def after(self, run: Callable[[], LaunchReport]) -> tuple[LaunchReport, list[bytes]] | WorkbenchError:
-        """Return the report of ``run`` and the content after it, or what it raised; and put back what was there."""
+        """Call ``run``, then restore the memory; return its report and the content it left, or the error it raised."""
         with self._kept(), contextlib.redirect_stdout(io.StringIO()):
             try:
                 report = run()
@@ -155,7 +157,7 @@ class _Memory:
             return report, [bytes(_view(one)) for _, one in self.parts]
 
     def first_difference(self, one: Sequence[bytes], other: Sequence[bytes]) -> str:
-        """Return the name of the first part in which the two differ."""
+        """Return the argument's name of the first part in which the two contents differ, else ""."""
         return next((name for (name, _), a, b in zip(self.parts, one, other, strict=True) if a != b), "")
 
     @contextmanager
@@ -169,7 +171,7 @@ class _Memory:
 
 
 def _view(memory: Any) -> np.ndarray:
-    """The bytes of a torch storage or of an array, in their place."""
+    """Return a view of the bytes of a torch storage or of an array; an array that is not contiguous as it is."""
     if isinstance(memory, np.ndarray):
         return memory.view(np.uint8) if memory.flags.c_contiguous else memory
     import torch

@@ -1,9 +1,9 @@
 """The ``nvcc`` that PyCUDA finds beside the simulated driver: ``python -m workbench.driver.nvcc``.
 
-It answers what ``pycuda.compiler`` asks: ``--version``, ``--preprocess`` and ``--cubin``, ``--ptx`` or ``--fatbin`` of
-one file. The result is always PTX with the resources of its kernels in front (see images.py), because that is what the
-simulated driver runs. NVRTC does the compiling; with ``WORKBENCH_NVCC=nvcc`` an installed nvcc does, for options and
-sources that only it takes.
+It implements the calls of ``pycuda.compiler``: ``--version``, ``--preprocess``, and ``--cubin``, ``--ptx`` or
+``--fatbin`` of one file. The output is always PTX behind a line with the resources of its kernels (see images.py),
+because the simulated driver runs PTX. NVRTC compiles; with ``WORKBENCH_NVCC=nvcc`` an installed nvcc does, for options
+and sources that only nvcc accepts. Any other call builds a program with host code and goes to NVIDIA's nvcc.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.terminal import say
 from workbench.driver.host_programs import call_nvcc
 from workbench.driver.images import image
 from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
-from workbench.files import replace_file
-from workbench.terminal import say
 from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.source import Source, include_closure, kept
 
-_ACTIONS = {"--version": "version", "--preprocess": "preprocess"}  # -E is for whole programs, and goes to nvcc
+_ACTIONS = {"--version": "version", "--preprocess": "preprocess"}  # -E is for whole programs and goes to nvcc
 _TARGETS = {
     "--cubin": "cubin",
     "-cubin": "cubin",
@@ -35,7 +35,7 @@ _TARGETS = {
     "--fatbin": "fatbin",
     "-fatbin": "fatbin",
 }
-# What means nothing to NVRTC, which has no host code, no files, no linker and one target; with one dash or two.
+# Options that mean nothing to NVRTC, which has no host code, files or linker, and one target; after one dash or two.
 _IGNORED = (
     "keep", "m64", "machine", "O0", "O1", "O2", "O3", "lineinfo", "c", "g", "v", "verbose", "res-usage",
     "resource-usage", "expt-relaxed-constexpr", "extended-lambda", "expt-extended-lambda",
@@ -54,7 +54,7 @@ _NO_FILE = Path()
 
 @dataclass
 class Command:
-    """One call: what to do, with which file (none for its version), and the options for the compiler."""
+    """One parsed command line: the action, its file (none for the version), and the options for the compiler."""
 
     action: str = "compile"
     target: str = "cubin"
@@ -66,9 +66,9 @@ class Command:
 
 
 def read(arguments: Sequence[str]) -> Command:
-    """The command line. Raises ArgumentError for a call without a file.
+    """Parse a command line; raise ArgumentError for one without a file.
 
-    A call that names none of the targets of kernels alone builds a program.
+    A command line with none of the options for kernels alone (``--cubin`` and so on) builds a program.
     """
     if not any(word in _TARGETS or word in _ACTIONS for word in arguments):
         return Command("program")
@@ -114,7 +114,7 @@ def _value(word: str, rest: Iterator[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status, with messages on stderr, as a compiler has it."""
+    """Run one command line, print errors to stderr, and return the exit status."""
     try:
         command = read(arguments)
         if command.action == "program":
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _chosen_nvcc() -> Path | None:
-    """The installed nvcc where the user wants that one; None for NVRTC."""
+    """Return the installed nvcc if ``WORKBENCH_NVCC`` asks for it, None for NVRTC."""
     wanted = os.environ.get("WORKBENCH_NVCC", "nvrtc")
     if wanted not in ("nvrtc", "nvcc"):
         raise ArgumentError("WORKBENCH_NVCC", repr(wanted), "'nvrtc' or 'nvcc'", "Unset it for NVRTC.")
@@ -140,7 +140,10 @@ def _chosen_nvcc() -> Path | None:
 
 
 def version() -> str:
-    """What is compiled with. PyCUDA keys its cache by this, so that ours never meets that of a real nvcc."""
+    """Return the text of ``--version``, which names the compiler behind this nvcc.
+
+    PyCUDA includes it in the keys of its cache, so entries of this nvcc and of a real one never mix.
+    """
     real = _chosen_nvcc()
     compiler = f"nvcc {tools.program_version(real)}" if real else f"NVRTC {nvrtc.version()}"
     release = compiler.split()[1]
@@ -152,7 +155,7 @@ def _source(command: Command) -> Source:
     path = Path.cwd() / command.file
     try:
         text = path.read_text()
-        # PyCUDA removes its own file as soon as that is compiled; traces and findings show its lines later.
+        # PyCUDA removes its file right after compiling, but traces and findings show its lines later.
         name = kept(text, path.name) if path.is_relative_to(tempfile.gettempdir()) else path
         return Source(text, str(name), command.file.name, path.parent)
     except OSError as error:
@@ -165,7 +168,7 @@ def _folders(command: Command, source: Source) -> list[Path]:
 
 
 def _expanded(command: Command) -> str:
-    """The text with every header that it includes, which is what a preprocessor's output changes with."""
+    """Return the source and a digest of each header it includes: a text that changes when preprocessor output would."""
     source = _source(command)
     closure = include_closure(source, _folders(command, source), nvrtc.toolkit_dirs(), {})
     return "\n".join([source.text, *(f"// {name} {digest}" for name, digest in closure.digests.items())])
@@ -188,7 +191,7 @@ def _with_standard(options: Sequence[str]) -> list[str]:
 
 
 def _by_nvcc(real: Path, command: Command, arguments: Sequence[str]) -> bytes:
-    """PTX from the installed compiler; its own --cubin tells what ptxas made of it."""
+    """Return the image of PTX by the installed nvcc; its log of ``-cubin`` has ptxas's resource figures."""
     kept = [word for word in arguments if word not in _TARGETS and word != "--keep"]
     with tempfile.TemporaryDirectory(prefix="workbench-nvcc-") as folder:
         flags = ["-cubin", "-lineinfo", "-Xptxas", "-v", "--keep", f"--keep-dir={folder}", "-o", f"{folder}/out.cubin"]

@@ -1,4 +1,4 @@
-"""``workbench setup nvcc``: the compiler of CUDA programs by pip, of the same CUDA toolkit as the headers."""
+"""``workbench setup nvcc``: nvcc from pip, in the version of the CUDA toolkit whose headers are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.toolchain import tools
 def install(say: Callable[[str], object] = print) -> str:
     """Install nvcc into this environment, unless it has one already, and fetch the headers of cuBLAS and cuRAND.
 
-    Returns the version of nvcc. Raises MissingToolError where pip fails.
+    Returns the version of nvcc. Raises MissingToolError if pip fails.
     """
     version = _install(say)
     library_headers.fetch(say)

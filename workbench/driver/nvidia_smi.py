@@ -1,7 +1,7 @@
 """The ``nvidia-smi`` that programs find beside the simulated driver: ``python -m workbench.driver.nvidia_smi``.
 
-It prints the table, ``-L`` and ``--query-gpu``, and refuses every other option by name. The process with the simulated
-driver describes its devices in the environment, so that nothing here starts a driver.
+It prints the table, answers ``-L`` and ``--query-gpu``, and refuses every other option by name. The process with the
+simulated driver describes its devices in an environment variable, so that this program starts no driver.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from workbench.driver.attributes import DeviceFacts, device_facts
 
 VARIABLE = "WORKBENCH_DEVICES"
-_DRIVER_VERSION, _CUDA_VERSION = "580.65.06", "13.0"  # the driver that came with the runtime that is simulated
+_DRIVER_VERSION, _CUDA_VERSION = "580.65.06", "13.0"  # the driver that shipped with CUDA 13.0
 _CLOCK, _MEMORY_CLOCK, _MAJOR, _MINOR = 13, 36, 75, 76  # numbers of attributes
 _NOT_MEASURED = "[N/A]"  # as nvidia-smi prints what a device does not report
 
 
 @dataclass(frozen=True)
 class Device:
-    """One simulated device, as the table and the queries show it."""
+    """One simulated device, with the facts that the table and the queries print."""
 
     index: int
     count: int
@@ -34,22 +34,22 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """The identifier that cuDeviceGetUuid reports."""
+        """Identifier that cuDeviceGetUuid reports."""
         return f"GPU-{uuid.UUID(bytes=f'workbench sim {self.index}'.encode() + bytes(1))}"
 
     @property
     def bus_id(self) -> str:
-        """The address on the PCI bus that cuDeviceGetPCIBusId reports, with the long domain of nvidia-smi."""
+        """PCI bus address that cuDeviceGetPCIBusId reports, with nvidia-smi's eight-digit domain."""
         return f"00000000:{self.index:02X}:00.0"
 
     @property
     def memory_mib(self) -> int:
-        """The memory in MiB."""
+        """Memory of the device in MiB."""
         return self.memory_bytes >> 20
 
 
 def describe(facts: DeviceFacts, devices: int, memory_bytes: int) -> None:
-    """Describe the simulated devices to programs that this process starts."""
+    """Describe the simulated devices, in the environment, to programs that this process starts."""
     exact = not facts.name.endswith("(simulated)")
     described = {"model": facts.key, "exact_name": exact, "devices": devices, "memory_bytes": memory_bytes}
     os.environ[VARIABLE] = json.dumps(described)
@@ -116,7 +116,7 @@ def _words(text: str) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status, 9 without a simulated device as nvidia-smi has it without a driver."""
+    """Run one command line and return the exit status: 9 without a simulated device, as nvidia-smi without a driver."""
     parser = argparse.ArgumentParser("nvidia-smi", description="The simulated GPUs.", allow_abbrev=False)
     parser.add_argument("-L", "--list-gpus", action="store_true", help="a line for each device")
     parser.add_argument("-i", "--id", type=_words, help="only these devices, by index, UUID or bus id")

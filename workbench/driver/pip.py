@@ -1,4 +1,4 @@
-"""pip of this environment, for what ``workbench setup`` gets, and the wheels that are kept of what it builds."""
+"""The pip of this environment, and the folder of wheels built here: the tools of ``workbench setup``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.base.home import home
 from workbench.errors import MissingToolError
-from workbench.home import home
 
 
 def pip(*arguments: str, needs: str, environment: Mapping[str, str] | None = None) -> None:
-    """Run pip. Raises MissingToolError with what it ``needs`` and the last lines that it prints."""
+    """Run pip; if it fails, raise MissingToolError with the sentence ``needs`` and the last lines of pip's output."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -31,9 +31,9 @@ def pip(*arguments: str, needs: str, environment: Mapping[str, str] | None = Non
 
 @contextlib.contextmanager
 def kept_wheels() -> Iterator[Path]:
-    """Give the folder of the wheels that were built here, to one process at a time: the second finds the work done.
+    """Lock and yield the folder of wheels built here: a second process waits, then finds the wheel built.
 
-    It is ``$WORKBENCH_WHEELS``, else a folder in the workbench's home.
+    It is ``$WORKBENCH_WHEELS``, else the folder ``wheels`` in the workbench's home.
     """
     folder = Path(os.environ.get("WORKBENCH_WHEELS") or home() / "wheels")
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,13 +43,13 @@ def kept_wheels() -> Iterator[Path]:
 
 
 def kept_wheel(folder: Path, stem: str) -> Path | None:
-    """Return the kept wheel for this Python whose name starts with ``stem``, package and version; None without one."""
+    """Return the kept wheel for this Python whose name starts with ``stem`` (package and version), or None."""
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return next(iter(sorted(folder.glob(f"{stem}-{tag}-*.whl"))), None)
 
 
 def unpack_source(folder: Path, package: str, version: str) -> Path:
-    """Unpack the source archive that pip downloaded into ``folder``; returns the folder of the package."""
+    """Unpack the source archive that pip downloaded into ``folder``, and return the folder of the package."""
     with tarfile.open(next(folder.glob(f"{package}-*.tar.gz"))) as archive:
         # Python 3.11.0 to 3.11.3 have no filters.
         filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -58,9 +58,9 @@ def unpack_source(folder: Path, package: str, version: str) -> Path:
 
 
 def isolation() -> tuple[str, ...]:
-    """Return pip's option to build with this environment's setuptools and NumPy, where they are there.
+    """Return pip's option to build with this environment's setuptools and NumPy, if it has both.
 
-    pip would install them into an environment of its own for each step.
+    Without the option pip installs them anew into an isolated environment for each step.
     """
     present = all(importlib.util.find_spec(name) for name in ("setuptools", "numpy"))
     return ("--no-build-isolation",) if present else ()

@@ -1,9 +1,9 @@
 """``workbench setup pycuda``: PyCUDA built from its source with nothing but pip packages and a C++ compiler.
 
-PyCUDA has no wheels and looks for an installed CUDA toolkit. What it needs of one is little: ``cuda.h``, which NVIDIA's
-runtime package has, ``cudaProfiler.h``, which stands here, and a ``libcuda`` to link against, for which the simulated
-driver serves; the extension names it by its soname only, so that the result works with a real driver too. The wheel is
-kept in the workbench's home, or in ``$WORKBENCH_WHEELS``: another environment of the same Python takes it from there.
+PyCUDA has no wheels and its setup looks for an installed CUDA toolkit, of which it needs three things: ``cuda.h``,
+which NVIDIA's runtime package has; ``cudaProfiler.h``, which stands here; and a ``libcuda`` to link against, for which
+the simulated driver serves. The extension names that library by its soname only, so the result works with a real driver
+too. The wheel is kept in the workbench's home, or in ``$WORKBENCH_WHEELS``, for other environments of the same Python.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from workbench.base.files import replace_file
 from workbench.driver.pip import isolation, kept_wheel, kept_wheels, pip, unpack_source
 from workbench.driver.simulated import library_path
-from workbench.files import replace_file
 from workbench.toolchain import tools
 
 VERSION = "2026.1"
@@ -37,22 +37,22 @@ CUresult CUDAAPI cuProfilerStop(void);
 #endif
 """
 
-# What the extension is compiled from; of Boost by folder. NumPy's headers are set up by the first.
+# Sources of the extension; Boost's by folder. The first one sets up NumPy's headers, so it stays the first.
 _OWN = ("wrapper/wrap_cudadrv.cpp", "wrapper/mempool.cpp", "cpp/cuda.cpp", "cpp/bitlog.cpp")
 _BOOST = ("python/src/**/*.cpp", "smart_ptr/src/*.cpp", "system/src/*.cpp", "thread/src/pthread/*.cpp")
 
 
 def installed() -> str | None:
-    """The version of the PyCUDA of this environment; None without one."""
+    """Return the version of PyCUDA in this environment, or None."""
     importlib.invalidate_caches()
     return importlib.metadata.version("pycuda") if importlib.util.find_spec("pycuda") is not None else None
 
 
 def install(say: Callable[[str], object] = print) -> str:
-    """Build PyCUDA, unless a wheel of it is kept, and install it into this environment; returns its version.
+    """Build PyCUDA, unless a wheel of it is kept, install it into this environment, and return its version.
 
     Building takes about a minute of one core and needs a package index. Raises MissingToolError, with the end of the
-    log, where that fails.
+    log, if that fails.
     """
     with kept_wheels() as wheels:
         if (present := installed()) is not None:
@@ -85,7 +85,7 @@ def _build(wheels: Path, say: Callable[[str], object]) -> Path:
             "CUDA_INC_DIR": [str(folder / "include"), str(include)],
             "CUDADRV_LIB_DIR": [str(folder / "lib")],
             "CUDA_ENABLE_CURAND": False,
-            # Its work is done in the driver and on the device: what a higher level gains here is less than it costs.
+            # The time goes into the driver and the device: a higher level gains less than it costs to compile.
             "CXXFLAGS": ["-O1", "-g0", "-w"],
         }
         (source / "siteconf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
@@ -102,10 +102,10 @@ def _pip(*arguments: str) -> None:
 
 
 def _join(source: Path) -> None:
-    """Make one file of all that the extension ``_driver`` is compiled from, a third of the work.
+    """Join all sources of the extension ``_driver`` into one file, which compiles in a third of the time.
 
-    Boost's headers are most of each, and then read once. setup.py names four of them, which stay, three of them empty,
-    and takes Boost's from where they lie.
+    Boost's headers are most of each file, and the joined one reads them once. setup.py names PyCUDA's four files, so
+    these stay, three of them empty; it finds Boost's by their folders.
     """
     own = [source / "src" / name for name in _OWN]
     boost = source / "bpl-subset" / "bpl_subset" / "libs"

@@ -1,4 +1,4 @@
-"""Starting the simulated driver in this process."""
+"""The simulated driver of this process: `simulated_driver` starts it, `Driver` describes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.argument_kinds import names_wrong_kinds
+from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.home import home
+from workbench.base.time_limit import Limit, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
 from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.driver.imports import loaded_instead
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
-from workbench.home import home
-from workbench.time_limit import Limit, seconds_of
 
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 _SONAME = "libcuda.so.1"
 _MOST_MEMORY = 80 << 30
 _MOST_DEVICES = 8
-_NODES = ("/dev/nvidiactl", "/dev/dxg")  # one of which a real driver has, on Linux and in WSL
+_NODES = ("/dev/nvidiactl", "/dev/dxg")  # a real driver has the first on Linux, the second in WSL
 _current: Driver | None = None
 
 
 class Driver:
-    """The CUDA driver that answers in this process; ``simulated`` says which kind it is, ``name`` names its device.
+    """The CUDA driver of this process, simulated or real; ``name`` is the name of its device.
 
-    ``last_fault`` is the PTX machine's finding behind the latest kernel that failed (source line, block, thread,
-    address), ``last_report`` what the latest finished launch did, ``last_error`` what the latest failing call of this
-    thread said, of which some clients show no more than the code; all None on a real driver.
+    ``last_fault`` is the PTX machine's finding on the latest kernel that failed (source line, block, thread, address),
+    ``last_report`` the report of the latest launch that finished, ``last_error`` the message of this thread's latest
+    failing call, of which some clients show only the error code. All three are None on a real driver.
     """
 
     def __init__(
@@ -48,32 +48,32 @@ class Driver:
 
     @property
     def simulated(self) -> bool:
-        """Whether the PTX machine runs what is launched; False of a real driver."""
+        """True if the PTX machine runs the launches, False for a real driver."""
         return self._machine is not None
 
     @property
     def model(self) -> str | None:
-        """The device model of a simulated driver, such as ``"h200"``."""
+        """Device model of a simulated driver, such as ``"h200"``; None for a real one."""
         return self._facts.key if self._facts else None
 
     @property
     def last_fault(self) -> Finding | None:
-        """What stopped the latest kernel that failed, in whichever thread."""
+        """Finding that stopped the latest failed kernel, in any thread."""
         return self._machine.last_fault if self._machine else None
 
     @property
     def last_report(self) -> LaunchReport | None:
-        """What the latest launch that finished did, in whichever thread."""
+        """Report of the latest launch that finished, in any thread."""
         return self._machine.last_report if self._machine else None
 
     @property
     def last_error(self) -> str | None:
-        """The words behind the code of this thread's latest failing call."""
+        """Message of this thread's latest failing driver call, in more words than its error code."""
         return self._machine.last_error() if self._machine else None
 
     @property
     def heap_leaks(self) -> list[str]:
-        """A line for each place in kernels that took blocks by malloc which nobody has freed."""
+        """Memory leaks of device code: one line for each place in a kernel whose ``malloc`` was never freed."""
         return self._machine.leaks() if self._machine else []
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Driver:
 
 
 def current() -> Driver | None:
-    """The driver that `simulated_driver` found or started in this process."""
+    """Return the driver that `simulated_driver` found or started in this process, or None."""
     return _current
 
 
@@ -95,21 +95,22 @@ def simulated_driver(
     devices: int = 1,
     exact_name: bool = False,
 ) -> Driver:
-    """Make a CUDA driver available to PyCUDA in this process: call it before the first ``import pycuda.driver``.
+    """Give this process a CUDA driver, for PyCUDA and other clients; call it before ``import pycuda.driver``.
 
-    A real driver with a GPU is preferred, unless ``force``; otherwise the simulated one is loaded, with ``devices``
-    that have the attributes of ``model`` and ``memory_bytes`` of memory each (default: half of this machine's, at most
-    80 GiB), and do not see each other's. Their name ends in "(simulated)", unless ``exact_name``. It also puts an
-    ``nvcc`` on PATH that compiles for it. A kernel that runs for more than ``seconds_limit`` (default: 60 s in a
-    notebook, else no limit; None for none) ends with the driver's error for a timeout. The second call returns the same
-    driver::
+    A real driver with a GPU is preferred, unless ``force``. Otherwise the simulated driver is loaded, with this many
+    ``devices``, each with the attributes of ``model`` and ``memory_bytes`` of memory of its own (default: half of this
+    machine's, at most 80 GiB). Their names end in "(simulated)", unless ``exact_name``. An ``nvcc`` that compiles for
+    the simulated driver comes first on PATH. A kernel that runs longer than ``seconds_limit`` seconds ends with the
+    driver's error for a timeout (default: 60 s in a notebook, else no limit; None: no limit). A second call returns the
+    same driver::
 
         driver = wb.simulated_driver()
         import pycuda.autoprimaryctx
         from pycuda.compiler import SourceModule
 
-    Raises UnknownNameError for another model, ArgumentError for a second call that asks for something else,
-    DeviceUnavailableError where a driver is loaded already, MissingToolError where this package was built without it.
+    Raises UnknownNameError for an unknown model, ArgumentError for a second call that asks for something else,
+    DeviceUnavailableError if the process has loaded another driver already, MissingToolError if this package was built
+    without the simulated driver.
     """
     global _current
     if _current is not None:
@@ -129,7 +130,7 @@ def simulated_driver(
     serve_runtime(runtime_path())
     refuse_libraries(runtime_path())
     run_on_simulated_driver(runtime_path())
-    # torch's builds for GPUs take the driver for one that is broken, as the CUDA runtime does, and find no GPU.
+    # torch without `simulated_gpu` brings NVIDIA's runtime, which takes this driver for a broken one and finds no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")
     _current = Driver(facts.name, facts, machine, memory)
     return _current
@@ -137,13 +138,15 @@ def simulated_driver(
 
 def _check_same(running: Driver, model: str, force: bool, memory_bytes: int | None) -> None:
     if (running.simulated and model not in (running.model, DEFAULT_MODEL)) or (force and not running.simulated):
-        raise ArgumentError("model", repr(model), f"what runs: {running.name}", "A process has one driver: restart it.")
+        raise ArgumentError(
+            "model", repr(model), f"the running driver, {running.name}", "A process has one driver: restart it."
+        )
     if memory_bytes not in (None, running.memory_bytes):
         raise ArgumentError("memory_bytes", memory_bytes, str(running.memory_bytes), "A process has one driver.")
 
 
 def real_device() -> str | None:
-    """The name of the first GPU of a real driver; None without one. The driver is asked in a process of its own."""
+    """Return the name of a real driver's first GPU, or None; a child process asks the driver."""
     if not any(Path(node).exists() for node in _NODES):
         return None
     ask = (
@@ -155,7 +158,7 @@ def real_device() -> str | None:
 
 
 def library_path() -> Path:
-    """Where ``libcuda.so.1`` lies in this package. Raises MissingToolError where it was not built."""
+    """Return the path of this package's ``libcuda.so.1``; raise MissingToolError if it was not built."""
     from workbench.ptx import _core  # type: ignore[attr-defined]  # compiled
 
     beside_core = Path(_core.__file__).resolve().parent.parent / "driver" / _SONAME
@@ -166,19 +169,19 @@ def library_path() -> Path:
 
 
 def host_blas() -> Path | None:
-    """Return the BLAS library by which cuBLAS computes: the one of the package scipy-openblas64; None without it."""
+    """Return the BLAS library with which our cuBLAS computes, that of the package scipy-openblas64, or None."""
     spec = importlib.util.find_spec("scipy_openblas64")
     folders = (spec.submodule_search_locations or []) if spec else []
     return next((path for folder in folders for path in Path(folder, "lib").glob("libscipy_openblas64_.so*")), None)
 
 
 def runtime_path() -> Path:
-    """Return where ``libcudart.so.13`` lies: beside the simulated driver."""
+    """Return the path of our ``libcudart.so.13``, which lies beside the simulated driver."""
     return library_path().with_name("libcudart.so.13")
 
 
 def default_memory() -> int:
-    """Return the bytes of a simulated device where nobody says how many: half of this machine's, at most 80 GiB."""
+    """Return the default memory of a simulated device in bytes: half of this machine's, at most 80 GiB."""
     return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, _MOST_MEMORY)
 
 
@@ -213,9 +216,10 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
 
 
 def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | None = None) -> None:
-    """Put our ``nvcc``, beside which PyCUDA finds libraries, and ``nvidia-smi`` on PATH; give PyCUDA a cache.
+    """Put our ``nvcc`` and ``nvidia-smi`` first on PATH, and give PyCUDA a cache folder of its own.
 
-    The other arguments are those of `simulated_driver`: the devices that ``nvidia-smi`` lists.
+    PyCUDA finds libraries relative to nvcc. ``devices`` and ``memory_bytes``, as in `simulated_driver`, are what
+    ``nvidia-smi`` lists.
     """
     from workbench.driver import nvidia_smi
     from workbench.driver.toolkit import toolkit_folder

@@ -1,7 +1,7 @@
-"""The folder that builds take for a CUDA toolkit: our ``nvcc`` and ``nvidia-smi``, headers, our libraries.
+"""The folder that builds use as their CUDA toolkit: our ``nvcc`` and ``nvidia-smi``, NVIDIA's headers, our libraries.
 
-Makefiles ask for it as ``CUDA_HOME``, CMake asks its compiler. Beside the compiler it has links alone: to NVIDIA's
-headers and programs, and to the simulated driver's libraries.
+Makefiles find it by ``CUDA_HOME``, CMake by asking its compiler. Apart from the two programs and an empty
+``libcudadevrt.a`` it holds only links, to NVIDIA's headers and programs and to the simulated driver's libraries.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench.base.files import replace_file
 from workbench.driver.simulated import library_path
 from workbench.errors import MissingToolError
-from workbench.files import replace_file
 from workbench.toolchain import nvcc, tools
 
 _SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.{module} "$@"\n'
@@ -26,7 +26,7 @@ _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 def toolkit_folder() -> Path:
-    """Return the folder, made or brought up to date: ``bin``, ``include``, ``lib64``, ``nvvm``."""
+    """Create the folder or bring it up to date, and return it: ``bin``, ``include``, ``lib64`` and ``nvvm``."""
     folder = tools.driver_nvcc_folder().parent
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     for name, module in _PROGRAMS.items():
@@ -51,15 +51,15 @@ def _links() -> Iterator[tuple[str, Path]]:
     for path in library_path().parent.glob("lib*.so*"):
         yield f"lib64/{path.name}", path
         yield f"lib64/{path.name.partition('.')[0]}.so", path
-        if path.name.startswith("libcudart."):  # for builds that ask for NVIDIA's static runtime, which is not there
+        if path.name.startswith("libcudart."):  # for builds that ask for NVIDIA's static runtime, which we replace
             yield "lib64/libcudart_static.so", path
 
 
 def _empty_archive() -> bytes:
-    """Return a libcudadevrt.a with one object that has nothing inside; nvlink warns of an archive without any.
+    """Return a libcudadevrt.a with one empty object; nvlink warns about an archive without any.
 
-    Builds with separate compilation ask for it. Its functions for grids that synchronise are those of
-    driver/linking.py, and launches from the device do not run here.
+    Builds with separate compilation link with it. driver/linking.py provides its functions for grid synchronization;
+    its other functions launch from kernels, which the simulated device does not support.
     """
     machine = _ELF_MACHINES.get(platform.machine(), 0)
     header = b"\x7fELF\x02\x01\x01" + struct.pack("<9xHHIQQQIHHHHHH", 1, machine, 1, 0, 0, 0, 0, 64, 0, 0, 64, 0, 0)

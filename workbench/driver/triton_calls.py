@@ -1,7 +1,7 @@
 """One call of a ``@triton.jit`` function, for `wb.check_kernel`, `wb.trace_kernel` and `wb.compile`.
 
-Triton itself finds the types, what they are multiples of and the threads of a block; the call runs as
-``kernel[grid](*args, **kwargs)`` would under `simulated_triton`, an autotuner's and heuristics included.
+Triton itself derives the types, divisibilities and threads of a block. The call runs as
+``kernel[grid](*args, **kwargs)`` does under `simulated_triton`, with autotuner and heuristics.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from workbench.errors import ArgumentError, CompileError
 from workbench.ptx.options import LaunchOptions
 
 if TYPE_CHECKING:
-    from workbench.reports.launches import Launch
+    from workbench.analysis.launches import Launch
     from workbench.toolchain import CompiledKernel
 
 
 def is_jit(kernel: object) -> bool:
-    """Whether ``kernel`` is launched as ``kernel[grid](...)`` by Triton: a JIT function, also an autotuned one."""
-    jit = sys.modules.get("triton.runtime.jit")  # without it there is none
+    """Return True if Triton launches ``kernel`` as ``kernel[grid](...)``: a JIT function, also an autotuned one."""
+    jit = sys.modules.get("triton.runtime.jit")  # unless Triton is imported, nothing is a JIT function
     return jit is not None and isinstance(kernel, jit.KernelInterface)
 
 
@@ -38,14 +38,15 @@ def run_call(
     arch: str | None,
     both_orders: bool = False,
 ) -> Launch:
-    """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch; of an autotuner the one of the best
-    configuration. With ``both_orders`` it is rehearsed in the opposite order of warps.
+    """Launch ``kernel[grid](*args, **kwargs)`` once and return its launch, or the best configuration's of an autotuner.
 
-    Raises ArgumentError for ``block``, ``shared_bytes`` and a cluster, which the kernel knows, and for arguments that
-    the function does not have; CompileError with the line that Triton refuses; else what a launch on the machine
-    raises.
+    With ``both_orders`` a rehearsal runs the warps in the opposite order.
+
+    Raises ArgumentError for ``block``, ``shared_bytes`` and a cluster, which the kernel defines itself, and for
+    arguments that the function does not have; CompileError with the line that Triton refuses; otherwise the errors of a
+    launch on the PTX machine.
     """
-    from workbench.reports.launches import Launches
+    from workbench.analysis.launches import Launches
 
     for name, value in (("block", block), ("shared_bytes", shared_bytes or None), ("cluster", options.cluster)):
         if value is not None:
@@ -67,9 +68,9 @@ def run_call(
 def compile_call(
     kernel: Any, args: Sequence[object], kwargs: Mapping[str, object] | None, arch: str | None
 ) -> CompiledKernel:
-    """The kernel that ``kernel[grid](*args, **kwargs)`` would launch, compiled and not run.
+    """Compile the kernel that ``kernel[grid](*args, **kwargs)`` would launch, without running it.
 
-    Raises as `run_call`.
+    Raises the errors of `run_call`.
     """
     with _session(kernel, arch, LaunchOptions(), compile_only=True) as session, _explained(kernel, session.arch):
         made = kernel.warmup(*args, grid=(1,), **dict(kwargs or {}))
@@ -87,7 +88,7 @@ def compile_call(
 def _session(
     kernel: Any, arch: str | None, options: LaunchOptions, *, compile_only: bool = False, **others: Any
 ) -> Any:
-    """The device of one call: of ``arch``, else of the session that is active, else the default one."""
+    """Return the simulated device of one call: of ``arch``, else of the active session, else the default one."""
     from workbench.driver.triton_driver import SimulatedTriton, active_model, checked_model, refuse_interpreter
     from workbench.toolchain.occupancy import limits_of
 
@@ -97,21 +98,21 @@ def _session(
         )
     refuse_interpreter()
     model = active_model() if arch is None else None
-    if compile_only and arch is not None:  # for more architectures than the machine runs
+    if compile_only and arch is not None:  # Triton compiles for more architectures than the machine runs
         model = replace(checked_model(None, None), key=f"{arch}, compiled for only", arch=limits_of(arch).arch)
     return SimulatedTriton(model or checked_model(arch, None), options, **others)
 
 
 @contextmanager
 def _explained(kernel: Any, arch: str) -> Iterator[None]:
-    """Triton's refusals as errors of the workbench, with file and line."""
+    """Turn Triton's refusals within the block into errors of the workbench, with file and line."""
     import triton
     from triton.compiler.errors import CompilationError
 
     from workbench.toolchain.triton_aot import explain
 
     jit = kernel
-    while hasattr(jit.fn, "fn"):  # autotuner and heuristics lie around it
+    while hasattr(jit.fn, "fn"):  # autotuner and heuristics wrap it
         jit = jit.fn
     try:
         yield

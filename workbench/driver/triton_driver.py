@@ -1,7 +1,7 @@
 """Triton on the PTX machine: its own JIT, compiler and autotuner, with CPU tensors and without a GPU.
 
 `simulated_triton` makes a driver of ours Triton's active one. Triton then compiles as it does for a GPU of that
-architecture, down to the PTX; its last stage, the assembler, waits until somebody asks for registers or machine code.
+architecture, down to the PTX. Its last stage, the assembler, runs when registers or machine code are first read.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.argument_kinds import names_wrong_kinds
-from workbench.device_models import DeviceModel, device_model, device_models, model_of_arch
-from workbench.driver import masked_loads
+from workbench.analysis.check_report import notes_on
+from workbench.analysis.device_models import DeviceModel, device_model, device_models, model_of_arch
+from workbench.analysis.launches import Launches, prediction_of
+from workbench.analysis.watching import watched
+from workbench.base.argument_kinds import names_wrong_kinds
+from workbench.base.time_limit import Limit, seconds_of
+from workbench.driver.observing import observed
+from workbench.driver.triton_session import TritonSession
 from workbench.driver.triton_sessions import running, start, stop
-from workbench.driver.unwritten import Outputs
 from workbench.errors import (
     ArgumentError,
     DeviceUnavailableError,
-    KernelFault,
     MissingToolError,
 )
 from workbench.ptx.options import LaunchOptions
-from workbench.reports.check_report import notes_on
-from workbench.reports.launches import Launches, prediction_of
-from workbench.reports.watching import watched
-from workbench.time_limit import Limit, seconds_of
 
 if TYPE_CHECKING:
     from workbench.driver.triton_rows import Rows
@@ -54,27 +53,30 @@ def simulated_triton(
 ) -> SimulatedTriton:
     """Run Triton's kernels on the PTX machine in this process: ``kernel[grid](...)`` on CPU tensors, without a GPU.
 
-    Active from the call on; as a context manager until its block ends, after which Triton has its driver back::
+    It is active from the call on; as a context manager until its block ends, when Triton gets its driver back::
 
         with wb.simulated_triton("sm_80", checks=True) as triton_device:
             softmax_kernel[(rows,)](y, x, columns, BLOCK=1024)
         triton_device.findings
 
-    ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (default: the model's, else sm_80),
-    ``model`` the GPU whose properties are reported and for which times are predicted. With ``checks`` every launch is
-    watched for races, illegal accesses and the like, its findings are shown at once, and it goes on; with ``trace``
-    what it did is kept line by line. ``launches`` has what ran with either. A launch may take ``seconds_limit`` of CPU
-    time (default: 60 in a notebook, else no limit; None for none). With ``inductor`` Triton is also what
-    ``torch.compile`` writes for tensors on the CPU: the kernels of a compiled model run, are checked and traced as any
-    others. What torch calls in libraries (matrix products, mostly) stays on the CPU, unless ``mode="max-autotune"`` has
-    templates for it.
+    ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (default: the model's, else sm_80). ``model`` is the GPU whose
+    properties are reported and for which times are predicted. With ``checks`` every launch is checked for races,
+    illegal accesses and the like; it shows its findings at once and goes on. With ``trace`` the counts of each source
+    line are kept. ``launches`` holds the launches that ran with either. A launch may take ``seconds_limit`` seconds
+    (default: 60 in a notebook, else no limit; None for no limit).
 
-    Times, those of ``@triton.autotune`` and of ``triton.testing.do_bench``, are predicted, and a PredictedTimeWarning
-    says so once. With ``store``, the path of a tuning store, each becomes a row of it (`workbench.trials.store.Store`).
+    With ``inductor``, ``torch.compile`` writes Triton for tensors on the CPU too: the kernels of a compiled model run,
+    and are checked and traced, like any others. Operations that torch computes with libraries (matrix products, mostly)
+    stay on the CPU, unless ``mode="max-autotune"`` has templates for them.
 
-    Raises ArgumentError for another architecture, one that the model does not have, where TRITON_INTERPRET is set, and
-    for ``inductor`` within another session with it; UnknownNameError for another model; DeviceUnavailableError where
-    there is a real GPU, unless ``force``; MissingToolError without Triton, and for ``inductor`` without torch's.
+    The times of ``@triton.autotune`` and ``triton.testing.do_bench`` are predicted, and one PredictedTimeWarning says
+    so. With ``store``, the path of a tuning store, each time becomes a row in it
+    (`workbench.base.trials.store.Store`).
+
+    Raises ArgumentError for an unknown architecture, for one that is not the model's, if TRITON_INTERPRET is set, and
+    for ``inductor`` within another session with it; UnknownNameError for an unknown model; DeviceUnavailableError if
+    there is a real GPU, unless ``force``; MissingToolError without Triton, and for ``inductor`` without torch's
+    Inductor.
     """
     try:
         from triton import knobs
@@ -94,7 +96,7 @@ def simulated_triton(
 
 
 def refuse_interpreter() -> None:
-    """Raises ArgumentError where Triton's own interpreter would run the kernels."""
+    """Raise ArgumentError if Triton's own interpreter would run the kernels."""
     from triton import knobs
 
     if knobs.runtime.interpret:
@@ -104,7 +106,10 @@ def refuse_interpreter() -> None:
 
 
 def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceModel:
-    """The device model meant. Raises ArgumentError for an architecture that none of them or not this one has."""
+    """Return the device model for an architecture, a model, or both.
+
+    Raises ArgumentError for an architecture that no model has, or that is not the given model's.
+    """
     found = device_model(model) if model is not None else None
     known = ("sm_80", "sm_89", "sm_90")
     if arch is not None and arch not in known:
@@ -117,7 +122,7 @@ def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceMo
 
 
 def active_model() -> DeviceModel | None:
-    """The device model of the session that is active now; None without one."""
+    """Return the device model of the active session; None without one."""
     return running[-1].model if running else None
 
 
@@ -130,8 +135,8 @@ def _real_gpu() -> str | None:
     return simulated.real_device()
 
 
-class SimulatedTriton:
-    """Triton's simulated device: ``launches`` has what ran on it, ``findings`` what the checks found.
+class SimulatedTriton(TritonSession):
+    """Triton's simulated device: ``launches`` holds its checked or traced launches, ``findings`` their findings.
 
     ``model`` is the GPU it stands for, ``arch`` its architecture, ``options`` are those of every launch,
     ``last_report`` is the machine's report of the latest one. ``close()`` gives Triton its driver back, as the end of a
@@ -155,9 +160,9 @@ class SimulatedTriton:
         self.model, self.arch, self.options = model, model.arch, options
         self.launches = Launches() if launches is None else launches
         self.last_report: LaunchReport | None = None
-        self.cleared = 0  # how often a benchmark asked for clean caches
+        self.cleared = 0  # number of requests for clean caches by benchmarks
         self._both_orders, self._show = both_orders, show or _show
-        self._unwritten = tuple(unwritten)  # tensors that nobody has written
+        self._unwritten = tuple(unwritten)  # tensors without content yet
         self._clock, self._timed = 0.0, False
         self._lock, self._thread = threading.Lock(), threading.local()
         self._looked_at: weakref.WeakSet[Kernel] = weakref.WeakSet()  # kernels whose masked loads are known
@@ -178,17 +183,17 @@ class SimulatedTriton:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the checks found, launch by launch."""
+        """Findings of the checks, launch by launch."""
         return self.launches.findings
 
     @property
     def shipped_model(self) -> str:
-        """The shipped device model whose attributes stand in for what a model of one's own does not say."""
+        """Key of the shipped device model whose attributes complete a user's ``model``."""
         shipped = device_models().get(self.model.key) or model_of_arch(self.arch) or device_model()
         return shipped.key
 
     def close(self) -> None:
-        """Give Triton back the driver that it had. A second call does nothing."""
+        """Give Triton its earlier driver back. A second call does nothing."""
         self._compiling.close()
         stop(self)
         if self._rows is not None:
@@ -220,10 +225,10 @@ class SimulatedTriton:
     def launch(
         self, function: Any, launcher: Any, grid: Any, block: int, values: list[Any], shared: int, cluster: Any
     ) -> None:
-        """Run one launch, and keep what this session was asked to keep."""
+        """Run one launch; check, trace, time and keep it as the session's options ask."""
         if getattr(self._thread, "unseen", False):
-            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1)
-            function.launch(grid, block, values, beside, follow_addresses=False, shared_bytes=shared)
+            beside = LaunchOptions(repeats=True, cluster=cluster, threads=1, follow_addresses=False)
+            function.bind(grid, block, values, beside, shared_bytes=shared).run()
             return
         timing = getattr(self._thread, "timing", False)
         checks, trace = self.options.checks, self.options.statistics
@@ -239,29 +244,16 @@ class SimulatedTriton:
             watch = None  # the session of `workbench run` itself
         if watch is not None:
             options = watch.options(options)
-        run = functools.partial(function.launch, grid, block, values, options, shared_bytes=shared)
-        notes: tuple[str, ...] = ()
-        if options.checks and not timing and function not in self._looked_at:
+        new = options.checks and not timing and function not in self._looked_at
+        if new:
             self._looked_at.add(function)
-            compiled = launcher.compiled(function)
-            notes = masked_loads.notes_on(compiled, function, grid, block, values, options, shared)
-        try:
-            rehearsal = None
-            if self._both_orders:
-                from workbench.ptx.warp_orders import rehearse
-
-                outputs = Outputs(values, launcher.names, unwritten)
-                rehearsal = rehearse(function, values, run, launcher.names)
-            report = run()
-            if rehearsal is not None:
-                if rehearsal.fault is not None:
-                    raise rehearsal.fault
-                report, notes = rehearsal.joined(report), notes + outputs.notes()
-        except KernelFault as fault:
-            self.launches.failed(fault)
-            if watch is not None:
-                watch.failed(fault)
-            raise
+        report, notes = observed(
+            function.bind(grid, block, values, options, shared_bytes=shared),
+            masked_loads_of=launcher.compiled(function) if new else None,
+            both_orders=self._both_orders,
+            unwritten=unwritten,
+            failed=[self.launches.failed, *([] if watch is None else [watch.failed])],
+        )
         self.last_report = report
         if options.checks:
             notes += notes_on(launcher.names, values, launcher.configuration(()).values())
@@ -287,7 +279,7 @@ class SimulatedTriton:
 
     @property
     def checked(self) -> bool:
-        """True where launches run with checks, for this session or for the process."""
+        """True if launches run with checks, for this session or for the process."""
         watch = watched()
         return self.options.checks or (watch is not None and watch.checks)
 
@@ -301,7 +293,7 @@ class SimulatedTriton:
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
-        """A block whose launches of this thread nobody checks, times or keeps."""
+        """Leave this thread's launches within the block unchecked, untimed and unrecorded."""
         outer, self._thread.unseen = getattr(self._thread, "unseen", False), True
         try:
             yield
@@ -309,13 +301,13 @@ class SimulatedTriton:
             self._thread.unseen = outer
 
     def now(self) -> float:
-        """The predicted seconds of all launches up to here; those before the first call do not count."""
+        """Return the predicted seconds of all launches since the first call."""
         self._say_predicted()
         self._timed = True
         return self._clock
 
     def predicted(self, work: Callable[[], Any]) -> float:
-        """The predicted seconds of what ``work`` launches in this thread; nan where that is nothing."""
+        """Return the predicted seconds of the launches of ``work`` in this thread; nan without a launch."""
         self._say_predicted()
         outer = getattr(self._thread, "timing", False), getattr(self._thread, "seconds", [])
         self._thread.timing, self._thread.seconds = True, []
@@ -334,6 +326,6 @@ class SimulatedTriton:
 
 
 def _show(report: Any) -> None:
-    from workbench.reports.check_report import show_report
+    from workbench.analysis.check_report import show_report
 
     show_report(report)

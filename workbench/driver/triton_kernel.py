@@ -1,4 +1,4 @@
-"""Triton's compiled kernel without its last stage: PTX, which runs here, and machine code when it is asked for."""
+"""Triton's compiled kernel without its last stage: PTX, which runs here, and machine code on demand."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_options", "en
 
 _KEPT = ("ttir", "ttgir", "llir")
 _BY_HASH: weakref.WeakValueDictionary[str, Kernel] = weakref.WeakValueDictionary()
-"""The kernels that Triton has loaded: who only has the PTX of one finds the stages before it here."""
+"""The kernels that Triton has loaded, by hash: code that has only a kernel's PTX finds its earlier stages here."""
 
 
 class Kernel(triton_compiler.CompiledKernel):
-    """Triton's compiled kernel with its last stage put off: the assembler runs when machine code or registers are read.
+    """Triton's compiled kernel with its last stage deferred: the assembler runs if machine code or registers are read.
 
-    ``compiled`` is the same kernel as the workbench's own value.
+    ``compiled`` is the same kernel as a CompiledKernel of the workbench.
     """
 
     kernel: bytes
@@ -56,19 +56,20 @@ class Kernel(triton_compiler.CompiledKernel):
 
     @property
     def asm(self) -> Any:
-        """The text of every stage by its name, and the machine code."""
+        """Text of every stage by its name, and the machine code."""
         stages = self.__dict__["asm"]
         if isinstance(stages, _Stages):
-            stages.owner = self  # which a copy from another process has not
+            stages.owner = self  # a copy from another process lacks it
         return stages
 
     @asm.setter
     def asm(self, stages: Any) -> None:
+        """Store the stages."""
         self.__dict__["asm"] = stages
 
     @functools.cached_property
     def compiled(self) -> CompiledKernel:
-        """With its stages, and what assembles it when asked."""
+        """CompiledKernel of the workbench for this kernel, with its stages, assembled on first use."""
         return compiled_of(self.src, self.metadata, self.kernel.decode())
 
     @property
@@ -78,16 +79,16 @@ class Kernel(triton_compiler.CompiledKernel):
 
     @n_regs.setter
     def n_regs(self, value: int) -> None:
-        """Triton writes what loading returned, where nobody knows them yet."""
+        """Ignore the value, which Triton writes after loading, when the number is not known yet."""
 
     @property
     def n_spills(self) -> int:
-        """Spilled registers per thread, as the driver counts: of 4 bytes."""
+        """Spilled registers per thread, of 4 bytes each, as the driver counts them."""
         return self.compiled.spill_bytes // 4
 
     @n_spills.setter
     def n_spills(self, value: int) -> None:
-        """As that of ``n_regs``."""
+        """Ignore the value, as ``n_regs`` does."""
 
     def _init_handles(self) -> None:
         current = driver.active.get_current_target()
@@ -103,8 +104,11 @@ class Kernel(triton_compiler.CompiledKernel):
 
 
 def _at_home(ptx: str, src: Any) -> str:
-    """PTX whose lines are those of the function's own file: Triton's cache knows a function by its text alone, and may
-    answer with what was compiled from a copy of the file."""
+    """Return PTX whose line information names the function's own file.
+
+    Triton's cache identifies a function by its text alone, so it may answer with the result of compiling a copy of the
+    file.
+    """
     if not hasattr(src, "fn"):
         return ptx
     own = src.fn.fn.__code__.co_filename
@@ -117,7 +121,7 @@ def _at_home(ptx: str, src: Any) -> str:
 
 
 class _Stages(triton_compiler.AsmDict):
-    """The text of every stage; the machine code comes when it is asked for."""
+    """The text of every stage; the machine code is made when it is read."""
 
     owner: Kernel
 
@@ -136,7 +140,7 @@ class _Stages(triton_compiler.AsmDict):
 
 @contextlib.contextmanager
 def _quiet_programs() -> Iterator[None]:
-    """A block in which programs that are started write no warnings: cuobjdump's about formats help nobody."""
+    """Discard what started programs write to stderr within the block, such as cuobjdump's warnings on formats."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -149,7 +153,7 @@ def _quiet_programs() -> Iterator[None]:
 
 
 class Deferred:
-    """The stage in the assembler's place: PTX as it is, which is what the machine runs."""
+    """A stage in the assembler's place, which returns PTX unchanged: the machine runs PTX."""
 
     def __init__(self, assemble: Callable[[str, Any], bytes]):
         self.assemble = assemble
@@ -159,8 +163,10 @@ class Deferred:
 
 
 class WithoutAssembler:
-    """Triton's hook for its stages, behind ``outer``: without arguments it names itself for the cache's keys, with them
-    it puts the assembler off."""
+    """Triton's hook for its stages, called after ``outer``, that defers the assembler.
+
+    Called without arguments it returns its name for the cache's keys.
+    """
 
     def __init__(self, outer: Callable[..., Any] | None):
         self._outer: Callable[..., Any] | None = outer._outer if isinstance(outer, WithoutAssembler) else outer
@@ -174,13 +180,13 @@ class WithoutAssembler:
         if self._outer is not None:
             self._outer(*stage)
         stages = stage[1]
-        if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump has machine code in it
+        if "cubin" in stages and not knobs.compilation.dump_ir:  # a dump includes machine code
             stages["cubin"] = Deferred(stages["cubin"])
         return None
 
 
 def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
-    """The workbench's own value of a kernel that Triton compiled, by Triton's source and metadata of it."""
+    """Return a kernel that Triton compiled as a CompiledKernel, from Triton's source and metadata."""
     promises = {}
     for path, _ in _leaves(src.signature.values()):
         name = name_of(src, path)
@@ -199,7 +205,7 @@ def compiled_of(src: Any, metadata: Any, ptx: str) -> CompiledKernel:
 
 
 def parameter_names(src: Any, metadata: Any) -> list[str]:
-    """What the source calls the parameters of the PTX, in their order."""
+    """Return the names that the source gives the parameters of the PTX, in their order."""
     names, mapped = [], bool(getattr(metadata, "tensordesc_meta", None))
     for path, kind in _leaves(src.signature.values()):
         name = name_of(src, path)
@@ -208,7 +214,7 @@ def parameter_names(src: Any, metadata: Any) -> list[str]:
 
 
 def _leaves(kinds: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], str]]:
-    """(path, type) of the arguments that a launch passes, those in tuples one by one; constants are compiled in."""
+    """Yield (path, type) of each argument that a launch passes, also of those in tuples; constants are compiled in."""
     for index, kind in enumerate(kinds):
         if isinstance(kind, tuple):
             yield from _leaves(kind, (*path, index))
@@ -217,18 +223,18 @@ def _leaves(kinds: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int,
 
 
 def name_of(src: Any, path: tuple[int, ...]) -> str:
-    """What the source calls the argument at ``path``: ``"x"``, or ``"x[1]"`` of one in a tuple."""
+    """Return the source's name of the argument at ``path``: ``"x"``, or ``"x[1]"`` for one in a tuple."""
     head = src.fn.arg_names[path[0]] if hasattr(src, "fn") else f"argument_{path[0]}"
     return head + "".join(f"[{index}]" for index in path[1:])
 
 
 def is_descriptor(kind: str) -> bool:
-    """Whether a type in Triton's signature is that of a tensor descriptor."""
+    """Return True if a type in Triton's signature is that of a tensor descriptor."""
     return kind.startswith("tensordesc")
 
 
 def _descriptor_names(name: str, kind: str, mapped: bool) -> list[str]:
-    """``mapped``: TMA copies, and the first parameter is a tensor map."""
+    """Return the names of a descriptor's parameters; if ``mapped``, TMA copies and the first one is a tensor map."""
     axes = range(kind[kind.index("[") :].split("]")[0].count(",") + 1)
     sizes = [f"{name}.{what}[{axis}]" for what in ("shape", "strides") for axis in axes]
     return [name, *sizes] if mapped else [name, *sizes, f"{name}.padding", f"{name}.round_f32_to_tf32", *sizes]

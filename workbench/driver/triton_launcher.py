@@ -1,4 +1,4 @@
-"""What Triton asks of a driver, answered by the PTX machine: devices, loading a kernel, launching it."""
+"""Triton's driver interface, implemented by the PTX machine: devices, loading a kernel, launching it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from workbench.driver.attributes import device_facts
 from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name_of, parameter_names
 from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
-from workbench.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from workbench.ptx.tensor_map import ELEMENTS, SWIZZLES, TensorMap
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
-    from workbench.device_models import DeviceModel
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.analysis.device_models import DeviceModel
+    from workbench.driver.triton_session import TritonSession
     from workbench.toolchain import CompiledKernel
 
-_FIRST_DEVICE = 1000  # no real GPU of the same process has such a number: Triton keeps kernels by it
+_FIRST_DEVICE = 1000  # Triton caches kernels by this number, so it must differ from those of real GPUs
 _models: list[DeviceModel] = []
 
 
 class Driver(DriverBase):
-    """Triton's driver interface over one session; a number of a device stands for one device model."""
+    """Triton's driver interface over one session; each device number stands for one device model."""
 
-    def __init__(self, session: SimulatedTriton):
+    def __init__(self, session: TritonSession):
         super().__init__()
         self.session = session
         if session.model not in _models:
@@ -43,67 +43,70 @@ class Driver(DriverBase):
 
     @classmethod
     def is_active(cls) -> bool:
-        """Never found by Triton's own search: `simulated_triton` sets it."""
+        """Return False, so that Triton's own search never finds it: `simulated_triton` sets it."""
         return False
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """As Triton's own driver."""
+        """Return the C++ type of a type in Triton's signature, as Triton's own driver does."""
         from triton.backends.nvidia.driver import ty_to_cpp
 
         return ty_to_cpp(ty)
 
     def get_current_target(self) -> GPUTarget:
-        """The architecture of the session's device model."""
+        """Return the architecture of the session's device model."""
         return self._target
 
     def get_active_torch_device(self) -> Any:
-        """Where tensors lie: the CPU."""
+        """Return the device of tensors: the CPU."""
         import torch
 
         return torch.device("cpu")
 
     def get_current_device(self) -> int:
-        """The number of the session's device model, which no real device has."""
+        """Return the number of the session's device model, which no real device has."""
         return self._device
 
     def set_current_device(self, device: int) -> None:
-        """Nothing to do for the one that there is, also called 0; ArgumentError for others."""
+        """Do nothing for the session's device, also numbered 0; raise ArgumentError for any other."""
         if device not in (0, self._device):
             raise ArgumentError("device", device, f"0 or {self._device}", "There is one simulated device at a time.")
 
     def get_current_stream(self, device: int | None = None) -> int:
-        """The default stream: launches are done when they return."""
+        """Return the default stream; launches are complete when they return."""
         return 0
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
-        """(8, 0) for sm_80."""
+        """Return the compute capability, (8, 0) for sm_80."""
         return divmod(self._target.arch, 10)
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """Predicted times. An autotuner keeps what this returns, so it looks who is active when it is called."""
+        """Return the function that predicts times.
+
+        An autotuner keeps it, so it looks up the active session when it is called.
+        """
         return benchmark
 
     def get_device_interface(self) -> Any:
-        """In the place of ``torch.cuda``, for Triton's benchmarks: events are points of the predicted time."""
+        """Return a stand-in for ``torch.cuda`` in Triton's benchmarks, with events on the predicted time."""
         event = functools.partial(Event, self.session)
         return SimpleNamespace(Event=event, synchronize=lambda device=None: None, current_device=lambda: self._device)
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """Nothing: predicted launches find no caches."""
+        """Return an empty tensor: predicted launches have no caches to clear."""
         import torch
 
         return torch.empty(0)
 
     def clear_cache(self, cache: Any) -> None:
-        """Counted only; see `Event.elapsed_time`."""
+        """Count the call only; see `Event.elapsed_time`."""
         self.session.cleared += 1
 
     def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
-        """The arguments as they are: tensor maps are made at the launch."""
+        """Return the arguments unchanged: tensor maps are made at the launch."""
         return args
 
     def _load(self, name: str, blob: bytes, shared: int, device: int) -> tuple[Any, ...]:
-        """The kernel ready to run. Raises UnsupportedInstructionError for PTX beyond the machine."""
+        """Return the kernel, ready to run. Raises UnsupportedInstructionError for PTX that the machine does not run."""
         if blob.startswith(ELF):
             raise ArgumentError(
                 "kernel", f"{name}, compiled to machine code", "PTX", "Compile it again under simulated_triton()."
@@ -123,7 +126,7 @@ class Driver(DriverBase):
         return program, kernel, 0, 0, limits_of(self.session.arch).threads_per_block
 
     def _properties(self, device: int | None = None) -> dict[str, int]:
-        """As Triton's own driver has them; clocks in kHz, the bus in bits."""
+        """Return the properties that Triton's own driver reports; clocks in kHz, the width of the bus in bits."""
         model = self.session.model
         known = device_facts(self.session.shipped_model).attributes
         return {
@@ -138,7 +141,7 @@ class Driver(DriverBase):
 
 
 class Launcher:
-    """Triton calls it with the grid, the loaded kernel and all arguments of the JIT function."""
+    """Launcher that Triton calls with the grid, the loaded kernel and all arguments of the JIT function."""
 
     def __init__(self, src: Any, metadata: Any):
         self._src, self._metadata = src, metadata
@@ -151,6 +154,7 @@ class Launcher:
         self, grid_x: int, grid_y: int, grid_z: int, stream: int, function: Any, packed: Any, launch_metadata: Any,
         enter_hook: Callable[[Any], object] | None, exit_hook: Callable[[Any], object] | None, *args: Any,
     ) -> None:  # fmt: skip
+        """Launch the loaded kernel ``function`` on the active session's machine, between Triton's two hooks."""
         if enter_hook is not None:
             enter_hook(launch_metadata)
         if grid_x * grid_y * grid_z > 0:
@@ -169,7 +173,7 @@ class Launcher:
                 )
             )  # fmt: skip
             threads = 32 * metadata.num_warps
-            blocks = getattr(metadata, "num_ctas", 1)  # of a program: they are a cluster
+            blocks = getattr(metadata, "num_ctas", 1)  # the blocks of one program form a cluster
             grid, cluster = (grid_x * blocks, grid_y, grid_z), (blocks, 1, 1)
             _session().launch(function, self, grid, threads, values, metadata.shared, cluster)
         if exit_hook is not None:
@@ -177,16 +181,16 @@ class Launcher:
 
     @property
     def programmatic(self) -> bool:
-        """True where its launches may begin before the launch before them has ended."""
+        """True if a launch of the kernel may begin before the launch before it has ended."""
         return bool(getattr(self._metadata, "launch_pdl", False))
 
     @property
     def source(self) -> str:
-        """The text of the function."""
+        """Source text of the function."""
         return self._src.fn.src if hasattr(self._src, "fn") else ""
 
     def configuration(self, options: Sequence[str]) -> dict[str, Any]:
-        """The constants of the function by their names, and of Triton's options those named."""
+        """Return the constants of the function by name, and the named ones of Triton's options."""
         named = {name_of(self._src, path): value for path, value in getattr(self._src, "constants", {}).items()}
         declared = {one.name for one in self._src.fn.params if one.is_constexpr} if hasattr(self._src, "fn") else named
         constants = {name: value for name, value in named.items() if name in declared}
@@ -194,7 +198,7 @@ class Launcher:
         return constants | {name: value for name, value in found.items() if value is not None}
 
     def compiled(self, function: Any) -> CompiledKernel:
-        """The workbench's own value of the kernel that ``function`` runs."""
+        """Return the kernel that ``function`` runs as a CompiledKernel of the workbench."""
         ptx = function.program.module.text
         found = self._kernels.get(ptx)
         if found is None:
@@ -223,7 +227,7 @@ class Launcher:
                 values.append(_number(kind, value))
 
     def _array(self, value: Any, path: tuple[int, ...]) -> Any:
-        """The torch tensor behind an argument: itself, or what ``triton.reinterpret`` wrapped."""
+        """Return the torch tensor behind an argument: itself, or the one that ``triton.reinterpret`` wrapped."""
         where = value
         while not hasattr(where, "untyped_storage") and hasattr(where, "base"):
             where = where.base
@@ -239,8 +243,8 @@ class Launcher:
         return where
 
 
-def _session() -> SimulatedTriton:
-    """That of the driver which is active now: Triton keeps what it loaded for the sessions that follow."""
+def _session() -> TritonSession:
+    """Return the session of the active driver: Triton keeps loaded kernels for later sessions."""
     session = getattr(driver._active, "session", None)  # ``driver.active`` would look for a GPU
     if session is None:
         raise DeviceUnavailableError(
@@ -260,13 +264,13 @@ def _number(kind: str, value: Any) -> Any:
 
 
 def _descriptor_fields(descriptor: Any) -> list[Any]:
-    """A tensor descriptor as the kernel takes it where there is no TMA; shape and strides come twice."""
+    """Return a tensor descriptor's parameters for a kernel without TMA; shape and strides come twice."""
     sizes = [*map(int, descriptor.shape), *map(int, descriptor.strides)]
     return [*sizes, descriptor.padding == "nan", bool(descriptor.round_f32_to_tf32), *sizes]
 
 
 def _mapped(descriptor: Any, base: Any, meta: Mapping[str, Any]) -> list[Any]:
-    """A tensor descriptor as the kernel takes it where TMA copies: a tensor map, shape and strides."""
+    """Return a tensor descriptor's parameters for a kernel that copies by TMA: a tensor map, shape and strides."""
     shape, strides = [*map(int, descriptor.shape)], [*map(int, descriptor.strides)]
     size = meta["elem_size"]
     inner = [2 * shape[-1] if meta["fp4_padded"] else shape[-1], *shape[-2::-1]]
@@ -279,5 +283,5 @@ def _mapped(descriptor: Any, base: Any, meta: Mapping[str, Any]) -> list[Any]:
 
 
 def _scratch(programs: int, size: int, alignment: int, allocator: Any) -> Any:
-    """Memory for all programs from the allocator that ``triton.set_allocator`` set; it refuses where none is set."""
+    """Allocate memory for all programs by ``triton.set_allocator``'s allocator, which raises an error if not set."""
     return allocator.get()(programs * size, alignment, 0) if size else None

@@ -1,4 +1,4 @@
-"""What Triton's autotuner times, kept as rows of a tuning store: each kernel's configurations with predicted times."""
+"""The launches that Triton's autotuner times, stored as rows of a tuning store with predicted times."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.prediction.predict import counts_of
-from workbench.trials.store import Identity, Store
-from workbench.trials.trial import Trial, canonical, digest
-from workbench.versions import toolchain, versions
+from workbench.analysis.prediction.predict import counts_of
+from workbench.base.trials.store import Identity, Store
+from workbench.base.trials.trial import Trial, canonical, digest
+from workbench.base.versions import toolchain, versions
 
 if TYPE_CHECKING:
-    from workbench.device_models import DeviceModel
-    from workbench.prediction.predict import Prediction
+    from workbench.analysis.device_models import DeviceModel
+    from workbench.analysis.prediction.predict import Prediction
     from workbench.ptx import LaunchReport
     from workbench.toolchain import CompiledKernel
 
@@ -35,7 +35,7 @@ class Rows:
         self, launcher: Any, kernel: CompiledKernel, report: LaunchReport, prediction: Prediction, model: DeviceModel,
         values: Sequence[Any],
     ) -> None:  # fmt: skip
-        """One timed launch; a configuration that was timed before gets the new time."""
+        """Store one timed launch; a configuration that was timed before gets the new time."""
         case = {name: _described(value) for name, value in zip(launcher.names, values, strict=False)}
         identity = Identity(
             op=kernel.label, variant="triton", language="triton",
@@ -59,7 +59,7 @@ class Rows:
 
 
 def _described(value: Any) -> str:
-    """``"float32[64, 100]"`` of a tensor, a number as it is."""
+    """Return ``"float32[64, 100]"`` for a tensor, a number's own text for a number."""
     if not hasattr(value, "dtype"):
         return repr(value)
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

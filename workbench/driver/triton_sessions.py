@@ -1,4 +1,4 @@
-"""Taking the place of Triton's driver, and of what Triton 3.7 has no hook for, while a session lasts."""
+"""Replacement of Triton's driver, and of the parts of Triton 3.7 that have no hook, during a session."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.home import home
+from workbench.base.home import home
 from workbench.toolchain.triton_aot import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
-running: list[SimulatedTriton] = []
-"""The sessions that last, the active one at the end."""
+running: list[TritonSession] = []
+"""The sessions that are open, the active one last."""
 
 _kept: dict[str, Any] = {}
 
 
-def start(session: SimulatedTriton) -> None:
+def start(session: TritonSession) -> None:
     """Make a session the active one."""
     from triton.runtime import driver
 
@@ -30,15 +30,15 @@ def start(session: SimulatedTriton) -> None:
         driver.set_active(session.driver)
 
 
-def stop(session: SimulatedTriton) -> None:
-    """Give Triton back what it had before the session; nothing where that has ended."""
+def stop(session: TritonSession) -> None:
+    """Give Triton back the driver it had before the session; do nothing if the session has ended."""
     from triton.runtime import driver
 
     with ONE_AT_A_TIME:
         if session not in running:
             return
         at = running.index(session)
-        if at + 1 < len(running):  # an inner one is still active, and goes back to what this one would
+        if at + 1 < len(running):  # an inner session is still active, and has to restore this one's driver
             running[at + 1].previous = session.previous
         elif driver._active is session.driver:
             driver.set_active(session.previous)
@@ -48,7 +48,7 @@ def stop(session: SimulatedTriton) -> None:
 
 
 def _replace() -> None:
-    """Replace what Triton 3.7 has no hook for: its class of compiled kernels, and ``triton.testing``'s clocks."""
+    """Replace the parts of Triton 3.7 without a hook: its class of compiled kernels, ``triton.testing``'s clocks."""
     import triton.testing
     from triton import knobs
     from triton.compiler import compiler
@@ -64,7 +64,7 @@ def _replace() -> None:
         _kept[name] = getattr(triton.testing, name)
     triton.testing.do_bench = triton_timing.benchmark
     triton.testing.do_bench_cudagraph = triton_timing.benchmark_graph
-    # Kernels without machine code and predicted times of autotuners stay apart from those of a GPU.
+    # Keep kernels without machine code, and autotuners' predicted times, apart from those of a GPU.
     _kept["cache"] = os.environ.get("TRITON_CACHE_DIR")
     given = _kept["cache"]
     os.environ["TRITON_CACHE_DIR"] = str(home() / "triton" if given is None else Path(given) / "simulated")
@@ -92,7 +92,7 @@ def _restore() -> None:
 
 
 def _run_autotuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-    """Triton's ``Autotuner.run``, where launches are checked with a look at what tuning does to the arguments."""
+    """Run Triton's ``Autotuner.run``; if launches are checked, also check the effect of the trials on the arguments."""
     from workbench.driver import triton_tuning
 
     session, original = running[-1], _kept["run"]

@@ -12,33 +12,33 @@ from triton.runtime import driver
 from workbench.errors import PredictedTimeWarning
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
 
 class Event:
-    """A point of the predicted time: how long what was launched up to it would take."""
+    """A point on the predicted time line: the time that all launches before it would take."""
 
-    def __init__(self, session: SimulatedTriton, enable_timing: bool = False, **options: Any):
+    def __init__(self, session: TritonSession, enable_timing: bool = False, **options: Any):
         self._session, self._at, self._cleared = session, 0.0, 0
 
     def record(self, stream: Any = None) -> None:
-        """Put it behind all launches up to here."""
+        """Place the event behind all launches so far."""
         self._at, self._cleared = self._session.now(), self._session.cleared
 
     def wait(self, stream: Any = None) -> None:
-        """Nothing to wait for: work is done when it is launched."""
+        """Do nothing: launches are complete when they return."""
 
     def query(self) -> bool:
-        """Whether what came before it is done: always."""
+        """Return True: the launches before the event are always complete."""
         return True
 
     synchronize = wait
 
     def elapsed_time(self, end: Event) -> float:
-        """Predicted milliseconds up to ``end``.
+        """Return the predicted milliseconds up to ``end``; infinite if caches were cleared in between.
 
         Triton's ``do_bench`` repeats for 100 ms by an estimate, the only interval in which it clears caches: thousands
-        of simulated launches that all have the same predicted time. An infinite estimate makes it one.
+        of simulated launches that all have the same predicted time. An infinite estimate makes it a single one.
         """
         if end._cleared > self._cleared:
             return math.inf
@@ -49,9 +49,9 @@ def benchmark(
     fn: Callable[[], Any], warmup: int = 25, rep: int = 100, grad_to_none: Any = None, quantiles: Any = None,
     return_mode: str = "mean",
 ) -> Any:  # fmt: skip
-    """In the place of ``triton.testing.do_bench``: ``fn`` runs once, and its predicted milliseconds are the answer.
+    """Run ``fn`` once and return its predicted milliseconds, in the place of ``triton.testing.do_bench``.
 
-    nan where it launches nothing on the simulated device: torch's work on the CPU says nothing about a GPU.
+    Returns nan if it launches nothing on the simulated device: torch's work on the CPU says nothing about a GPU.
     """
     active = driver.active
     if not hasattr(active, "session"):
@@ -63,7 +63,7 @@ def benchmark(
 
 
 def warn_of_prediction(model: object, stacklevel: int) -> None:
-    """Warn that the times of Triton's benchmarks are predicted ones."""
+    """Warn that the times of Triton's benchmarks are predicted."""
     warnings.warn(
         f"Triton's benchmarks give times predicted for {model}, not measured ones.",
         PredictedTimeWarning,
@@ -72,7 +72,7 @@ def warn_of_prediction(model: object, stacklevel: int) -> None:
 
 
 def answered(milliseconds: float, quantiles: Any, return_mode: str) -> Any:
-    """Return one time as ``do_bench`` returns its own: once for each of several quantiles, in a list for all."""
+    """Return one time in the form that ``do_bench`` returns: a list for several quantiles or for ``"all"``."""
     if quantiles is not None:
         return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
     return [milliseconds] if return_mode == "all" else milliseconds
@@ -81,5 +81,5 @@ def answered(milliseconds: float, quantiles: Any, return_mode: str) -> Any:
 def benchmark_graph(
     fn: Callable[[], Any], rep: int = 20, grad_to_none: Any = None, quantiles: Any = None, return_mode: str = "mean"
 ) -> Any:
-    """In the place of ``triton.testing.do_bench_cudagraph``."""
+    """Run ``benchmark`` in the place of ``triton.testing.do_bench_cudagraph``."""
     return benchmark(fn, 0, rep, grad_to_none, quantiles, return_mode)

@@ -1,6 +1,7 @@
-"""Two mistakes around ``@triton.autotune`` that no launch shows by itself: trials that change what they read, and a key
-without a number on which the right configuration depends. Both are looked for by running configurations again, on
-copies of the arguments.
+"""Checks for two mistakes around ``@triton.autotune`` that no launch shows by itself.
+
+They are trials that change what they read, and a key without a number that the right configuration depends on. Both are
+found by running configurations again on copies of the arguments.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.driver.triton_driver import SimulatedTriton
+    from workbench.driver.triton_session import TritonSession
 
-_MOST_BYTES = 256 << 20  # of all arguments together, to be copied
-_MOST_TRIES = 3  # other numbers for one key of a tuner
-_MOST_CONFIGS = 8  # compared for each
-_APART = 0.02  # of the larger of two values, or of the tensor's mean: more than another order of a sum explains
+_MOST_BYTES = 256 << 20  # largest size of all arguments together that is copied
+_MOST_TRIES = 3  # sets of other numbers tried for one key of a tuner
+_MOST_CONFIGS = 8  # configurations compared for each set
+_APART = 0.02  # share of the larger value, or of the tensor's mean: more than another order of a sum explains
 
 
 @dataclass
@@ -36,8 +37,8 @@ class _Tuned:
 _tuned: weakref.WeakKeyDictionary[Any, dict[tuple, _Tuned]] = weakref.WeakKeyDictionary()
 
 
-def run(session: SimulatedTriton, tuner: Any, original: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Run an autotuned kernel as Triton does, and note on its launch which of the two mistakes its results show."""
+def run(session: TritonSession, tuner: Any, original: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Run an autotuned kernel as Triton does, and add a note to its launch for each mistake that its results show."""
     given = dict(zip(tuner.arg_names, args, strict=False))
     given |= {name: value for name, value in kwargs.items() if name in tuner.arg_names}
     arguments = None if kwargs.get("warmup") or len(tuner.configs) < 2 else _Arguments.of(given)
@@ -62,7 +63,7 @@ def run(session: SimulatedTriton, tuner: Any, original: Callable, args: tuple, k
 
 
 def _key(tuner: Any, given: Mapping[str, Any]) -> tuple:
-    """By what Triton's autotuner finds a configuration again: the arguments named in its key, then all dtypes."""
+    """Return the key under which Triton's autotuner caches a configuration: its named arguments, then all dtypes."""
     named = [given[name] for name in tuner.keys if name in given]
     return (*named, *(str(value.dtype) for value in given.values() if hasattr(value, "dtype")))
 
@@ -78,14 +79,14 @@ def _place(tuner: Any) -> str:
 
 @dataclass(frozen=True)
 class _Arguments:
-    """The arguments of a call as they were: every memory that a tensor lies in, once."""
+    """A copy of the arguments of a call, with each memory that tensors lie in copied once."""
 
     values: Mapping[str, Any]
     memory: Mapping[int, Any]
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> _Arguments | None:
-        """Copy them; None where that is much, or where something else than a tensor of this process may be written."""
+        """Copy the arguments; None if they are large, or if anything but a tensor of this process may be written."""
         import torch
 
         memory: dict[int, Any] = {}
@@ -116,14 +117,14 @@ class _Arguments:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Launches beside those of the program, which nobody sees."""
+    """Launches that the session does not count or report."""
 
-    session: SimulatedTriton
+    session: TritonSession
     tuner: Any
     options: Mapping[str, Any]
 
     def configurations(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return those that may run with these arguments, without the chosen one."""
+        """Return the configurations that may run with these arguments, without the chosen one."""
         self.tuner.nargs = dict(given)
         try:
             found = self.tuner.prune_configs(dict(self.options))
@@ -132,7 +133,7 @@ class _Trial:
         return [one for one in found if one is not self.tuner.best_config][:_MOST_CONFIGS]
 
     def results(self, config: Any, arguments: _Arguments, *, reset: bool = False) -> dict[str, Any] | None:
-        """Return what the arguments hold after a launch by ``config``; None where it fails."""
+        """Return the content of the arguments after a launch of ``config``; None if it fails."""
         values = arguments.fresh()
         named = {**values, **self.options, **config.all_kwargs()}
         others = {name: value for name, value in self.options.items() if name not in values}
@@ -153,7 +154,7 @@ def _tensors(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _bits(tensor: Any) -> np.ndarray:
-    """The elements as whole numbers, of which equal ones are equal to the bit."""
+    """Return the elements as integers, which are equal only if the elements are equal to the bit."""
     import torch
 
     flat = tensor.detach().contiguous().reshape(-1)
@@ -164,7 +165,7 @@ def _bits(tensor: Any) -> np.ndarray:
 
 
 def _changed_by_trials(trial: _Trial, arguments: _Arguments, given: Mapping[str, Any]) -> str:
-    """Name the arguments that hold something else after the tuning than the chosen configuration alone leaves."""
+    """Return a note on an argument whose content differs from that after the chosen configuration alone, or ""."""
     alone = trial.results(trial.tuner.best_config, arguments, reset=True)
     if alone is None:
         return ""
@@ -185,7 +186,7 @@ def _changed_by_trials(trial: _Trial, arguments: _Arguments, given: Mapping[str,
 def _missing_in_key(
     trial: _Trial, entry: _Tuned, numbers: Mapping[str, Any], arguments: _Arguments, given: Mapping[str, Any]
 ) -> str:
-    """Compare another configuration on these arguments, where both made the same of those of the tuning."""
+    """Return a note if the results of another configuration differ here but agreed in the tuning, or ""."""
     chosen = trial.tuner.best_config
     for other in trial.configurations(given):
         results = trial.results(other, arguments)
@@ -212,13 +213,13 @@ def _listed(numbers: Mapping[str, Any], names: list[str]) -> str:
 
 
 def _settings(config: Any, other: Any) -> str:
-    """Name the constants in which two configurations differ."""
+    """Return the constants of a configuration that another one has different values of."""
     than = other.all_kwargs()
     return ", ".join(f"{name}={value}" for name, value in config.all_kwargs().items() if than.get(name) != value)
 
 
 def _apart(one: Mapping[str, Any], other: Mapping[str, Any], arguments: _Arguments) -> tuple[str, int, int] | None:
-    """The first tensor that the two results have different, beyond rounding: (name, elements, of how many)."""
+    """Return (name, differing elements, elements) of the first tensor whose results differ beyond rounding, or None."""
     before = arguments.fresh()
     for name, tensor in _tensors(one):
         here, there = tensor.detach(), other[name].detach()

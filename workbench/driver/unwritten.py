@@ -1,4 +1,4 @@
-"""Elements of outputs that a kernel leaves as they were: those that still hold what nobody computes."""
+"""Output elements that a kernel left unwritten: they still hold the pattern with which they were filled before."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-# By dtype a NaN with a payload of its own, which no computation gives; other types hold noise.
+# A NaN with a payload that no computation produces, for each floating-point dtype; other dtypes hold random bytes.
 _NAN = {
     "float16": 0x7EAD, "bfloat16": 0x7FAD, "float32": 0x7FADBEEF, "float64": 0x7FFADBEEFDEADBEE,
 }  # fmt: skip
-_TELLS_ALONE = 4  # bytes of an element from which on noise is not met by chance
+_TELLS_ALONE = 4  # from this many bytes an element on, a kernel does not write the random value by chance
 
 
 class Outputs:
-    """Arguments of a launch that nobody has written, by their positions; they are filled here, before it."""
+    """Never-written arguments of a launch, given by position and filled with a recognizable pattern before it."""
 
     def __init__(self, values: Sequence[Any], names: Sequence[str], positions: Sequence[int]):
         self._arrays: list[tuple[str, np.ndarray, np.ndarray, bool]] = []
@@ -30,7 +30,7 @@ class Outputs:
                 self._arrays.append((names[at], elements, elements.copy(), certain))
 
     def notes(self) -> tuple[str, ...]:
-        """Return a note for each of which the launch has left elements unwritten."""
+        """Return one note for each argument of which the launch left elements unwritten."""
         found = []
         for name, elements, before, certain in self._arrays:
             kept = elements == before
@@ -44,7 +44,10 @@ class Outputs:
 
 
 def _elements(value: Any) -> tuple[str, np.ndarray] | None:
-    """The dtype's name and the elements as whole numbers, in their place; None of what is not contiguous or empty."""
+    """Return the dtype's name and an unsigned integer view of the elements, not a copy.
+
+    Returns None for everything but a contiguous, non-empty tensor (of real numbers) or array (that can be written).
+    """
     if hasattr(value, "untyped_storage"):
         import torch
 

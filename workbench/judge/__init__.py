@@ -13,23 +13,39 @@ unless one is asked for (``--sandbox``, by bubblewrap): without it a candidate's
 account can that it runs under.
 """
 
-from workbench.judge.judge import Judge, check
-from workbench.judge.kernelbench.judging import check_kernelbench
-from workbench.judge.many import check_many
-from workbench.judge.outcomes import OUTCOMES
-from workbench.judge.sandbox import NoSandbox
-from workbench.judge.verdict import SCHEMA, SCHEMA_FILE, Found, Judgement, Verdict
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "OUTCOMES",
-    "SCHEMA",
-    "SCHEMA_FILE",
-    "Found",
-    "Judge",
-    "Judgement",
-    "NoSandbox",
-    "Verdict",
-    "check",
-    "check_kernelbench",
-    "check_many",
-]
+from workbench.base.lazy import lazily
+
+_LAZY = {
+    "OUTCOMES": "workbench.judge.outcomes",
+    "SCHEMA": "workbench.judge.verdict",
+    "SCHEMA_FILE": "workbench.judge.verdict",
+    "Found": "workbench.judge.verdict",
+    "Judge": "workbench.judge.judge",
+    "Judgement": "workbench.judge.verdict",
+    "NoSandbox": "workbench.judge.sandbox",
+    "Verdict": "workbench.judge.verdict",
+    "check": "workbench.judge.checking",
+    "check_kernelbench": "workbench.judge.kernelbench.judging",
+    "check_many": "workbench.judge.many",
+}
+"""A solution's process imports this package before torch."""
+
+__all__ = [*_LAZY]
+
+if TYPE_CHECKING:
+    from workbench.judge.checking import check as check
+    from workbench.judge.judge import Judge as Judge
+    from workbench.judge.kernelbench.judging import check_kernelbench as check_kernelbench
+    from workbench.judge.many import check_many as check_many
+    from workbench.judge.outcomes import OUTCOMES as OUTCOMES
+    from workbench.judge.sandbox import NoSandbox as NoSandbox
+    from workbench.judge.verdict import SCHEMA as SCHEMA
+    from workbench.judge.verdict import SCHEMA_FILE as SCHEMA_FILE
+    from workbench.judge.verdict import Found as Found
+    from workbench.judge.verdict import Judgement as Judgement
+    from workbench.judge.verdict import Verdict as Verdict
+
+
+__getattr__, __dir__ = lazily(__name__, _LAZY)

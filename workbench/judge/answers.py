@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.judge.nursery import BadAnswer
+from workbench.base.processes.process import BadAnswer
 from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Verdict
 
@@ -32,13 +32,13 @@ def failed(answer: Mapping[str, Any]) -> dict:
 
 
 def no_kernel(what: str) -> dict:
-    """Return the fields of a verdict where there is nothing to judge."""
+    """Return the fields of a verdict if there is nothing to judge."""
     message = f"{what} has no kernel of its own: plain torch is not judged. Declare one with op.cuda() or op.triton()"
     return {"outcome": "no_kernel", "message": message}
 
 
 def plain_config(config: Mapping[str, Any]) -> dict:
-    """Return the tunables as JSON has them; a candidate's process may answer anything."""
+    """Return the tunables that JSON can hold; a candidate's process may answer anything."""
     kept = {name: value for name, value in config.items() if isinstance(value, bool | int | float | str)}
     return {
         plain(name): plain(value) if isinstance(value, str) else value
@@ -48,7 +48,7 @@ def plain_config(config: Mapping[str, Any]) -> dict:
 
 
 def plain(text: str) -> str:
-    """Remove what could control a terminal, and bound the length."""
+    """Replace characters that could control a terminal, and limit the length."""
     kept = "".join(one if one.isprintable() or one == "\n" else "?" for one in text[:_MAX_TEXT])
     return kept + " ..." * (len(text) > _MAX_TEXT)
 

@@ -13,7 +13,7 @@ _LONGEST_SECONDS = 24 * 3600
 
 
 def check_limits(seconds: float, memory_mib: int) -> None:
-    """Raise ArgumentError for limits that nothing can keep."""
+    """Raise ArgumentError for limits that cannot be kept."""
     if not 0 < seconds <= _LONGEST_SECONDS:
         allowed = f"more than 0, at most {_LONGEST_SECONDS:,}"
         raise ArgumentError("seconds", seconds, allowed, "It is the limit of one description or run.")
@@ -35,10 +35,10 @@ def checked_seeds(seeds: Any) -> int | list[int]:
 
 
 def drawn(count: int) -> list[int]:
-    """Return seeds that nobody can have known."""
+    """Return random seeds that nobody can predict."""
     return [int.from_bytes(os.urandom(4), "little") >> 1 for _ in range(count)]
 
 
 def source_label(candidate: object) -> str | None:
-    """Return how a candidate given as CUDA C++ text is called; None for a path."""
+    """Return the label of a candidate given as CUDA C++ text; None for a path."""
     return "CUDA C++ text" if isinstance(candidate, str) and "\n" in candidate else None

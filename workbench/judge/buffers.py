@@ -1,23 +1,23 @@
-"""The tensors of one run, each in memory of its own between guard zones, outputs filled with poison."""
+"""Move the memory of a run's tensors between guard zones, fill outputs with poison, and tell what was written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
 from workbench.judge.description import Workspace
-from workbench.judge.views import fill
-from workbench.ops.own.tensor_type import TensorType
-from workbench.ops.tensor_checks import dtype_name, element_name
+from workbench.ops.run_tensors import RunTensors, place_of
+from workbench.ops.tensor_checks import dtype_name, element_name, extent
 
 GUARD = 1024
 """Bytes on either side of a buffer."""
 
 _ALIGNMENT = 512
+ALIGNMENT = 16
+"""Bytes: no kernel has a use for more of what lies off a multiple of these."""
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The elements of so many bytes as whole numbers."""
 
@@ -35,52 +35,83 @@ _POISON |= {"complex64": _POISON["float32"], "complex128": _POISON["float64"]}
 
 @dataclass
 class _Guarded:
-    """A tensor inside a larger allocation, with what that held before the launch."""
+    """Memory inside a larger allocation, with what that held before the launch and the tensors that lie in it."""
 
     storage: torch.Tensor
     start: int
     size: int
-    tensor: torch.Tensor
-    before: torch.Tensor
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    before: torch.Tensor = field(init=False)
 
     @classmethod
-    def empty(cls, kind: TensorType) -> _Guarded:
-        """One of a type, 512 bytes aligned unless the type says that it is not."""
-        item = kind.element_size()
-        span = (1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))) * item
-        size = span if kind.numel() else 0
+    def empty(cls, size: int, beyond: int = 0) -> _Guarded:
+        """Memory that starts ``beyond`` a multiple of 512 bytes."""
         storage = torch.empty(size + 2 * GUARD + 2 * _ALIGNMENT, dtype=torch.uint8)
-        start = GUARD + -(storage.data_ptr() + GUARD) % _ALIGNMENT + (0 if kind.aligned else item)
+        start = GUARD + -(storage.data_ptr() + GUARD) % _ALIGNMENT + beyond
         storage.copy_(_noise(storage.numel()))
-        flat = storage[start : start + size].view(getattr(torch, kind.dtype))
-        tensor = flat.as_strided(kind.shape, kind.strides) if size else flat.reshape(kind.shape)
-        return cls(storage, start, size, tensor, storage)
+        return cls(storage, start, size)
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, torch.Tensor]) -> _Guarded:
+        """Move tensors that are parts of one allocation to memory that has their elements, as far apart as they were,
+        and what lies between them."""
+        several = list({id(one): one for one in tensors.values()}.values())
+        low = min(one.data_ptr() for one in several)
+        high = max(one.data_ptr() + (extent(one) if one.numel() else 0) for one in several)
+        first = several[0].untyped_storage()
+        moved = cls.empty(high - low, low % ALIGNMENT)
+        offset = low - first.data_ptr()
+        content = torch.empty(0, dtype=torch.uint8).set_(first, offset, (high - low,), (1,))
+        moved.storage[moved.start : moved.start + moved.size] = content
+        for one in several:
+            place = (moved.start + one.data_ptr() - low) // one.element_size()
+            one.set_(moved.storage.untyped_storage(), place, one.size(), one.stride())
+        moved.tensors = dict(tensors)
+        return moved
+
+    @classmethod
+    def contiguous(cls, name: str, shape: Sequence[int], dtype: torch.dtype) -> _Guarded:
+        """Memory of one new tensor."""
+        made = torch.empty(tuple(shape), dtype=dtype, device="meta")
+        guarded = cls.empty(made.nbytes)
+        tensor = torch.empty(made.shape if not made.numel() else 0, dtype=dtype)
+        if made.numel():  # one without elements has no address
+            place = guarded.start // made.element_size()
+            tensor.set_(guarded.storage.untyped_storage(), place, made.size(), made.stride())
+        guarded.tensors = {name: tensor}
+        return guarded
 
     def keep(self) -> None:
         """Remember what is there now."""
         self.before = self.storage.clone()
 
-    def guards_written(self, *, between: bool) -> bool:
-        """Return whether anything around the tensor, or ``between`` its rows, has changed."""
-        end = self.start + self.size
-        outside = torch.equal(self.storage[: self.start], self.before[: self.start])
-        outside = outside and torch.equal(self.storage[end:], self.before[end:])
-        if outside and between and not self.tensor.is_contiguous():
-            changed, item = self.storage[self.start : end] != self.before[self.start : end], self.tensor.element_size()
-            strides = (*(item * one for one in self.tensor.stride()), 1)
-            changed.as_strided((*self.tensor.shape, item), strides).fill_(False)
-            return bool(changed.any())
-        return not outside
+    def written_around(self) -> bool:
+        """Return whether anything before or behind the memory has changed."""
+        end, now, before = self.start + self.size, self.storage, self.before
+        return not (torch.equal(now[: self.start], before[: self.start]) and torch.equal(now[end:], before[end:]))
 
-    def bits(self, storage: torch.Tensor | None = None) -> torch.Tensor:
-        """The tensor's elements as integers, as they are or as they were in ``before``."""
-        flat = (self.storage if storage is None else storage)[self.start : self.start + self.size]
-        if not self.size:
-            return self.tensor
-        shape, strides, item = tuple(self.tensor.shape), self.tensor.stride(), self.tensor.element_size()
-        if self.tensor.is_complex():  # its parts
-            shape, strides, item = (*shape, 2), (*(2 * one for one in strides), 1), item // 2
-        return flat.view(BITS[item]).as_strided(shape, strides)
+    def changed(self, but: Iterable[torch.Tensor]) -> torch.Tensor | None:
+        """Return for each byte of the storage whether it has changed, unless none has; elements of ``but`` may."""
+        found = self.storage != self.before
+        for one in but:
+            _bytes_of(found, one).fill_(False)
+        return found if bool(found.any()) else None
+
+
+def _bytes_of(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's elements, ``[*shape, bytes]``, in a storage of one byte each that is laid out alike."""
+    item = tensor.element_size()
+    strides = (*(item * one for one in tensor.stride()), 1)
+    return storage.as_strided((*tensor.shape, item), strides, tensor.storage_offset() * item)
+
+
+def _bits(tensor: torch.Tensor, storage: torch.Tensor) -> torch.Tensor:
+    """A tensor's elements as integers, as they are in a storage that is laid out alike; of complex ones both parts."""
+    shape, strides, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
+    place = tensor.storage_offset()
+    if tensor.is_complex():
+        shape, strides, item, place = (*shape, 2), (*(2 * one for one in strides), 1), item // 2, 2 * place
+    return torch.empty(0, dtype=BITS[item]).set_(storage.untyped_storage(), place, shape, strides)
 
 
 _random = torch.frombuffer(bytearray(os.urandom(1 << 16)), dtype=torch.uint8)
@@ -91,102 +122,125 @@ def _noise(size: int) -> torch.Tensor:
 
 
 class Buffers:
-    """Arguments, outputs and workspace of one run; ``round`` chooses between two kinds of poison.
+    """The tensors of one run, which are moved, and its workspace; ``round`` chooses between two kinds of poison.
 
-    Kernels get contiguous copies of the arguments ``copied`` that are not contiguous.
+    Kernels get contiguous copies of the tensors ``copied`` that are not contiguous.
     """
 
-    def __init__(
-        self, case: Any, problem: Any, workspace: Sequence[Workspace], round: int, copied: Collection[str] = ()
-    ):
-        self._in_place = case.contract.in_place
-        self._inputs: dict[str, _Guarded] = {}
-        kinds = dict(problem.arguments)
-        for name, value in case.arguments().items():
-            if isinstance(value, torch.Tensor):
-                self._inputs[name] = one = _Guarded.empty(kinds[name])
-                fill(one.tensor, value)
-        self._outputs = {name: _Guarded.empty(kind) for name, kind in problem.outputs}
-        for one in self._outputs.values():
-            _poison(one, round)
-        self._workspace = {}
-        for part in workspace:
-            one = self._workspace[part.name] = _Guarded.empty(TensorType.contiguous(part.dtype, part.shape))
-            one.tensor.copy_(torch.full(part.shape, part.fill).to(one.tensor.dtype))
+    def __init__(self, run: RunTensors, workspace: Sequence[Workspace], round: int, copied: Collection[str] = ()):
+        self.run, named = run, run.named()
+        self.run_names = named.keys()
+        self._judged = {name: one for name, one in run.judged().items() if one.numel()}
+        memories: dict[int, dict[str, torch.Tensor]] = {}
+        for name, one in named.items():
+            if one.numel():
+                memories.setdefault(place_of(one)[0], {})[name] = one
+        self._memories = [_Guarded.of(tensors) for tensors in memories.values()]
+        for name in run.fresh():
+            if name in self._judged:
+                _poison(self._judged[name], round)
+        parts = [_part(one) for one in workspace]
         self._copies = {
-            name: _Guarded.empty(TensorType.contiguous(kinds[name].dtype, kinds[name].shape))
-            for name, one in self._inputs.items()
-            if name in copied and not one.tensor.is_contiguous()
+            name: _Guarded.contiguous(name, one.shape, one.dtype)
+            for name, one in named.items()
+            if name in copied and not one.is_contiguous()
         }
-        for name, one in self._copies.items():
-            one.tensor.copy_(self._inputs[name].tensor)
-        self._all = self._inputs | self._outputs | self._workspace
-        for one in (*self._all.values(), *self._copies.values()):
-            one.keep()
-
-    @property
-    def tensors(self) -> Mapping[str, torch.Tensor]:
+        for name, guarded in self._copies.items():
+            guarded.tensors[name].copy_(named[name])
+        empty = [run.judged()[name] for name in run.fresh()]
+        self.fresh = {name for name, one in named.items() if any(_inside(one, other) for other in empty)}
+        """The names of what nobody has written; those of the workspace too."""
+        self.fresh |= {one.name for one in workspace if one.fill is None}
+        self._all = [*self._memories, *parts, *self._copies.values()]
+        self.tensors: dict[str, torch.Tensor] = dict(named)
         """Every tensor by name, as kernels get it."""
-        return {name: one.tensor for name, one in (self._all | self._copies).items()}
+        for guarded in (*parts, *self._copies.values()):
+            self.tensors |= guarded.tensors
+        for guarded in self._all:
+            guarded.keep()
+
+    def not_passed(self, passed: Collection[str]) -> list[str]:
+        """The outputs that a launch of these tensors cannot write: none of them lies in the same memory."""
+        reached = {place_of(self.tensors[name])[0] for name in passed}
+        outputs = {name: one for name, one in self._judged.items() if name in self.run.fresh()}
+        return [name for name, one in outputs.items() if place_of(one)[0] not in reached]
 
     def copy_back(self) -> None:
-        """Give the arguments that are written what was written to their copies."""
-        for name, one in self._copies.items():
-            if name in self._in_place:
-                self._inputs[name].tensor.copy_(one.tensor)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of what nobody has written."""
-        return tuple(self._outputs)
-
-    @property
-    def out(self) -> dict[str, torch.Tensor]:
-        """What the case's check wants: outputs, then arguments in place."""
-        written = {name: self._inputs[name] for name in self._in_place}
-        return {name: one.tensor for name, one in (self._outputs | written).items()}
+        """Give what is judged what was written to its copies."""
+        for name, guarded in self._copies.items():
+            if name in self._judged:
+                self._judged[name].copy_(guarded.tensors[name])
 
     def guards_written(self) -> list[str]:
-        """The buffers whose surroundings were written."""
-        every = (*self._all.items(), *self._copies.items())
-        return [name for name, one in every if one.guards_written(between=name in self._in_place)]
+        """The tensors whose surroundings were written; around what is judged also that which lies between its rows."""
+        found = []
+        for guarded in self._all:
+            changed = None
+            if judged := self._judged_in(guarded):
+                changed = guarded.changed(judged.values())
+            if guarded.written_around() or (changed is not None and _element(guarded, changed) is None):
+                found.append(next(iter(judged or guarded.tensors)))
+        return found
 
     def changed_inputs(self) -> tuple[str, int] | None:
-        """(element, count) of the first argument that was written without being declared in place."""
-        for name, one in self._inputs.items():
-            if name not in self._in_place and not torch.equal(one.storage, one.before):
-                changed = one.bits() != one.bits(one.before)
-                if not bool(changed.any()):  # between its rows
-                    return f"{name}[between its rows]", 0
-                return _first(name, changed), int(changed.sum())
+        """(element, count) of the first tensor that was written and is not judged."""
+        for guarded in self._memories:
+            changed = guarded.changed(self._judged_in(guarded).values())
+            if changed is not None:
+                return _element(guarded, changed) or (f"{next(iter(guarded.tensors))}[between its rows]", 0)
         return None
 
     def unwritten(self) -> tuple[str, int, int] | None:
-        """(element, count, elements) of the first output that still holds poison."""
-        for name, one in self._outputs.items():
-            if one.size:
-                kept = one.bits() == one.bits(one.before)
-                poisoned = dtype_name(one.tensor.dtype) in _POISON
+        """(element, count, elements) of the first output that still holds poison, or all that it held."""
+        for guarded in self._memories:
+            for name, one in self._judged_in(guarded).items():
+                kept = _bits(one, guarded.storage) == _bits(one, guarded.before)
+                poisoned = name in self.run.fresh() and dtype_name(one.dtype) in _POISON
                 if bool(kept.any()) and (poisoned or bool(kept.all())):  # a whole number may be right by chance
                     return _first(name, kept), int(kept.sum()), kept.numel()
         return None
+
+    def _judged_in(self, guarded: _Guarded) -> dict[str, torch.Tensor]:
+        memory = guarded.storage.untyped_storage()._cdata
+        return {name: one for name, one in self._judged.items() if place_of(one)[0] == memory}
+
+
+def _inside(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether a tensor is a part of another one."""
+    (memory, start), (others, low) = place_of(tensor), place_of(other)
+    return memory == others and low <= start and start + extent(tensor) <= low + extent(other)
+
+
+def _part(part: Workspace) -> _Guarded:
+    """A part of the workspace, filled."""
+    guarded = _Guarded.contiguous(part.name, part.shape, getattr(torch, part.dtype))
+    tensor = guarded.tensors[part.name]
+    if isinstance(part.fill, bytes):
+        guarded.storage[guarded.start : guarded.start + guarded.size] = torch.tensor(list(part.fill), dtype=torch.uint8)
+    elif part.fill is not None:
+        tensor.copy_(torch.full(part.shape, part.fill).to(tensor.dtype))
+    return guarded
+
+
+def _element(guarded: _Guarded, changed: torch.Tensor) -> tuple[str, int] | None:
+    """(element, count) of the first tensor with elements among the changed bytes."""
+    for name, one in guarded.tensors.items():
+        elements = _bytes_of(changed, one).any(-1)
+        if bool(elements.any()):
+            return _first(name, elements), int(elements.sum())
+    return None
 
 
 def _first(name: str, mask: torch.Tensor) -> str:
     return element_name(name, mask.shape, int(mask.flatten().to(torch.uint8).argmax()))
 
 
-def _poison(one: _Guarded, round: int) -> None:
-    name = dtype_name(one.tensor.dtype)
-    if one.size == 0:
-        return
+def _poison(tensor: torch.Tensor, round: int) -> None:
+    name, bits = dtype_name(tensor.dtype), _bits(tensor, torch.empty(0).set_(tensor.untyped_storage()))
     if name in _POISON:
-        bits = one.bits()
         bits.fill_(
             torch.frombuffer(bytearray(_POISON[name][round].to_bytes(bits.itemsize, "little")), dtype=bits.dtype)[0]
         )
     else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
-        bits = one.bits()
-        bits.copy_(
-            _noise(one.size).view(bits.dtype).reshape(bits.shape) ^ (-round if bits.dtype.is_signed else 255 * round)
-        )
+        noise = _noise(bits.numel() * bits.itemsize).clone().view(bits.dtype).reshape(bits.shape)
+        bits.copy_(noise ^ (-round if bits.dtype.is_signed else 255 * round))

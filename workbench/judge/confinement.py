@@ -1,8 +1,8 @@
-"""Keep a candidate's process from the processes around it: signals, tracing, limits and priorities of others.
+"""Confinement of a candidate's process: it cannot signal or trace other processes, nor set their limits or priorities.
 
-A filter of system calls (seccomp) needs no privileges and cannot be taken off again; what the process starts has it
-too. Where the kernel has Landlock (5.13, signals from 6.12), the memory of others under /proc is closed as well. Files
-and the network stay open: that takes a sandbox, see `workbench.judge.sandbox`.
+A filter of system calls (seccomp) needs no privileges and cannot be removed again; processes started later inherit it.
+If the kernel has Landlock (5.13, signals from 6.12), the memory of others under /proc is closed as well. Files and the
+network stay open; closing them needs a sandbox, see `workbench.judge.sandbox`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.errors import WorkbenchError
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-_SET_DUMPABLE, _SET_SECCOMP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 4, 22, 36, 38
+_SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 4, 22, 38
 _MODE_FILTER = 2
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION_FLAG, _BENEATH_PATH, _MAKE_CHAR_DEVICE, _SCOPE_SIGNAL, _SIGNALS_SINCE = 1, 1, 1 << 6, 1 << 1, 6
@@ -37,19 +37,24 @@ _FIOSETOWN, _SIOCSPGRP, _TIOCSCTTY, _TIOCSTI = 0x8901, 0x8902, 0x540E, 0x5412
 
 
 class _Calls(NamedTuple):
-    """The numbers of one architecture."""
+    """The numbers of one architecture's system calls."""
 
     audit_arch: int
     to_self: tuple[int, ...]
-    """Their first argument is a process, which must be this one: kill, tgkill, tkill, rt_sigqueueinfo and
-    rt_tgsigqueueinfo."""
+    """Calls whose first argument is a process, which must be this one.
+
+    They are kill, tgkill, tkill, rt_sigqueueinfo and rt_tgsigqueueinfo.
+    """
     limits: int
-    """prlimit64: a process that is 0 is this one, too."""
+    """prlimit64, whose process must be this one, or 0, which is also this one."""
     fcntl: int
     ioctl: int
     never: tuple[int, ...]
-    """ptrace, process_vm_readv and _writev, pidfd_send_signal, pidfd_getfd, setpriority, sched_setscheduler, _setparam
-    and _setattr, ioprio_set."""
+    """Calls that are always refused.
+
+    They are ptrace, process_vm_readv and _writev, pidfd_send_signal, pidfd_getfd, setpriority, sched_setscheduler,
+    _setparam and _setattr, ioprio_set.
+    """
 
 
 _ARCHITECTURES = {
@@ -63,18 +68,18 @@ _ARCHITECTURES = {
 
 
 def unavailable() -> str:
-    """Return why no process can be confined here, or an empty text."""
+    """Return the reason why no process can be confined here, or an empty text."""
     if platform.machine() not in _ARCHITECTURES:
         return f"the numbers of system calls are known for {', '.join(_ARCHITECTURES)}, not for {platform.machine()}"
-    _LIBC.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0)  # without a program: EFAULT where there are filters
+    _LIBC.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0)  # without a program: EFAULT if the kernel has filters
     reason = ctypes.get_errno()
     return "" if reason == errno.EFAULT else f"this kernel has no filters of system calls: {os.strerror(reason)}"
 
 
 def confine() -> None:
-    """Refuse this process and all that it starts, from now on, whatever reaches another process.
+    """Forbid this process, and all that it starts, every system call that reaches another process.
 
-    Such a call fails with EPERM. Raises WorkbenchError where the kernel does not do it.
+    Such a call fails with EPERM. Raises WorkbenchError if the kernel cannot do it.
     """
     if reason := unavailable():
         raise WorkbenchError(f"A candidate's process cannot be confined: {reason}.")
@@ -85,18 +90,13 @@ def confine() -> None:
     _prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_Program(len(program) // 8, ctypes.addressof(content))))
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every process whose own has ended, of all that came of this one."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
-
-
 def hide_memory(hidden: bool) -> None:
     """Close this process's memory to other processes of the account, or open it again."""
     _prctl(_SET_DUMPABLE, int(not hidden))
 
 
 class _Program(ctypes.Structure):
-    """struct sock_fprog"""
+    """The kernel's struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
@@ -109,7 +109,7 @@ def _prctl(option: int, *arguments: object) -> None:
 
 
 def _filter(calls: _Calls, own: int) -> Iterator[bytes]:
-    """The instructions, 8 bytes each; every rule ends in an answer of its own or falls through to the next."""
+    """Yield the instructions, 8 bytes each; every rule ends in an answer of its own or falls through to the next."""
     yield _instruction(_LOAD, _ARCH)
     yield _instruction(_EQUAL, calls.audit_arch, 1, 0)
     yield _instruction(_RETURN, _REFUSE)
@@ -140,7 +140,7 @@ def _none_of(argument: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _compared(argument: int, values: tuple[int, ...], found: int, otherwise: int) -> list[bytes]:
-    """The low half of an argument, which is all that the kernel takes of a process or a command."""
+    """Return a rule on the low half of an argument, all that the kernel reads of a process or a command."""
     jumps = [_instruction(_EQUAL, one, len(values) - index, 0) for index, one in enumerate(values)]
     load = _instruction(_LOAD, 16 + 8 * argument)
     return [load, *jumps, _instruction(_RETURN, otherwise), _instruction(_RETURN, found)]
@@ -151,12 +151,12 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
 
 
 def _close_memory() -> None:
-    """A Landlock domain of its own, where the kernel has them: it cannot trace a process outside, nor signal one."""
+    """Enter a Landlock domain, if the kernel has them: it cannot trace a process outside, nor signal one."""
     with contextlib.suppress(WorkbenchError):
         version = _landlock(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), _LANDLOCK_VERSION_FLAG)
         scoped = _SCOPE_SIGNAL if version >= _SIGNALS_SINCE else 0
-        # The filter needs one right of files at least: to make a character device, which takes privileges anyway.
-        # A domain refuses to move files between folders unless a rule allows it; compilers' caches do so.
+        # A domain must restrict at least one right on files: making a character device, which takes privileges anyway.
+        # A domain refuses to move files between folders unless a rule allows it, and compilers' caches move files.
         moves = _REFER if version >= _REFER_SINCE else 0
         attributes = struct.pack("=QQQ", _MAKE_CHAR_DEVICE | moves, 0, scoped)[: 24 if scoped else 8]
         rules = _landlock(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +11,17 @@ from typing import Any
 
 import torch
 
+from workbench.base import by_value
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
-from workbench.judge import built_in
 from workbench.judge.description import argument_record
 from workbench.judge.foreign_files import shown
-from workbench.judge.views import views_of
-from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.files import run_file
-from workbench.ops.own.op import OwnOp, OwnTorch
-from workbench.ops.own.problem import Problem, Tensors
-from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.run_tensors import name_of
+from workbench.ops.selection import fitted
+from workbench.ops.tensor_checks import dtype_name
+from workbench.ops.values import JudgedCase
 from workbench.ops.variant import CudaVariant
 from workbench.toolchain.source import read_source
-from workbench.tuning import by_value
 
 DECLARE = "declare"
 """The function of a candidate's file that declares its variants: ``def declare(op): op.cuda(...)``."""
@@ -37,39 +34,38 @@ class NotLoaded(WorkbenchError):
 
 
 def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
-    """Answer with the variants, then with a description for each variant, case and configuration.
+    """Answer with the variants, then with a description for each variant with kernels, case and configuration.
 
-    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, problem), of a built-in op (name,
-    case), ``config`` (None for the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA
-    C++ instead of that of the one; or ``op`` (contract and cases by value) and ``candidate``, a Python file. Whatever
-    the candidate's code does, it does it here.
+    ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, case by value), ``config`` (None for
+    the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the
+    one; or ``op`` (what makes it, by value) and ``candidate``, a Python file. Whatever the candidate's code does,
+    it does it here.
     """
     sys.path[:] = request["path"]
     try:
         os.chdir(request["folder"])
         variants = list(_variants(request))
+        cases = {name: by_value.loads(case) for name, case in request["cases"]}
         answer({"variants": [[one.name, one.language] for one in variants]})
     except BaseException as error:  # sys.exit() too
         answer(_failure(error))
         return
     for variant in variants:
-        if isinstance(variant, OwnTorch):
+        if not variant.compiles:
             continue
-        for name, given in request["cases"]:
-            case = None if isinstance(given, Problem) else built_in.fitted(variant, given)
-            about = {"variant": variant.name, "case": name if case is None else case.name}
+        for name, given in cases.items():
+            about = {"variant": variant.name, "case": name}
             try:
-                problem = given if case is None else variant.machine_problem(case)
+                case = given if request.get("op") is not None else fitted(variant, given)
+                about["case"] = case.name
+                problem = variant.machine_problem(case)
                 configs = list(_configs(variant, problem, request["config"]))
             except BaseException as error:
                 answer(about | {"config": {}} | _failure(error))
                 continue
             for config in configs:
                 try:
-                    if case is None:
-                        found = _described(variant, config, problem, views=config == configs[0])
-                    else:
-                        found = built_in.code_record(variant, config, variant.machine_problem(case, config))
+                    found = _described(variant, config, case, views=config == configs[0])
                 except CompileError as error:
                     found = {"failed": "not_compiled", "message": _refused(error, variant, config, problem)}
                 except BaseException as error:
@@ -84,20 +80,16 @@ def _variants(request: Mapping[str, Any]) -> Iterator[Any]:
             variant = by_value.loads(content)
             yield variant.with_source(request["source"]) if request.get("source") is not None else variant
         return
-    contract, cases = by_value.loads(request["op"])
-    for _, problem in request["cases"]:
-        contract.remember(problem.arguments, problem.outputs)
-    op = OwnOp(contract, None)
-    op.cases = dict(cases)
+    op = by_value.loads(request["op"])()
     path = Path(request["candidate"])
     declare = getattr(run_file(path), DECLARE, None)
     if not callable(declare):
         raise NotLoaded(f"{path.name} has no function {DECLARE}(op), which declares its variants with op.cuda(...)")
     declare(op)
-    yield from (one for one in op.variants if one.name != "torch")
+    yield from (one for one in op.variants if one.name != op.reference)
 
 
-def _configs(variant: Any, problem: Problem, wanted: Any) -> list[dict]:
+def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:
     if wanted == ALL:
         found = variant.configurations(problem)
         if not found:
@@ -106,13 +98,13 @@ def _configs(variant: Any, problem: Problem, wanted: Any) -> list[dict]:
     return [variant.default_config(problem) if wanted is None else dict(wanted)]
 
 
-def _described(variant: Any, config: Mapping[str, Any], problem: Problem, *, views: bool) -> dict:
+def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, views: bool) -> dict:
     """The record of a `Description`; with ``views`` of the inputs that the declaration does not refuse."""
     programs: list[str] = []
-    found = _one_described(variant, config, problem, programs)
+    found = _one_described(variant, config, case, programs)
     if views and "failed" not in found:
         found["views"] = {}
-        for name, viewed in views_of(problem, variant.declared.contract.in_place).items():
+        for name, viewed in case.viewed().items():
             try:
                 launches = _one_described(variant, config, viewed, programs)
             except ArgumentError:
@@ -123,10 +115,11 @@ def _described(variant: Any, config: Mapping[str, Any], problem: Problem, *, vie
     return {**found, "programs": programs}
 
 
-def _one_described(variant: Any, config: Mapping[str, Any], problem: Problem, programs: list[str]) -> dict:
-    """Describe the launches for a problem; its programs are added to those that are there."""
+def _one_described(variant: Any, config: Mapping[str, Any], case: Any, programs: list[str]) -> dict:
+    """Describe the launches for a case; its programs are added to those that are there."""
+    problem = variant.machine_problem(case, config)
     kernels = variant.kernels(config, problem, problem.arch, machine_code=False)
-    first, second = (_launches(variant, config, problem, kernels) for _ in range(2))
+    first, second = (_launches(variant, config, problem, case.inputs(problem, "meta"), kernels) for _ in range(2))
     if first != second:
         return {
             "failed": "unstable",
@@ -138,26 +131,37 @@ def _one_described(variant: Any, config: Mapping[str, Any], problem: Problem, pr
     return first
 
 
-def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels: tuple) -> dict:
-    """Launches with tensors as their names; the tensors have no memory."""
-    names = variant.declared.names(config, problem)
-    workspace = {
-        name: (part.type(names), part.bounds[0] if part.kind == "full" else 0.0)
-        for name, part in variant.declared.workspace.items()
-    }
-    made = types.SimpleNamespace(**{name: kind.empty("meta") for name, (kind, _) in workspace.items()})
-    tensors = Tensors(
-        {name: one.empty("meta") if isinstance(one, TensorType) else one for name, one in problem.arguments},
-        {name: one.empty("meta") for name, one in problem.outputs},
-        variant.declared.contract.in_place,
-        made,
-    )
-    known = {id(one): name for part in (tensors.arguments, tensors.outputs, vars(made)) for name, one in part.items()}
+def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: Any, kernels: tuple) -> dict:
+    """Launches with tensors as their names; those of the run have no memory."""
+    made: dict[str, torch.Tensor] = {}
+    if variant.workspace is not None:
+        held = variant.workspace(config, problem, tensors)
+        made, variant = vars(held), replace(variant, workspace=lambda *_: held)
+    workspace = [
+        {
+            "name": name,
+            "dtype": dtype_name(one.dtype),
+            "shape": list(one.shape),
+            "fill": variant.filled(name, one),
+        }
+        for name, one in made.items()
+    ]
+    known = {**tensors.named(), **made}
 
-    def name_of(value: Any) -> str | None:
-        return known[id(value)] if isinstance(value, torch.Tensor) else None
+    def told(value: Any) -> str | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        name = name_of(value, known)
+        if name is None:
+            if value.is_meta:
+                raise ArgumentError(str(variant), "a tensor of its own", ", ".join(known), "Pass one of these.")
+            name = f"constant {len(workspace)}"
+            known[name] = value
+            content = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            record = {"name": name, "dtype": dtype_name(value.dtype), "shape": list(value.shape)}
+            workspace.append(record | {"fill": [content.hex()]})
+        return name
 
-    held = replace(variant, workspace=lambda *_: made)
     launches = [
         {
             "entry": kernel.name,
@@ -165,22 +169,19 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Problem, kernels
             "grid": list(launch.grid),
             "block": list(launch.block),
             "shared_bytes": launch.shared_bytes or kernel.dynamic_shared_bytes,
-            "arguments": [argument_record(one, name_of) for one in launch.arguments]
-            + [["null", None]] * kernel.scratch_parameters,
+            "scratch_bytes": kernel.scratch_bytes,
+            "arguments": [argument_record(one, told) for one in launch.arguments],
         }
-        for kernel, launch in zip(kernels, held.launches(config, problem, tensors, kernels), strict=True)
+        for kernel, launch in zip(kernels, variant.launches(config, problem, tensors, kernels), strict=True)
     ]
-    constants = variant.constant_values(config, problem, tensors) if isinstance(variant, OwnCuda) else {}
+    constants = variant.constant_values(config, problem, tensors)
     return {
         "launches": launches,
-        "workspace": [
-            {"name": name, "dtype": kind.dtype, "shape": list(kind.shape), "fill": fill}
-            for name, (kind, fill) in workspace.items()
-        ],
-        "constants": {name: argument_record(one, name_of) for name, one in constants.items()},
+        "workspace": workspace,
+        "constants": {name: argument_record(one, told) for name, one in constants.items()},
         "text": variant.unit.text if constants else "",
         "macros": dict(variant.macros(config, problem)) if constants else {},
-        "contiguous": list(variant.declared.contiguous),
+        "contiguous": list(variant.copied),
     }
 
 

@@ -6,15 +6,19 @@ this. It is made before the seeds of the inputs are drawn, from shapes and dtype
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.errors import WorkbenchError
+from workbench.ptx.tensor_map import TensorMap
 
-DTYPES = frozenset(
-    ("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16")
-) | {"float32", "float64", "float8_e4m3fn", "float8_e5m2"}  # fmt: skip
+BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "uint16": 2, "float16": 2,
+    "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
+}  # fmt: skip
+"""The dtypes of a workspace, with the bytes of an element."""
 MAX_KERNELS = 64
 MAX_SCRATCH = 1 << 16  # bytes per program; a tensor descriptor takes 128
 
@@ -25,10 +29,16 @@ class InvalidDescription(WorkbenchError):
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a kernel: a tensor by name, a number, bytes of a struct or a half, or a null pointer."""
+    """One argument of a kernel: a tensor or a tensor map by name, a number, bytes of a struct or a half, or a null
+    pointer."""
 
     kind: str
     value: Any = None
+
+    @property
+    def name(self) -> str | None:
+        """That of the tensor that it is, or is a map of."""
+        return self.value.tensor if self.kind == "map" else self.value if self.kind == "tensor" else None
 
 
 @dataclass(frozen=True)
@@ -42,16 +52,33 @@ class KernelLaunch:
     block: tuple[int, ...]
     shared_bytes: int
     arguments: tuple[Argument, ...]
+    scratch_bytes: int = 0
+    """The memory of each program for the parameters behind those."""
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """A tensor map of a tensor that is named, with the fields of `workbench.ptx.tensor_map.TensorMap`."""
+
+    tensor: str
+    element: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int
+    fill: str
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """A tensor that the kernels leave something for each other in, and what it is filled with."""
+    """A tensor that the kernels leave something for each other in, with what it holds: a number everywhere, its very
+    bytes, or nothing that may be read."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    fill: float
+    fill: float | bytes | None
 
 
 @dataclass(frozen=True)
@@ -98,34 +125,8 @@ class Description:
 
     def passed(self) -> list[str]:
         """The names of all tensors that kernels are given, one for each time."""
-        return [one.value for launch in self.launches for one in launch.arguments if one.kind == "tensor"]
-
-
-@dataclass(frozen=True)
-class CodeKernel:
-    """A compiled kernel, with the names of the parameters that a launch passes, the shared memory that it adds, and the
-    scratch memory of each program."""
-
-    program: int
-    entry: str
-    label: str
-    parameters: tuple[str, ...]
-    shared_bytes: int
-    scratch_bytes: int
-
-
-@dataclass(frozen=True)
-class Code:
-    """What was compiled of a variant whose launches the other side declares: PTX texts, and the kernels in them."""
-
-    programs: tuple[str, ...]
-    kernels: tuple[CodeKernel, ...]
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Code:
-        """The code of a record. Raises InvalidDescription."""
-        programs = _list(record, "programs", str)
-        return cls(programs, tuple(_code_kernel(one, len(programs)) for one in _list(record, "kernels", dict)))
+        every = [one for launch in self.launches for one in launch.arguments]
+        return [one.name for one in every if one.name is not None]
 
 
 def _value(record: Mapping[str, Any], name: str, kind: type) -> Any:
@@ -154,20 +155,6 @@ def _program(record: Mapping[str, Any], programs: int) -> int:
     return program
 
 
-def _code_kernel(record: Mapping[str, Any], programs: int) -> CodeKernel:
-    scratch = _value(record, "scratch_bytes", int)
-    if not 0 <= scratch <= MAX_SCRATCH:
-        raise InvalidDescription(f"scratch_bytes is {scratch}; 0 to {MAX_SCRATCH} are allowed")
-    return CodeKernel(
-        _program(record, programs),
-        _value(record, "entry", str),
-        _value(record, "label", str),
-        _list(record, "parameters", str, bool),
-        _value(record, "shared_bytes", int),
-        scratch,
-    )
-
-
 def _launch(record: Mapping[str, Any], programs: int) -> KernelLaunch:
     return KernelLaunch(
         _program(record, programs),
@@ -177,28 +164,51 @@ def _launch(record: Mapping[str, Any], programs: int) -> KernelLaunch:
         _sizes(record, "block"),
         _value(record, "shared_bytes", int),
         tuple(map(_argument, _list(record, "arguments", list))),
+        _scratch(record),
     )
+
+
+def _scratch(record: Mapping[str, Any]) -> int:
+    scratch = _value(record, "scratch_bytes", int)
+    if not 0 <= scratch <= MAX_SCRATCH:
+        raise InvalidDescription(f"scratch_bytes is {scratch}; 0 to {MAX_SCRATCH} are allowed")
+    return scratch
 
 
 def _workspace(record: Mapping[str, Any]) -> Workspace:
     dtype, fill = _value(record, "dtype", str), record.get("fill")
-    if dtype not in DTYPES or not isinstance(fill, int | float):
+    if dtype not in BYTES or not isinstance(fill, int | float | list | None):
         raise InvalidDescription(f"workspace of {dtype[:40]!r} filled with {str(fill)[:40]}")
-    return Workspace(_value(record, "name", str), dtype, _sizes(record, "shape"), fill)
+    shape = _sizes(record, "shape")
+    if isinstance(fill, list):
+        if len(fill) != 1 or not isinstance(fill[0], str):
+            raise InvalidDescription(f"workspace filled with {str(fill)[:40]}")
+        fill = _bytes(fill[0])
+        if len(fill) != math.prod(shape) * BYTES[dtype]:
+            raise InvalidDescription(f"workspace of {dtype}{list(shape)} filled with {len(fill)} bytes")
+    return Workspace(_value(record, "name", str), dtype, shape, fill)
 
 
 def _argument(record: Any) -> Argument:
-    kinds = {"tensor": str, "number": int | float, "bytes": str, "null": type(None)}
+    kinds = {"tensor": str, "number": int | float, "bytes": str, "null": type(None), "map": dict}
     good = isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and record[0] in kinds
     if not good or not isinstance(record[1], kinds[record[0]]):
         raise InvalidDescription(f"argument {str(record)[:60]}")
     kind, value = record
-    if kind != "bytes":
-        return Argument(kind, value)
+    return Argument(kind, _bytes(value) if kind == "bytes" else _map(value) if kind == "map" else value)
+
+
+def _bytes(text: str) -> bytes:
     try:
-        return Argument(kind, bytes.fromhex(value))
+        return bytes.fromhex(text)
     except ValueError:
-        raise InvalidDescription(f"argument {value[:40]!r} is not hexadecimal") from None
+        raise InvalidDescription(f"{text[:40]!r} is not hexadecimal") from None
+
+
+def _map(record: Mapping[str, Any]) -> MapOf:
+    tensor, element, fill = (_value(record, name, str) for name in ("tensor", "element", "fill"))
+    sizes, strides, box, steps = (_sizes(record, name) for name in ("sizes", "strides", "box", "steps"))
+    return MapOf(tensor, element, sizes, strides, box, steps, _value(record, "swizzle", int), fill)
 
 
 def argument_record(value: Any, name_of: Callable[[Any], str | None]) -> list:
@@ -206,6 +216,10 @@ def argument_record(value: Any, name_of: Callable[[Any], str | None]) -> list:
     name = name_of(value)
     if name is not None:
         return ["tensor", name]
+    if isinstance(value, TensorMap):
+        record = {one: getattr(value, one) for one in ("element", "swizzle", "fill")}
+        record |= {one: list(getattr(value, one)) for one in ("sizes", "strides", "box", "steps")}
+        return ["map", record | {"tensor": name_of(value.owner)}]
     if value is None:
         return ["null", None]
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Compilers quote the lines that they refuse: keep those of files that are not the candidate's out of its verdict."""
+"""Filter of compilers' messages, which quote the lines they refuse: verdicts show no lines of foreign files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.base.home import cuda_sources, home
 from workbench.errors import CompileError
-from workbench.home import cuda_sources, home
 from workbench.toolchain.nvrtc import toolkit_dirs
 from workbench.toolchain.source import Source, include_closure
 
@@ -16,10 +16,10 @@ _PLACE = re.compile(r"^(?:In file included from )?([^\s(:][^\n(]*)\((\d+)\): *(\
 
 
 def shown(error: CompileError, unit: Source, include_dirs: Iterable[Path], macros: Mapping[str, Any]) -> str:
-    """Return the message of a compile error; without any of its text where the source reaches a foreign file.
+    """Return the message of a compile error, without the compiler's text if the source reaches a foreign file.
 
-    Foreign is what lies neither in the source's folder, nor in one of ``include_dirs``, nor in the CUDA toolkit. Where
-    an ``#include`` names a macro that nobody can follow, the text stays out too.
+    A file is foreign if it lies neither in the source's folder, nor in one of ``include_dirs``, nor in the CUDA
+    toolkit. If an ``#include`` names a macro whose value is unknown, the text stays out too.
     """
     own = [*([unit.folder] if unit.folder is not None else []), *map(Path, include_dirs), cuda_sources()]
     roots = [one.resolve() for one in (*own, *toolkit_dirs(), home())]

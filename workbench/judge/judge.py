@@ -1,4 +1,4 @@
-"""``check``: judges an op's variants, or candidates that somebody else wrote for it."""
+"""The judge of an op's variants, or of candidates that somebody else wrote for it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from workbench import ops
-from workbench.argument_kinds import checked_kinds
+from workbench.base import by_value
+from workbench.base.processes.fork_server import Child
+from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.errors import ArgumentError, WorkbenchError
-from workbench.judge import built_in, confinement
+from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn, source_label
-from workbench.judge.elsewhere import CHANGES
-from workbench.judge.nursery import BadAnswer, Child, NoAnswer, Nursery, ProcessEnded, shared
+from workbench.judge.nursery import DESCRIBE, RUN, Nursery, shared
 from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
-from workbench.ops.own.op import OwnOp
+from workbench.ops.own.elsewhere import CHANGES
+from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
-from workbench.tuning import by_value
-from workbench.tuning.called_with import listed, variants_of
 
 _GRACE_SECONDS = 20.0
 """Beyond the limit, which the machine keeps by itself, until its process is ended."""
@@ -55,9 +55,7 @@ class Judge:
         sandbox: bool = False,
     ):
         self.op = found = ops.get(op)
-        self._own = isinstance(found, OwnOp)
-        usual = list(found.cases) if self._own else [found.quick_case]
-        given = usual if cases is None else listed(cases)
+        given = found.judged_cases if cases is None else listed(cases)
         if not given:
             found.case(None)  # says how one is declared
             raise ArgumentError("cases", "none", ", ".join(found.cases), "Name one or more.")
@@ -109,12 +107,12 @@ class Judge:
         request |= {
             "path": list(sys.path),
             "folder": os.getcwd(),
-            "cases": [(case.name, case.problem() if self._own else case) for case in self.cases],
+            "cases": [(case.name, self._shipped(case)) for case in self.cases],
             "config": config if config is None or isinstance(config, str) else dict(config),
         }
         with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
-            verdicts = tuple(self._verdicts(nursery, request, chosen))
+            verdicts = tuple(self._verdicts(nursery, request, chosen, config))
         changed = self._files.changed()
         if changed:
             verdicts += (self._op_changed(changed),)
@@ -160,13 +158,9 @@ class Judge:
             raise ArgumentError("candidate", repr(text), "a .py or .cu file, or CUDA C++ text", f"There is no {path}.")
         if path.suffix != ".py":
             return self._with_source(path, text, variants)
-        if not isinstance(self.op, OwnOp):
-            remedy = "What a variant of the workbench launches is declared there; a candidate is its source."
-            raise ArgumentError("candidate", repr(text), "a .cu file, or CUDA C++ text", remedy)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        op = self._dumped((self.op.contract, dict(self.op.cases)))
-        return {"op": op, "candidate": str(path)}, text, []
+        return {"op": self._dumped(self.op.bare()), "candidate": str(path)}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]
@@ -189,7 +183,7 @@ class Judge:
     def _chosen(self, variants: Any) -> list[Variant]:
         if variants is not None:
             return variants_of(self.op, variants)
-        return [one for one in self.op.variants if one.compiles or not self._own]
+        return [one for one in self.op.variants if one.name != self.op.reference]
 
     def _trust_cases(self) -> None:
         """Raise where constants would pass: no case's answer depends on its seed."""
@@ -214,81 +208,96 @@ class Judge:
 
     # -- the verdicts -------------------------------------------------------------------------------------------
 
-    def _verdicts(self, nursery: Nursery, request: dict, chosen: Sequence[Variant]) -> Iterator[Verdict]:
+    def _verdicts(
+        self, nursery: Nursery, request: dict, chosen: Sequence[Variant], config: Mapping[str, Any] | str | None
+    ) -> Iterator[Verdict]:
         started = time.monotonic()
         about = {"variant": "", "case": "", "config": {}}
         if request.get("variants") == []:
             yield self._verdict(about, no_kernel(self.op.name), started)
             return
+        child = nursery.fork(DESCRIBE, self.memory_mib)
         try:
-            child = nursery.fork("describe", self.memory_mib)
-        except WorkbenchError:
-            child = nursery.fork("describe", self.memory_mib)  # somebody has ended the other one
-        try:
-            child.send(request, self.seconds)
-            yield from self._judged(child, chosen, about, started)
-        except (ProcessEnded, NoAnswer, BadAnswer) as error:
-            outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+            child.request(request, self.seconds)
+            yield from self._judged(child, chosen, config, about, started)
+        except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+            outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
             message = f"while it was loaded and described: {error}"
             yield self._verdict(about, {"outcome": outcome, "message": message}, started)
         finally:
             child.end()
 
-    def _judged(self, child: Child, chosen: Sequence[Variant], about: dict, started: float) -> Iterator[Verdict]:
+    def _judged(
+        self,
+        child: Child,
+        chosen: Sequence[Variant],
+        config: Mapping[str, Any] | str | None,
+        about: dict,
+        started: float,
+    ) -> Iterator[Verdict]:
         """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
-        answer = child.answer(self.seconds)
+        answer = child.json(self.seconds)
         if "failed" in answer:
             yield self._verdict(about, failed(answer), started)
             return
         variants = variant_names(answer)
         if not variants:
             yield self._verdict(about, no_kernel("the candidate"), started)
-        for name, language in variants:
-            if self._own and language == "torch":
-                yield self._verdict(about | {"variant": name}, no_kernel(name), started)
-        expected: list[tuple[str, Variant | None, Case]]
-        if self._own:
-            expected = [(name, None, case) for name, language in variants if language != "torch" for case in self.cases]
-        else:
-            expected = [(one.name, one, built_in.fitted(one, case)) for one in chosen for case in self.cases]
-        answer, count = (child.answer(self.seconds) if expected else {}), 0
+        known = {one.name: one for one in chosen if one.name != self.op.reference}
+        described = [(name, known.get(name)) for name, language in variants if language != "torch" or name in known]
+        for name in [name for name, _ in variants if name not in dict(described)]:
+            yield self._verdict(about | {"variant": name}, no_kernel(name), started)
+        expected = [
+            (name, variant, case if variant is None else fitted(variant, case))
+            for name, variant in described
+            for case in self.cases
+        ]
+        answer, count = child.json(self.seconds), 0
         for name, variant, case in expected:
             about |= {"variant": name, "case": case.name, "config": {}}
+            if variant is not None and not variant.compiles:
+                yield self._verdict(about, self._values(case, variant, config), started)
+                started = time.monotonic()
+                continue
             if (answer.get("variant"), answer.get("case")) != (name, case.name):
                 raise BadAnswer(f"no description of {name} for {case.name} came in its turn")
             while (answer.get("variant"), answer.get("case")) == (name, case.name):
                 count += 1
                 if count > _MAX_LINES:
                     raise BadAnswer(f"there are more than {_MAX_LINES:,} descriptions")
-                config = answer.get("config")
-                about["config"] = plain_config(config) if isinstance(config, dict) else {}
-                found = failed(answer) if "failed" in answer else self._outcome(case, answer, variant, about["config"])
-                wrong = self._elsewhere(case, answer, found) if variant is None else []
+                told = answer.get("config")
+                about["config"] = plain_config(told) if isinstance(told, dict) else {}
+                found = failed(answer) if "failed" in answer else self._outcome(case, answer, about["config"])
+                wrong = self._elsewhere(case, answer, found, about["config"])
                 yield self._verdict(about, found, started)
                 for one in wrong:
                     yield self._verdict(about | {"case": f"{case.name}, {one['change']}"}, one, started)
                 started = time.monotonic()
-                answer = child.answer(self.seconds)
+                answer = child.json(self.seconds)
 
-    def _outcome(self, case: Case, description: dict, variant: Variant | None, config: Mapping[str, Any]) -> dict:
-        """The trusted process's word on a description; the seeds are drawn now."""
+    def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
+        """The trusted process's word on a description."""
+        return self._judge(case, {"description": description, "config": config, "memory": self.memory_mib << 20})
+
+    def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
+        """The trusted process's word on a variant in plain torch, which is the op's own."""
+        chosen = dict(config) if isinstance(config, Mapping) else variant.default_config(case.problem())
+        return self._judge(case, {"variant": self._dumped(_portable(variant)), "config": chosen})
+
+    def _judge(self, case: Case, request: Mapping[str, Any]) -> dict:
+        """The fields of a verdict; the seeds are drawn now."""
         seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
-        request: dict = {"case": self._shipped(case), "seeds": seeds, "description": description}
-        if variant is None:
-            request |= {"problem": case.problem(), "memory": self.memory_mib << 20}
-        else:
-            request |= {"variant": self._dumped(_portable(variant)), "config": config}
-        found = self._run(request | {"seconds": self.seconds})
+        found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
         if "error" in found:
             raise WorkbenchError(f"{self.op.name}, case {case.name!r}: the reference fails: {found['error']}")
         return found | {"seeds": seeds}
 
-    def _elsewhere(self, case: Case, description: dict, found: dict) -> list[dict]:
+    def _elsewhere(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
         """Fields of verdicts for changed inputs on which it is wrong; those on which it is right go into ``found``."""
         if not self._changes or found.get("outcome") != OK:
             return []
         request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
-        request |= {"problem": case.problem(), "memory": self.memory_mib << 20, "seconds": self.seconds}
+        request |= {"config": config, "memory": self.memory_mib << 20, "seconds": self.seconds}
         wrong, right = [], []
         for name, (words, _) in CHANGES.items():
             answer = self._run(request | {"change": name})
@@ -306,81 +315,25 @@ class Judge:
             self._runner.end()
             self._runner = None
         if self._runner is None:
-            self._runner = self._nursery.fork("run", self.memory_mib)
+            self._runner = self._nursery.fork(RUN, self.memory_mib)
         limit = self.seconds + _GRACE_SECONDS
         try:
-            self._runner.send(request | {"path": list(sys.path)}, limit)
-            return self._runner.answer(limit)
-        except (ProcessEnded, NoAnswer, BadAnswer) as error:
+            self._runner.request(request | {"path": list(sys.path)}, limit)
+            return self._runner.json(limit)
+        except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
             self._runner.end()
             self._runner = None
-            outcome = "timeout" if isinstance(error, NoAnswer) else "crashed"
+            outcome = "timeout" if isinstance(error, ProcessTimeout) else "crashed"
             return {"outcome": outcome, "message": f"while its PTX was run: {error}"}
 
     def _shipped(self, case: Case) -> bytes:
         if case not in self._shipments:
+            case.problem()  # with the types that it has found
             self._shipments[case] = self._dumped(case)
         return self._shipments[case]
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
         return verdict_of(self.op.name, about, found, time.monotonic() - started)
-
-
-@checked_kinds
-def check(
-    op: str | Op,
-    candidate: str | Path | None = None,
-    *,
-    variants: str | Variant | Sequence[str | Variant] | None = None,
-    cases: str | Case | Sequence[str | Case] | None = None,
-    config: Mapping[str, Any] | str | None = None,
-    seeds: int | Sequence[int] = SEEDS,
-    seconds: float = SECONDS,
-    memory_mib: int = MEMORY_MIB,
-    elsewhere: bool = True,
-    sandbox: bool = False,
-) -> Judgement:
-    """Judge kernels without trusting them; no GPU is needed, and none is used.
-
-    A kernel is described (PTX, grid, block, arguments by name) in a process of its own, from shapes alone. Then seeds
-    are drawn, and another process, which the candidate's code never enters, makes the inputs, puts each buffer between
-    guard zones and poison into the outputs, and runs the PTX twice for each seed, the last warp of a block first and
-    last, with all checks. The outputs are compared with the reference in float64. Once for each case the inputs of an
-    own op are also views, transposed, sliced and expanded, where the variant's declaration does not refuse these.
-
-    Args:
-        op: an op, or its name. The reference and the cases are trusted, and so is all of the file that declares them;
-            of a built-in op also what its variants launch, without guard zones: only their compiled code is not.
-        candidate: a Python file with ``def declare(op)``, which declares its variants on the op with ``op.cuda(...)``
-            and ``op.triton(...)``, unless the op is built in; or a .cu file, or text, that stands in for the source of
-            the op's CUDA variant. None: the op's own variants that have kernels; of a built-in op also those in plain
-            torch, whose values alone are compared.
-        variants: only these of the op's own.
-        cases: names; by default all of the op's, of a built-in one its quick one. A case that a variant of such an op
-            does not read is judged in the first layout and dtype that it reads.
-        config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
-        seeds: how many to draw, or the very ones of a verdict.
-        seconds: limit of describing a case, and of running it.
-        memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
-        elsewhere: judge an own op also on each case's floating-point inputs 100 and 10,000 times as large, and
-            negative. What is wrong only there is said to be so in a verdict of its own, ``"wrong_elsewhere"``, which
-            counts. Where the reference means nothing (not a number, out of the type's range) nothing is compared.
-        sandbox: run the candidate's code without network, with every file read-only and a private /tmp (bubblewrap).
-            Without it the judge is no sandbox: a candidate's Python file can do what this account can, but for signals
-            to other processes.
-
-    Returns:
-        `Judgement`: .ok .verdicts .first_failure .to_json(); `workbench.judge.OUTCOMES` lists the outcomes.
-
-    Raises:
-        ArgumentError: an argument that cannot be used, or cases whose answer is the same for every seed.
-        UnknownNameError: no such op, case or variant.
-        NoSandbox: a sandbox that cannot be made here; says why.
-    """
-    with Judge(
-        op, cases=cases, seeds=seeds, seconds=seconds, memory_mib=memory_mib, elsewhere=elsewhere, sandbox=sandbox
-    ) as judge:
-        return judge.check(candidate, variants=variants, config=config)
 
 
 def _portable(variant: Variant) -> Variant:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from workbench.devices import parameters
+import torch
+
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import of_finding
 from workbench.ops.values import Check, Launch
-from workbench.ptx import Program
+from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.parse import PtxSyntaxError
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
-from workbench.toolchain.occupancy import LIMITS
+from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes
 from workbench.toolchain.tensor_float import rounded_products
 
@@ -89,22 +90,25 @@ def launch(
     ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
     """
     try:
-        grid, block, shared_bytes, values = parameters.for_the_machine(
-            kernel, given.grid, given.block, given.arguments, given.shared_bytes
-        )
-        report = program[kernel.name].launch(
-            grid,
-            block,
-            values,
-            shared_bytes=shared_bytes,
+        options = LaunchOptions(
             checks=True,
-            uninitialised=[i for i, name in enumerate(names) if name in unwritten and given.arguments[i].numel()],
+            names=[f"argument {i}" for i in range(len(names))],
+            uninitialised=[
+                place
+                for place, (name, one) in enumerate(zip(names, given.arguments, strict=True))
+                if name in unwritten and isinstance(one, torch.Tensor) and one.numel()
+            ],
             seconds_limit=max(deadline - time.monotonic(), 0.01),
             last_warp_first=last_warp_first,
             copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
             repeats=True,  # whoever compiled it: what reaches nothing is no fault of the kernel's
             follow_addresses=False,  # a number that a candidate passes leads nowhere, not even to the answer
         )
+        bound = program[kernel.name].bind(
+            given.grid, given.block, given.arguments, options, shared_bytes=given.shared_bytes,
+            signature=kernel.signature, limits=limits_of(kernel.arch),
+        )  # fmt: skip
+        report = bound.run()
     except KernelFault as error:
         found = finding_record(error.finding, names)
         message = f"{found['message']} (with {ORDERS[last_warp_first]})"

@@ -24,24 +24,23 @@ from uuid import uuid4
 
 from tqdm import tqdm
 
-from workbench.argument_kinds import checked_kinds
+from workbench.base import by_value
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.processes.ending import end_with_pool
+from workbench.base.processes.executor import OwnProcesses
+from workbench.base.processes.handing_out import HandedOut, check_executor
+from workbench.base.trials.judgements import JudgementStore
+from workbench.base.trials.trial import canonical, digest
+from workbench.base.versions import versions
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, source_label
 from workbench.judge.judge import Judge
 from workbench.judge.kernelbench.judging import check_kernelbench
 from workbench.judge.op_files import OpFiles
-from workbench.judge.own_processes import OwnProcesses
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
 from workbench.ops.own.files import load_op
-from workbench.ops.own.op import OwnOp
-from workbench.trials.judgements import JudgementStore
-from workbench.trials.trial import canonical, digest
-from workbench.tuning import by_value
-from workbench.tuning.handing_out import HandedOut, check_executor
-from workbench.versions import versions
-from workbench.worker import end_with_pool
 
 _JUDGES = 8
 """Judges that a worker keeps, each with its processes."""
@@ -256,9 +255,8 @@ def _submit(
     options: Mapping[bool, Mapping[str, Any]], dumped: dict[int, bytes], executor: Executor, item: _Item
 ) -> Future[Judgement | str]:
     op = item.op
-    if op is not None and id(op) not in dumped:  # an own op by value, others by name
-        sent = op if isinstance(op, OwnOp) else op.name
-        dumped[id(op)] = by_value.dumps(sent, item.modules)
+    if op is not None and id(op) not in dumped:
+        dumped[id(op)] = by_value.dumps(op, item.modules)
     content = b"" if op is None else dumped[id(op)]
     task = JudgingTask(content, item.problem, item.candidate, options[op is None], item.files, os.getpid())
     return executor.submit(judged, task)

@@ -13,8 +13,6 @@ from types import ModuleType
 
 from workbench.ops.op import Op
 from workbench.ops.own.files import read_digest
-from workbench.ops.own.op import OwnOp
-from workbench.ops.source_files import digest
 from workbench.ptx.decode import is_installed
 
 
@@ -22,8 +20,8 @@ from workbench.ptx.decode import is_installed
 class OpFiles:
     """The file that declares an op with the SHA-256 of what was read of it, and the modules beside it.
 
-    An op of a notebook's cell has no ``file``; then ``sha256`` is that of its reference and its cases as text, of a
-    built-in op that of its variants' files. ``digests`` are of all that it is made of, as it lies there now.
+    An op of a notebook's cell, or of an installed package, has no ``file``; then ``sha256`` is that of its
+    `Op.stated`. ``digests`` are of all that it is made of, as it lies there now.
     """
 
     file: Path | None
@@ -34,14 +32,10 @@ class OpFiles:
     @classmethod
     def of(cls, op: Op) -> OpFiles:
         """Find and hash the files of an op."""
-        if not isinstance(op, OwnOp):
-            files = sorted({path for one in op.variants for path in one.files})
-            return cls(None, hashlib.sha256(digest(files).encode()).hexdigest())
-        module = sys.modules.get(op.contract.function.__module__)
+        module = op.module
         file = _file_of(module)
         if module is None or file is None or module.__name__ == "__main__":
-            cases = ", ".join(str(one.to_dict()) for one in op.cases.values())
-            return cls(None, hashlib.sha256(f"{op.contract.stated}\n{cases}".encode()).hexdigest())
+            return cls(None, hashlib.sha256(op.stated.encode()).hexdigest())
         modules = tuple(_beside(file))
         sources = {path for one in op.variants for path in one.files if path.is_file()}
         read = {file, *sources, *filter(None, map(_file_of, modules))}

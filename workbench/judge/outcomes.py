@@ -1,4 +1,4 @@
-"""How a candidate may fare: the name of each outcome, the exit status that it has, and what it means."""
+"""The outcomes of judging a candidate: the name, exit status and meaning of each."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ OUTCOMES: Mapping[str, tuple[int, str]] = MappingProxyType(
         "aliased": (6, "an output is passed to no kernel, while another tensor is passed twice"),
         "out_of_bounds": (7, "an access outside a buffer or shared memory, misaligned, or to read-only memory"),
         "race": (8, "threads, warps or blocks meet at an address without a barrier"),
-        "uninitialised": (9, "memory was read that nobody had written"),
+        "uninitialised": (9, "memory was read before anything had written it"),
         "barrier": (10, "a barrier, mask or mbarrier is misused, or a deadlock"),
         "fault": (11, "a trap, a failed assertion, a stack overflow"),
-        "timeout": (12, "the time limit"),
-        "memory": (13, "the memory limit"),
+        "timeout": (12, "the time limit was reached"),
+        "memory": (13, "the memory limit was reached"),
         "no_kernel": (14, "plain torch, or nothing: there is no kernel to judge"),
         "not_loaded": (15, "the candidate's file or declaration raises an error"),
         "not_compiled": (16, "the compiler refuses the source"),
         "unsupported": (17, "no legal configuration, a launch that no GPU takes, PTX beyond the machine"),
         "crashed": (18, "a process ended: a crash, or an exit"),
-        "invalid": (19, "what the candidate's process answers is no description of launches"),
+        "invalid": (19, "the answer of the candidate's process is no description of launches"),
         "unstable": (20, "asked twice for the same launch, the declaration gives two answers"),
         "op_changed": (21, "a file of the op was changed while the candidate was judged"),
-        "wrong_elsewhere": (22, "right on the case's inputs, wrong on the same made much larger, or negative"),
+        "wrong_elsewhere": (22, "right on the case's inputs, wrong on the same inputs made much larger, or negative"),
         "cached": (23, "the results of an earlier call, or no launch for inputs that were there before"),
         "unfinished": (24, "work was left on a stream or a thread that the caller does not wait for"),
         "tampered": (25, "functions of torch or of the judge were replaced"),
@@ -61,15 +61,15 @@ _OF_FINDINGS = {
 
 
 def of_finding(kind: str) -> str:
-    """The outcome of a finding of the machine."""
+    """Return the outcome of a finding of the machine."""
     return _OF_FINDINGS.get(kind, "fault")
 
 
 def exit_status(outcome: str) -> int:
-    """What ``workbench check`` returns for it."""
+    """Return the exit status of ``workbench check`` for an outcome."""
     return OUTCOMES[outcome][0]
 
 
 def listed() -> str:
-    """The table as lines, for a help text."""
+    """Return the table of outcomes as lines for a help text."""
     return "\n".join(f"{status:>4}  {name}: {meaning}" for name, (status, meaning) in OUTCOMES.items())

@@ -10,45 +10,47 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from workbench.errors import ArgumentError
-from workbench.judge import built_in
+from workbench.base import by_value
+from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
-from workbench.judge.description import Argument, Description
-from workbench.judge.elsewhere import Elsewhere, Meaningless
+from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
 from workbench.judge.outcomes import OK
-from workbench.judge.views import ViewedCase, views_of
-from workbench.kernels.variables import Variables
-from workbench.ops.own.tensor_type import TensorType
+from workbench.launch.variables import Variables
+from workbench.ops.own.elsewhere import Meaningless
 from workbench.ops.tensor_checks import real_parts
 from workbench.ops.values import Check, Launch
 from workbench.ptx import Program
+from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain.kernel import CompiledKernel
-from workbench.tuning import by_value
 
 
 def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the fields of a verdict; or with ``error``, where the op itself fails.
 
-    ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with the case's ``problem``,
+    ``request``: ``path`` (sys.path), ``case`` by value, ``seeds``, and ``description`` with its ``config``,
     ``seconds`` and ``memory`` in bytes; without a description whether the reference's answer is the same for all seeds,
-    as ``fixed``. With ``change``, one of `workbench.judge.elsewhere.CHANGES`, the case is judged at other values, or
-    ``meaningless`` says why not. For a built-in op's variant see `workbench.judge.built_in.checks`.
+    as ``fixed``. With ``change``, one of `workbench.ops.own.elsewhere.CHANGES`, the case is judged at other values, or
+    ``meaningless`` says why not. A variant in plain torch comes by value, ``variant``, instead of a description, with
+    its ``config``.
     """
     sys.path[:] = request["path"]
     try:
         cases = [_case(request["case"]).override(seed=seed) for seed in request["seeds"]]
-        if request.get("description") is None:
+        if request.get("description") is None and request.get("variant") is None:
             answers = [case.reference() for case in cases]
             answer({"fixed": all(_same(answers[0], one) for one in answers[1:])})
             return
         if request.get("change") is not None:
-            cases = [Elsewhere(case, request["change"]) for case in cases]
+            cases = [case.elsewhere(request["change"]) for case in cases]
             for case in cases:
+                if case is None:
+                    raise Meaningless("its values are its own")
                 case.require_meaning()
         else:
             for case in cases:
@@ -60,7 +62,7 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         answer({"error": f"{type(error).__name__}: {error}"})
         return
     try:
-        checks = _checks if request.get("variant") is None else built_in.checks
+        checks = _checks if request.get("variant") is None else _checks_of_values
         worst = max(checks(cases, request), key=lambda check: check.max_error / check.bound if check.bound else 0.0)
         answer({"outcome": OK, "max_error": worst.max_error, "bound": worst.bound})
     except Failed as failure:
@@ -91,34 +93,52 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
     """The check of each run of a description. Raises Failed for the first that goes wrong."""
     deadline = time.monotonic() + request["seconds"]
     description = valid(Description.of, request["description"])
-    problem = request["problem"]
-    _check_names(description, problem)
     for one in (description, *description.views.values()):
         _check_room(one, request["memory"])
     programs = [valid(Program, text) for text in description.programs]
-    for case in cases:
+    config, changed = request["config"], request.get("change") is not None
+    case = _case(request["case"])
+    problem = case.problem(config)
+    for one, seed in zip(cases, request["seeds"], strict=True):
         orders = list(enumerate(ORDERS))
-        for index, last_warp_first in orders[-1:] if isinstance(case, Elsewhere) else orders:
-            buffers = Buffers(case, problem, description.workspace, index, description.contiguous)
+        for index, last_warp_first in orders[-1:] if changed else orders:
+            buffers = Buffers(one.inputs(problem), description.workspace, index, description.contiguous)
             _launch_all(description, programs, buffers, last_warp_first, deadline)
-            yield _compared(case, buffers, f"seed {case.seed}, {ORDERS[last_warp_first]}", description.programs)
-    yield from _checks_of_views(cases[0], problem, description, programs, deadline)
+            yield _compared(one, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
+    if not changed:
+        yield from _checks_of_views(cases[0].viewed(), request, description, programs, deadline)
+
+
+def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
+    """The check of each run of a variant in plain torch. Raises Failed for the first that goes wrong."""
+    variant, config = by_value.loads(request["variant"]), request["config"]
+    for case, seed in zip(cases, request["seeds"], strict=True):
+        problem = case.problem(config)
+        buffers = Buffers(tensors := case.inputs(problem), (), 0)
+        try:
+            variant.run(config, problem, tensors)
+        except WorkbenchError as error:
+            raise Failed("unsupported", str(error)) from error
+        yield _compared(case, buffers, f"seed {seed}", ())
 
 
 def _checks_of_views(
-    case: Any, problem: Any, description: Description, programs: Sequence[Program], deadline: float
+    views: Mapping[str, Any],
+    request: Mapping[str, Any],
+    description: Description,
+    programs: Sequence[Program],
+    deadline: float,
 ) -> Iterator[Check]:
     """The check of a run for each view of the inputs that is described; its failures name the view."""
-    for name, viewed in views_of(problem, case.contract.in_place).items():
+    for name, viewed in views.items():
         one = description.views.get(name)
         if one is None:
             continue
         try:
-            _check_names(one, viewed)
-            viewed_case = ViewedCase(case, viewed)
-            buffers = Buffers(viewed_case, viewed, one.workspace, 0, one.contiguous)
+            tensors = viewed.inputs(viewed.problem(request["config"]))
+            buffers = Buffers(tensors, one.workspace, 0, one.contiguous)
             _launch_all(one, programs, buffers, False, deadline)
-            yield _compared(viewed_case, buffers, f"seed {case.seed}, {ORDERS[False]}", one.programs)
+            yield _compared(viewed, buffers, f"seed {request['seeds'][0]}, {ORDERS[False]}", one.programs)
         except Failed as failure:
             told = f"{failure.fields['message']} (with its inputs {name})"
             raise Failed(**{**failure.fields, "message": told}) from failure
@@ -135,23 +155,20 @@ def _check_room(description: Description, memory: int) -> None:
             raise Failed("memory", f"its workspace {part.name} is {part.dtype}[{shape}], {limit}")
 
 
-def _check_names(description: Description, problem: Any) -> None:
+def _check_names(description: Description, buffers: Buffers) -> None:
     """Every tensor that is named is there, every output is passed."""
-    known = {name for name, kind in (*problem.arguments, *problem.outputs) if isinstance(kind, TensorType)}
     own = [part.name for part in description.workspace]
-    if len(set(own)) < len(own) or known & set(own):
+    if len(set(own)) < len(own) or buffers.run_names & set(own):
         raise Failed("invalid", f"workspace has a name twice, or that of a tensor: {', '.join(own)}")
     passed = description.passed()
-    used = {*passed, *(one.value for one in description.constants.values() if one.kind == "tensor")}
-    for name in used:
-        if name not in known and name not in own:
+    for name in {*passed, *filter(None, (one.name for one in description.constants.values()))}:
+        if name not in buffers.tensors:
             raise Failed("invalid", f"no tensor has the name {name[:60]!r}")
-    for name, kind in problem.outputs:
-        if name not in passed and kind.numel():
-            twice = sorted({one for one in passed if passed.count(one) > 1})
-            if twice:
-                raise Failed("aliased", f"{name} is passed to no kernel, but {', '.join(twice)} twice")
-            raise Failed("unwritten", f"{name} is passed to no kernel")
+    for name in buffers.not_passed(passed):
+        twice = sorted({one for one in passed if passed.count(one) > 1})
+        if twice:
+            raise Failed("aliased", f"{name} is passed to no kernel, but {', '.join(twice)} twice")
+        raise Failed("unwritten", f"{name} is passed to no kernel")
 
 
 class _Programs:
@@ -177,14 +194,15 @@ def _launch_all(
     description: Description, programs: Sequence[Program], buffers: Buffers, last_warp_first: bool, deadline: float
 ) -> None:
     """Run every launch with all checks; raises Failed with what the machine found."""
+    _check_names(description, buffers)
     for program in programs:
         program.reset_variables()
-    kernels = [kernel_of(description.programs[one.program], one.entry, one.label) for one in description.launches]
+    kernels = [_kernel_of(one, description.programs[one.program]) for one in description.launches]
     if description.constants:
         _set_constants(description, programs, kernels, buffers)
-    fresh = set(buffers.outputs)
+    fresh = set(buffers.fresh)
     for one, kernel in zip(description.launches, kernels, strict=True):
-        names = [argument.value if argument.kind == "tensor" else None for argument in one.arguments]
+        names = [argument.name for argument in one.arguments]
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
         given = Launch(one.grid, one.block, arguments, one.shared_bytes)
         program = programs[one.program]
@@ -193,8 +211,26 @@ def _launch_all(
     buffers.copy_back()
 
 
+def _kernel_of(one: KernelLaunch, text: str) -> CompiledKernel:
+    """The kernel of a launch, with what Triton appended to its parameters as scratch memory."""
+    kernel = kernel_of(text, one.entry, one.label)
+    passed = len(one.arguments)
+    behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
+    return replace(kernel, parameters=kernel.parameters[:passed] + behind, scratch_bytes=one.scratch_bytes)
+
+
 def _argument(argument: Argument, buffers: Buffers) -> Any:
+    if argument.kind == "map":
+        return _map_of(argument.value, buffers.tensors[argument.value.tensor])
     return buffers.tensors[argument.value] if argument.kind == "tensor" else argument.value
+
+
+def _map_of(given: MapOf, tensor: torch.Tensor) -> TensorMap:
+    shape = (given.sizes, given.strides, given.box, given.steps)
+    try:
+        return TensorMap(given.element, tensor.data_ptr(), *shape, given.swizzle, given.fill, tensor)
+    except ArgumentError as error:
+        raise Failed("unsupported", str(error)) from error
 
 
 def _set_constants(
@@ -221,7 +257,7 @@ def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any
         element, count = changed
         remedy = "declare it in_place if that is meant"
         raise Failed("changed_input", f"{element} was written, {count:,} elements of it ({when}); {remedy}")
-    check = case.check(buffers.out)
+    check = case.check(buffers.run.out)
     if not check.ok:
         kept = buffers.unwritten()
         found = ""

@@ -1,7 +1,7 @@
 """A sandbox for a candidate's process, by bubblewrap: no network, no other process, files read-only, a private /tmp.
 
-It takes the program ``bwrap`` and namespaces that an account without privileges may make; where one of the two is
-missing, `command` says which. The process that runs a candidate's kernels and compares stays outside.
+It needs the program ``bwrap`` and namespaces that an unprivileged account may make; `command` names the one that is
+missing. The process that runs a candidate's kernels and compares their results stays outside.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import workbench
 from workbench.errors import WorkbenchError
 
 _PRIVATE = ("/tmp", "/var/tmp")
-"""Folders that are empty and writable inside, but for what the package is read from and a candidate's own folder."""
+"""Folders that are empty and writable inside, except for the package's files and the candidate's own folder."""
 _SECONDS = 20
 
 
 class NoSandbox(WorkbenchError):
-    """A sandbox that was asked for and cannot be made; says why, and what to do."""
+    """A sandbox was asked for and cannot be made; the message gives the reason and the remedy."""
 
 
 def command(readable: Iterable[Path], mib: int, folder: Path | None = None) -> list[str]:
     """Return the words to put in front of a command that is to run in the sandbox.
 
-    ``readable`` are files and folders that it has to find although they may lie in one that is private; ``mib`` bounds
-    what it can write there, where bubblewrap can; ``folder`` is a further private one. Raises NoSandbox.
+    ``readable`` are files and folders that the command must find although they may lie in a private folder. ``mib``
+    bounds the data that it can write there, if bubblewrap can. ``folder`` is a further private folder. Raises
+    NoSandbox.
     """
     program = shutil.which("bwrap")
     if program is None:
@@ -58,7 +59,7 @@ def command(readable: Iterable[Path], mib: int, folder: Path | None = None) -> l
 
 
 def _needed(readable: Iterable[Path]) -> Iterator[str]:
-    """The paths, of those and of what Python imports from, that a private folder would hide; the outer ones first."""
+    """Yield the given paths and Python's import paths that a private folder would hide, outer ones first."""
     given = {*map(str, readable), sys.prefix, sys.base_prefix, *workbench.__path__, *filter(None, sys.path)}
     for path in sorted({*map(os.path.abspath, given), *map(os.path.realpath, given)}):
         if any(path.startswith(f"{one}/") for one in _PRIVATE) and os.path.exists(path):
@@ -66,7 +67,7 @@ def _needed(readable: Iterable[Path]) -> Iterator[str]:
 
 
 def _said(*words: str) -> str:
-    """Return what a command prints as it fails, or as its help; empty for one that succeeds in silence."""
+    """Return the text that a command prints as it fails, or as its help; empty for one that succeeds in silence."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""What a judge says: one verdict for each variant, configuration and case, and all of them together."""
+"""The judge's result: one verdict for each variant, configuration and case, and all of them together."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench import tables
+from workbench.base.tables import Table, Tabular
 from workbench.judge.outcomes import OK, exit_status
 
 SCHEMA = "workbench-check/1"
-"""The version of the JSON; its schema is the file `SCHEMA_FILE`."""
+"""Version of the JSON, whose schema is the file `SCHEMA_FILE`."""
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
-"""A JSON schema of what ``workbench check --json`` prints."""
+"""Path of the JSON schema of the output of ``workbench check --json``."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One finding of the machine: its kind and message, ``file:line`` in the source, block, thread, and how often."""
+    """One finding of the machine: its kind and message, ``file:line`` in the source, block, thread, and count."""
 
     kind: str
     message: str
@@ -34,25 +34,25 @@ class Found:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one configuration of a variant fared on one case.
+    """The result of judging one configuration of a variant on one case.
 
     Attributes:
-        op, variant, case, config: what was judged; the candidate itself says its variant's name and configuration.
+        op, variant, case, config: what was judged; the candidate itself reports its variant's name and configuration.
         outcome: the first failure, a name of `workbench.judge.OUTCOMES`, or ``"ok"``.
         message: the failure in words; empty for ``"ok"``.
-        line: ``file:line`` of the kernel's source, where the failure has one.
-        place: the element with the largest error and both values, of a wrong result.
-        max_error, bound: the largest error and what was allowed there; None where nothing was compared.
-        seeds: those that the inputs were drawn with; ``seeds=`` repeats them.
-        elsewhere: names of `workbench.judge.elsewhere.CHANGES`, changed inputs on which it was right, too. Where it is
-            not, a verdict of its own follows, ``"wrong_elsewhere"``.
-        findings: what the machine's checks found, each once.
-        seconds: for describing and running it.
-        launches, operators, predicted_seconds: of a solution in KernelBench's format, in its first call: how many
-            kernels it launched, torch's operators that computed with their counts, and the time predicted for it.
-        torch_compile_seconds: beside it the time predicted for what ``torch.compile`` writes for the reference; None
-            where it was not asked for, or `torch_compile_message` says why there is none. `torch_compile_operators`
-            are those that it leaves to torch's libraries, whose predicted time is that of their bytes alone.
+        line: ``file:line`` of the kernel's source, if the failure has one.
+        place: for a wrong result, the element with the largest error and both values.
+        max_error, bound: the largest error and the error allowed there; None if nothing was compared.
+        seeds: the seeds that the inputs were drawn with; ``seeds=`` repeats them.
+        elsewhere: the changed inputs on which it was right, too, as names of `workbench.judge.elsewhere.CHANGES`. If it
+            is wrong on some, a verdict of its own follows, ``"wrong_elsewhere"``.
+        findings: the findings of the machine's checks, each once.
+        seconds: time to describe and run it.
+        launches, operators, predicted_seconds: for the first call of a solution in KernelBench's format, the number of
+            its kernel launches, torch's operators that computed with their counts, and the predicted time.
+        torch_compile_seconds: the time predicted for the reference under ``torch.compile``, to compare with; None if it
+            was not asked for, or if `torch_compile_message` says why there is none. `torch_compile_operators` are the
+            operators left to torch's libraries, whose predicted time is that of their bytes alone.
     """
 
     op: str
@@ -85,11 +85,11 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether it passed."""
+        """True if it passed."""
         return self.outcome == OK
 
     def to_dict(self) -> dict:
-        """Plain values that any JSON parser takes: an error that is no finite number is None."""
+        """Return plain values that any JSON parser accepts; an error that is not finite becomes None."""
         record = dataclasses.asdict(self)
         for name in ("max_error", "bound"):
             if record[name] is not None and not math.isfinite(record[name]):
@@ -125,15 +125,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, repr=False)
-class Judgement:
+class Judgement(Tabular):
     """All verdicts on an op's variants, or on a candidate, in the order in which they were reached.
 
     Attributes:
-        op: its name.
+        op: name of the op.
         candidate: the file that was judged; empty for the op's own variants.
         verdicts: one for each variant, configuration and case.
-        op_file: the file that declares the op; empty for a built-in one and one of a notebook's cell.
-        op_sha256: SHA-256 of that file as it was read; without one, of what decides about the op.
+        op_file: the file that declares the op; empty for a built-in op and one of a notebook's cell.
+        op_sha256: SHA-256 of that file as it was read; without a file, of everything that the judging of the op uses.
     """
 
     op: str
@@ -150,22 +150,22 @@ class Judgement:
 
     @property
     def ok(self) -> bool:
-        """Whether there is a verdict, and every one is ``"ok"``."""
+        """True if there is a verdict, and every verdict is ``"ok"``."""
         return bool(self.verdicts) and all(verdict.ok for verdict in self.verdicts)
 
     @property
     def first_failure(self) -> Verdict | None:
-        """The first verdict that is not ``"ok"``."""
+        """The first verdict that is not ``"ok"``; None if there is none."""
         return next((verdict for verdict in self.verdicts if not verdict.ok), None)
 
     @property
     def exit_status(self) -> int:
-        """What ``workbench check`` returns: that of `outcome`."""
+        """The exit status of ``workbench check`` for `outcome`."""
         return exit_status(self.outcome)
 
     @property
     def outcome(self) -> str:
-        """The first failure's, or ``"ok"``; nothing judged is nothing passed."""
+        """Outcome of the first failure, or ``"ok"``; ``"no_kernel"`` if nothing was judged."""
         failure = self.first_failure
         return failure.outcome if failure is not None else OK if self.verdicts else "no_kernel"
 
@@ -179,7 +179,7 @@ class Judgement:
         return len(self.verdicts)
 
     def to_dict(self) -> dict:
-        """Plain values."""
+        """Return the judgement as plain values."""
         return {
             "schema": SCHEMA,
             "op": self.op,
@@ -193,7 +193,7 @@ class Judgement:
         }
 
     def to_json(self, indent: int | None = 2) -> str:
-        """As ``workbench check --json`` prints it; ``schema.json`` beside this module says what stands where."""
+        """Return the output of ``workbench check --json``; ``schema.json`` beside this module describes it."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
@@ -206,10 +206,11 @@ class Judgement:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
+    def tables(self) -> list[Table]:
+        """Return a table of one row per verdict."""
         names = ("variant", "case", "outcome", "what", "where", "error")
         cells = [
             (one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}", one.message, one.line, one._error())
             for one in self.verdicts
         ]
-        return tables.html(str(self).splitlines()[0], names, cells, "l" * len(names))
+        return [Table(names, cells, "l" * len(names), title=str(self).splitlines()[0])]

@@ -29,9 +29,11 @@ def constant(values: Sequence[int], dtype: torch.dtype, device: torch.device) ->
 
     Args:
         values: a tuple or a range; equal ones give the same tensor.
-        dtype: of whole numbers.
-        device: with its index, if it is a GPU.
+        dtype: the type of its elements.
+        device: with its index, if it is a GPU. For "meta" the tensor is on the CPU, where its values are known.
     """
+    if device.type == "meta":
+        device = torch.device("cpu")
     key, capturing = (values, dtype, device), under_capture(device)
     with _lock:
         found = _kept.get(key)

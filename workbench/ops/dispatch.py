@@ -1,4 +1,4 @@
-"""What every op's function does alike: choose a variant and its configuration, and the device that runs them."""
+"""The common part of every op's function: choose a variant, its configuration, and the device that runs them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from workbench.errors import ArgumentError, ConfigurationError, UnknownNameError
+from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Variant
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
 
 
 def choose(
     op: Op, problem: Any, variant: str, config: Mapping[str, Any] | None, *, device: str
 ) -> tuple[Variant, dict[str, Any]]:
-    """The variant and configuration that an op runs for a problem.
+    """Return the variant and configuration that an op runs for a problem.
 
     Args:
         op: the op.
-        problem: what is to be solved, in the op's own terms.
-        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one, or the torch variant for what no kernel can
-            do), "tuned" (the winner in the tuned table, on a CPU the simulator's), or a name.
+        problem: the sizes, dtypes, layout and features of the call, in the op's own class.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one, or the torch variant if no kernel supports
+            the problem), "tuned" (the winner in the tuned table, on a CPU the simulator's), or a name.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
-        device: whose tuned table to look in: see `table_of`.
+        device: name of the device whose tuned table is read; see `table_of`.
 
     Raises:
         UnknownNameError: no such variant.
-        ArgumentError: the variant lacks a feature, layout or dtype that was asked for; names those that have it.
-        ConfigurationError: the configuration breaks a rule; names it.
+        ArgumentError: the variant lacks a feature, layout or dtype of the problem; names the variants that have it.
+        ConfigurationError: the configuration breaks a rule, which is named.
     """
     from workbench.ops.tuned import lookup
 
@@ -67,8 +67,10 @@ def check_name(op: Op, variant: str) -> None:
 
 
 def check_supported(op: Op, variant: Variant, problem: Any) -> None:
-    """Refuse a variant that lacks a feature, layout or dtype of the problem: an ArgumentError naming those that have
-    it; or naming the tensor that does not lie in memory as the variant assumes."""
+    """Raise ArgumentError for a variant that lacks a feature, layout or dtype of the problem.
+
+    The error names the variants that have it, or the tensor whose memory layout the variant does not support.
+    """
     variant.check_tensors(problem)
     lacking = "; ".join(str(rule) for rule in variant.unsupported(problem))
     if lacking:
@@ -80,35 +82,48 @@ def _able(op: Op, problem: Any) -> str:
     return ", ".join(one.name for one in op.variants if not one.unsupported(problem)) or "none"
 
 
-def run(op: Op, problem: Any, tensors: Any, like: torch.Tensor, variant: str, config: str | None) -> None:
-    """Choose as `choose` does and run where ``like`` is, unless it is empty. ``config`` is a `config_text`."""
+def run(
+    op: Op,
+    problem: Any,
+    tensors: Any,
+    like: torch.Tensor,
+    variant: str,
+    config: Mapping[str, Any] | None,
+    *,
+    nothing: bool = False,
+) -> None:
+    """Choose as `choose` does and run where ``like`` is. Where there is nothing to do no rule of a launch need hold."""
+    if nothing:
+        check_name(op, variant)
+        return
     named = next((one for one in op.variants if one.name == variant), None)
     if named is not None and not like.is_cuda:
         problem = replace(problem, arch=named.machine_arch(problem))
-    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
-    if like.numel():
-        chosen.run(chosen_config, problem, tensors, device_of(chosen, like, problem.arch))
+    chosen, chosen_config = choose(op, problem, variant, config, device=table_of(like))
+    chosen.run(chosen_config, problem, tensors, device_of(chosen, like, problem.arch))
 
 
 def device_of(variant: Variant, tensor: torch.Tensor, arch: str = MACHINE_ARCHS[0]) -> Device | None:
-    """Where a variant runs on this tensor: its GPU, or the simulator for host memory, which then compiles for ``arch``;
-    None for a torch variant."""
+    """Return the device that a variant runs on for this tensor, or None for a torch variant.
+
+    It is the tensor's GPU, or for host memory the simulator, which then compiles for ``arch``.
+    """
     if not variant.compiles:
         return None
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("cuda") if tensor.is_cuda else devices.simulator(arch)
 
 
 def table_of(tensor: torch.Tensor) -> str:
-    """The name of the tuned table for the tensor's GPU, of several that one; "sim" for host memory."""
+    """Return the name of the tuned table for the tensor's GPU; "sim" for host memory."""
     from workbench.ops.tuned import slug
 
     return slug(torch.cuda.get_device_name(tensor.device)) if tensor.is_cuda else "sim"
 
 
 def arch_of(tensor: torch.Tensor) -> str:
-    """The architecture of the tensor's GPU; the simulator's for host memory."""
+    """Return the architecture of the tensor's GPU; the simulator's for host memory."""
     if not tensor.is_cuda:
         return MACHINE_ARCHS[0]
     major, minor = torch.cuda.get_device_capability(tensor.device)
@@ -116,21 +131,5 @@ def arch_of(tensor: torch.Tensor) -> str:
 
 
 def multiprocessors_of(tensor: torch.Tensor) -> int | None:
-    """How many multiprocessors the tensor's GPU has; None for host memory."""
+    """Return the number of multiprocessors of the tensor's GPU; None for host memory."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else None
-
-
-def config_text(config: Mapping[str, Any] | None) -> str | None:
-    """A configuration as the text in which it passes through a custom op, e.g. ``VEC_SIZE=8,NUM_THREADS=128``."""
-    return None if config is None else ",".join(f"{name}={value}" for name, value in config.items())
-
-
-def parse_config(text: str | None) -> dict[str, int] | None:
-    """The configuration of a `config_text`; ConfigurationError if a value is no whole number."""
-    if text is None:
-        return None
-    pairs = (item.partition("=") for item in text.split(",") if item)
-    try:
-        return {name: int(value) for name, _, value in pairs}
-    except ValueError as error:
-        raise ConfigurationError("config", text, "whole numbers", "Each tunable takes an int.") from error

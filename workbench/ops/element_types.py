@@ -1,4 +1,4 @@
-"""The element types of tensors: their names, in CUDA C++ and Triton too, and of each a value that shows."""
+"""The element types of tensors: their names, also in CUDA C++ and Triton, and for each a value to recognise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-"""Of queries, keys, values and outputs of the ops on caches."""
+"""Dtypes of queries, keys, values and outputs of the ops on caches."""
 
 CPP_NAMES = {"float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16", "bool": "bool"}
 CPP_NAMES |= {"float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2", "uint8": "unsigned char"}
@@ -20,7 +20,7 @@ TRITON_NAMES |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}
 
 
 def poison(out: torch.Tensor) -> None:
-    """Fill an output with NaN, or the largest integer, so that what a kernel does not write is noticed."""
+    """Fill an output with NaN, or the largest integer, so that elements that a kernel does not write are noticed."""
     if out.dtype == torch.bool:
         out.view(torch.uint8).fill_(0xFF)
     elif out.is_complex():

@@ -1,8 +1,8 @@
-"""What a declaration says about a launch or a rule: numbers, expressions as text, and functions of named values.
+"""The values in a declaration of a launch or a rule: numbers, expressions as text, and functions of named values.
 
-``"cdiv(cols, BLOCK)"``, ``lambda cols, BLOCK: -(-cols // BLOCK)`` and ``4`` are three ways to say a grid. The names are
-the tunables, the named sizes, the op's arguments (described, see `TensorType`) and its outputs, of a built-in op the
-fields of its problem; beside them expressions have the functions of `FUNCTIONS`.
+``"cdiv(cols, BLOCK)"``, ``lambda cols, BLOCK: -(-cols // BLOCK)`` and ``4`` are three ways to declare a grid. The names
+are the tunables, the named sizes, the op's arguments (described, see `TensorType`) and its outputs; for a built-in op
+they are the fields of its problem. Expressions also have the functions of `FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from workbench.ops.identity import stated
 
 
 def cdiv(number: int, divisor: int) -> int:
-    """The quotient, rounded up."""
+    """Return the quotient, rounded up."""
     return -(-number // divisor)
 
 
 def next_power_of_2(number: int) -> int:
-    """The smallest power of two that is not below a number."""
+    """Return the smallest power of two that is not below a number."""
     return 1 << max(int(number) - 1, 0).bit_length()
 
 
 def is_power_of_two(number: int) -> bool:
-    """Whether a number is 1, 2, 4, ..."""
+    """Return True if a number is 1, 2, 4, ..."""
     return number > 0 and number & (number - 1) == 0
 
 
@@ -44,7 +44,7 @@ FUNCTIONS: Mapping[str, Callable] = {
     "is_power_of_two": is_power_of_two, "len": len, "log2": math.log2, "max": max, "min": min,
     "next_power_of_2": next_power_of_2, "prod": math.prod, "round": round, "sqrt": math.sqrt, "sum": sum,
 }  # fmt: skip
-"""What an expression may call; ``ctype(x)`` is the C++ name of a tensor's elements, ``cdiv`` divides rounding up."""
+"""Functions that an expression may call; ``ctype(x)`` is the C++ type of a tensor's elements, ``cdiv`` rounds up."""
 
 _NODES = (
     ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Attribute,
@@ -65,7 +65,7 @@ class Expression:
 
     @classmethod
     def of(cls, where: str, given: Any) -> Expression:
-        """Understand what was given. Raises ArgumentError for text that is no expression, and for other things."""
+        """Parse a value of a declaration. Raises ArgumentError for text that is no expression, and for other types."""
         if isinstance(given, Expression):
             return given
         if isinstance(given, str):
@@ -80,16 +80,16 @@ class Expression:
 
     @property
     def is_name(self) -> bool:
-        """Whether it is one name and nothing else: the argument or output of that name is passed as such."""
+        """True if it is one name and nothing else: the argument or output of that name is then passed as such."""
         return isinstance(self.given, str) and self.names == (self.given.strip(),)
 
     @property
     def text(self) -> str:
-        """What was written, of a function its source."""
+        """The text as it was written; for a function its source."""
         return self.given if isinstance(self.given, str) else stated(self.given)
 
     def whole(self, names: Mapping[str, Any]) -> int:
-        """The value, which has to be a whole number, 0 or more. Raises ArgumentError for another one."""
+        """Return the value, which has to be an integer of 0 or more. Raises ArgumentError for another one."""
         value = self(names)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             what = repr(value) + (f" of {self.text!r}" if self.names else "")
@@ -97,7 +97,7 @@ class Expression:
         return value
 
     def __call__(self, names: Mapping[str, Any]) -> Any:
-        """The value. Raises ArgumentError, with the expression, for what cannot be computed."""
+        """Compute the value. Raises ArgumentError, with the expression, if that fails."""
         try:
             return self._compute(names)
         except ArgumentError:
@@ -132,8 +132,7 @@ def _parsed(where: str, text: str) -> tuple[tuple[str, ...], Callable[[Mapping[s
 class Names(Mapping[str, Any]):
     """The values of all names of one launch: tunables before sizes before arguments and outputs.
 
-    A tunable is read from the configuration only when it is asked for: a space finds out that way which ones a rule
-    looks at.
+    A tunable is read from the configuration only on access, so that a space finds out which tunables a rule depends on.
     """
 
     def __init__(self, config: Mapping[str, Any], tunables: Iterable[str], fixed: Mapping[str, Any]):

@@ -1,4 +1,4 @@
-"""What somebody's own function or value is, as text: part of what decides whether an old result still answers."""
+"""Text that identifies a user's function or value: part of the key that decides if an old result still holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def stated(value: Any) -> str:
-    """A value as text that is the same in every process; of a function its source and what it has captured."""
+    """Return a value as text that is equal in every process; for a function its source and its captured values."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {stated(one)}" for key, one in value.items()) + "}"
     if isinstance(value, tuple | list):
@@ -30,12 +30,12 @@ def stated(value: Any) -> str:
     ]
     try:
         text = textwrap.dedent(inspect.getsource(function)).strip()
-    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # no file, or a line that is not all of it
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):  # no file, or only a part of the statement
         text = _code(function.__code__)
     return " ".join([text, *captured])
 
 
 def _code(code: CodeType) -> str:
-    """Where there is no text any more: instructions, names and constants."""
+    """Return instructions, names and constants of code whose source text is gone."""
     constants = (_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts)
     return " ".join([code.co_code.hex(), *code.co_names, *code.co_varnames, *constants])

@@ -1,20 +1,157 @@
-"""A built-in op as one of torch's: its arguments are the fields of a run's tensors, which are declared once."""
+"""An op as one of torch's: ``torch.compile`` sees one node, autograd what the op's backward says."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import itertools
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from inspect import Parameter, Signature
-from types import GenericAlias, MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from workbench.ops import registry
-from workbench.ops.dispatch import config_text, run
-from workbench.ops.tensor_checks import check_apart, check_devices
+from workbench.errors import ArgumentError
+from workbench.ops.dispatch import run
+from workbench.ops.op import Op
+from workbench.ops.run_tensors import RunTensors
+
+_numbers = itertools.count(1)
+_taken: set[str] = set()
+
+
+class Call(NamedTuple):
+    """A call of an op, described: the problem to solve and its tensors.
+
+    ``like`` is a tensor on the device that solves it; ``nothing`` is True if there is nothing to do.
+    """
+
+    problem: Any
+    tensors: RunTensors
+    like: torch.Tensor
+    nothing: bool
+
+
+class Contract(Protocol):
+    """Interface of an op's arguments: their names and schema, and the problem of a call with them."""
+
+    name: str
+    in_place: tuple[str, ...]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the arguments, in order."""
+
+    def kinds(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return a key that is equal for arguments of one schema."""
+
+    def schema(self, arguments: Mapping[str, Any], outputs: int | None) -> str:
+        """Return the ``torch.library`` schema of such arguments, followed by a variant and a configuration."""
+
+    def call(self, arguments: Mapping[str, Any]) -> Call:
+        """Return the problem and the tensors of a call. Raises ArgumentError for arguments that cannot be used."""
+
+    def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:
+        """Return the outputs among the tensors of a call."""
+
+    def fake(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Return the outputs of a call as torch's fake tensors, without elements."""
+
+
+class LibraryOp:
+    """The ``torch.library`` op of an op, one for each schema; ``namespace`` is that under ``torch.ops``.
+
+    ``backward`` gives gradients: ``(gradient of each output, each output, **arguments)`` -> those of the tensor
+    arguments; one that takes a ``variant`` gets that, too.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        contract: Contract,
+        namespace: str,
+        backward: Callable[..., Any] | None = None,
+    ):
+        self._op, self._contract, self._namespace, self._backward = op, contract, namespace, backward
+        self._registered: dict[tuple[str, ...], Any] = {}
+
+    def __call__(self, arguments: Mapping[str, Any], variant: str, config: Mapping[str, Any] | None) -> Any:
+        """Run it. Returns a tensor, a tuple of them, or None."""
+        return self.of(arguments)(*arguments.values(), variant, config_text(config))
+
+    def of(self, arguments: Mapping[str, Any], outputs: int | None = None) -> Any:
+        """Return the ``torch.library.CustomOpDef`` for arguments of these types; ``outputs`` is their number, if known.
+
+        Registering it cannot be traced by ``torch.compile``.
+        """
+        kinds = self._contract.kinds(arguments)
+        if kinds not in self._registered:
+            self._registered[kinds] = self._register(self._contract.schema(arguments, outputs))
+        return self._registered[kinds]
+
+    def _register(self, schema: str) -> Any:
+        """Register an op under a new name: a graph may still hold the op of an older declaration."""
+        name = full = f"{self._namespace}::{self._contract.name}"
+        while name in _taken:
+            name = f"{full}_{next(_numbers)}"
+        _taken.add(name)
+        made = custom_op(name, self._run, mutates_args=self._contract.in_place, schema=schema)
+        made.register_fake(self._fake)
+        if self._backward is not None:
+            made.register_autograd(self._gradients, setup_context=self._keep)
+        return made
+
+    def _bound(self, values: Sequence[Any]) -> tuple[dict[str, Any], str, str | None]:
+        """Return the arguments by name, the variant and the configuration; torch leaves out defaults."""
+        names = self._contract.parameters
+        behind = list(values[len(names) :])
+        variant, config = behind + ["auto", None][len(behind) :]
+        return dict(zip(names, values, strict=False)), variant, config
+
+    def _run(self, *values: Any) -> Any:
+        arguments, variant, config = self._bound(values)
+        call = self._contract.call(arguments)
+        wanted = None if config is None else json.loads(config)
+        run(self._op, call.problem, call.tensors, call.like, variant, wanted, nothing=call.nothing)
+        return _as_returned(self._contract.returned(call.tensors))
+
+    def _fake(self, *values: Any) -> Any:
+        arguments, _, _ = self._bound(values)
+        return _as_returned(self._contract.fake(arguments))
+
+    def _keep(self, ctx: Any, inputs: tuple, output: Any) -> None:
+        """Keep what the gradients are computed from."""
+        arguments, ctx.variant, _ = self._bound(inputs)
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.save_for_backward(*(v for v in (*arguments.values(), *outputs) if isinstance(v, torch.Tensor)))
+        ctx.others = {name: value for name, value in arguments.items() if not isinstance(value, torch.Tensor)}
+        ctx.names, ctx.count = tuple(arguments), len(inputs)
+
+    def _gradients(self, ctx: Any, *gradients: torch.Tensor) -> tuple:
+        """Return the gradient of each argument, None for those without one. Raises ArgumentError for another number."""
+        saved = list(ctx.saved_tensors)
+        arguments = {name: ctx.others[name] if name in ctx.others else saved.pop(0) for name in ctx.names}
+        assert self._backward is not None  # or it is not registered
+        told = {"variant": ctx.variant} if "variant" in inspect.signature(self._backward).parameters else {}
+        found = self._backward(*gradients, *saved, **arguments, **told)
+        several = tuple(found) if isinstance(found, tuple | list) else (found,)
+        wanted = [name for name in arguments if name not in ctx.others]
+        if len(several) != len(wanted):
+            remedy = "Return None for an argument without one."
+            what = f"{len(several)} gradients"
+            raise ArgumentError("backward", what, f"{len(wanted)}, of {', '.join(wanted)}", remedy)
+        by_name = dict(zip(wanted, several, strict=True))
+        return (*(by_name.get(name) for name in arguments), *[None] * (ctx.count - len(arguments)))
+
+
+def config_text(config: Mapping[str, Any] | None) -> str | None:
+    """Return a configuration as the text that passes through torch's op."""
+    return None if config is None else json.dumps(dict(config), default=lambda value: value.item())
+
+
+def _as_returned(outputs: tuple) -> Any:
+    return None if not outputs else outputs[0] if len(outputs) == 1 else outputs
 
 
 def custom_op(
@@ -41,87 +178,3 @@ def _guarded_when_loaded(guarded: Callable[..., Any]) -> Callable[..., Any]:
         return (guarded if "torch._dynamo" in sys.modules else plain)(*values, **options)
 
     return kernel
-
-
-class LibraryOp:
-    """The ``torch.library`` op ``workbench::name``; calling it checks the arguments and runs a variant on them.
-
-    Args:
-        name: the op's.
-        tensors: the dataclass of a run's tensors, whose fields are the arguments, but those that are ``made`` later.
-        problem_of: (tensors, **options) -> the problem, with everything checked that needs no other device.
-        like: the field that tells the device, and that has no elements where there is nothing to do.
-        written: which of them it writes; they share memory with no other.
-        make: called with the tensors before a run, to fill in what is ``made``.
-        returned: what of that the op returns.
-        options: default of each further argument, a string or None.
-        names: what messages call a field, where otherwise than by its name.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        tensors: type,
-        problem_of: Callable[..., Any],
-        *,
-        like: str,
-        written: Sequence[str] = (),
-        made: Sequence[str] = (),
-        make: Callable[[Any], None] | None = None,
-        returned: Sequence[str] = (),
-        options: Mapping[str, str | None] = MappingProxyType({}),
-        names: Mapping[str, str] = MappingProxyType({}),
-    ):
-        own, kinds = [one for one in fields(tensors) if one.name not in made], get_type_hints(tensors)
-        options = {**options, "variant": "auto", "config": None}
-        takes = [(one.name, kinds[one.name], Parameter.empty if one.default is MISSING else one.default) for one in own]
-        takes += [(one, str | None if default is None else str, default) for one, default in options.items()]
-        parameters = [
-            Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, annotation=kind, default=default)
-            for one, kind, default in takes
-        ]
-        self._fields, self._options = [one.name for one in own], list(options)
-        self._tensors = {
-            names.get(one, one): one for one in self._fields if kinds[one] in (torch.Tensor, torch.Tensor | None)
-        }
-        shown = {names.get(one, one) for one in written}
-
-        usual = [one.default for one in parameters]
-
-        def given(values: tuple) -> tuple[Any, dict[str, Any]]:
-            values += tuple(usual[len(values) :])  # torch leaves out what has its default
-            own, rest = values[: len(self._fields)], values[len(self._fields) :]
-            found = tensors(**dict.fromkeys(made), **dict(zip(self._fields, own, strict=True)))
-            return found, dict(zip(self._options, rest, strict=True))
-
-        def implementation(*values: Any) -> Any:
-            t, options = given(values)
-            variant, config = options.pop("variant"), options.pop("config")
-            if written:
-                check_apart({name: getattr(t, one) for name, one in self._tensors.items()}, shown)
-            problem = problem_of(t, **options)
-            if make is not None:
-                make(t)
-            run(registry.get(name), problem, t, getattr(t, like), variant, config)
-            return tuple(getattr(t, one) for one in returned) if returned else None
-
-        def fake(*values: Any) -> Any:
-            if not returned or make is None:
-                return None
-            t, _ = given(values)
-            make(t)
-            return tuple(getattr(t, one) for one in returned)
-
-        result = GenericAlias(tuple, (torch.Tensor,) * len(returned)) if returned else None
-        vars(implementation)["__signature__"] = Signature(parameters, return_annotation=result)
-        self.registered = custom_op(f"workbench::{name}", implementation, mutates_args=written)
-        self.registered.register_fake(fake)
-
-    def check(self, tensors: Any) -> None:
-        """Check that all are on the device of the first."""
-        first, *others = ((name, getattr(tensors, one)) for name, one in self._tensors.items())
-        check_devices(*first, **dict(others))
-
-    def __call__(self, tensors: Any, *, config: Mapping[str, int] | None, **options: str | None) -> Any:
-        given = options | {"config": config_text(config)}
-        return self.registered(*(getattr(tensors, one) for one in self._fields), *(given[one] for one in self._options))

@@ -61,6 +61,14 @@ class NamedCase:
             if getattr(self, name) not in allowed:
                 raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
 
+    def viewed(self) -> Mapping[str, Any]:
+        """None: its tensors lie as its layout says."""
+        return {}
+
+    def elsewhere(self, change: str) -> None:
+        """None: its values follow from its seed."""
+        return None
+
     def to_dict(self) -> dict:
         """Plain values; `from_dict` makes the case again."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

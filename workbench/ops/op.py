@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
 
-from workbench.errors import UnknownNameError
+from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.source_files import digest
 from workbench.ops.values import Case
 from workbench.ops.variant import Variant
 
@@ -19,6 +23,10 @@ class Op:
     variants: tuple[Variant, ...]
     cases: Mapping[str, Case]
     function: Callable
+
+    reference: ClassVar[str] = ""
+    """The variant that says what is right, by which the others are judged; of an op whose cases say so themselves none.
+    """
 
     def variant(self, name: str | Variant) -> Variant:
         """The variant of that name; a variant itself, which need not be one of the op's, as it is.
@@ -53,6 +61,42 @@ class Op:
             )
         found = self.cases[name] if isinstance(name, str) else self.quick_case if name is None else name
         return found.override(**overrides) if overrides else found
+
+    @property
+    def judged_cases(self) -> tuple[str, ...]:
+        """The names of the cases that a judgement or a benchmark is about where none is named."""
+        return (self.quick_case.name,)
+
+    @property
+    def module(self) -> ModuleType | None:
+        """The module whose file declares the op, if it is to be read, and sent to other processes, as it lies there."""
+        return None
+
+    @property
+    def stated(self) -> str:
+        """Everything that a verdict about the op depends on, as text."""
+        return digest(sorted({path for one in self.variants for path in one.files}))
+
+    def bare(self) -> Callable[[], Op]:
+        """Return a function that makes the op without variants and gradients, in another process."""
+        return functools.partial(type(self), self.name, (), self.cases, self.function)
+
+    def compiled_by_torch(self, name: str) -> Variant | None:
+        """Return the reference under ``torch.compile`` as a variant; None without a reference in plain torch."""
+        return None
+
+    def export(self, path: str | Path, variant: str | None = None) -> Path:
+        """Write a variant to a file of its own. Raises ArgumentError for an op of an installed package."""
+        remedy = "Import it from the package, which has it."
+        raise ArgumentError("op", f"{self.name} of an installed package", "an op made by @workbench.op", remedy)
+
+    def __reduce__(self) -> tuple:
+        """Return the way to an equal op in another process: by its name, if it is that of an installed package."""
+        from workbench.ops import registry
+
+        if registry.installed(self.name) is self:
+            return registry.get, (self.name,)
+        return type(self), (self.name, self.variants, self.cases, self.function)
 
     def restore_case(self, record: Mapping[str, Any]) -> Case:
         """The case that `Case.to_dict` described, e.g. in another process."""

@@ -1,4 +1,4 @@
-"""Rules of legal configurations that variants of several ops share, and what they are made of."""
+"""Rules of legal configurations that variants of several ops share, and helpers to make them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from workbench.ops.values import Config, Restriction
 
 STATIC_SHARED = 48 * 1024
-"""Bytes of shared memory that a block may declare."""
+"""Largest number of bytes of shared memory that a block may declare."""
 
 
 def rules(*given: Restriction | tuple[str, str] | tuple[str, str, str]) -> tuple[Restriction, ...]:
-    """Restrictions, of which a row (name, formula, and what it means where that is not plain) stands for one."""
+    """Return restrictions; a row (name, formula, and its meaning if that is not plain) becomes one."""
     return tuple(one if isinstance(one, Restriction) else Restriction.of(*one) for one in given)
 
 
@@ -22,7 +22,7 @@ TILE_TOKENS = Restriction.of("powers of two", "is_power_of_two(TILE_TOKENS)")
 
 
 def is_from(arch: str, number: int) -> bool:
-    """Whether an architecture, such as "sm_90a", is the one of that number or a newer one."""
+    """Return True if an architecture, such as "sm_90a", has that number or a higher one."""
     return int(arch.removeprefix("sm_").rstrip("af")) >= number
 
 
@@ -35,20 +35,22 @@ TMA = Restriction(
 
 
 def grid(*sizes: str) -> Restriction:
-    """The rule that sizes of the problem, or formulas of them, fit behind the first dimension of a grid."""
+    """Return the rule that sizes of the problem, or formulas of them, fit into a grid's second and third dimension."""
     largest = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
     return Restriction.of("grid", f"{largest} <= 65535", "the second and third dimension of a grid hold no more")
 
 
 def tile_in_registers(elements: int) -> Restriction:
-    """The rule that a thread's share of a tile of tokens is at most so many elements."""
+    """Return the rule that a thread's share of a tile of tokens is at most so many elements."""
     rule = f"TILE_TOKENS * next_power_of_2(head_size) <= {elements} * 32 * num_warps"
     return Restriction.of("a tile fits in registers", rule, f"{elements} elements per thread")
 
 
 def shared_memory(taken: Callable[[Config, Any], int], formula: str, *, static: bool = False) -> Restriction:
-    """The rule that a block's shared memory is no more than its architecture has, or than a source may declare
-    (``static``); ``taken`` gives its bytes, which ``formula`` says to whoever reads the rule."""
+    """Return the rule that a block's shared memory fits its architecture, or with ``static`` the limit of declarations.
+
+    ``taken`` returns its bytes; ``formula`` is the text of that for readers of the rule.
+    """
 
     def holds(config: Config, problem: Any) -> bool:
         return taken(config, problem) <= (STATIC_SHARED if static else shared_limit(problem))
@@ -58,7 +60,7 @@ def shared_memory(taken: Callable[[Config, Any], int], formula: str, *, static: 
 
 
 def shared_limit(problem: Any) -> int:
-    """Bytes of shared memory that one block may take on the problem's architecture."""
+    """Return the bytes of shared memory that one block may take on the problem's architecture."""
     from workbench.toolchain.occupancy import limits_of
 
     return limits_of(problem.arch).shared_per_block

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from workbench import devices
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.launch import devices
 from workbench.ptx.sample import Sampled
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.base.trials.trial import Trial
+    from workbench.launch.devices import Device
     from workbench.ops.op import Op
     from workbench.ops.values import Case, Check, Config
     from workbench.ops.variant import Variant
-    from workbench.trials.trial import Trial
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The files, and cells of a notebook, that a kernel is made of, and what they contain, as one digest."""
+"""The files and notebook cells that a kernel is made of, and a digest of their contents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 
 PACKAGE = Path(__file__).parents[1]
 MECHANISM = (
@@ -21,19 +21,20 @@ MECHANISM = (
     "ops.kept_zeros",
     "ops.named_case",
     "ops.op",
+    "ops.run_tensors",
     "ops.steps",
     "ops.tensor_checks",
     "ops.tuned",
     "ops.values",
     "ops.variant",
 )
-"""Modules of this package that decide neither what a kernel is compiled with nor what it is given."""
+"""Modules of this package that affect neither how a kernel is compiled nor its arguments."""
 
 
 def read(path: Path) -> str:
-    """The text of a file; of a cell, which has a name like a file's and is none, what was run.
+    """Return the text of a file, or of a notebook cell, whose name only looks like a file's.
 
-    Raises FileNotFoundError for what is neither.
+    Raises FileNotFoundError for any other path.
     """
     if not path.is_file() and (lines := linecache.getlines(str(path))):
         return "".join(lines)
@@ -41,7 +42,7 @@ def read(path: Path) -> str:
 
 
 def stamp(path: Path) -> int:
-    """A number that changes when the file does; a cell that is changed has another name."""
+    """Return a number that changes when the file does; a cell that is changed has another name."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -49,7 +50,7 @@ def stamp(path: Path) -> int:
 
 
 def digest(files: Iterable[Path], stated: str = "") -> str:
-    """Hex digest of the names and contents of some files, and of what was declared beside them."""
+    """Return a hex digest of the names and contents of files, and of the declarations in ``stated``."""
     total = hashlib.sha256(stated.encode())
     for name, content in sorted((path.name.encode(), read(path).encode()) for path in files):
         total.update(b"%d %s %d\n%s" % (len(name), name, len(content), content))
@@ -57,8 +58,10 @@ def digest(files: Iterable[Path], stated: str = "") -> str:
 
 
 def with_headers(source: Path) -> set[Path]:
-    """A source file and every file of ours that it includes, directly or not; of Python what ops declare and
-    share, but not the mechanism."""
+    """Return a source file and every file of ours that it includes, directly or not.
+
+    For Python these are the modules of ops that declare and share, but not those in `MECHANISM`.
+    """
     found, waiting = set(), [Path(source)]
     while waiting:
         path = waiting.pop()
@@ -77,9 +80,9 @@ def with_headers(source: Path) -> set[Path]:
 
 
 def called_files(function: Any) -> set[Path]:
-    """The files and cells of a ``@triton.jit`` function and of all that it calls, directly or not, but Triton's own.
+    """Return the files and cells of a ``@triton.jit`` function and of all that it calls, except Triton's own.
 
-    Between cells, and modules of one's own, there is no import that :func:`with_headers` follows.
+    Between cells, and between a user's modules, there is no import that :func:`with_headers` follows.
     """
     from workbench.toolchain.triton_aot import reachable
 
@@ -90,9 +93,9 @@ def called_files(function: Any) -> set[Path]:
 
 
 def written_in(functions: Iterable[object]) -> set[Path]:
-    """The files and cells in which somebody's own functions are written; those of the workbench are found by import.
+    """Return the files and cells with the source of a user's own functions; imports find those of the workbench.
 
-    What is no function, or has no text, is passed over.
+    Values that are no functions, or have no source, are skipped.
     """
     plain = (function.func if isinstance(function, functools.partial) else function for function in functions)
     own = (f for f in plain if inspect.isfunction(f) and not f.__module__.startswith("workbench."))

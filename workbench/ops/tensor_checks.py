@@ -12,23 +12,22 @@ import torch
 from workbench.errors import ArgumentError
 
 ALIGNMENT = 16
-"""Bytes: caches start on such a boundary, and so does every page."""
+"""Alignment in bytes of caches and of their pages."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name that problems and cases use, such as ``"float16"``."""
+    """Return the dtype's name in problems and cases, such as ``"float16"``."""
     return str(dtype).removeprefix("torch.")
 
 
 def element_name(name: str, shape: Sequence[int], index: int) -> str:
-    """The element of a tensor of a shape that is at ``index`` in row-major order: ``out[3, 1]``; of no dimensions
-    ``out``."""
+    """Return the name of the element at ``index`` in row-major order: ``out[3, 1]``, or ``out`` without dimensions."""
     place = ", ".join(str(int(one)) for one in torch.unravel_index(torch.tensor(index), tuple(shape)))
     return f"{name}[{place}]" if place else name
 
 
 def real_parts(tensor: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs, in one dimension more: real, imaginary; others as they are."""
+    """Return complex numbers as pairs (real, imaginary), with one dimension more; other numbers unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
@@ -44,7 +43,7 @@ def check_dtype(name: str, tensor: torch.Tensor, allowed: Iterable[torch.dtype],
 
 
 def check_devices(first: str, tensor: torch.Tensor, **others: torch.Tensor | None) -> None:
-    """Check that all are tensors and live where the first does; torch would pick the implementation by any of them."""
+    """Check that all are tensors on the device of the first; torch would choose the implementation by any of them."""
     for name, other in {first: tensor, **others}.items():
         if other is None and name != first:
             continue
@@ -95,7 +94,10 @@ def check_vector(name: str, tensor: torch.Tensor, length: int, dtype: torch.dtyp
 
 
 def check_within(name: str, tensor: torch.Tensor, first: int, last: int, meaning: str, remedy: str) -> None:
-    """Check that every number of an index vector is one from ``first`` to ``last``; names the first that is not."""
+    """Check that every number of an index vector is between ``first`` and ``last``.
+
+    Raises ArgumentError for the first that is not.
+    """
     wrong = (tensor < first) | (tensor > last)
     if wrong.any():
         place = int(wrong.nonzero()[0])
@@ -141,7 +143,7 @@ def check_pages(name: str, cache: torch.Tensor) -> None:
 def check_apart(
     tensors: Mapping[str, torch.Tensor | None], written: Container[str], remedy: str = "Pass another tensor."
 ) -> None:
-    """Check that no byte that is written, in the tensors named so, belongs to another of the tensors too."""
+    """Check that no byte of a written tensor belongs to another tensor; ``written`` has the names of the former."""
     given = {name: one for name, one in tensors.items() if one is not None and one.numel()}
     reached = reached_writing = 0
     for start, size, writes in sorted([(one.data_ptr(), extent(one), name in written) for name, one in given.items()]):
@@ -151,7 +153,7 @@ def check_apart(
         if writes:
             reached_writing = start + size
     else:
-        return  # the usual case, in a few microseconds
+        return  # the usual case takes a few microseconds
     spans = sorted((one.data_ptr(), one.data_ptr() + extent(one), name) for name, one in given.items())
     before: list[tuple[int, str]] = []
     for start, end, name in spans:
@@ -164,9 +166,9 @@ def check_apart(
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors have a byte in common; views that only lie between each other's elements have none.
+    """Return True if two tensors have a byte in common; views that only lie between each other's elements have none.
 
-    Exact, but for strides that would take NumPy more than a second or so: these count as if they had.
+    The answer is exact, except for strides that would take NumPy more than a second or so: these count as shared.
     """
     try:
         return np.shares_memory(addresses(one), addresses(other), max_work=1_000_000)  # type: ignore[arg-type]
@@ -175,7 +177,7 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def addresses(tensor: torch.Tensor) -> np.ndarray:
-    """Return the places of a tensor's elements as an array, nowhere read: they may be in a GPU's memory."""
+    """Return the places of a tensor's elements as an array that must not be read: they may be in a GPU's memory."""
     item = tensor.element_size()
     place = {
         "version": 3,
@@ -188,7 +190,7 @@ def addresses(tensor: torch.Tensor) -> np.ndarray:
 
 
 def extent(tensor: torch.Tensor) -> int:
-    """Bytes from a tensor's first element to the end of its last."""
+    """Return the bytes from a tensor's first element to the end of its last."""
     if tensor.is_contiguous():
         return tensor.nbytes
     steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -196,9 +198,9 @@ def extent(tensor: torch.Tensor) -> int:
 
 
 def alignment_of(*tensors: torch.Tensor) -> int:
-    """The largest power of two, at most `ALIGNMENT` bytes, that divides the address and every row's start of each.
+    """Return the largest power of two, up to `ALIGNMENT` bytes, that divides the start of every row of each tensor.
 
-    A row is the innermost contiguous part: all strides but the last count.
+    A row is the innermost contiguous part: the address and all strides but the last count.
     """
     bits = ALIGNMENT
     for tensor in tensors:
@@ -210,6 +212,8 @@ def alignment_of(*tensors: torch.Tensor) -> int:
 
 
 def look_at_values(tensor: torch.Tensor) -> bool:
-    """Whether to look at the values of an index tensor: on a GPU only with ``WORKBENCH_CHECK_INDICES=1``, as that waits
-    for the GPU and cannot be captured in a CUDA graph."""
+    """Return True if the values of an index tensor may be read.
+
+    On a GPU that needs ``WORKBENCH_CHECK_INDICES=1``, as it waits for the GPU and cannot be captured in a CUDA graph.
+    """
     return not tensor.is_cuda or os.environ.get("WORKBENCH_CHECK_INDICES") == "1"

@@ -1,17 +1,17 @@
-"""Which configuration an op should run: the tuned tables, read.
+"""Lookup of the configuration that an op should run, in the tuned tables.
 
-A table is one JSON file per device, ``recorded/tuned/<device>.json`` in the package under
-``$WORKBENCH_HOME/tuned/<device>.json`` of the user, whose entries come first. Each entry is the best configuration
-that a tuning run found for one problem (sizes, dtype, layout, page size). A lookup takes, in this order,
+A table is one JSON file per device, ``$WORKBENCH_HOME/tuned/<device>.json`` of the user, or
+``recorded/tuned/<device>.json`` in a package that ships some (entry point ``workbench.recorded``). The user's entries
+come first. Each entry is the best configuration that a tuning run found for one problem (sizes, dtype, layout, page
+size). A lookup takes, in this order,
 
 1. ``exact``: an entry for this very problem,
-2. ``nearest``: the entry whose sizes are nearest in log space, everything that is no size (dtype, layout, features)
-   being equal,
-3. ``architecture``: the same in the tables of other devices of the same architecture,
+2. ``nearest``: the entry whose sizes are nearest in log space, while all the rest (dtype, layout, features) is equal,
+3. ``architecture``: an entry found so in the tables of other devices of the same architecture,
 4. ``default``: the variant's untuned rule,
 
-and skips every entry that is illegal for the problem (the page size of a running cache is part of the problem and of
-the variant's rules, so it restricts the choice by itself). The simulator has tables of its own, whose times are
+and skips every entry that is illegal for the problem. (The page size of a running cache is part of the problem and of
+the variant's rules, so it restricts the choice by itself.) The simulator has tables of its own, whose times are
 predicted for the GPU in the table's name.
 """
 
@@ -28,8 +28,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from workbench.base.home import home
+from workbench.base.recorded import recorded_folders
 from workbench.errors import StaleTuningWarning, StoreError, StoreWarning
-from workbench.home import home
 from workbench.ops.registry import get
 
 if TYPE_CHECKING:
@@ -39,21 +40,21 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 SIM_TABLE = "sim-a100-sxm-80gb"
-"""The simulator's table: predicted for the device model that the simulator stands for by default."""
-
-SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "tuned"
-"""Tables that come with the package."""
+"""Name of the simulator's table, with times predicted for its default device model."""
 
 LOOK_SECONDS = 0.05
-"""How long a table that another process writes may go unnoticed: to look at the folder costs more than the lookup."""
+"""Seconds for which a table written by another process may go unnoticed.
 
-# More problems than a serving process meets between two tunings; past it the memory starts anew.
+Checking the folder costs more than the lookup.
+"""
+
+# More problems than a serving process meets between two tunings; beyond this number the cache is cleared.
 _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One winner of a tuning run. Times in seconds; ``basis`` says whether they are "measured" or "predicted"."""
+    """One winner of a tuning run. Times are in seconds; ``basis`` is "measured" or "predicted"."""
 
     op: str
     variant: str
@@ -68,11 +69,11 @@ class Entry:
     recorded: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     sample: str = ""
-    """Of a case of which a sample of blocks was counted, how many, and what its values were judged on."""
+    """For a case counted by a sample of blocks: the number of blocks, and the case that values were judged on."""
 
     @property
     def key(self) -> str:
-        """What a newer entry replaces: the one for the same op, variant and problem."""
+        """Key of the entry: a newer entry for an equal op, variant and problem replaces it."""
         return json.dumps([self.op, self.variant, self.problem], sort_keys=True)
 
 
@@ -89,24 +90,30 @@ class Table:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The answer to a lookup. ``str()`` explains it; ``considered`` (with ``explain=True``) says why not the others."""
+    """The answer to a lookup.
+
+    ``str()`` explains it; ``considered`` (with ``explain=True``) has the reasons against the others.
+    """
 
     variant: str
     config: Mapping[str, Any]
     level: str
     """"exact", "nearest", "architecture" or "default"."""
     source: str
-    """The table's file, or what the default rule is."""
+    """The table's file, or a description of the default rule."""
     entry: Entry | None = None
     distance: float = 0.0
-    """How far the entry's sizes are from the problem's: 1 is a factor of two in one size."""
+    """Distance between the entry's and the problem's sizes; 1 is a factor of two in one size."""
     stale: bool = False
-    """The variant's source has changed since: legal still, but perhaps no longer the best. A lookup warns of it."""
+    """True if the variant's source has changed since. The entry is still legal, but may no longer be the best.
+
+    A lookup warns of it.
+    """
     considered: tuple[str, ...] = ()
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the default configuration it was when it was tuned; None if that is unknown."""
+        """Speed relative to the default configuration when it was tuned, 2.0 for twice as fast; None if unknown."""
         if self.entry is None or not self.entry.default_seconds:
             return None
         return self.entry.default_seconds / self.entry.seconds
@@ -135,21 +142,21 @@ def lookup(
     *,
     explain: bool = False,
 ) -> Tuned | None:
-    """The configuration to run for a problem, and where it comes from.
+    """Look up the configuration to run for a problem.
 
     Args:
         op: name or value.
         variant: name or value; None for the fastest of all variants.
-        problem: the op's own value; its numbers are its sizes.
+        problem: a value of the op's own class; its numbers are its sizes.
         device: "sim", "cuda", a device, or a table's name.
-        explain: also say why each other entry was not taken.
+        explain: also give the reason why each other entry was not taken.
 
     Warns:
         StaleTuningWarning: the answer was tuned for an older source of the variant; once for each problem.
         StoreWarning: a table cannot be read and is left out; names the file and the remedy.
 
     Returns:
-        None where not even a default configuration is legal.
+        The configuration and its origin; None if not even a default configuration is legal.
     """
     name = op if isinstance(op, str) else op.name
     variant_name = variant if variant is None or isinstance(variant, str) else variant.name
@@ -170,7 +177,7 @@ def lookup(
 
 
 def table_name(device: Any) -> str:
-    """The name of a device's table: "sim", "cuda" or a device value, else a table's name itself."""
+    """Return the name of a device's table; ``device`` is "sim", "cuda", a device, or a table's name itself."""
     name = device if isinstance(device, str) else device.name
     if name == "sim":
         return SIM_TABLE
@@ -182,12 +189,12 @@ def table_name(device: Any) -> str:
 
 
 def slug(name: str) -> str:
-    """A GPU's name as a file name: ``"NVIDIA H200"`` is ``"nvidia-h200"``."""
+    """Return a GPU's name as a file name: ``"nvidia-h200"`` for ``"NVIDIA H200"``."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def user_folder() -> Path:
-    """Where the tables of this user live."""
+    """Return the folder of this user's tables."""
     return home() / "tuned"
 
 
@@ -207,7 +214,7 @@ def read_table(path: Path) -> Table:
 
 
 def table_record(table: Table) -> dict:
-    """What :func:`read_table` reads, ready for JSON."""
+    """Return the content that :func:`read_table` reads, ready for JSON."""
     record = {"format": FORMAT} | {name: value for name, value in asdict(table).items() if name != "path"}
     for entry in record["entries"]:
         if not entry["sample"]:
@@ -216,14 +223,17 @@ def table_record(table: Table) -> dict:
 
 
 def problem_record(problem: Any) -> dict:
-    """A problem as plain values, without what belongs to the table: of the GPU."""
+    """Return a problem as plain values, without the GPU, which the table names."""
     record = problem.to_dict() if hasattr(problem, "to_dict") else asdict(problem)
     record = json.loads(json.dumps(record))
     return {name: value for name, value in record.items() if name not in ("arch", "multiprocessors")}
 
 
 def entries_of(op: str) -> list[tuple[Table, Entry]]:
-    """Every entry of an op with its table, by device; the user's own instead of a shipped one for the same problem."""
+    """Return every entry of an op with its table, by device.
+
+    The user's own replaces a shipped one for an equal problem.
+    """
     tables = _tables_now().by_name
     return [pair for name in sorted(tables) for pair in _entries(tables[name]) if pair[1].op == op]
 
@@ -233,7 +243,7 @@ def entries_of(op: str) -> list[tuple[Table, Entry]]:
 
 @dataclass
 class _Tables:
-    """Every table as of one state of the user's folder, and the answers already found in them."""
+    """All tables in one state of the user's folder, and the answers already found in them."""
 
     by_name: dict[str, tuple[Table, ...]]
     answers: dict[tuple, Tuned | None] = field(default_factory=dict)
@@ -242,7 +252,7 @@ class _Tables:
 
 @dataclass
 class _State:
-    """The tables of the user's folder as it was when it was last looked at."""
+    """The tables and the state of the user's folder when it was last checked."""
 
     variable: str | None
     folder: Path
@@ -255,7 +265,10 @@ _state: _State | None = None
 
 
 def _tables_now() -> _Tables:
-    """The tables, read again when the user's folder has changed. A table is replaced by renaming, which shows there."""
+    """Return the tables, read again if the user's folder has changed.
+
+    Replacing a table renames a file, which changes the folder.
+    """
     global _state
     variable = os.environ.get("WORKBENCH_HOME")
     now = time.monotonic()
@@ -273,14 +286,17 @@ def _tables_now() -> _Tables:
 
 
 def forget() -> None:
-    """Read the tables again at the next lookup. (Two changes within one tick of the file system's clock look alike.)"""
+    """Read the tables again at the next lookup, even if the folder looks unchanged.
+
+    Two changes within one tick of the file system's clock look alike.
+    """
     global _state
     _state = None
 
 
 def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
     tables: dict[str, tuple[Table, ...]] = {}
-    for path in (*sorted(folder.glob("*.json")), *sorted(SHIPPED.glob("*.json"))):
+    for path in (path for each in (folder, *recorded_folders("tuned")) for path in sorted(each.glob("*.json"))):
         try:
             table = read_table(path)
         except StoreError as error:
@@ -291,7 +307,7 @@ def _read_all(folder: Path) -> dict[str, tuple[Table, ...]]:
 
 
 def _entries(tables: tuple[Table, ...]) -> Iterator[tuple[Table, Entry]]:
-    """The entries of a device, the user's own before (and instead of) the shipped one for the same problem."""
+    """Yield the entries of a device; the user's own come before, and replace, shipped ones for an equal problem."""
     seen = set()
     for table in tables:
         for entry in table.entries:
@@ -306,7 +322,7 @@ def _entries(tables: tuple[Table, ...]) -> Iterator[tuple[Table, Entry]]:
 def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: str, explain: bool) -> Tuned | None:
     names = {one.name: one for one in op.variants if variant in (None, one.name)}
     if variant is not None and not names:
-        op.variant(variant)  # raises, listing those that exist
+        op.variant(variant)  # raises UnknownNameError, which lists the variants
     record = problem_record(problem)
     arch = getattr(problem, "arch", None)
     notes: list[str] = []
@@ -341,7 +357,7 @@ def _find(tables: _Tables, op: Op, variant: str | None, problem: Any, device: st
 
 
 def _passed_over(found: Tuned) -> str:
-    assert found.entry is not None  # of a table
+    assert found.entry is not None  # it comes from a table
     stale = ", stale" if found.stale else ""
     return (
         f"  not {found.variant} {dict(found.config)} ({Path(found.source).stem}): {found.level}, at distance "
@@ -350,7 +366,10 @@ def _passed_over(found: Tuned) -> str:
 
 
 def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) -> Tuned | None:
-    """The untuned rule of the last variant in teaching order that can run the problem; torch's only if asked for."""
+    """Return the untuned rule's choice for the last variant in teaching order that can run the problem, or None.
+
+    A torch variant is taken only if it is the only one asked for.
+    """
     for one in reversed(list(names.values())):
         if not one.compiles and len(names) > 1:
             continue
@@ -363,14 +382,14 @@ def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) ->
 
 
 def _broken(variant: Variant, config: Mapping, problem: Any) -> str:
-    """Why a configuration is illegal; "" if it is legal. An entry of an older space may lack a tunable."""
+    """Return the reason why a configuration is illegal, or "". An entry of an older space may lack a tunable."""
     if set(config) != set(variant.space):
         return f"its tunables {sorted(config)} are not those of the variant, {sorted(variant.space)}"
     return "; ".join(f"{rule.name}: {rule.rule}" for rule in variant.broken(config, problem))
 
 
 def _distance(tuned: Mapping[str, Any], wanted: Mapping[str, Any]) -> float | None:
-    """How far two problems' sizes are apart (Euclidean in log2); None if they differ in anything but sizes.
+    """Return the Euclidean distance of two problems' sizes in log2; None if they differ in anything but sizes.
 
     A size that is None in the wanted problem is free and matches any.
     """

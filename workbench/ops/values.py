@@ -120,7 +120,10 @@ class Case(Protocol):
         """The op's problem: what a kernel is compiled and launched for. A configuration may choose the page size."""
 
     def inputs(self, problem: Any, device: str = "cpu") -> Any:
-        """Fresh tensors of a run, the same values each time; ``.out`` is what the variant fills and `check` judges."""
+        """Fresh `RunTensors`, the same values each time; ``.out`` is what the variant fills and `check` judges.
+
+        On the device ``"meta"`` they have shapes and no elements.
+        """
 
     def reference(self) -> Any:
         """The known answer."""
@@ -133,3 +136,13 @@ class Case(Protocol):
 
     def to_dict(self) -> dict:
         """Plain values, for a store or another process."""
+
+
+class JudgedCase(Case, Protocol):
+    """A case as the judge uses it, also with its tensors laid out and valued otherwise."""
+
+    def viewed(self) -> Mapping[str, Any]:
+        """The case with tensors that lie otherwise in memory, by how they lie; none where that is not the case's."""
+
+    def elsewhere(self, change: str) -> Any:
+        """The case at values of another size or sign, see `workbench.ops.own.elsewhere`; None where it is at none."""

@@ -18,14 +18,14 @@ import contextvars
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.home import cuda_sources
 from workbench.errors import ConfigurationError
-from workbench.home import cuda_sources
 from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import TRITON_OPTIONS, Arguments, CudaStep, Size, TritonStep, passed
@@ -61,11 +61,6 @@ PARTS = 4
 
 MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
 """What variants are compiled for to run in the PTX machine, the default first."""
-
-
-def values_of(tensors: Any) -> Iterable[object]:
-    """Every tensor and number of a run."""
-    return tensors.members() if hasattr(tensors, "members") else vars(tensors).values()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -265,7 +260,7 @@ class Variant:
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``. A kernel
         whose grid has no blocks is left out; where all are, there is no report.
         """
-        with device.current(values_of(tensors)):
+        with device.current(tensors.members()):
             plan = self._code.of(self, config, problem, device.arch, device.runs_machine_code)
             self.prepare(plan.kernels, config, problem, tensors, device)
             reports = [
@@ -315,6 +310,19 @@ class Variant:
 
     def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
         """What a launch finds on the device beside its arguments: variables of the module. Most have none."""
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The arguments that a run copies where they are not contiguous, and copies back."""
+        return ()
+
+    def filled(self, part: str, tensor: Any) -> float | None:
+        """The number that a part of the workspace is full of before a run; None for a part that holds nothing."""
+        return None if tensor.is_floating_point() else 0
+
+    def constant_values(self, config: Config, problem: Any, tensors: Any) -> dict[str, Any]:
+        """The number or tensor of the run that is written to each variable of the module before a launch."""
+        return {}
 
     def code_key(self, config: Config, problem: Any) -> tuple:
         """What the machine code depends on beside its source: equal keys, equal code."""
@@ -484,7 +492,7 @@ class TritonVariant(Variant):
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
         """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
         if not device.counts:
-            with device.current(values_of(tensors)):
+            with device.current(tensors.members()):
                 return self.jit(config, problem, tensors)
         return super().run(config, problem, tensors, device, **launch_options)
 

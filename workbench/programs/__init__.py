@@ -1,1 +1,1 @@
-"""``workbench run``: programs of others, as they are, on the simulated devices; their launches checked and shown."""
+"""``workbench run``: unchanged programs, in Python or CUDA C++, run on the simulated devices, checked and traced."""

@@ -1,7 +1,7 @@
-"""The processes that a program under ``workbench run`` starts: simulated as the program is, with one report.
+"""Child processes of a program under ``workbench run``: they get the same devices and share one report.
 
-The environment carries the options to a new process, whose ``sitecustomize`` (in ``child/``) reads them. What is
-launched elsewhere than in the program's own process is written to a folder, a file for each process.
+The environment carries the options to a new process, whose ``sitecustomize`` (in ``child/``) reads them. Launches in
+other processes than the program's own are written to a folder, one file per process.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.host_calls import HostCall
+from workbench.analysis.launches import Launches
+from workbench.base.terminal import say
 from workbench.driver.simulated import library_path
+from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
 from workbench.programs.launch_page import PageRow, page_row
-from workbench.reports.host_calls import HostCall
-from workbench.reports.launches import Launches
-from workbench.terminal import say
-from workbench.torch_device.child_processes import CHILD_FOLDER, in_front_of
 
 if TYPE_CHECKING:
+    from workbench.analysis.launches import Launch
     from workbench.errors import KernelFault
-    from workbench.reports.launches import Launch
 
 VARIABLE = "WORKBENCH_RUN"
 _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/library/interpreter.cpp reads
@@ -34,9 +34,9 @@ _PYTHON, _LIBRARY = "WORKBENCH_PYTHON", "WORKBENCH_LIBPYTHON"  # which driver/li
 
 @contextmanager
 def shared(options: dict[str, Any], arch: str) -> Iterator[RunLaunches]:
-    """Share the launches of a program with the processes that it starts, which are simulated with ``options``.
+    """Yield a program's launches, which the processes that it starts add to; their devices have the same ``options``.
 
-    The ``nvcc`` that they find compiles for ``arch``.
+    The ``nvcc`` on their PATH compiles for ``arch``.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-run-") as folder:
         ours = _variables(options, folder, arch)
@@ -53,7 +53,7 @@ def shared(options: dict[str, Any], arch: str) -> Iterator[RunLaunches]:
 
 
 def _variables(options: dict[str, Any], folder: str, arch: str) -> dict[str, str]:
-    """Return the environment by which a process joins: Python by its start, another by the libraries it loads."""
+    """Return the environment by which child processes join: Python's by a sitecustomize, others by their libraries."""
     variables = {
         VARIABLE: json.dumps({"options": options, "folder": folder}),
         "WORKBENCH_NVCC_ARCH": arch.replace("sm_", "compute_"),
@@ -66,7 +66,7 @@ def _variables(options: dict[str, Any], folder: str, arch: str) -> dict[str, str
 
 
 def shared_python() -> Path | None:
-    """Return this Python's shared library, which a program in machine code can load; None where there is none."""
+    """Return this Python's shared library, which a program in machine code can load, or None."""
     name = f"libpython{sys.version_info.major}.{sys.version_info.minor}{sys.abiflags}.so.1.0"
     folders = [sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LIBPL"), Path(sys.base_prefix) / "lib"]
     folders += [Path(folder) / (sysconfig.get_config_var("MULTIARCH") or "") for folder in folders[:1] if folder]
@@ -74,17 +74,17 @@ def shared_python() -> Path | None:
 
 
 def given() -> tuple[RunLaunches, dict[str, Any]]:
-    """In a process that the program started: where its launches go, and the options."""
+    """Return, in a child process of the program, the launches that it adds to and the options of its devices."""
     run = json.loads(os.environ[VARIABLE])
     return RunLaunches(Path(run["folder"]), 0), run["options"]
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """One launch of another process, or what came of one: the number of its findings, and their reports.
+    """One entry of another process's file: a launch, later notes on one, or a fault.
 
-    ``kernel`` is "" where it is of a launch that has been told; ``row`` is that of the page, where a trace was asked
-    for.
+    ``count`` is the number of new findings, ``texts`` are their reports. ``kernel`` is "" for notes and faults, which
+    are not launches of their own. ``row`` is the row of the page, if a trace was asked for.
     """
 
     process: int
@@ -96,13 +96,13 @@ class Elsewhere:
 
 
 def leave() -> None:
-    """In a process that a run started: have a run of its own instead, as a worker of pytest-xdist has."""
+    """Leave the run that started this process, so that it can start its own, as a pytest-xdist worker does."""
     os.environ.pop(VARIABLE, None)
     sys.meta_path[:] = [one for one in sys.meta_path if getattr(one, "__module__", "") != "sitecustomize"]
 
 
 class RunLaunches(Launches):
-    """Launches of the process ``owner``; those of any other, a fork of it too, go to files in ``folder``."""
+    """Launches of a run; processes other than ``owner``, forks of it included, also write them to ``folder``."""
 
     def __init__(self, folder: Path, owner: int):
         super().__init__()
@@ -110,7 +110,7 @@ class RunLaunches(Launches):
         self._told: set[tuple[object, ...]] = set()
 
     def add(self, *launch: Any, **options: Any) -> Launch:
-        """Keep a launch as `Launches.add` does; in another process what is new goes to its file."""
+        """Add a launch as `Launches.add` does; in another process, write its new findings to the process's file."""
         row = super().add(*launch, **options)
         if os.getpid() != self._owner:
             reports = self.unseen(row)
@@ -120,7 +120,7 @@ class RunLaunches(Launches):
         return row
 
     def note(self, label: str, notes: Sequence[str]) -> Launch | None:
-        """Add notes as `Launches.note` does."""
+        """Add notes as `Launches.note` does; in another process, write the new ones to the process's file."""
         row = super().note(label, notes)
         if row is not None and os.getpid() != self._owner:
             reports = self.unseen(row)
@@ -129,25 +129,25 @@ class RunLaunches(Launches):
         return row
 
     def failed(self, fault: KernelFault) -> None:
-        """Keep a fault as `Launches.failed` does; in another process it goes to its file."""
+        """Add a fault as `Launches.failed` does; in another process, write it to the process's file."""
         super().failed(fault)
         if os.getpid() != self._owner:
             self._write(Elsewhere(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
 
     def called(self, call: HostCall) -> None:
-        """Keep a call as `Launches.called` does; in another process it goes to a file of such calls."""
+        """Add a library call as `Launches.called` does; in another process, write it to a file of such calls."""
         super().called(call)
         if os.getpid() != self._owner:
             self._append(f"{os.getpid()}.calls", [call.name, call.shape])
 
     def all_host_calls(self) -> list[HostCall]:
-        """Return the calls of libraries on the host, in whichever process."""
+        """Return the library calls on the host of all processes."""
         lines = [line for path in sorted(self._folder.glob("*.calls")) for line in path.read_text().splitlines()]
         return [*self.host_calls, *(HostCall(*json.loads(line)) for line in lines)]
 
     def unseen(self, row: Launch) -> list[Any]:
-        """The report of a launch with what no earlier one had, in a list; an empty one where there is nothing new."""
-        from workbench.reports.check_report import CheckReport
+        """Return, in a list, a report of the launch's findings and notes that are new; an empty list without any."""
+        from workbench.analysis.check_report import CheckReport
 
         keys = [(one.kernel, one.kind, one.sides) for one in row.findings]
         new = tuple(one for key, one in zip(keys, row.findings, strict=True) if key not in self._told)
@@ -159,7 +159,7 @@ class RunLaunches(Launches):
         return [report] if new or notes or doubts else []
 
     def elsewhere(self) -> list[Elsewhere]:
-        """Return what other processes launched, process by process."""
+        """Return the launches of other processes, process by process."""
         rows = []
         for path in sorted(self._folder.glob("*.jsonl"), key=lambda path: int(path.stem)):
             for line in path.read_text().splitlines():
@@ -174,7 +174,7 @@ class RunLaunches(Launches):
                 say(f"workbench: {text}", err=True)
 
     def _append(self, name: str, row: Any) -> bool:
-        """Add a line to a file; False where the program has ended before this process."""
+        """Append a line to a file; return False if the program has ended, and its folder is gone."""
         try:
             with open(self._folder / name, "a") as file:
                 file.write(json.dumps(row) + "\n")

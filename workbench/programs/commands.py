@@ -1,4 +1,4 @@
-"""Commands under ``workbench run``: processes of their own, and what ends them."""
+"""Commands under ``workbench run``: child processes, the signals passed on to them, and their exit status."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from workbench.programs.children import VARIABLE
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run a command, such as ``make test`` or ``./program``, and return its exit status as a shell has it.
+    """Run a command, such as ``make test`` or ``./program``, and return its exit status as a shell does.
 
-    What would end this process ends the command: the report comes after it.
+    SIGINT, SIGTERM and SIGHUP go to the command and do not end this process, which still has to write the report.
     """
     file = Path(words[0]).resolve()
     program = file if file.is_file() else None
@@ -28,9 +28,9 @@ def run_command(words: Sequence[str]) -> int:
 
 
 def _environment(file: Path) -> dict[str, str]:
-    """The environment of a command that joins the run: our toolkit, where builds have not been told another.
+    """Return the environment of a command that joins the run, with our toolkit as CUDA_HOME and CUDA_PATH if unset.
 
-    A program whose RPATH would find NVIDIA's runtime first has ours loaded before.
+    If the program has an RPATH, which may lead to NVIDIA's runtime, LD_PRELOAD loads ours before it.
     """
     environment = dict(os.environ)
     if VARIABLE not in environment:
@@ -58,7 +58,7 @@ def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _in_foreground() -> bool:
-    """Return whether a terminal sends Ctrl-C to this process, and so to the command as well."""
+    """Return True if the terminal sends Ctrl-C to this process's group, and so to the command itself as well."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -1,8 +1,8 @@
-"""CUDA programs, host code and kernels, to a shared object that this process can load; kept on disk.
+"""Compilation of CUDA programs, host code and kernels, to a shared object that this process loads; cached on disk.
 
-nvcc compiles them with PTX inside, for the simulated device, and lines, for its findings. They are linked against the
-simulated driver and its runtime, which this process has loaded before the program. ``-Bsymbolic`` keeps the program's
-own functions its own in a process with many libraries; ``-z defs`` shows at link time which functions nobody has.
+nvcc compiles them to PTX, for the simulated device, with line numbers, for its findings. They are linked with the
+simulated driver and its runtime, which this process loads before the program. ``-Bsymbolic`` binds the program's calls
+to its own functions in a process with many libraries; ``-z defs`` makes undefined functions an error at link time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.base.home import cache_folder
 from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.home import cache_folder
 from workbench.toolchain import nvcc, tools
 from workbench.toolchain.source import include_closure, read_source
 
 SETUP = "Get it with: workbench setup nvcc (99 MB by pip)"
 _LINKER = ("-Xlinker", "-Bsymbolic", "-Xlinker", "-z,defs")
 _VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
-# Libraries of NVIDIA's that need a GPU, by what their headers and functions are called.
+# NVIDIA's libraries that need a GPU, by the prefix of their headers and functions.
 _LIBRARIES = {
     "cufft": "cuFFT", "cudnn": "cuDNN", "cusparse": "cuSPARSE",
     "cusolver": "cuSOLVER", "nccl": "NCCL", "nvml": "NVML", "npp": "NPP", "nvToolsExt": "NVTX 2", "glut": "OpenGL",
@@ -40,11 +40,11 @@ _MISSING = re.compile(
 def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -> Path:
     """Compile the ``sources`` of one program for ``arch`` and return its shared object.
 
-    ``words`` go to nvcc as they are, and so do its own variables, such as ``NVCC_APPEND_FLAGS``. One that was compiled
-    before, of the same files with the same options, is returned at once.
+    nvcc gets ``words`` unchanged, and reads its own environment variables, such as ``NVCC_APPEND_FLAGS``. A program
+    that was compiled before, from the same files with the same options, comes from the cache.
 
-    Raises CompileError with the compiler's lines, MissingToolError without nvcc or g++, ArgumentError for a program
-    that has no ``main``.
+    Raises CompileError with the compiler's messages, MissingToolError without nvcc or g++, ArgumentError for a program
+    without a ``main``.
     """
     program = _nvcc()
     kept_in = cache_folder() / "programs"
@@ -58,7 +58,7 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     if "main" not in read_elf(kept).defined:
         raise ArgumentError(
             "program", f"{sources[0]}, which has no main()", "a CUDA program",
-            "Kernels alone are loaded by workbench.load_cuda; more files of a program follow --nvcc.",
+            "Load kernels without a main() with workbench.load_cuda; name further files of a program after --nvcc.",
         )  # fmt: skip
     return kept
 
@@ -74,7 +74,7 @@ def _nvcc() -> Path:
 
 
 def _target(arch: str, words: Sequence[str]) -> list[str]:
-    """PTX for the simulated device, unless the user says what for."""
+    """Return the option for the simulated device's PTX, unless the user's options name an architecture."""
     given = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
     if any(word.split("=")[0] in given for word in words):
         return []
@@ -82,7 +82,7 @@ def _target(arch: str, words: Sequence[str]) -> list[str]:
 
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
-    """Hash what the result depends on; None where the text cannot tell that."""
+    """Hash everything that the result depends on; return None if an include cannot be resolved from the text."""
     folders = [Path(word[2:]) for word in command if word.startswith("-I") and len(word) > 2]
     own, theirs = [path for path in folders if path not in _toolkit()], list(_toolkit())
     parts = [*command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]
@@ -118,25 +118,25 @@ def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> N
 
 def _advice(log: str) -> str:
     if "cudaThreadSynchronize" in log:
-        return "It left CUDA with 13: workbench run --nvcc -DcudaThreadSynchronize=cudaDeviceSynchronize program.cu"
+        return "CUDA 13 removed it: workbench run --nvcc -DcudaThreadSynchronize=cudaDeviceSynchronize program.cu"
     if member := re.search(r'"cudaDeviceProp".* has no member "(\w+)"', log):
-        return f"{member[1]} left that struct with CUDA 13: ask cudaDeviceGetAttribute for it."
+        return f"CUDA 13 removed {member[1]} from that struct: ask cudaDeviceGetAttribute for it."
     if found := _MISSING.search(log):
         library = _LIBRARIES[next(key for key in _LIBRARIES if found[1].lower() == key.lower())]
         return _no_such(library)
     if found := re.search(r"fatal error: (cublas|curand)\w*\.h", log):
-        return f"The headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} are fetched by: workbench setup nvcc"
+        return f"Fetch the headers of {'cuBLAS' if found[1] == 'cublas' else 'cuRAND'} with: workbench setup nvcc"
     if found := re.search(r"undefined reference to [`'](cublasLt|cublas|curand)", log):
         return f"Link {found[1]}: workbench run --nvcc '-l{found[1]}' program.cu"
     if "fatal error:" in log and "No such file" in log:
-        return "A folder of headers is named by: workbench run --nvcc '-I FOLDER' program.cu"
+        return "Name a folder of headers with: workbench run --nvcc '-I FOLDER' program.cu"
     if "undefined reference to" in log:
-        return "More files of the program are named by: workbench run --nvcc 'other.cu' program.cu"
+        return "Name further files of the program with: workbench run --nvcc 'other.cu' program.cu"
     return ""
 
 
 def advice_on_loading(error: str) -> str:
-    """Return what to do where a program's library is missing, as the loader names it; empty where nothing is known."""
+    """Return the advice for a library that the loader reports missing, or "" for an unknown one."""
     found = re.search(r"\blib(\w+?)(?:_\w+)?\.so", error)
     name = next((name for key, name in _LIBRARIES.items() if found and found[1].lower().startswith(key.lower())), None)
     return _no_such(name) if name else ""

@@ -1,7 +1,7 @@
-"""Python inside a program that another linker linked: ``python -m workbench.programs.embedded``, in a thread of it.
+"""Python inside a CUDA executable that another build linked: ``python -m workbench.programs.embedded`` in a thread.
 
-``driver/library/interpreter.cpp`` starts this at the program's first CUDA call. The driver's hooks are served from here
-until the process ends; its launches go to the report of the ``workbench run`` that started it.
+``driver/library/interpreter.cpp`` starts this at the program's first CUDA call. It serves the driver's hooks until the
+process ends; the launches go to the report of the ``workbench run`` that started the program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _END = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p)
 
 
 def serve() -> None:
-    """Start the simulated driver, and serve it until the program ends."""
+    """Start the simulated driver and serve its hooks until the program ends."""
     join_run()
     libc = ctypes.CDLL(None)
     sys.stdout = HostOutput(libc)
@@ -32,9 +32,12 @@ def serve() -> None:
 
 
 def _is_default(number: signal.Signals) -> bool:
-    """Return whether the program has no handler of its own: Python knows only of those set through it."""
+    """Return True if the program has no handler of its own for a signal.
+
+    Asks the C library, because Python knows only of handlers that were set through Python.
+    """
     libc = ctypes.CDLL(None)
-    present = (ctypes.c_byte * 256)()  # at least a struct sigaction, the handler of which comes first
+    present = (ctypes.c_byte * 256)()  # at least as large as struct sigaction, whose first field is the handler
     libc.sigaction(int(number), None, ctypes.byref(present))
     return not ctypes.c_void_p.from_buffer(present).value
 

@@ -1,4 +1,4 @@
-"""The page of ``workbench run --trace``: every launch with its predicted time, and its source view, in one file."""
+"""The page of ``workbench run --trace``: one HTML file with all launches, their predicted times and source views."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.files import replace_file
-from workbench.reports.host_calls import counted
+from workbench.analysis.host_calls import counted
+from workbench.base.files import replace_file
 
 if TYPE_CHECKING:
-    from workbench.reports.host_calls import HostCall
-    from workbench.reports.launches import Launch, Launches
+    from workbench.analysis.host_calls import HostCall
+    from workbench.analysis.launches import Launch, Launches
 
 _STATIC = Path(__file__).resolve().parent / "static"
 _MOST_ROWS = 5000
@@ -22,9 +22,10 @@ _MOST_ROWS = 5000
 
 @dataclass(frozen=True)
 class PageRow:
-    """One launch of a page, of values that a file can hold; ``process`` is 0 for the program's own.
+    """One launch of a page, in values that JSON can hold; ``process`` is 0 for the program's own process.
 
-    Of launches that are alike the first has the ``view``, and ``like`` is its number.
+    ``key`` identifies the kernel. Among launches of the same kernel, grid and block only the first has a source
+    ``view``; ``like`` is its number in the others.
     """
 
     number: int
@@ -43,7 +44,7 @@ class PageRow:
 
 
 def page_row(launch: Launch) -> PageRow:
-    """Return the row of a launch, with its source view where it has counts line by line."""
+    """Return the row of a launch, with its source view if it has counts by line and is the first of its kind."""
     report = launch.report
     grid, block = ("x".join(map(str, size)) for size in (report.grid, report.block))
     return PageRow(
@@ -56,9 +57,10 @@ def page_row(launch: Launch) -> PageRow:
 def write_page(
     launches: Launches, path: Path, *, title: str, elsewhere: Sequence[PageRow] = (), faults: Sequence[str] = ()
 ) -> None:
-    """Write the page of launches, and of those in other processes, to ``path``.
+    """Write the page of this process's launches and of those ``elsewhere``, in other processes, to ``path``.
 
-    It needs no network, and is dark where the reader's system is. ``faults`` are those of other processes.
+    The page needs no network and follows the reader's light or dark theme. ``faults`` are messages from other
+    processes; this process's own faults are added.
     """
     rows = _numbered([*map(page_row, launches), *elsewhere])
     views = {row.number: row.view for row in rows if row.view is not None}
@@ -67,7 +69,7 @@ def write_page(
 
 
 def _numbered(rows: Sequence[PageRow]) -> list[PageRow]:
-    """Number the rows of all processes, in which the first launch of a kind keeps its view."""
+    """Return the rows with numbers across all processes; only the first launch of a kind keeps its view."""
     first: dict[tuple[str, str, str], int] = {}
     numbered = []
     for number, row in enumerate(rows, 1):
@@ -79,7 +81,7 @@ def _numbered(rows: Sequence[PageRow]) -> list[PageRow]:
 
 
 def _view(launch: Launch) -> dict[str, Any]:
-    """What the source view shows of a launch: its lines, and the details of each."""
+    """Return the data of a launch's source view: its lines, and the details of each line that has any."""
     from workbench.ui.source_widget import SourceView
 
     view = SourceView(launch.trace, checks=launch.findings)
@@ -127,7 +129,7 @@ def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dic
 
 
 def _rows(shown: Sequence[PageRow], calls: Sequence[HostCall], several: bool) -> list[str]:
-    """Return the rows of launches, and between them those of calls on the host, in the program's order."""
+    """Return the rows of launches and of library calls on the host, in the program's order."""
     rows = [(row.number, 0, _row(row, several)) for row in shown]
     rows += [(call.after, 1 + at, _call_row(call, several)) for at, call in enumerate(calls)]
     return [row for _, _, row in sorted(rows)]

@@ -1,4 +1,4 @@
-"""``workbench run``: a program, in Python or CUDA C++, on the simulated devices, each of its launches watched."""
+"""The runner of ``workbench run``: a program in Python or CUDA C++ on the simulated devices, each launch watched."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from workbench.analysis.host_calls import counted
+from workbench.analysis.launches import Launches
+from workbench.analysis.watching import Watch, watch
+from workbench.base.terminal import say
 from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 from workbench.driver.imports import when_imported
 from workbench.driver.simulated import current, provide_programs, real_device, simulated_driver
+from workbench.driver.torch_device.library import installed_torch
+from workbench.driver.torch_device.starting import attach, refuse_interpreter
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
 from workbench.programs.commands import run_command
 from workbench.programs.targets import SOURCES, Kind, kind_of
 from workbench.ptx import LaunchOptions
-from workbench.reports.host_calls import counted
-from workbench.reports.launches import Launches
-from workbench.reports.watching import Watch, watch
-from workbench.terminal import say
-from workbench.torch_device.library import installed_torch
-from workbench.torch_device.starting import attach, refuse_interpreter
 
 _OBJECTS = (".c", ".o", ".a")
-FOUND, NOTHING_RAN = 1, 2  # exit statuses of a program that itself ends well
+FOUND, NOTHING_RAN = 1, 2  # exit statuses under --check for a program that itself succeeds
 
 
 def run_program(
@@ -54,20 +54,20 @@ def run_program(
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
-    A ``target`` that is a command on PATH, such as ``make``, runs with an ``nvcc`` of which the programs join this run.
-    So does an executable that was linked with CUDA's shared runtime, whoever linked it.
-    A ``.cu`` file is compiled, with the words of ``nvcc`` as options and further files, and its ``main`` called; the
-    process then ends with it. So does a shared object that has a ``main`` and no CUDA runtime inside.
+    A ``target`` may also be a command on PATH, such as ``make``: it finds our ``nvcc``, and the programs that it builds
+    and starts join this run. An executable linked with CUDA's shared runtime, by any linker, joins too. A ``.cu`` file
+    is compiled, with the words of ``nvcc`` as options and further files; its ``main`` is then called in this process,
+    which ends with it. A shared object that has a ``main`` and no CUDA runtime inside runs in the same way.
 
-    ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 where
-    nothing was launched. ``strict`` is ``check`` with the notes as findings, and what only a strict launch looks for.
-    ``trace`` is the HTML file to which the launches are written. Without any of them a real GPU, where there is one and
-    not ``force``, is used as it is. ``arch`` and ``model`` say what the devices stand for (default: an H200 for PyCUDA,
-    an A100 for Triton), ``seconds_limit`` how long a launch may take; with ``inductor`` ``torch.compile`` writes Triton
-    for tensors on the CPU. With ``first_config`` an autotuner of Triton takes its first configuration that runs.
-    There are ``devices`` of ``memory_gib`` GiB each, with "(simulated)" in their name unless ``exact_name``.
+    ``check`` watches every launch and ends with a report on stderr; the status is then 1 for a finding, and 2 if
+    nothing was launched. ``strict`` is ``check`` that also counts notes as findings and looks for more. ``trace`` is
+    the HTML file to which the launches are written. Without these options a real GPU, if there is one and not
+    ``force``, is used as it is. ``arch`` and ``model`` choose the simulated devices (default: an H200 for PyCUDA, an
+    A100 for Triton), ``seconds_limit`` the time limit of a launch. With ``inductor``, ``torch.compile`` generates
+    Triton kernels for CPU tensors. With ``first_config`` a Triton autotuner takes its first configuration that runs.
+    There are this many ``devices``, of ``memory_gib`` GiB each, with "(simulated)" in their name unless ``exact_name``.
 
-    Raises ArgumentError, UnknownNameError, DeviceUnavailableError, before anything runs; CompileError and
+    Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
     """
     kind = kind_of(target, module)
@@ -114,7 +114,7 @@ def run_program(
 
 
 def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
-    """Run a program that another one started under ``workbench run``: its launches go to the report of that one."""
+    """Run a program started by another one under ``workbench run``; its launches go to the other one's report."""
     from workbench.programs.native import run_main, told
 
     launches, options = children.given()
@@ -124,7 +124,7 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
 
 
 def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
-    """Return the shared object of a CUDA program, compiled where that is its source."""
+    """Return the shared object of a CUDA program; compile it if ``path`` is a source file."""
     from workbench.programs.compiling import compiled_program
 
     if path.suffix not in SOURCES:
@@ -149,7 +149,7 @@ def _model_key(arch: str | None, model: str | None) -> str:
 
 
 def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str | None, title: str) -> int:
-    """Report what was launched and write its page; the exit status."""
+    """Print the report and write the page, if asked for, and return the exit status."""
     if check:
         found = _report(launches)
         status = status or found
@@ -165,7 +165,7 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str
 
 
 def join_run() -> None:
-    """In a process that a program under ``workbench run`` starts: the same devices."""
+    """Start the run's simulated devices in this child process of a program under ``workbench run``."""
     launches, options = children.given()
     start_devices(launches, **(options | {"inductor": False}))
 
@@ -191,9 +191,9 @@ def start_devices(
     seconds_limit: float | None, inductor: bool, first_config: bool, devices: int = 1, memory_gib: float | None = None,
     exact_name: bool = False, counts: bool = False,
 ) -> None:  # fmt: skip
-    """Watch every launch; start the simulated driver, and what torch and Triton need when the program imports them.
+    """Watch every launch, start the simulated driver, and prepare torch and Triton for when the program imports them.
 
-    torch's CUDA build gets a ``cuda`` device; with the CPU build, Triton's kernels take tensors on the CPU.
+    torch's CUDA build gets a ``cuda`` device. With the CPU build, Triton kernels take CPU tensors.
     """
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
@@ -218,7 +218,10 @@ def start_devices(
 
 
 def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> int:
-    """Run it as ``__main__``; an exception is shown as Python shows it, from the program's own first line."""
+    """Run a Python file or module as ``__main__`` and return its exit status.
+
+    An exception is printed as Python prints it, with a traceback that starts in the program itself.
+    """
     sys.argv = [target, *arguments]
     try:
         if module:
@@ -247,12 +250,12 @@ def _run(target: str, arguments: Sequence[str], module: bool, check: bool) -> in
 
 
 def _advice(error: BaseException, check: bool) -> str | None:
-    """What helps where a program that is right on a GPU ends here."""
+    """Return the advice for an exception that the program would not raise on a GPU, or None."""
     if any(said in str(error) for said in ("Torch not compiled with CUDA enabled", "from cudaGetDeviceCount()")):
         torch = installed_torch()
         return torch.problem if torch is not None else None
     if isinstance(error, KernelFault) and not check:
-        return "with --check the report has what else is wrong"
+        return "--check reports what else is wrong"
     driver = current()
     said = driver.last_error if driver is not None else None
     if said is not None and "CUDA" in str(error) and said not in str(error):
@@ -261,7 +264,7 @@ def _advice(error: BaseException, check: bool) -> str | None:
 
 
 def _report(launches: children.RunLaunches) -> int:
-    """Say on stderr what the checks found; the exit status."""
+    """Print the findings of the checks to stderr, and return the exit status."""
     sys.stdout.flush()
     elsewhere = launches.elsewhere()
     calls = launches.all_host_calls()

@@ -1,4 +1,4 @@
-"""Targets of ``workbench run``: which kind of program a name stands for, and which machine code can be run."""
+"""Targets of ``workbench run``: the kind of program that a name stands for, and the machine code that can run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from workbench.errors import ArgumentError, MissingToolError
 from workbench.programs.children import shared_python
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx")
-_MAJOR = 13  # of the runtime library
+_MAJOR = 13  # version of our CUDA runtime library
 _RELINK = "Run the source, workbench run program.cu, or link again with -cudart shared."
 
 
 class Kind(enum.Enum):
-    """How a target is run."""
+    """Kinds of targets, by the way they run."""
 
     PYTHON = "a Python file or module"
     SOURCE = "CUDA C++ to compile"
@@ -27,9 +27,9 @@ class Kind(enum.Enum):
 
 
 def kind_of(target: str, module: bool) -> Kind:
-    """Return how a target is run: machine code by what it is, a file by its suffix, else a command on PATH.
+    """Return the kind of a target, from its suffix, its content, or the command of that name on PATH.
 
-    Raises ArgumentError and MissingToolError for machine code that cannot be run here.
+    Raises ArgumentError and MissingToolError for machine code that cannot run here.
     """
     path = Path(target)
     if module:
@@ -86,7 +86,7 @@ def _check_runtime(path: Path, elf: Elf) -> None:
 
 
 def _is_script(path: Path) -> bool:
-    """Return whether a file is a script that another interpreter than Python runs."""
+    """Return True if a file is an executable script for an interpreter other than Python."""
     if not os.access(path, os.X_OK):
         return False
     with path.open("rb") as file:

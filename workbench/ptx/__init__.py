@@ -1,7 +1,7 @@
-"""The PTX machine: runs what NVRTC and Triton compile, exactly, on the CPU.
+"""The PTX machine: executes the output of NVRTC and Triton exactly, on the CPU.
 
-``Program.from_text(ptx).kernels[name].launch(grid, block, args)`` returns a LaunchReport. Imports neither torch nor
-triton.
+``Program.from_text(ptx).kernels[name].launch(grid, block, args)`` returns a LaunchReport. The package imports neither
+torch nor triton.
 """
 
 from __future__ import annotations

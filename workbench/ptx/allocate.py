@@ -1,8 +1,8 @@
-"""Slots of the register file: virtual registers whose lives do not overlap share one, so that a warp's registers stay
-in the first caches.
+"""Slots of the register file: virtual registers whose lives do not overlap share a slot.
 
-A life is the span of the laid-out code from the first to the last point where the register is live: see
-core/registers.hpp. Lanes that diverge do not disturb each other: a slot has its own place for every lane.
+So a warp's registers stay in the first caches. A life is the span of the laid-out code from the first to the last point
+where the register is live: see core/registers.hpp. Lanes that diverge do not disturb each other, because a slot has a
+place for every lane.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from workbench.ptx.flow import Block
 from workbench.ptx.machine import core
 from workbench.ptx.operands import Constant, DynamicShared, Frame, Operand, Register, Special
 
-_FIRST_FREE = 64  # behind the predicate that always holds, in a line of its own
+_FIRST_FREE = 64  # behind the predicate that always holds, which has a cache line of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """Who reads and writes which register: arrays of equal length, in order of the pc, per kind of access."""
+    """Reads and writes of registers: for each kind of access arrays of equal length, in order of the pc."""
 
     read_pc: np.ndarray
     read: np.ndarray  # numbers of registers
     written_pc: np.ndarray
     written: np.ndarray
-    kills: np.ndarray  # of the writes, those that happen in every lane: the instruction has no guard
+    kills: np.ndarray  # True for writes that happen in every lane: the instruction has no guard
 
 
 class Slots:
-    """The offset of every operand in the register file."""
+    """Offsets of operands in the register file."""
 
     def __init__(self) -> None:
-        self.of: dict[Operand, int] = {}  # of all but registers
+        self.of: dict[Operand, int] = {}  # of all operands but registers
         self.size = _FIRST_FREE
 
     def take(self, operand: Operand) -> int:
-        """The slot of a constant, a special register or the frame."""
+        """Return the slot of a constant, a special register or the frame; allocate it on first use."""
         offset = self.of.get(operand)
         if offset is None:
             offset, self.size = core.take_slot(operand.width, self.size)
@@ -47,23 +47,26 @@ class Slots:
 
     @property
     def constants(self) -> list[tuple[Constant | DynamicShared, int]]:
-        """Those that a launch fills before it begins, each with its offset."""
+        """Constants that a launch fills in before it begins, each with its offset."""
         return [(operand, at) for operand, at in self.of.items() if isinstance(operand, Constant | DynamicShared)]
 
     @property
     def specials(self) -> list[tuple[Special, int]]:
-        """The special registers that the kernel reads, each with its offset."""
+        """Special registers that the kernel reads, each with its offset."""
         return [(operand, at) for operand, at in self.of.items() if isinstance(operand, Special)]
 
     @property
     def frame(self) -> int | None:
-        """The offset of the frame; None where nothing is called."""
+        """Offset of the frame; None if the kernel calls no function."""
         return self.of.get(Frame())
 
     def registers(
         self, blocks: list[Block], order: Sequence[int], accesses: Accesses, registers: list[Register]
     ) -> np.ndarray:
-        """The offset by register number, 0 for registers that do not occur; ``order`` is that of the blocks."""
+        """Allocate registers; return the offset of each by its number, 0 for registers that do not occur.
+
+        ``order`` is the order in which the blocks are laid out.
+        """
         place = {number: at for at, number in enumerate(order)}
         successors = [[place[following] for following in blocks[number].successors] for number in order]
         pcs = (accesses.read_pc, accesses.read, accesses.written_pc, accesses.written, accesses.kills)

@@ -1,10 +1,10 @@
-"""A kernel with its functions in the core's form: layout, slots of the register file, rows of code."""
+"""Assembly of a kernel and its functions to the core's form: layout, slots of the register file, rows of code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,18 +13,15 @@ from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, Step
 from workbench.ptx.machine import ADDRESS, CALL, FLAGS, FRAGMENT, NEGATED, NO_SLOT, OPCODES, TRUE_SLOT, core
 from workbench.ptx.operands import SPECIALS, Constant, DynamicShared
-from workbench.ptx.parse import Entry
+from workbench.ptx.parse import Entry, Module
 
-if TYPE_CHECKING:
-    from workbench.ptx.program import Program
-
-_HEAD = core.ROW["names"][:ADDRESS]  # of a row of 32-bit numbers; behind it are the operands
+_HEAD = core.ROW["names"][:ADDRESS]  # columns before the operands in a row of 32-bit numbers
 _GUARD, _FLIP, _COUNTED, _TARGET = map(_HEAD.index, ("guard", "guard_flip", "counted", "target"))
 
 
 @dataclass(slots=True)
 class _Part:
-    """One unit's code as it will stand. ``jumps`` are (pc, where to), counted from the begin of the unit."""
+    """The laid-out code of one unit. ``jumps`` are (pc, target pc), counted from the start of the unit."""
 
     unit: calls.Unit
     blocks: list[flow.Block]
@@ -34,10 +31,10 @@ class _Part:
 
 
 class Decoded:
-    """A kernel in the core's form, and for every pc the statement it came from (None for inserted jumps)."""
+    """A kernel in the core's form, with the statement behind every pc (None for inserted jumps)."""
 
-    def __init__(self, program: Program, entry: Entry):
-        units = calls.units(program.module, entry, program.global_address)
+    def __init__(self, module: Module, entry: Entry, address_of: Callable[[str], int]):
+        units = calls.units(module, entry, address_of)
         parts = [_lay_out(unit) for unit in units]
         # A kernel that calls functions begins with a jump over them.
         head = [Step.of(Instruction(OPCODES["bra"], {}))] if len(units) > 1 else []
@@ -49,8 +46,8 @@ class Decoded:
         shared_end = units[-1].symbols.shared_bytes
         self.shared_variables = {offset: name for name, offset in units[-1].symbols.shared.items()}
         self.shared_sizes = {units[-1].symbols.shared[name]: n for name, n in units[-1].symbols.shared_sizes.items()}
-        # Dynamic shared memory begins where ptxas lets it begin: aligned for every array of the module that lies there.
-        arrays = [one.align for one in program.module.variables.values() if one.space == "shared" and one.external]
+        # Dynamic shared memory begins where ptxas puts it: aligned for all extern arrays of the module.
+        arrays = [one.align for one in module.variables.values() if one.space == "shared" and one.external]
         granule = max([16, *arrays])
         self.static_shared = -(-shared_end // granule) * granule
         self.local_bytes = calls.local_bytes(units)
@@ -83,11 +80,11 @@ class Decoded:
         )  # fmt: skip
 
         self.misused = _misused(parts, code) if any(map(products.is_product, forms)) else []
-        for step in code:  # they have slots now, and a sweep keeps many programs
+        for step in code:  # slots replace them now; dropping them saves memory, as a sweep keeps many programs
             step.registers, step.guard = (), None
 
     def written_at(self, pc: int) -> int:
-        """Where the statement of an instruction begins: a trap may be inserted as the last of several."""
+        """Return the pc at which the statement of an instruction begins; differs for a trap inserted behind it."""
         if 0 <= pc < len(self.code) and self.code[pc].form.opcode.name == "trap":
             while pc and self.code[pc].start is None:
                 pc -= 1
@@ -98,7 +95,7 @@ class Decoded:
 
 
 def _lay_out(unit: calls.Unit) -> _Part:
-    """Blocks one after the other with the jumps that the order needs."""
+    """Lay out the blocks of a unit one after the other, with the jumps that the order needs."""
     blocks = unit.blocks()
     order = flow.layout(blocks)
     code: list[Step] = []
@@ -120,14 +117,14 @@ def _lay_out(unit: calls.Unit) -> _Part:
 
 
 def _misused(parts: list[_Part], code: list[Step]) -> list[tuple[str, int, int]]:
-    """(kind of finding, pc, pc of the other side) of what registers of products meet too early."""
+    """Return (kind of finding, pc, pc of the other side) for registers of products that are touched too early."""
     place = {id(step): pc for pc, step in enumerate(code)}
     found = (one for part in parts for one in products.misused(part.blocks, part.order))
     return [(one.kind, place[id(one.step)], place[id(one.other)]) for one in found]
 
 
 class _Table:
-    """A unit's code as arrays: which form each step has, and the registers in its places."""
+    """The code of a unit as arrays: the form of each step, and the registers in its places."""
 
     def __init__(self, code: list[Step], slots: Slots):
         index: dict[Form, int] = {}
@@ -144,7 +141,7 @@ class _Table:
         self._inserted = np.array([pc for pc, step in enumerate(code) if step.start is None], np.int64)
 
     def _numbers(self, places: _Lists) -> tuple[np.ndarray, np.ndarray]:
-        """(pc, register) of those places in every step."""
+        """Return (pc, register) for the given places of every step."""
         pc, place = places.of(self._form)
         return pc, self._registers[self._begins[pc] + place]
 
@@ -157,9 +154,9 @@ class _Table:
         return Accesses(pc[by_pc], read[by_pc], written_pc, written, kills)
 
     def rows(self, offsets: np.ndarray, fragments: list[list[int]]) -> np.ndarray:
-        """The core's rows, given the slot of every register; targets of branches are left open.
+        """Return the core's rows for the given slots of registers; targets of branches are left open.
 
-        The slots of results that are too many for a row are appended to ``fragments``, where the row's target says.
+        Slots of results that are too many for a row are appended to ``fragments``; the row's target is their index.
         """
         rows = self._rows[self._form]
         rows[self._guarded, _GUARD] = offsets[self._guards]
@@ -177,7 +174,7 @@ class _Table:
 
 
 class _Lists:
-    """Lists of numbers, one after the other in one array."""
+    """Lists of numbers, concatenated in one array."""
 
     def __init__(self, lists: list[list[int]]):
         self._counts = np.array([len(each) for each in lists], np.int64)
@@ -185,7 +182,7 @@ class _Lists:
         self._numbers = np.array(list(chain.from_iterable(lists)), np.int64)
 
     def of(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the lists ``which`` in turn, each with its position in ``which``."""
+        """Return the numbers of the lists ``which`` in turn, each with its position in ``which``."""
         counts = self._counts[which]
         position = np.repeat(np.arange(len(which)), counts)
         inside = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -193,7 +190,7 @@ class _Lists:
 
 
 def _row(form: Form, slots: Slots) -> list[int]:
-    """What the rows of all steps of this form have in common."""
+    """Return the part that the rows of all steps of this form have in common."""
     made = form.instruction
     head = {
         "opcode": form.opcode.number, "guard": TRUE_SLOT, "guard_flip": 0, "counted": 1, "elements": made.elements,
@@ -215,7 +212,7 @@ def _signed(value: int) -> int:
 
 
 def _granule(forms: dict[Form, None]) -> int:
-    """The smallest naturally aligned access that the kernel can make to shared memory, 16 bytes at most."""
+    """Return the bytes of the smallest naturally aligned access of the kernel to shared memory, 16 at most."""
     sizes = [16]
     for form in forms:
         name, made = form.opcode.name, form.instruction

@@ -1,42 +1,44 @@
-"""Arguments of a launch: parameter bytes, and the buffers that pointers lead to.
+"""Memory to which the arguments of a launch lead, and the addresses by which a kernel reaches it.
 
-A buffer's virtual address is aligned to 512 bytes, as cudaMalloc's are, and is the same in every run, so that sectors
-do not depend on where the host put the array. Arrays that share storage keep their true distances. Memory that stored
-addresses lead to, in a table or a struct, stands at its address in this process, where those find it.
+A buffer's virtual address is aligned to 512 bytes, like those of cudaMalloc, and is the same in every run, so that
+sectors do not depend on the array's address in the host. Arrays that share storage keep their true distances. Memory
+behind stored addresses, in a table or a struct, keeps its address in this process, because the stored words name it.
 """
 
 from __future__ import annotations
 
-import struct
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.errors import ArgumentError
-from workbench.ptx.parse import Parameter
 from workbench.ptx.pointers import (
     Allocation,
     candidates,
     is_tensor,
     lookup,
+    may_be_address,
     may_hold_addresses,
     storage_of,
     words_at,
 )
-from workbench.tensor_map import TensorMap
+from workbench.ptx.signature import ArrayArgument, KernelSignature
+from workbench.ptx.tensor_map import TensorMap
 
-_BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # where a process has no memory of its own
+_BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # a range in which a process has no memory of its own
 _ALIGNMENT = 512
-_SPACE = 1 << 38  # for each allocation: an address that an index computed tells from which one
-_NEAR = 1 << 12  # bytes, from memory that stands where the host put it
+_SPACE = 1 << 38  # for each allocation, so that a wrong address computed from one lies near it
+_NEAR = 1 << 12  # reach, in bytes, of memory that keeps its host address
 
 
 @dataclass(slots=True)
 class Buffer:
-    """A range that the kernel may touch: ``address`` virtual, ``host`` the pointer on this machine, sizes in bytes.
+    """A range of memory that the kernel may touch.
 
-    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``owner`` keeps the memory.
+    Addresses less than ``reach`` away that belong to no buffer were computed from this one.
     """
 
     name: str
@@ -45,43 +47,80 @@ class Buffer:
     host: int
     writable: bool
     reach: int = _SPACE // 2
-    owner: Any = None
+
+
+Row = tuple[int, int, int, bool, int]
+"""(address, bytes, address in this process, writable, address of the marks of its written bytes or 0)."""
 
 
 @dataclass(slots=True)
-class _View:
+class ArrayMemory:
+    """Buffers of a launch's arrays by ascending address, and the objects that keep them alive."""
+
+    buffers: Sequence[Buffer]
+    rows: list[Row]
+    """The buffers in the core's form."""
+    owners: Sequence[Any]
+    has_variables: bool = False
+    heap: None = None
+
+    def named(self) -> Sequence[Buffer]:
+        """Return the buffers, which have their names already."""
+        return self.buffers
+
+
+class _Span(NamedTuple):
+    """Memory of one array in this process, and of the storage that it is a view of."""
+
     name: str
-    pointer: int  # what the kernel is given
+    pointer: int  # the address passed to the kernel
     low: int  # first byte that may be touched
     high: int
     storage: tuple[int, int]
     writable: bool
+
+
+@dataclass(slots=True)
+class _View:
+    """An array with its span."""
+
+    span: _Span
     owner: Any
 
 
-def _tensor_view(name: str, tensor: Any) -> _View:
+def _view(name: str, array: Any) -> _View:
+    if not isinstance(array, np.ndarray):
+        return _View(_tensor_span(name, array), array)
+    pointer, size, base = array.__array_interface__["data"][0], array.nbytes, array.base
+    if not size or not array.flags.c_contiguous:
+        low, high = np.lib.array_utils.byte_bounds(array) if size else (pointer, pointer)
+        return _View(_Span(name, pointer, low, high, storage_of(array), array.flags.writeable), array)
+    storage = (pointer, pointer + size) if base is None else storage_of(array)
+    return _View(_Span(name, pointer, pointer, pointer + size, storage, array.flags.writeable), array)
+
+
+def _tensor_span(name: str, tensor: Any) -> _Span:
+    if not is_tensor(tensor):
+        raise ArgumentError(name, type(tensor).__name__, "a torch tensor or a NumPy array", "Convert it to one.")
     if tensor.device.type != "cpu":
-        raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors in host memory", "Move it with .cpu().")
-    size, pointer, storage = tensor.element_size(), tensor.data_ptr(), storage_of(tensor)
-    extent = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else -1
-    return _View(name, pointer, pointer, pointer + (extent + 1) * size, storage, True, tensor)
+        remedy = 'Use .cpu(), or device="cuda".'
+        raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors on the cpu, in host memory", remedy)
+    pointer, size, count = tensor.data_ptr(), tensor.element_size(), tensor.numel()
+    if count and not tensor.is_contiguous():
+        count = 1 + sum((n - 1) * abs(step) for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return _Span(name, pointer, pointer, pointer + count * size, storage_of(tensor), True)
 
 
-def _array_view(name: str, array: np.ndarray) -> _View:
-    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data, array.ctypes.data)
-    return _View(name, array.ctypes.data, low, high, storage_of(array), array.flags.writeable, array)
+def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return virtual minus host address for every storage, by the host address of its start.
 
-
-def _place(views: list[_View], pinned: list[Allocation]) -> dict[int, int]:
-    """Virtual minus host address for every storage, by the host address of its start; storages that overlap are one.
-
-    Those that overlap with a ``pinned`` one stay where they are.
+    Storages that overlap count as one; a storage that overlaps with a ``pinned`` one keeps its address.
     """
     merged: list[list[int]] = []
     order: dict[int, int] = {}
-    for rank, view in enumerate(views):
-        order.setdefault(view.storage[0], rank)
-    for low, high in sorted({view.storage for view in views}):
+    for rank, span in enumerate(spans):
+        order.setdefault(span.storage[0], rank)
+    for low, high in sorted({span.storage for span in spans}):
         if merged and low < merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], high)
             merged[-1][2] = min(merged[-1][2], order[low])
@@ -92,85 +131,86 @@ def _place(views: list[_View], pinned: list[Allocation]) -> dict[int, int]:
     space = min(_SPACE, (_END - _BASE) // max(len(merged), 1) // _ALIGNMENT * _ALIGNMENT)
     for low, high, _ in sorted(merged, key=lambda region: region[2]):
         # Host allocations are aligned to 16 bytes or more; what is left of a vector's alignment must survive.
-        stays = any(one.start < high and low < one.end for one in pinned)
-        for view in views:
-            if low <= view.storage[0] < max(high, low + 1):
-                offsets[view.storage[0]] = 0 if stays else address - low
+        stays = any(start < high and low < end for start, end in pinned)
+        for span in spans:
+            if low <= span.storage[0] < max(high, low + 1):
+                offsets[span.storage[0]] = 0 if stays else address - low
         address += max(space, (high - low + space // 2 + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
     return offsets
 
 
-def _merge(views: list[_View], offsets: dict[int, int]) -> list[Buffer]:
+@functools.lru_cache(maxsize=64)
+def _laid_out(
+    spans: tuple[_Span, ...], pinned: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, ...], list[Buffer], list[Row]]:
+    """Return the kernel's address of each span, the buffers, and their rows. The cache serves repeated launches."""
+    offsets = _offsets(spans, pinned)
     buffers: list[Buffer] = []
-    for view in sorted(views, key=lambda v: (v.low + offsets[v.storage[0]], v.high)):
-        address, size = view.low + offsets[view.storage[0]], view.high - view.low
+    for span in sorted(spans, key=lambda one: (one.low + offsets[one.storage[0]], one.high)):
+        address, size = span.low + offsets[span.storage[0]], span.high - span.low
         if buffers and address < buffers[-1].address + buffers[-1].size:
             last = buffers[-1]
             last.size = max(last.size, address + size - last.address)
-            last.writable |= view.writable
-            if view.name not in last.name.split("/"):
-                last.name += f"/{view.name}"
+            last.writable |= span.writable
+            if span.name not in last.name.split("/"):
+                last.name += f"/{span.name}"
         else:
-            reach = _SPACE // 2 if offsets[view.storage[0]] else _NEAR
-            buffers.append(Buffer(view.name, address, size, view.low, view.writable, reach, view.owner))
-    return buffers
+            reach = _SPACE // 2 if offsets[span.storage[0]] else _NEAR
+            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach))
+    rows = [(one.address, one.size, one.host, one.writable, 0) for one in buffers]
+    return tuple(span.pointer + offsets[span.storage[0]] for span in spans), buffers, rows
 
 
-def pack(
-    kernel: str, parameters: tuple[Parameter, ...], args: Any, follow_addresses: bool = True
-) -> tuple[bytes, list[Buffer]]:
-    """The parameter space of a launch and its buffers, sorted by address.
+def place(
+    signature: KernelSignature, fields: list[Any], arrays: Sequence[ArrayArgument], follow_addresses: bool
+) -> ArrayMemory:
+    """Write the address of each array, and the bytes of tensor maps, into the ``fields``; return the memory there.
 
-    ``args``: torch tensors and NumPy arrays become pointers, None a null pointer, numbers are converted to the
-    parameter's type, bytes and record arrays of one element fill a by-value struct. Addresses of live tensors and
-    arrays that stand in numbers, structs, or arrays of 64-bit integers or structs lead to those, if they are to be
-    followed. Raises ArgumentError naming the parameter.
+    With ``follow_addresses``, addresses of live tensors and arrays that are stored in numbers, structs, or arrays of
+    64-bit integers or structs add that memory too. Raises ArgumentError for a tensor that is not on the CPU.
     """
-    if len(args) != len(parameters):
-        names = ", ".join(f"{p.name} (.{p.type})" for p in parameters)
-        raise ArgumentError(
-            "args", f"{len(args)} arguments", f"{len(parameters)}: {names}", f"Pass one for each parameter of {kernel}."
-        )
-    views: list[tuple[int, _View]] = []
-    for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
-        name = f"argument {i}"
-        if is_tensor(value):
-            views.append((i, _tensor_view(name, value)))
-        elif isinstance(value, np.ndarray) and not _is_struct(value, parameter):
-            views.append((i, _array_view(name, value)))
-        else:
-            continue
-        if parameter.size != 8:
-            raise ArgumentError(name, "an array", f"a .{parameter.type} value", "Only 64-bit parameters take pointers.")
-    placed = [view for _, view in views]
-    raw = bytearray(
-        max(sum(p.size for p in parameters), *(p.offset + p.size for p in parameters), 0) if parameters else 0
-    )
-    pointers = dict(views)
+    views: list[_View] = []
+    may_lead: list[_View] = []
+    for rule, value in arrays:
+        try:
+            views.append(view := _view(f"argument {rule.position}", value))
+        except ArgumentError as error:
+            raise ArgumentError(rule.where, error.got, error.allowed, error.remedy) from None
+        fields[rule.position] = None  # until it is placed
+        if may_hold_addresses(value, view.span.high - view.span.low):
+            may_lead.append(view)
     pinned: list[Allocation] = []
     values: list[tuple[str, bytes]] = []
-    for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
-        if i in pointers:
+    for at in signature.wide:
+        value = fields[at]
+        if not value:
             continue
-        name, end = f"argument {i}", parameter.offset + parameter.size
-        raw[parameter.offset : end] = content = _scalar(name, value, parameter)
-        if _has_tensor(value):
-            pinned.append(_mapped(name, value, placed))
-        elif parameter.size >= 8 and value is not None:
-            values.append((name, content))
-    if follow_addresses:
-        pinned += _stored(placed, values)
-    offsets = _place(placed, pinned)
-    for i, view in pointers.items():
-        offset = parameters[i].offset
-        raw[offset : offset + 8] = struct.pack("<Q", view.pointer + offsets[view.storage[0]])
-    return bytes(raw), _merge(placed, offsets)
+        if isinstance(value, TensorMap):
+            fields[at] = bytes(value)
+            if _has_tensor(value):
+                pinned.append(_mapped(f"argument {at}", value, views))
+                continue
+        content = fields[at]
+        if content.__class__ is bytes:
+            values.append((f"argument {at}", content))
+        elif may_be_address(content):
+            values.append((f"argument {at}", content.to_bytes(8, "little")))
+    if follow_addresses and (values or may_lead):
+        pinned += _stored(views, values)
+    spans = tuple([view.span for view in views])
+    addresses, buffers, rows = _laid_out(spans, tuple([(one.start, one.end) for one in pinned]))
+    for (rule, _), address in zip(arrays, addresses, strict=False):
+        fields[rule.position] = address
+    return ArrayMemory(buffers, rows, [view.owner for view in views[len(arrays) :]])
+
+
+def _size(view: _View) -> int:
+    return view.span.high - view.span.low
 
 
 def stored(args: Any) -> list[Any]:
-    """The tensors and arrays to which addresses and tensor maps in ``args`` lead, and which are no arguments."""
-    arrays = [value for value in args if is_tensor(value) or isinstance(value, np.ndarray)]
-    views = [_tensor_view("", one) if is_tensor(one) else _array_view("", one) for one in arrays]
+    """Return the tensors and arrays to which addresses and tensor maps in ``args`` lead, and which are no arguments."""
+    views = [_view("", one) for one in args if is_tensor(one) or isinstance(one, np.ndarray)]
     values = [("", bytes(value)) for value in args if isinstance(value, bytes | bytearray | memoryview)]
     values += [("", int(value).to_bytes(8, "little")) for value in args if isinstance(value, int) and value >> 40 > 0]
     given = len(views)
@@ -182,20 +222,20 @@ def stored(args: Any) -> list[Any]:
 
 
 def _has_tensor(value: Any) -> bool:
-    """Whether that is a tensor map which keeps its tensor, so that nobody has to look for it."""
+    """Return True for a tensor map that keeps its tensor, so that no search for its memory is needed."""
     return isinstance(value, TensorMap) and (is_tensor(value.owner) or isinstance(value.owner, np.ndarray))
 
 
 def _mapped(name: str, tensor_map: TensorMap, views: list[_View]) -> Allocation:
-    """The allocation of a tensor map's tensor, which gets a view, at the end of ``views``, if it has none."""
+    """Return the allocation of a tensor map's tensor; add a view of it to ``views`` if it has none."""
     start, end = storage_of(tensor_map.owner)
-    if not any(view.low <= tensor_map.address < view.high for view in views):
-        views.append(_View(name, start, start, end, (start, end), True, tensor_map.owner))
+    if not any(view.span.low <= tensor_map.address < view.span.high for view in views):
+        views.append(_View(_Span(name, start, start, end, (start, end), True), tensor_map.owner))
     return Allocation(start, end, tensor_map.owner, "")
 
 
 def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocation]:
-    """The allocations that stored addresses lead to; those that no view has get one, at the end of ``views``."""
+    """Return the allocations that stored addresses lead to; add a view to ``views`` for each that has none."""
     found: dict[int, Allocation] = {}
     waiting: list[tuple[str, str, np.ndarray]] = []
     for name, content in values:
@@ -203,9 +243,9 @@ def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocat
         waiting.append((name, "", words) if len(words) == 1 else (name, "at byte", words))
 
     def look_into(view: _View) -> None:
-        if may_hold_addresses(view.owner, view.high - view.low):
+        if may_hold_addresses(view.owner, _size(view)):
             raw = view.owner.dtype.itemsize != 8 or getattr(view.owner.dtype, "names", None)
-            waiting.append((view.name, "at byte" if raw else "[]", words_at(view.low, view.high - view.low)))
+            waiting.append((view.span.name, "at byte" if raw else "[]", words_at(view.span.low, _size(view))))
 
     for view in views:
         look_into(view)
@@ -218,51 +258,11 @@ def _stored(views: list[_View], values: list[tuple[str, bytes]]) -> list[Allocat
             if one is None:
                 continue
             found[one.start] = one
-            if any(view.low <= address < view.high for view in views):
+            if any(view.span.low <= address < view.span.high for view in views):
                 continue
             at = {"": "", "[]": f"[{position}]", "at byte": f" at byte {8 * position}"}[kind]
             writable = getattr(getattr(one.owner, "flags", None), "writeable", True)
-            views.append(_View(name + at, one.start, one.start, one.end, (one.start, one.end), writable, one.owner))
+            span = _Span(name + at, one.start, one.start, one.end, (one.start, one.end), writable)
+            views.append(_View(span, one.owner))
             look_into(views[-1])
     return list(found.values())
-
-
-def _is_struct(value: np.ndarray, parameter: Parameter) -> bool:
-    """A record array of one element for a parameter that is a struct."""
-    return parameter.type == "b8" and value.dtype.names is not None and value.size == 1
-
-
-def _scalar(name: str, value: Any, parameter: Parameter) -> bytes:
-    size, kind = parameter.size, parameter.type
-    if value is None:
-        if size != 8:
-            raise ArgumentError(name, "None", f"a .{kind} value", "None is a null pointer.")
-        return bytes(8)
-    if isinstance(value, np.ndarray | np.void):
-        value = value.tobytes()
-    if isinstance(value, TensorMap):
-        value = bytes(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        if len(value) != size:
-            raise ArgumentError(
-                name, f"{len(value)} bytes", f"{size} bytes", "Pass the struct as the kernel lays it out."
-            )
-        return bytes(value)
-    if isinstance(value, np.generic) and value.dtype.itemsize == size and kind[0] == "b":
-        return value.tobytes()
-    is_float = isinstance(value, float | np.floating)
-    try:
-        if kind in ("f32", "f64"):
-            return struct.pack("<f" if size == 4 else "<d", float(value))
-        if kind == "f16" or (kind == "b16" and is_float):
-            return np.float16(value).tobytes()
-        if is_float:
-            raise ArgumentError(name, repr(value), f"an integer for .{kind}", "Convert it with int().")
-        return (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-    except (TypeError, ValueError, OverflowError) as problem:
-        if isinstance(problem, ArgumentError):
-            raise
-        allowed = "a number, a NumPy array or a tensor" if size == 8 else "a number"
-        raise ArgumentError(
-            name, type(value).__name__, f"{allowed} for .{kind}", "See Kernel.launch for what it takes."
-        ) from None

@@ -1,12 +1,13 @@
-"""Device functions that were not inlined: which of them a kernel needs, and what a call is made of.
+"""Device functions that were not inlined: which of them a kernel needs, and the steps that a call consists of.
 
 Every function has registers of its own, so that a call saves none; only a function that can be active twice saves its
 caller's. Parameters and results lie in local memory: the caller's variables are copied to the callee's frame, which
 begins where the caller's ends, and back. Functions stand before the kernel in the code: the scheduler runs the lanes
 with the lowest pc, so that those inside a function come back before the others go on.
 
-A call through a register (a function pointer, a virtual function) is a call of each function whose address the module
-takes and whose prototype fits, for the lanes that have its address; those that have none of them trap.
+A call through a register (a function pointer, a virtual function) becomes a call of each function whose address the
+module takes and whose prototype fits, made by the lanes that have its address. Lanes whose address is none of these
+trap.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from workbench.ptx.operands import Constant, Frame, Register, Symbols
 from workbench.ptx.parse import Entry, Function, Label, Module, PtxSyntaxError
 
 RECURSION_BYTES = 8192  # of local memory per thread, for kernels that recurse
-# What the machine provides itself: the instruction, how many parameters it takes, whether it has a result.
+# Functions that the machine provides itself: the instruction, its number of parameters, True if it has a result.
 _BUILTINS = {
     "vprintf": ("call.vprintf", 2, True),
     "__assertfail": ("call.assertfail", 5, False),
@@ -42,17 +43,17 @@ class Unit:
     items: list[Step | Label]
     callees: dict[str, Unit] = field(default_factory=dict)
     targets: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
-    """Of each call through a register, by its step's id, the addresses of functions that it may find there."""
+    """For each call through a register, by its step's id, the (address, name) of functions that it may call."""
     recursive: bool = False
     index: int = 0
 
     @property
     def frame(self) -> int:
-        """Bytes of local memory, in whole 16 bytes."""
+        """Bytes of local memory, rounded up to a multiple of 16."""
         return max(16, (self.symbols.local_bytes + 15) // 16 * 16)
 
     def blocks(self) -> list[flow.Block]:
-        """In text order. Raises PtxSyntaxError for a branch to a label that is not there."""
+        """Return the basic blocks in text order. Raises PtxSyntaxError for a branch to a label that does not exist."""
         try:
             return flow.split_blocks(self.items)
         except KeyError as missing:
@@ -60,9 +61,9 @@ class Unit:
 
 
 def units(module: Module, entry: Entry, global_address: Callable[[str], int]) -> list[Unit]:
-    """The kernel's functions, each after those it calls where nothing recurses, and the kernel last.
+    """Return the kernel's functions, each after the ones it calls unless they recurse, and the kernel last.
 
-    Raises UnsupportedInstructionError for a function without a body, and a call through a register that fits no
+    Raises UnsupportedInstructionError for a function without a body, and for a call through a register that fits no
     function.
     """
     shared: dict[str, int] = {}
@@ -94,7 +95,7 @@ def units(module: Module, entry: Entry, global_address: Callable[[str], int]) ->
 
 
 def _callees(module: Module, source: Entry | Function, call: Step) -> list[Function]:
-    """The function that is called; through a register those that may be."""
+    """Return the called function; for a call through a register, all that it may call."""
     prototype, function = call.form.instruction.prototype, module.functions.get(call.target)
     found = [function] if function is not None and function.body_start is not None else []
     if prototype is not None:
@@ -132,7 +133,7 @@ def _link(finished: list[Unit], known: dict[str, Unit]) -> None:
 
 
 def _prologue(unit: Unit) -> list[Step]:
-    """A function's addresses of its own variables: frame + offset."""
+    """Return steps that compute the addresses of a function's own variables, frame + offset."""
     add = OPCODES["add.b64"]
     return [
         Step.of(elementwise(add, register, Frame(), Constant(8, offset)))
@@ -158,7 +159,7 @@ def _expand(unit: Unit, item: Step | Label) -> list[Step | Label]:
 
 
 def _dispatched(unit: Unit, item: Step) -> list[Step]:
-    """A call through a register: one target after the other, and a trap for the lanes that have found none."""
+    """Return the steps of a call through a register: each target in turn, then a trap for lanes that matched none."""
     call, move = item.form.instruction, OPCODES["mov.pred"]
     done, hit = unit.symbols.temporary(0), unit.symbols.temporary(0)
 
@@ -183,10 +184,10 @@ def _dispatched(unit: Unit, item: Step) -> list[Step]:
 
 
 def _call(unit: Unit, call: Instruction, callee: Unit) -> list[Instruction]:
-    """Arguments into the callee's frame, the jump, results back."""
+    """Return the steps of a direct call: arguments into the callee's frame, the jump, results back."""
     results, arguments = call.call or ((), ())
     function, places = callee.source, callee.symbols.local
-    assert isinstance(function, Function)  # nobody calls a kernel
+    assert isinstance(function, Function)  # a kernel is never called
     into = [
         (offset, unit.frame + places[p.name], p.size) for offset, p in zip(arguments, function.parameters, strict=True)
     ]
@@ -200,7 +201,7 @@ def _call(unit: Unit, call: Instruction, callee: Unit) -> list[Instruction]:
 
 
 def _guarded(item: Step, part: Instruction) -> Step:
-    """A part of a call, under the call's guard; the call itself keeps its statement."""
+    """Return a part of a call under the call's guard; the call itself keeps its statement."""
     step = Step.of(part)
     step.guard, step.negated = item.guard, item.negated
     if part.opcode.name.startswith("call"):
@@ -215,10 +216,10 @@ def _copy(from_: int, to: int, size: int) -> Instruction:
 
 
 def local_bytes(all_units: list[Unit]) -> int:
-    """Local memory of one thread: every frame of the deepest chain of calls, and a stack for recursion."""
+    """Return the local memory of one thread: all frames, and a stack if functions recurse."""
     entry = all_units[-1]
     if len(all_units) == 1:
         return (entry.symbols.local_bytes + 15) // 16 * 16
     recursive = any(unit.recursive for unit in all_units)
-    # Functions that call each other count once; what they need beyond that comes from the recursion's stack.
+    # Functions that call each other count once; further frames come from the recursion's stack.
     return sum(unit.frame for unit in all_units) + (RECURSION_BYTES if recursive else 0)

@@ -1,4 +1,4 @@
-"""A kernel's statements into canonical instructions, or a precise refusal before anything runs."""
+"""Decoding of a kernel's statements into canonical instructions; an unsupported one is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ _FAMILIES = (
 FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}
 # Directives inside a body that carry no meaning for execution.
 _IGNORED = {"pragma", "maxnreg", "branchtargets", "callprototype"}
-# A name in an operand, not the letters of a number. (What lies behind is tested after the first letter: that is quick.)
+# A name in an operand, not the letters of a number. (The lookbehind stands after the first letter, as that is quick.)
 _NAME = re.compile(r"([%A-Za-z_$](?<![\w.].)[\w$.]*+)")
-# The shape of an access at an offset from a register, which is the immediate, and what stands before and behind that.
+# The shape of an access at an offset from a register: the text before the offset, the offset, the text behind it.
 _OFFSET = re.compile(r"((?:ld|st)\.[^[]*\[[^]+-]*#)\+?(-?\d+)(\].*)", re.S)
-_BRANCH = Form(Instruction(OPCODES["bra"], {}), ())  # where it leads is no part of the form
+_BRANCH = Form(Instruction(OPCODES["bra"], {}), ())  # the target belongs to the step, not to the form
 _Key = str | tuple[object, ...] | None  # the shape of a statement, with the widths of its registers where these differ
-_MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # what a plan meets in nonsense
+_MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # errors of a plan given malformed operands
 
 
 @lru_cache(maxsize=4096)
 def _plan(text: str) -> Plan | str:
-    """The plan of an opcode text, or why there is none."""
+    """Return the plan of an opcode text, or the reason why there is none."""
     parts = text.split(".")
     family = FAMILIES.get(parts[0], refused.plan)
     try:
@@ -82,10 +82,11 @@ def _plan(text: str) -> Plan | str:
 
 
 def locate(module: Module, location: Location | None) -> str:
-    """``file:line`` of a .loc, or an empty string.
+    """Return ``file:line`` of a .loc, or an empty string.
 
-    Of code that was inlined it is the line of the kernel's own file, with the header's function if it stands in one,
-    and with the last line of that file on the way there if there are several.
+    For inlined code it is the line of the kernel's own file that uses the code. The header's function and line are
+    added if the code stands in a header, and the outermost line of the kernel's file if the call passes through
+    several.
     """
     if location is None or location.file not in module.files:
         return ""
@@ -101,13 +102,13 @@ def locate(module: Module, location: Location | None) -> str:
 
 
 def is_installed(path: str | Path) -> bool:
-    """Return whether a source came with a package or the system: nobody mends anything there."""
+    """Return True if a source file came with a package or the system, so that the user does not edit it."""
     parts = Path(path).parts
     return "site-packages" in parts or "dist-packages" in parts or parts[:2] == ("/", "usr")
 
 
 def _function(module: Module, location: Location) -> str:
-    """``"name() of "`` for the function whose code a .loc names, where the compiler left its name; else nothing."""
+    """Return ``"name() of "`` for the inlined function that a .loc names, or "" where the compiler left no name."""
     string = re.search(rf"^{re.escape(location.function)}:((?:\s*\.b8[\d\s,]+)+)", module.source, re.MULTILINE)
     if not location.function or string is None:
         return ""
@@ -119,10 +120,10 @@ def _function(module: Module, location: Location) -> str:
 
 
 def readable(name: str) -> str:
-    """The name of a kernel or function in its source, without the types that a mangled one carries."""
+    """Return a kernel's or function's name as in its source, without the types that a mangled name carries."""
     if not name.startswith("_Z"):
         return name
-    from workbench.demangle import demangle
+    from workbench.base.demangle import demangle
 
     return demangle(name)
 
@@ -130,8 +131,10 @@ def readable(name: str) -> str:
 def refuse(
     module: Module, entry: Entry | Function, text: str, line: int, location: Location | None, reason: str
 ) -> UnsupportedInstructionError:
-    """The error for a statement, or what else stands at a line of the PTX; what is behind the reason's last colon, its
-    remedy, comes first."""
+    """Make the error for a statement, or for another piece of text at a PTX line.
+
+    A ``reason`` that has a colon ends in a remedy, which comes first in the message.
+    """
     where = locate(module, location)
     source = f" ({where})" if where else ""
     what = "function" if isinstance(entry, Function) else "kernel"
@@ -144,7 +147,7 @@ def refuse(
 
 
 def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[Step | Label]:
-    """Every instruction of the entry in text order, with its labels.
+    """Return every instruction of the entry in text order, with its labels.
 
     Raises UnsupportedInstructionError naming the instruction, its PTX line and its source line.
     """
@@ -184,7 +187,7 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
                 prototype, label = parse_prototype(item.text, item.line), items[-1].name.partition(" ")[0]
                 if prototype is not None:
                     symbols.prototypes[label] = prototype
-                    items.pop()  # it is no place to branch to
+                    items.pop()  # the label names a prototype, no branch target
             _declare(module, entry, symbols, item)
     labels.resolve()
     element_words.mark(items)
@@ -192,7 +195,7 @@ def decode(module: Module, entry: Entry | Function, symbols: Symbols) -> list[St
 
 
 class _Labels:
-    """Labels belong to the braces that they stand in, as inline assembly that is inlined twice needs."""
+    """Labels and their scopes: a label belongs to its braces, as inline assembly that is inlined twice needs."""
 
     def __init__(self) -> None:
         self.scope: tuple[int, ...] = ()
@@ -210,7 +213,7 @@ class _Labels:
         return Label(unique) if self.scope else label
 
     def use(self, items: list[Step | Label]) -> None:
-        """The branches of the statement that came last."""
+        """Note the branches of the latest statement."""
         for step in reversed(items):
             if type(step) is Label:
                 break
@@ -230,7 +233,7 @@ def _bind(
     module: Module, entry: Entry | Function, symbols: Symbols, item: Statement, shape: str | None,
     forms: dict[_Key, Form],
 ) -> list[Step]:  # fmt: skip
-    """The steps of a statement whose shape is new, or which has names that are not registers."""
+    """Bind a statement whose shape is new, or which has names that are not registers; return its steps."""
     plan = _plan(item.opcode)
     try:
         if isinstance(plan, str):
@@ -252,13 +255,13 @@ def _bind(
 
 
 def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, forms: dict[_Key, Form]) -> list[Step]:
-    """Binds the statement, and keeps the form for its shape unless the form depends on more than that."""
+    """Bind a statement, and keep its form for its shape unless the form depends on more than that."""
     pieces = _NAME.split(item.operands)  # literals and punctuation at even places, names at odd ones
     names = pieces[1::2]
     registers = [register for register in map(symbols.register, names) if register is not None]
     only_registers, distinct = len(registers) == len(names), len(set(registers)) == len(registers)
     at_offset = _OFFSET.fullmatch(shape) if shape is not None and only_registers else None
-    if at_offset is not None:  # an unrolled loop has thousands, alike but for the immediate
+    if at_offset is not None:  # an unrolled loop has thousands that differ in the immediate only
         alike = _key(symbols, f"{at_offset[1]}+{at_offset[3]}", registers)
         if alike in forms:
             known = forms[_key(symbols, shape, registers)] = forms[alike].with_imm(int(at_offset[2]))
@@ -278,26 +281,26 @@ def _steps(symbols: Symbols, plan: Plan, item: Statement, shape: str | None, for
 
 
 def _key(symbols: Symbols, shape: str | None, registers: list[Register]) -> _Key:
-    """What a form is kept by: the shape says which widths there are, unless registers of like names have several."""
+    """Return a form's key: the shape, and the registers' widths where equal names may have several widths."""
     return shape if symbols.alike else (shape, *[register.width for register in registers])
 
 
 def _with_stand_ins(symbols: Symbols, plan: Plan, pieces: list[str], registers: list[Register]) -> Form | None:
-    """The form of a shape whose statement names a register twice: each place gets a register of its own for once."""
+    """Return the form of a statement that names a register twice, by giving each place a stand-in of its own."""
     stand_ins = [symbols.stand_in(place, register.width) for place, register in enumerate(registers)]
     text = list(pieces)
     text[1::2] = [register.name for register in stand_ins]
     try:
         made = plan(symbols, split_operands("".join(text)))
     except (Refused, *_MALFORMED):
-        return None  # binding the statement itself says what is wrong with it
+        return None  # binding the statement itself reports the error
     if not isinstance(made, Instruction) or not _takes_only(made, stand_ins):
         return None
     return Form(made, stand_ins)
 
 
 def _takes_only(made: Instruction, registers: list[Register]) -> bool:
-    """No register, such as the carry flag, beyond those that the statement names."""
+    """Return True if the instruction uses only the given registers, and no other such as the carry flag."""
     return all(operand in registers for operand in made.slots.values() if type(operand) is Register)
 
 

@@ -1,4 +1,4 @@
-"""The heap of kernels, from which malloc takes inside them, and what of it nobody has freed."""
+"""The heap for malloc in kernels, and the blocks of it that were never freed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from workbench.ptx.findings import place_of
 from workbench.ptx.machine import core
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
 HEAP_BYTES = 8 << 20
-"""The bytes that kernels may take at a time, as CUDA has it unless cudaLimitMallocHeapSize says otherwise."""
+"""Bytes that kernels may hold at a time: CUDA's default of cudaLimitMallocHeapSize."""
 HEAP_SPAN = core.HEAP_SPAN
-"""How many times as many addresses a heap takes, as its blocks stand apart and are not given out again soon."""
+"""Ratio of a heap's address range to its limit: blocks lie apart, and a freed block is not reused soon."""
 
 
 class DeviceHeap:
@@ -22,21 +22,21 @@ class DeviceHeap:
 
     def __init__(self, address: int, limit: int = HEAP_BYTES):
         self.core = core.DeviceHeap(address, limit)
-        self._kernels: list[Kernel] = []
+        self._kernels: list[DecodedKernel] = []
 
     @property
     def row(self) -> tuple[int, int, int, bool, int]:
-        """The heap as a launch takes memory: address, bytes, address here, writable, where its marks are."""
+        """Memory of the heap as a launch takes it: address, bytes, address here, writable, address of its marks."""
         return self.core.row
 
-    def begin(self, kernel: Kernel) -> int:
-        """Return the number by which the heap remembers what a kernel takes."""
+    def begin(self, kernel: DecodedKernel) -> int:
+        """Return the number under which the heap records the blocks of a kernel."""
         if kernel not in self._kernels:
             self._kernels.append(kernel)
         return self._kernels.index(kernel)
 
     def leaks(self) -> list[str]:
-        """Return a line for each instruction of whose blocks some were never freed."""
+        """Return a line for each instruction that allocated blocks which were never freed."""
         rows: list[tuple[int, int, int, int]] = self.core.leaks()
         return [
             f"{readable(self._kernels[number].name)}: {_counted(blocks, 'block')} of malloc, {bytes_:,} bytes "

@@ -20,7 +20,7 @@ _ROUNDING = -4 & (1 << 64) - 1
 
 
 def mark(items: Sequence[Step | Label]) -> None:
-    """Flag the loads and swaps of such words, for the machine to let them reach around the element."""
+    """Flag the loads and swaps of such words, so that the machine lets them reach beyond the element."""
     steps = [item for item in items if type(item) is Step]
     swaps = [step for step in steps if step.opcode in _SWAPS]
     if not swaps:

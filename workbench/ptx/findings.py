@@ -1,4 +1,4 @@
-"""A problem as the core reports it, told in the kernel's terms."""
+"""Translation of the core's problems into findings in terms of the kernel's source."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
-# The kind of a shuffle's undefined value, of which only a second launch can tell whether the kernel uses it.
+# Kind of a shuffle's undefined value. Only a second launch can show whether the kernel uses it.
 UNDEFINED = "undefined shuffle value"
-# The kind of a race between threads that hold the same element of one of Triton's tensors. Each adds up its products in
-# another order (a * b is rounded where it is a neighbour's, and not where it is the thread's own: fma), so that what
-# they store to one place, with one instruction, can differ in the last bit.
+# Kind of a race between threads that hold the same element of one of Triton's tensors. Each adds up its products in
+# another order (fma leaves a thread's own product unrounded, a neighbour's product is rounded), so the values that they
+# store to one place, with one instruction, can differ in the last bit.
 REPLICAS = "replicas that differ"
-# The kind of a race of a write with another lane's earlier read, where Triton has the warp exchange values in between.
-# PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
+# Kind of a race of a write with another lane's earlier read, with a warp-wide exchange of values in between, as Triton
+# writes it. PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
 SHUFFLED = "read ordered by a shuffle alone"
-# What findings call the core's problems, and those that products.py finds before a launch.
+# Kinds of findings by the core's problems, and by those that products.py finds before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
     "misaligned": "misaligned",
@@ -75,7 +75,7 @@ KINDS = {
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
 }
-# Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs put up with them.
+# Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs tolerate them.
 NOTES = frozenset(
     (
         UNDEFINED,
@@ -89,7 +89,7 @@ NOTES = frozenset(
         SHUFFLED,
     )
 )
-# Kinds that only a strict launch reports of kernels that Triton compiled, which has them everywhere.
+# Kinds that only a strict launch reports for kernels that Triton compiled: all of these have them.
 TRITONS_OWN = frozenset(("missing fence.mbarrier_init",))
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
@@ -102,17 +102,18 @@ _TOLD = (
     "bulk_misuse",
     "remote_misuse",
     "unawaited_arrivals",
-)  # in words
-_EXPLAINED = ("unawaited_copy",)  # in words beside the place
+)  # problems whose text the core writes
+_EXPLAINED = ("unawaited_copy",)  # problems whose text stands beside the place
 _IN_SHARED = (
     "volatile access without __syncwarp",
     "missing fence.proxy.async",
     "missing fence.mbarrier_init",
     "write to shared memory that is being read",
 )
-_NEAR = 24  # instructions, to look for a named line
+_NEAR = 24  # instructions to search for one with a line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
-_READS = ("ld", "wmma.load")  # that have a value before their warp goes on: no copies, and no products of warp groups
+# Reads that have their value before the warp goes on, unlike copies and products of warp groups.
+_READS = ("ld", "wmma.load")
 _TRITONS_SHARED = "global_smem"  # all shared memory of a kernel that Triton compiled; its source cannot name it
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
@@ -124,7 +125,7 @@ _WINDOWS = {
 
 
 def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
-    """The buffers under the names of the arguments: "x/y" for "argument 0/argument 1", "x[3]" for "argument 0[3]"."""
+    """Rename buffers by the arguments' names: "argument 0/argument 1" to "x/y", "argument 0[3]" to "x[3]"."""
 
     def name(found: re.Match[str]) -> str:
         return names[int(found[1])] if int(found[1]) < len(names) else found[0]
@@ -133,7 +134,10 @@ def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
-    """The buffer from whose address this one was computed, as far as can be told, and where it lies from there."""
+    """Return the name of the buffer near an address, and a description of the address relative to it.
+
+    The address was probably computed from that buffer's. The name is None if no buffer is near.
+    """
     if address < 1 << 16:
         return None, "a null pointer"
 
@@ -154,9 +158,9 @@ def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | N
     return buffer.name, where
 
 
-def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row of a race, under another problem where Triton's way to write code makes it."""
-    if kernel.program.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
+def of_tritons_code(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of a race, with the problem that fits if Triton's way of writing code causes the race."""
+    if kernel.module.by_llvm and row["problem"] in ("warp_race", "shared_race", "global_race"):
         if _of_replicas(kernel, row):
             return {**row, "problem": "replicas"}
         if row["exchanged"] and _opcode(kernel, row["other_pc"]).startswith(_READS):
@@ -164,8 +168,8 @@ def of_tritons_code(kernel: Kernel, row: Mapping[str, Any]) -> Mapping[str, Any]
     return row
 
 
-def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
-    """Return whether threads of one block store what they hold of one value, with one instruction."""
+def _of_replicas(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
+    """Return True if threads of one block store their copies of one value, with one instruction."""
     if row["problem"] == "global_race" or row["pc"] != row["other_pc"] or row["other_block"] >= 0:
         return False
     found = shared_variable(kernel, row["address"])
@@ -173,18 +177,18 @@ def _of_replicas(kernel: Kernel, row: Mapping[str, Any]) -> bool:
     return named and _opcode(kernel, row["pc"]).startswith("st")
 
 
-def _opcode(kernel: Kernel, pc: int) -> str:
+def _opcode(kernel: DecodedKernel, pc: int) -> str:
     return kernel.decoded.code[kernel.decoded.written_at(pc)].opcode.name
 
 
 def describe(
-    kernel: Kernel,
+    kernel: DecodedKernel,
     row: Mapping[str, Any],
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     buffers: Sequence[Buffer],
 ) -> Finding:
-    """The finding of one row of the core."""
+    """Make the finding of one row of the core's result."""
     problem, kind = row["problem"], KINDS[row["problem"]]
     row = {**row, "pc": kernel.decoded.written_at(row["pc"])}
     place, other = place_of(kernel, row["pc"]), place_of(kernel, row["other_pc"])
@@ -223,8 +227,10 @@ def describe(
 
 
 def folded(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding of a kind for each place in the source, and for each pair of places that race; the first one's words
-    with the counts of all."""
+    """Merge findings of one kind at one place in the source, or at one pair of places that race.
+
+    The message is that of the first one, with the counts of all.
+    """
     found: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         place = finding.kind, finding.sides
@@ -238,7 +244,7 @@ def folded(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def widest_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings by how far the sides are apart: between blocks, warps, lanes; those alike in the order they came."""
+    """Sort findings by scope: between blocks, between warps, between lanes; equal ones keep their order."""
     return sorted(findings, key=lambda finding: SCOPES.index(finding.scope))
 
 
@@ -249,7 +255,7 @@ def _times(count: int, places: int = 1) -> str:
 
 
 def _detail(
-    kernel: Kernel,
+    kernel: DecodedKernel,
     row: Mapping[str, Any],
     problem: str,
     kind: str,
@@ -331,16 +337,16 @@ def _detail(
     return None, "", None
 
 
-def _waits_at_mbarrier(kernel: Kernel, pc: int) -> bool:
-    """Return whether an instruction is in a wait's loop; the core knows only which mbarrier a warp asked last."""
+def _waits_at_mbarrier(kernel: DecodedKernel, pc: int) -> bool:
+    """Return True if an instruction is in a wait's loop; the core only knows the mbarrier that a warp asked last."""
     before = kernel.decoded.code[max(pc - _LOOP, 0) : pc + 1]
     return any(step.opcode.name.startswith("mbarrier.t") for step in before)
 
 
-def _named(kernel: Kernel, pc: int) -> int:
-    """The instruction that says which source line ``pc`` belongs to: itself, or the next one that has a line.
+def _named(kernel: DecodedKernel, pc: int) -> int:
+    """Return the pc of the instruction that gives the source line of ``pc``: itself, or the next one with a line.
 
-    Compilers give line 0 to what they made of several lines, such as two loads merged into one.
+    Compilers give line 0 to instructions made of several lines, such as two loads merged into one.
     """
     code = kernel.decoded.code
     for at in range(pc, min(pc + _NEAR, len(code)) if pc >= 0 else pc):
@@ -351,8 +357,8 @@ def _named(kernel: Kernel, pc: int) -> int:
     return pc
 
 
-def place_of(kernel: Kernel, pc: int) -> str:
-    """``file:line (PTX line n, `text`)`` of an instruction."""
+def place_of(kernel: DecodedKernel, pc: int) -> str:
+    """Return ``file:line (PTX line n, `text`)`` of an instruction."""
     if not 0 <= pc < len(kernel.decoded.code):
         return ""
     statement = kernel.decoded.code[pc].statement
@@ -360,7 +366,7 @@ def place_of(kernel: Kernel, pc: int) -> str:
         return ""
     named = _named(kernel, pc)
     source = kernel.decoded.code[named].statement
-    where = locate(kernel.program.module, source.location if source else None)
+    where = locate(kernel.module, source.location if source else None)
     if where and named != pc:
         where = f"or near {where}"
     ptx = f"PTX line {statement.line}, `{_MANGLED.sub(lambda found: readable(found[0]), statement.text)}`"

@@ -1,7 +1,7 @@
-"""The order in which a kernel's blocks are laid out.
+"""Basic blocks of a kernel, and the order in which they are laid out.
 
-The scheduler always runs the lanes with the lowest pc. That brings lanes together at the earliest point if every
-block stands after all blocks that lead to it, loops apart, and if a loop is contiguous with its exits behind it. Such
+The scheduler always runs the lanes with the lowest pc. That brings lanes together at the earliest point if every block
+stands after all blocks that lead to it, except around loops, and if a loop is contiguous with its exits behind it. Such
 an order is a weak topological order (F. Bourdoncle, *Efficient chaotic iteration strategies with widenings*, 1993).
 """
 
@@ -16,7 +16,10 @@ from workbench.ptx.parse import Label
 
 @dataclass(slots=True)
 class Block:
-    """Straight-line code. ``branch`` is where its last step branches to, ``successors`` lists that block first."""
+    """Straight-line code.
+
+    ``branch`` is the block that its last step branches to; ``successors`` lists that block first.
+    """
 
     code: list[Step] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
@@ -25,7 +28,7 @@ class Block:
 
 
 def split_blocks(items: list[Step | Label]) -> list[Block]:
-    """Basic blocks in text order. Raises KeyError for a branch to a label that is not there."""
+    """Return the basic blocks in text order. Raises KeyError for a branch to a label that does not exist."""
     blocks = [Block()]
     labels: dict[str, int] = {}
     code = blocks[0].code
@@ -56,5 +59,5 @@ def split_blocks(items: list[Step | Label]) -> list[Block]:
 
 
 def layout(blocks: list[Block]) -> list[int]:
-    """Reachable blocks in weak topological order, the entry first."""
+    """Return the reachable blocks in weak topological order, the entry first."""
     return core.order_blocks([block.successors for block in blocks])

@@ -1,4 +1,4 @@
-"""The error of a launch for which the host has no memory."""
+"""The error for a launch that needs more memory than the host has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def without_memory(
     name: str, words: str, grid: _Shape, block: _Shape, local_bytes: int, shared_bytes: int, workers: int,
     options: LaunchOptions,
 ) -> HostMemoryError:  # fmt: skip
-    """Make the error of a launch of kernel ``name``; ``words`` are what the core says it asked for."""
+    """Make the error for a launch of kernel ``name``; ``words`` is the core's description of the failed allocation."""
     asked = [
         f"{math.prod(block)} threads per block",
         f"{local_bytes} bytes of local memory per thread",

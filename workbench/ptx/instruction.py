@@ -1,4 +1,4 @@
-"""Decoded instructions before their registers have slots.
+"""Decoded instructions, before their registers get slots.
 
 A kernel of thousands of statements has a few hundred *shapes*: opcode, literals and widths of the registers. A family's
 plan binds the first statement of a shape to an `Instruction`; its `Form` then serves all others, and a `Step` is one
@@ -19,8 +19,11 @@ from workbench.ptx.parse import Body, Prototype, Statement
 @final
 @dataclass(slots=True)
 class Instruction:
-    """A row of the core's code. ``slots`` maps its columns to operands, ``raw`` to plain numbers; a column that is in
-    neither has no operand, and without flags there are none set."""
+    """A row of the core's code.
+
+    ``slots`` maps columns of the row to operands, ``raw`` to plain numbers. A column in neither has no operand; without
+    the flags' column no flag is set.
+    """
 
     opcode: Opcode
     slots: dict[int, Operand]
@@ -35,17 +38,17 @@ class Instruction:
 
 
 class Form:
-    """What the statements of one shape have in common. Registers are places: positions in a step's registers."""
+    """The common part of all statements of one shape. Registers are places: positions in a step's registers."""
 
     __slots__ = ("ends", "fixed", "imm", "instruction", "kind", "opcode", "places", "reads", "registers", "writes")
 
     def __init__(self, instruction: Instruction, registers: Sequence[Register]):
         place = {register: i for i, register in enumerate(registers)}
         self.instruction = instruction
-        self.registers = len(registers)  # of every step
+        self.registers = len(registers)  # their number, the same in every step
         self.opcode, self.imm = instruction.opcode, instruction.imm
         self.kind = instruction.opcode.kind
-        self.ends = self.kind in (BRANCH, EXIT, RETURN)  # a block
+        self.ends = self.kind in (BRANCH, EXIT, RETURN)  # True if it ends a basic block
         self.fixed: list[tuple[int, Operand]] = []  # (column, operand) of constants and special registers
         self.places: list[tuple[int, int]] = []  # (column, place)
         self.writes = [place[register] for register in instruction.destinations]
@@ -56,18 +59,18 @@ class Form:
                 self.reads.append(place[operand])
             else:
                 self.fixed.append((slot, operand))
-        for written in self.writes:  # a register that is both has one slot more than it has destinations
+        for written in self.writes:  # a destination's own slot is no read; if it is also read, it has a second slot
             if written in self.reads:
                 self.reads.remove(written)
 
     def with_imm(self, imm: int) -> Form:
-        """The same with another immediate."""
+        """Return the form with another immediate."""
         other = self._copy()
         other.imm = imm
         return other
 
     def with_flags(self, flags: int) -> Form:
-        """Return the form with these flags of a memory access besides its own."""
+        """Return the form with these flags of a memory access added to its own."""
         raw = self.instruction.raw
         other = self._copy()
         other.instruction = replace(self.instruction, raw=raw | {FLAGS: raw.get(FLAGS, 0) | flags})
@@ -83,10 +86,10 @@ class Form:
 @final
 @dataclass(slots=True)
 class Step:
-    """One statement, or what the machine inserts. ``registers`` fill the places of its form; ``target`` is the label or
-    the function that it leads to.
+    """One statement, or an instruction that the machine inserts.
 
-    The statement starts at offset ``start`` of the text; None where it was inserted.
+    ``registers`` fill the places of its form; ``target`` is the label or the function that it leads to. The statement
+    starts at offset ``start`` of the text; None if it was inserted.
     """
 
     form: Form
@@ -99,33 +102,32 @@ class Step:
 
     @property
     def opcode(self) -> Opcode:
-        """The form's."""
+        """Opcode of the step's form."""
         return self.form.opcode
 
     @property
     def statement(self) -> Statement | None:
-        """What is written there, read anew each time; None for what was inserted."""
+        """Statement in the text, parsed anew each time; None for an inserted step."""
         return None if self.body is None or self.start is None else self.body.statement(self.start)
 
     @classmethod
     def of(cls, instruction: Instruction) -> Step:
-        """A step whose form is its own."""
+        """Return a step with a form of its own."""
         found = [operand for operand in instruction.slots.values() if type(operand) is Register]
         registers = list(dict.fromkeys(found))
         return cls(Form(instruction, registers), registers, instruction.target)
 
 
-# A plan is made once per distinct opcode text and binds the operands of the first statement of each shape. What it
-# makes of them may depend on their literals and widths, and on any name that is not a register's; never on which
-# register it is.
-# Some PTX instructions are several of the machine's; the first of them stands for the statement, and a step among them
-# may bring a guard of its own.
+# A plan is made once per distinct opcode text and binds the operands of the first statement of each shape. Its result
+# may depend on their literals and widths, and on any name that is not a register's; never on which register it is.
+# Some PTX instructions become several of the machine's; the first of them stands for the statement, and a step among
+# them may have a guard of its own.
 Plan = Callable[[Symbols, list[str]], Instruction | Sequence[Instruction | Step]]
 SinglePlan = Callable[[Symbols, list[str]], Instruction]
 
 
 def opcode(name: str) -> Opcode:
-    """The table's row, or Refused."""
+    """Return the table's row of that name; raise Refused if there is none."""
     found = OPCODES.get(name)
     if found is None:
         raise Refused("the machine does not know this instruction")
@@ -133,19 +135,19 @@ def opcode(name: str) -> Opcode:
 
 
 def elementwise(row: Opcode, target: Register, *sources: Operand, imm: int = 0) -> Instruction:
-    """What computes ``target`` from its sources, lane by lane."""
+    """Return the instruction that computes ``target`` from its sources, lane by lane."""
     slots = {core.Elementwise.destination: target} | dict(enumerate(sources, core.Elementwise.source))
     return Instruction(row, slots, (target,), imm=imm)
 
 
 def comparison(row: Opcode, target: Register, a: Operand, b: Operand) -> Instruction:
-    """What sets ``target`` where a comparison of two operands holds."""
+    """Return the instruction that sets ``target`` where a comparison of two operands holds."""
     columns = core.Comparison
     return Instruction(row, {columns.result: target, columns.a: a, columns.b: b}, (target,))
 
 
 def split_operands(text: str) -> list[str]:
-    """Splits at the commas outside braces, brackets and parentheses; ``a|b`` stays one operand."""
+    """Split at the commas outside braces, brackets and parentheses; ``a|b`` stays one operand."""
     if "{" not in text and "(" not in text:
         return [part.strip() for part in text.split(",")] if text else []
     parts, depth, start = [], 0, 0
@@ -162,14 +164,14 @@ def split_operands(text: str) -> list[str]:
 
 
 def vector(token: str) -> list[str]:
-    """``{a, b}`` into its elements; a scalar into a list of one."""
+    """Split ``{a, b}`` into its elements; return a scalar as a list of one."""
     if token[0] == "{":
         return [part.strip() for part in token[1:-1].split(",")]
     return [token]
 
 
 def destination(symbols: Symbols, token: str, width: int | None = None) -> Register:
-    """The register that a destination names."""
+    """Return the register that a destination names."""
     register = symbols.register(token)
     if register is None:
         raise Refused(f"the destination {token}")
@@ -179,17 +181,17 @@ def destination(symbols: Symbols, token: str, width: int | None = None) -> Regis
 
 
 def unless_sink(symbols: Symbols, token: str, width: int | None = None) -> Register | None:
-    """Likewise; None for the sink ``_``."""
+    """Return the register that a destination names, or None for the sink ``_``."""
     return None if token == "_" else destination(symbols, token, width)
 
 
 def result(symbols: Symbols, token: str, width: int) -> Register:
-    """The register of a destination that is always written: a temporary one for the sink ``_``."""
+    """Return the register of a destination that is always written: a temporary one for the sink ``_``."""
     return unless_sink(symbols, token, width) or symbols.temporary(width)
 
 
 def source(symbols: Symbols, token: str, type_name: str, width: int | None = None) -> Operand:
-    """A source operand; registers must have ``width`` bytes if it is given."""
+    """Return a source operand; a register must have ``width`` bytes if that is given."""
     operand = symbols.operand(token, type_name)
     if width is not None and operand.width != width:
         raise Refused(f"the operand {token}, which has {8 * operand.width} bits where {8 * width} belong")
@@ -197,11 +199,11 @@ def source(symbols: Symbols, token: str, type_name: str, width: int | None = Non
 
 
 def predicate(symbols: Symbols, token: str) -> tuple[Operand, dict[int, int]]:
-    """The operand of ``p`` or ``!p``, and what says which of the two it is to the instructions that take both."""
+    """Return the operand of ``p`` or ``!p``, and the raw column that says which, for instructions with both forms."""
     return source(symbols, token.lstrip("! "), "pred", 0), {NEGATED: -1 if token[0] == "!" else 0}
 
 
 def expect(operands: list[str], *counts: int) -> None:
-    """Raises Refused unless there are so many operands, or so many."""
+    """Raise Refused unless the number of operands is one of ``counts``."""
     if len(operands) not in counts:
         raise Refused(f"{len(operands)} operands")

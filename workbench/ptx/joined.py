@@ -1,4 +1,4 @@
-"""Several launches that make up one operation, reported as one."""
+"""One report of several launches that make up one operation."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _PER_LAUNCH = ("kernel", "grid", "block", "threads", "shared_bytes", "has_statis
 
 @dataclass(repr=False)
 class JoinedReport(LaunchReport):
-    """The sum of several launches, one after the other.
+    """Sum of the reports of several launches, one after the other.
 
-    Counts and times are added up; distinct bytes too, since what one kernel writes crosses memory once more when the
-    next reads it. ``grid`` and ``block`` are those of the first launch, which does the main work.
+    Counts and times are added up; distinct bytes too, since the bytes that one kernel writes cross memory once more
+    when the next one reads them. ``grid`` and ``block`` are those of the first launch, which does the main work.
     """
 
     reports: tuple[LaunchReport, ...] = ()
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:
-        """The report of each launch."""
+        """Report of each launch."""
         return self.reports
 
 
 def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
-    """One report of several launches, the first of which does the main work."""
+    """Join the reports of several launches; the first launch does the main work."""
     first = reports[0]
     values: dict[str, Any] = {}
     for item in fields(LaunchReport):

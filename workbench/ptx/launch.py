@@ -1,145 +1,93 @@
-"""Launching a decoded kernel, and turning the core's numbers into a report or an error."""
+"""Bind and run launches of a decoded kernel."""
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from workbench.errors import ArgumentError, KernelFault, KernelTimeout
-from workbench.memory_counts import SECTOR_BYTES
-from workbench.ptx import passed_phases, recording
-from workbench.ptx.buffers import Buffer, pack
-from workbench.ptx.calls import HEAP_CALLS
-from workbench.ptx.decode import locate
-from workbench.ptx.findings import NOTES, TRITONS_OWN, called, describe, folded, of_tritons_code, widest_first
+from workbench.base.memory_counts import SECTOR_BYTES
+from workbench.errors import ArgumentError
+from workbench.ptx import recorder
+from workbench.ptx.bound import BoundLaunch
+from workbench.ptx.buffers import Buffer, Row, place
+from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
+from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import UNDEFINED_BITS, LaunchOptions, Shape, coordinates, options_of
-from workbench.ptx.parse import Entry, Location, Parameter
-from workbench.ptx.report import BufferFacts, Finding, LaunchReport, LineFacts
-from workbench.ptx.sample import dependence
-from workbench.ptx.unused import unused_loads
+from workbench.ptx.outcome import Outcome
+from workbench.ptx.parse import Entry
+from workbench.ptx.report import LaunchReport, LineFacts
+from workbench.ptx.shapes import BlockLimits, BlockRules, Dimensions, dimensions
+from workbench.ptx.signature import KernelSignature
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
     from workbench.ptx.device_heap import DeviceHeap
     from workbench.ptx.program import Program
 
-MAX_THREADS = 1024
 MAX_CLUSTER = 16  # blocks; more than 8 are not portable
-MAX_SHARED_BYTES = 227 * 1024  # per block on sm_90, the largest of the architectures compiled for
+_ONE_BLOCK = (1, 1, 1)
 _PROCESSORS = os.cpu_count() or 1  # asked for once: it takes as long as a tenth of a small launch
-_WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # where the barrier of a cooperative launch lies
-_LIMITS = ((1 << 31) - 1, 65535, 65535)
-_COUNTS = np.dtype(core.COUNTS)
-_SPACES = ("global", "shared", "local", "constant")
-_BULK_STORE = "global.shared"
-_Row = tuple[int, int, int, bool, int]
+_WORKSPACE, _WORKSPACE_BYTES = 0x0F00_0000_0000, 64  # address and size of the barrier of a cooperative launch
 
 
-def _shape(name: str, value: Shape, limits: tuple[int, int, int]) -> tuple[int, int, int]:
-    sizes = (value,) if isinstance(value, int | np.integer) else tuple(value)
-    allowed = f"1 to 3 sizes, each from 1 to {', '.join(map(str, limits))}"
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
-        raise ArgumentError(name, repr(value), allowed, "Pass an int or a tuple of up to three.")
-    full = x, y, z = (*map(int, sizes), 1, 1)[:3]
-    if not all(1 <= n <= limit for n, limit in zip(full, limits, strict=True)):
-        raise ArgumentError(name, repr(value), allowed, "An empty or too large launch is an error on the GPU too.")
-    return x, y, z
+@dataclass(frozen=True)
+class _MachineLimits:
+    """Limits of the largest block among the architectures for which the machine runs code."""
+
+    arch: str = "sm_90"
+    threads_per_block: int = 1024
+    shared_per_block: int = 227 * 1024
 
 
-def _sectors(address: int, size: int) -> int:
-    return (address + size + SECTOR_BYTES - 1) // SECTOR_BYTES - address // SECTOR_BYTES
+_LIMITS = _MachineLimits()
 
 
-def _index_of_block(name: str, value: Shape, grid: tuple[int, int, int]) -> int:
-    place = (value,) if isinstance(value, int | np.integer) else tuple(value)
-    place += (0,) * (3 - len(place))
-    if len(place) != 3 or not all(
-        isinstance(n, int | np.integer) and 0 <= n < size for n, size in zip(place, grid, strict=True)
-    ):
-        allowed = f"up to 3 coordinates (x, y, z) below {grid}"
-        raise ArgumentError(name, repr(value), allowed, "Name a block of the grid, counted from 0.")
-    return (int(place[2]) * grid[1] + int(place[1])) * grid[0] + int(place[0])
+class MachineMemory(Protocol):
+    """Protocol of the memory that a launch on the machine may touch."""
+
+    @property
+    def has_variables(self) -> bool:
+        """True if it includes the variables of the program."""
+
+    @property
+    def heap(self) -> DeviceHeap | None:
+        """Heap for malloc in kernels; None for the program's own."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """Ranges of memory by ascending address."""
+
+    def named(self) -> Sequence[Buffer]:
+        """Return the ranges as buffers with names, in the same order; called only for a message or a report."""
+        ...
 
 
-def _sampled(options: LaunchOptions, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> list[int]:
-    """The blocks to run, by index; none where all should."""
-    if options.sample is None:
-        return []
-    if options.cooperative or cluster != (1, 1, 1):
-        remedy = "Run all of them: they wait for each other."
-        raise ArgumentError("sample", "blocks of a cooperative launch or of clusters", "None there", remedy)
-    found = sorted({_index_of_block("sample", place, grid) for place in options.sample})
-    if not found:
-        raise ArgumentError("sample", "no block", "one or more", "Pass None to run all of them.")
-    return found
+MachineLaunch: TypeAlias = "BoundLaunch[Kernel, MachineMemory]"
 
 
-def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
-    """A finding of the code itself, as the core reports one."""
-    place = {"problem": kind, "pc": pc, "other_pc": other, "block": 0, "thread": 0}
-    return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
-
-
-def _moved(buffer: Buffer, sectors: Sequence[int], again: bytes) -> BufferFacts:
-    read, by_blocks, unique, written, written_by_blocks, written_unique = (SECTOR_BYTES * count for count in sectors)
-    counts = np.trim_zeros(np.frombuffer(again, np.uint64), "b")
-    return BufferFacts(
-        buffer.name, buffer.size, read, by_blocks, unique, written, written_by_blocks, written_unique,
-        tuple(SECTOR_BYTES * int(count) for count in counts),
-    )  # fmt: skip
-
-
-def _with_buffer(name_buffers: Callable[[], list[Buffer]], one: Buffer) -> list[Buffer]:
-    return sorted([*name_buffers(), one], key=lambda buffer: buffer.address)
-
-
-class Kernel:
+class Kernel(DecodedKernel):
     """One entry of a program, ready to launch."""
 
     def __init__(self, program: Program, entry: Entry, decoded: Decoded):
+        super().__init__(program.module, entry, decoded)
         self.program = program
-        self.entry = entry
-        self.decoded = decoded
-        self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
         self._counted: tuple[bytes, list[LineFacts]] = b"", []
 
-    @property
-    def name(self) -> str:
-        """The entry's name in the PTX."""
-        return self.entry.name
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The entry's parameters, in order."""
-        return self.entry.parameters
-
-    @property
-    def shared_bytes(self) -> int:
-        """Static shared memory in bytes."""
-        return self.decoded.static_shared
-
     @functools.cached_property
-    def uses_heap(self) -> bool:
-        """True for a kernel that calls malloc or free."""
-        return any(instruction.opcode.name in HEAP_CALLS for instruction in self.decoded.code)
-
-    @functools.cached_property
-    def dependence(self) -> str:
-        """What its blocks can depend on each other by: an instruction, or that they run as clusters; "" if nothing."""
-        if self.entry.cluster not in (None, (1, 1, 1)):
-            return f"clusters of {self.entry.cluster}"
-        return dependence([instruction.opcode.name for instruction in self.decoded.code])
-
-    def __repr__(self) -> str:
-        types = ", ".join(f".{parameter.type}" for parameter in self.parameters)
-        return f"Kernel({self.name}({types}), {len(self.decoded.code)} instructions)"
+    def signature(self) -> KernelSignature:
+        """Signature of a launch, as far as the PTX determines it."""
+        threads = self.entry.max_threads
+        bound = None if not threads else math.prod(threads)
+        blocks = BlockRules(self.name, static_shared=self.shared_bytes, threads=bound)
+        return KernelSignature(blocks, self.parameters, bits=True, named=False)
 
     def launch(
         self,
@@ -151,266 +99,217 @@ class Kernel:
         shared_bytes: int = 0,
         **named: Any,
     ) -> LaunchReport:
-        """Runs the kernel and returns what it did.
+        """Run the kernel and return the report.
 
-        ``args``: torch tensors or NumPy arrays (pointers), numbers, None (null pointer), bytes or a record array of one
-        element (by-value structs). Addresses of other tensors and arrays may stand in them: a table of ``data_ptr()``
-        values, a struct of pointers. ``shared_bytes`` is dynamic shared memory per block. ``named`` are fields of
-        `LaunchOptions`, in the place of those of ``options``.
+        ``args`` are torch tensors or NumPy arrays (pointers), numbers, None (null pointer), and bytes or a record array
+        of one element (structs by value). They may hold addresses of other tensors and arrays: a table of
+        ``data_ptr()`` values, a struct of pointers. ``shared_bytes`` is dynamic shared memory per block. ``named`` are
+        fields of `LaunchOptions` that replace those of ``options``.
 
         Raises KernelFault for out-of-bounds and misaligned accesses, traps and deadlocks, KernelTimeout past a limit,
-        ArgumentError for a launch that no GPU would take. With ``checks`` problems after which execution can go on are
+        ArgumentError for a launch that no GPU would take. With ``checks``, problems after which execution can go on are
         collected in ``report.findings`` instead.
         """
-        options = options_of(options, named)
-        params, buffers = pack(self.name, self.parameters, args, options.follow_addresses)
-        variables = self.program.variable_buffers()
-        buffers = [
-            Buffer(name, address, storage.nbytes, storage.ctypes.data, True) for name, address, storage in variables
-        ] + buffers
-        unwritten = self._unwritten(options.uninitialised, buffers)
-        buffers.sort(key=lambda buffer: buffer.address)
-        marks = {b.name: np.zeros(_sectors(b.address, b.size), np.uint32) for b in buffers if b.name in unwritten}
-        rows = [
-            (b.address, b.size, b.host, b.writable, marks[b.name].ctypes.data if b.name in marks else 0)
-            for b in buffers
-        ]
-        return self.launch_packed(grid, block, params, rows, lambda: buffers, options, shared_bytes)
+        return self.run(self.bind(grid, block, args, options_of(options, named), shared_bytes=shared_bytes))
 
-    def launch_packed(
+    def bind(
         self,
         grid: Shape,
         block: Shape,
-        params: bytes,
-        rows: Sequence[_Row],
-        name_buffers: Callable[[], list[Buffer]],
+        args: Sequence[Any],
         options: LaunchOptions,
-        shared_bytes: int,
-        heap: DeviceHeap | None = None,
-    ) -> LaunchReport:
-        """Likewise with parameters that are bytes already, and the memory that there is.
+        *,
+        shared_bytes: int = 0,
+        signature: KernelSignature | None = None,
+        limits: BlockLimits = _LIMITS,
+    ) -> MachineLaunch:
+        """Check and pack a launch.
 
-        ``rows``: (address, bytes, address in this process, writable, marks) of every range that the kernel may touch,
-        the program's variables among them, by ascending address; ``name_buffers`` gives them names, and is asked only
-        where something is to be told about them. Marks are the address of 32 bits for each sector, one for each byte
-        that was written, which ``checks`` read and the kernel sets; 0 where all bytes count as written. ``heap`` is
-        where malloc takes from in the place of the program's own.
+        ``signature`` replaces the kernel's own, where more is known than the PTX; ``limits`` are an architecture's.
+        Raises ArgumentError for arguments and shapes that the kernel cannot take.
         """
+        signature = signature or self.signature
+        fields, arrays = signature.take(args)
+        grid, block, shared_bytes = signature.blocks.check(grid, block, shared_bytes, limits)
+        if signature.scratch_bytes:
+            # Zeros, because a number in an argument that looks like an address is treated as one.
+            scratch = np.zeros(signature.scratch_bytes * grid[0] * grid[1] * grid[2], np.uint8)
+            arrays.append(signature.scratch_argument(scratch))
+            args = [*args, scratch]
+        memory = place(signature, fields, arrays, options.follow_addresses)
+        return BoundLaunch(self, signature, grid, block, shared_bytes, signature.pack(fields), memory, options, args)
+
+    def bind_packed(
+        self, grid: Shape, block: Shape, parameters: bytes, memory: MachineMemory, options: LaunchOptions,
+        shared_bytes: int,
+    ) -> MachineLaunch:  # fmt: skip
+        """Bind a launch whose parameters are packed already, over the given memory. Raises as `bind` does."""
+        signature = self.signature
+        grid, block, shared_bytes = signature.blocks.check(grid, block, shared_bytes, _LIMITS)
+        return BoundLaunch(self, signature, grid, block, shared_bytes, parameters, memory, options)
+
+    def run(self, launch: MachineLaunch) -> LaunchReport:
+        """Run a bound launch and return the report. Raises as `launch` does."""
+        options, grid, heap = launch.options, launch.grid, launch.memory.heap
         if heap is None and (self.uses_heap or "heap" in vars(self.program)):
             heap = self.program.heap
-        if heap is not None:
-            row = heap.row
-            name_buffers = functools.partial(_with_buffer, name_buffers, Buffer("the device heap", *row[:4], 0, heap))
-            rows = sorted([*rows, row])
-        grid, block = _shape("grid", grid, _LIMITS), _shape("block", block, (1024, 1024, 64))
-        self._check_launch(block, shared_bytes)
-        cluster, checks = self._cluster(options.cluster, grid), options.checks
-        if options.cooperative:
-            storage = np.zeros(_WORKSPACE_BYTES, np.uint8)
-            barrier = Buffer("the grid's barrier", _WORKSPACE, storage.nbytes, storage.ctypes.data, True, 0, storage)
-            rows = sorted([*rows, (barrier.address, barrier.size, barrier.host, True, 0)])
-            name_buffers = functools.partial(_with_buffer, name_buffers, barrier)
+        barrier = np.zeros(_WORKSPACE_BYTES, np.uint8) if options.cooperative else None
+        rows, named = self._memory(launch.memory, heap, barrier)
+        marks = _marks(options.uninitialised, named()) if options.uninitialised else {}
+        if marks:
+            rows = [(*row[:4], marks[row[0]].ctypes.data) if row[0] in marks else row for row in rows]
+        cluster = self._cluster(options.cluster, grid)
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
-        chosen = _sampled(options, grid, cluster)
-        workers = options.threads or (1 if checks else _PROCESSORS)
+        chosen = [] if options.sample is None else _sampled(options, grid, cluster)
+        bound = self._core_launch(launch, rows, cluster, chosen, heap)
 
         def run(recorded: int | None) -> dict[str, Any]:
+            if recorded is not None:
+                bound.recorded_block, bound.record_limit = recorded, recorder.MAX_REQUESTS
             try:
-                return core.launch(
-                    self.decoded.core, grid, block, params, rows, shared_bytes, options.statistics, checks, workers,
-                    options.instruction_limit or 0, options.seconds_limit or 0.0, -1 if recorded is None else recorded,
-                    recording.MAX_REQUESTS, options.last_warp_first, _WORKSPACE if options.cooperative else 0,
-                    self._unused(block) if checks and options.repeats else [], chosen, cluster, options.copies_early,
-                    UNDEFINED_BITS[options.last_warp_first] if options.undefined is None else options.undefined,
-                    options.strict, options.overlapped, self.name,
-                    None if heap is None else heap.core, 0 if heap is None else heap.begin(self),
-                )  # fmt: skip
+                return self.decoded.core.launch(bound)
             except MemoryError as error:
-                shared = self.shared_bytes + shared_bytes
+                shared = self.decoded.static_shared + launch.shared_bytes
                 raise without_memory(
-                    self.name, str(error), grid, block, self.decoded.local_bytes, shared, workers, options
+                    self.name, str(error), grid, launch.block, self.decoded.local_bytes, shared, bound.threads, options
                 ) from error
 
         result = run(recorded)
-        printed = result["printed"].decode(errors="replace")
+        outcome = Outcome(self, grid, launch.block, options, result)
+        printed = result["printed"].decode(errors="replace") if result["printed"] else ""
         if printed:
             print(printed, end="")
         if result["fault"]:
-            self._raise(result, grid, block, called(name_buffers(), options.names), options, run)
+            raise outcome.fault(called(named(), launch.names), run)
         report = LaunchReport(
-            self.name, grid, block, result["instructions"], result["thread_instructions"], result["seconds"],
-            result["threads"], self.shared_bytes + shared_bytes, has_statistics=options.statistics, has_checks=checks,
-            printed=printed, buffer_bytes=sum(row[1] for row in rows), shadow_bytes=result["shadow_bytes"],
+            self.entry.name, grid, launch.block, result["instructions"], result["thread_instructions"],
+            result["seconds"], result["threads"], self.decoded.static_shared + launch.shared_bytes,
+            has_statistics=options.statistics, has_checks=options.checks, printed=printed,
+            buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result["shadow_bytes"],
             footprint=result["footprint"], blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
-            sampled_instructions={coordinates(i, grid): n for i, n in zip(chosen, result["sampled"], strict=True)},
         )  # fmt: skip
-        buffers = name_buffers() if checks or options.statistics or recorded is not None else []
-        if checks:
-            told = called(buffers, options.names)
-            problems = [*result["findings"], *(_found_before(*one) for one in self.decoded.misused)]
-            if options.repeats:
-                problems = [of_tritons_code(self, problem) for problem in problems]
-            found = [describe(self, problem, grid, block, told) for problem in problems]
-            found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
-            if options.repeats and not options.strict:
-                found = [finding for finding in found if finding.kind not in TRITONS_OWN]
-            noted = frozenset() if options.strict else NOTES
-            report.findings = [finding for finding in found if finding.kind not in noted]
-            report.notes = [finding for finding in found if finding.kind in noted]
+        if chosen:
+            counted = zip(chosen, result["sampled"], strict=True)
+            report.sampled_instructions = {coordinates(index, grid): count for index, count in counted}
+        if options.checks:
+            outcome.add_findings(report, called(named(), launch.names), launch.repeats)
         if options.statistics:
-            if self._counted[0] != result["counts"]:  # a launch that is repeated, to be timed, counts the same
-                self._counted = result["counts"], self._lines(result["counts"])
+            if self._counted[0] != result["counts"]:  # repeated launches have equal counts
+                self._counted = result["counts"], outcome.lines()
             report.lines = [*self._counted[1]]
-            report.buffers = tuple(
-                _moved(buffer, sectors, again)
-                for buffer, sectors, again in zip(buffers, result["sectors"], result["again"], strict=True)
-            )
+            outcome.add_buffers(report, named())
         if recorded is not None:
-            warps = (block[0] * block[1] * block[2] + 31) // 32
-            report.recording = recording.unpack(self, coordinates(recorded, grid), warps, result, buffers)
+            outcome.add_recording(report, recorded, named())
         return report
 
-    def _unused(self, block: tuple[int, int, int]) -> list[tuple[int, list[int]]]:
-        """(pc, by warp the lanes in which it is) of the loads that are unused in some threads of such a block."""
-        if block not in self._unused_loads:
-            found = unused_loads(self.program.module.body(self.entry), block)
-            self._unused_loads[block] = [
-                (pc, found[step.start].tolist()) for pc, step in enumerate(self.decoded.code) if step.start in found
+    def _core_launch(
+        self, launch: MachineLaunch, rows: Sequence[Row], cluster: Dimensions, sample: Sequence[int],
+        heap: DeviceHeap | None,
+    ) -> Any:  # fmt: skip
+        """Return the launch in the core's form; fields with the core's defaults are not set."""
+        bound, options = core.BoundLaunch(), launch.options
+        bound.name, bound.grid, bound.block = self.entry.name, launch.grid, launch.block
+        bound.dynamic_shared, bound.params, bound.buffers = launch.shared_bytes, launch.parameters, rows
+        bound.threads = options.threads or (1 if options.checks else _PROCESSORS)
+        bound.undefined = UNDEFINED_BITS[options.last_warp_first] if options.undefined is None else options.undefined
+        if cluster != _ONE_BLOCK:
+            bound.cluster = cluster
+        if options.cooperative:
+            bound.workspace = _WORKSPACE
+        if heap is not None:
+            bound.heap, bound.number_in_heap = heap.core, heap.begin(self)
+        if sample:
+            bound.sample = sample
+        if options.statistics:
+            bound.statistics = True
+        if options.checks:
+            bound.checks, bound.strict = True, options.strict
+            if launch.repeats:
+                bound.unused = self.unused(launch.block)
+            if options.overlapped is not None:
+                bound.overlapped = options.overlapped
+        if options.last_warp_first or options.copies_early:
+            bound.last_warp_first, bound.copies_early = options.last_warp_first, options.copies_early
+        if options.instruction_limit:
+            bound.instruction_limit = options.instruction_limit
+        if options.seconds_limit:
+            bound.seconds_limit = options.seconds_limit
+        return bound
+
+    def _memory(
+        self, memory: MachineMemory, heap: DeviceHeap | None, barrier: np.ndarray | None
+    ) -> tuple[list[Row], Callable[[], Sequence[Buffer]]]:
+        """Return all memory that a launch may touch, in the core's form, and a function that returns its buffers."""
+        further: list[Buffer] = []
+        if not memory.has_variables and self.program.variables:
+            further += [
+                Buffer(name, address, storage.nbytes, storage.ctypes.data, True)
+                for name, address, storage in self.program.variable_buffers()
             ]
-        return self._unused_loads[block]
+        if barrier is not None:
+            further.append(Buffer("the grid's barrier", _WORKSPACE, barrier.nbytes, barrier.ctypes.data, True))
+        if heap is None and not further:
+            return memory.rows, memory.named
+        rows: list[Row] = [(one.address, one.size, one.host, True, 0) for one in further]
+        if heap is not None:
+            rows.append(heap.row)
+            further.append(Buffer("the device heap", *heap.row[:4]))
+        return (
+            sorted([*memory.rows, *rows]),
+            lambda: sorted([*memory.named(), *further], key=lambda buffer: buffer.address),
+        )
 
-    @staticmethod
-    def _unwritten(positions: Sequence[int], buffers: list[Buffer]) -> set[str]:
-        """Names of the buffers that the caller says nobody has written."""
-        names = set()
-        for position in positions:
-            found = [buffer.name for buffer in buffers if f"argument {position}" in buffer.name.split("/")]
-            if not found:
-                arrays = ", ".join(buffer.name for buffer in buffers) or "none"
-                raise ArgumentError("uninitialised", repr(position), f"positions of arrays: {arrays}", "Count from 0.")
-            names.update(found)
-        return names
-
-    def _check_launch(self, block: tuple[int, int, int], shared_bytes: int) -> None:
-        count = block[0] * block[1] * block[2]
-        if count > MAX_THREADS:
-            raise ArgumentError(
-                "block", f"{count} threads", f"at most {MAX_THREADS}", "Use a smaller block and more of them."
-            )
-        bound = self.entry.max_threads
-        if bound:
-            most = 1
-            for n in bound:
-                most *= n
-            if count > most:
-                raise ArgumentError(
-                    "block", f"{count} threads", f"at most {most}", "The kernel's __launch_bounds__ says so."
-                )
-        if not 0 <= shared_bytes <= MAX_SHARED_BYTES - self.shared_bytes:
-            raise ArgumentError(
-                "shared_bytes", f"{shared_bytes} dynamic and {self.shared_bytes} static bytes",
-                f"at most {MAX_SHARED_BYTES} together", "Use smaller tiles.",
-            )  # fmt: skip
-
-    def _cluster(self, cluster: Shape | None, grid: tuple[int, int, int]) -> tuple[int, int, int]:
-        """The blocks of a cluster along x, y, z."""
+    def _cluster(self, cluster: Shape | None, grid: Dimensions) -> Dimensions:
+        """Return the number of blocks of a cluster along x, y and z."""
         required = self.entry.cluster
-        if cluster is None and required is None:
-            return 1, 1, 1
-        shape = _shape("cluster", cluster, (MAX_CLUSTER,) * 3) if cluster is not None else required
-        assert shape is not None  # one of the two
+        if cluster is None:
+            if required is None:
+                return _ONE_BLOCK
+            shape = required
+        else:
+            shape = dimensions("cluster", cluster, (MAX_CLUSTER,) * 3)
         if required and shape != required:
-            raise ArgumentError(
-                "cluster", shape, f"{required}", "The kernel's __cluster_dims__ says so; leave it away."
-            )
+            remedy = "The kernel's __cluster_dims__ says so; leave it away."
+            raise ArgumentError("cluster", shape, f"{required}", remedy)
         if shape[0] * shape[1] * shape[2] > MAX_CLUSTER:
             raise ArgumentError("cluster", shape, f"at most {MAX_CLUSTER} blocks", "Use a smaller cluster.")
         if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
             raise ArgumentError("grid", grid, f"a multiple of the cluster {shape}", "Launch whole clusters.")
         return shape
 
-    def _raise(
-        self, result: dict[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int],
-        buffers: Sequence[Buffer], options: LaunchOptions, run: Callable[[int], dict[str, Any]],
-    ) -> None:  # fmt: skip
-        finding = self._explained(describe(self, result["fault"], grid, block, buffers), result, block, run)
-        if finding.kind == "timeout":
-            if result["timed_out"]:
-                limit, name = f"{options.seconds_limit:g} s", "seconds_limit"
-            else:
-                limit, name = f"{options.instruction_limit:,} warp instructions", "instruction_limit"
-            remedy = f"{name}= sets another, None no limit"
-            message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
-            raise KernelTimeout(message, finding)
-        earlier = widest_first(describe(self, row, grid, block, buffers) for row in result["findings"])
-        before = f"\nFound before: {earlier[0].message}" if earlier else ""
-        raise KernelFault(finding.message + before, finding)
 
-    def _explained(
-        self, finding: Finding, result: dict[str, Any], block: tuple[int, int, int], run: Callable[[int], dict]
-    ) -> Finding:
-        """A deadlock at an mbarrier with its reason, which a second run of the block tells, recorded."""
-        if finding.kind != "deadlock" or not passed_phases.asks(finding.message):
-            return finding
-        again, fault = run(result["fault"]["block"]), result["fault"]
-        if again["fault"] is None or any(again["fault"][name] != fault[name] for name in ("pc", "block", "thread")):
-            return finding
-        threads, warp = block[0] * block[1] * block[2], fault["thread"] // 32
-        events = recording.unpack(self, finding.block, (threads + 31) // 32, again, []).events
-        places = {step.statement.line: step.statement.location for step in self.decoded.code if step.statement}
-        why = passed_phases.why(
-            finding.message, events, warp, min(threads - 32 * warp, 32),
-            lambda event: locate(self.program.module, places.get(event.ptx_line)),
-        )  # fmt: skip
-        return replace(finding, message=finding.message + why)
+def _index_of_block(name: str, value: Shape, grid: Dimensions) -> int:
+    place = (value,) if isinstance(value, int | np.integer) else tuple(value)
+    place += (0,) * (3 - len(place))
+    if len(place) != 3 or not all(
+        isinstance(n, int | np.integer) and 0 <= n < size for n, size in zip(place, grid, strict=True)
+    ):
+        allowed = f"up to 3 coordinates (x, y, z) below {grid}"
+        raise ArgumentError(name, repr(value), allowed, "Name a block of the grid, counted from 0.")
+    return (int(place[2]) * grid[1] + int(place[1])) * grid[0] + int(place[0])
 
-    def _lines(self, raw: bytes) -> list[LineFacts]:
-        counts = np.frombuffer(raw, _COUNTS)
-        ran = np.flatnonzero(counts["executions"])
-        lines: list[LineFacts] = []
-        places: dict[int, tuple[str, int, str, int]] = {}  # by location; statements in a row share theirs
-        for pc, row in zip(ran.tolist(), counts[ran].tolist(), strict=True):
-            numbers = dict(zip(core.COUNTS["names"], row, strict=True))
-            instruction = self.decoded.code[pc]
-            statement = instruction.statement
-            if statement is None:
-                continue
-            location, opcode = statement.location, instruction.opcode
-            place = places.get(id(location))
-            if place is None:
-                place = places[id(location)] = *self._place(location), *self._place(location, in_kernel_file=True)
-            space = opcode.group if opcode.group in _SPACES else ""
-            if space == "global" and not numbers["sectors"] and numbers["wavefronts"]:
-                space = "shared"  # a generic address that always pointed there
-            lines.append(
-                LineFacts(
-                    pc,
-                    statement.line,
-                    statement.text,
-                    *place,
-                    opcode.group,
-                    space,
-                    opcode.name.startswith(("ld", "cp.async")) and not opcode.name.endswith(_BULK_STORE),
-                    opcode.name.startswith("st") or opcode.name.endswith(_BULK_STORE),
-                    **numbers,
-                )
-            )
-        return sorted(lines, key=lambda line: (line.ptx_line, line.pc))
 
-    def source_of(self, pc: int, *, in_kernel_file: bool = False) -> tuple[str, int]:
-        """(file, line) of an instruction; ("", 0) where the compiler left no .loc.
+def _sampled(options: LaunchOptions, grid: Dimensions, cluster: Dimensions) -> list[int]:
+    """Return the indices of the blocks to run."""
+    assert options.sample is not None
+    if options.cooperative or cluster != _ONE_BLOCK:
+        remedy = "Run all of them: they wait for each other."
+        raise ArgumentError("sample", "blocks of a cooperative launch or of clusters", "None there", remedy)
+    found = sorted({_index_of_block("sample", place, grid) for place in options.sample})
+    if not found:
+        raise ArgumentError("sample", "no block", "one or more", "Pass None to run all of them.")
+    return found
 
-        ``in_kernel_file``: for code inlined from another file, the line of the kernel's own file that uses it.
-        """
-        if not 0 <= pc < len(self.decoded.code):
-            return "", 0
-        statement = self.decoded.code[pc].statement
-        return self._place(statement.location if statement else None, in_kernel_file)
 
-    def _place(self, location: Location | None, in_kernel_file: bool = False) -> tuple[str, int]:
-        files = self.program.module.files
-        if location is None or location.file not in files:
-            return "", 0
-        if in_kernel_file and location.caller and (site := location.kernel_site).file in files:
-            location = site
-        return str(files[location.file]), location.line
+def _marks(positions: Sequence[int], buffers: Sequence[Buffer]) -> dict[int, np.ndarray]:
+    """Return marks for buffers without content, by address: a bit for each byte that the kernel writes."""
+    marks = {}
+    for position in positions:
+        found = [buffer for buffer in buffers if f"argument {position}" in buffer.name.split("/")]
+        if not found:
+            arrays = ", ".join(buffer.name for buffer in buffers) or "none"
+            raise ArgumentError("uninitialised", repr(position), f"positions of arrays: {arrays}", "Count from 0.")
+        for one in found:
+            sectors = (one.address + one.size + SECTOR_BYTES - 1) // SECTOR_BYTES - one.address // SECTOR_BYTES
+            marks[one.address] = np.zeros(sectors, np.uint32)
+    return marks

@@ -1,4 +1,4 @@
-"""The compiled core that suits this processor, and its instruction table."""
+"""The build of the compiled core that suits this processor, and its instruction table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Opcode(NamedTuple):
 
 
 def _choose() -> ModuleType:
-    """The x86-64-v3 build where the processor has it; WORKBENCH_PTX_CORE=baseline or v3 overrides.
+    """Return the x86-64-v3 build if the processor supports it; WORKBENCH_PTX_CORE=baseline or v3 overrides.
 
     An editable install has one build, for the processor that it was compiled on.
     """
@@ -62,7 +62,7 @@ OPCODES: dict[str, Opcode] = {
     for index, (name, kind, group, destinations, sources) in enumerate(core.instruction_table())
 }
 BRANCH, EXIT, CALL, RETURN = core.Kind.branch, core.Kind.exit, core.Kind.call, core.Kind.ret
-NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # the second: a predicate that always holds, for what has no guard
+NO_SLOT, TRUE_SLOT = core.NO_SLOT, core.TRUE_SLOT  # TRUE_SLOT always holds: the guard of steps that have none
 # Columns of a row of code that hold an operand, or flags of an access to memory, whatever the instruction; core.Access
 # and its like have those of the others.
 _COLUMNS = core.ROW["names"]

@@ -1,4 +1,4 @@
-"""Names of the source for places in shared memory, and how far the two sides of a problem are apart."""
+"""Names of the source for places in shared memory, and the scope of a problem: grid, block or warp."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
 Scope = Literal["grid", "block", "warp"]
 SCOPES: tuple[Scope, ...] = ("grid", "block", "warp")
@@ -22,12 +22,12 @@ _OF_BLOCK = (
 )  # fmt: skip
 _MBARRIER = re.compile(r"the mbarrier at offset (\d+)")
 _EXPECTED = re.compile(r"expects (-?\d+) bytes, of which (-?\d+) come")
-_BYTES = 8  # of an mbarrier
-_MOST_BARRIERS = 64  # of an array; what is larger is a struct with mbarriers in it
+_BYTES = 8  # size of an mbarrier
+_MOST_BARRIERS = 64  # in an array; a larger variable is a struct with mbarriers in it
 
 
 def scope_of(kind: str, thread: int, other_thread: int, other_block: int) -> Scope:
-    """Return what a problem concerns at most: the grid, one block or one warp; threads by their index, -1 for none."""
+    """Return the scope of a problem: the grid, one block or one warp. A thread is its index, -1 for none."""
     if other_block >= 0:
         return "grid"
     if other_thread >= 0 and kind not in _OF_WARP:
@@ -35,12 +35,14 @@ def scope_of(kind: str, thread: int, other_thread: int, other_block: int) -> Sco
     return "warp" if kind in _OF_WARP else "block" if kind in _OF_BLOCK else "grid"
 
 
-def shared_variable(kernel: Kernel, address: int) -> tuple[str, int, int] | None:
-    """Return the shared variable at an offset as the source names it, where it begins, and its bytes; 0 bytes for
-    dynamic shared memory. None where no variable lies there."""
+def shared_variable(kernel: DecodedKernel, address: int) -> tuple[str, int, int] | None:
+    """Return the source's name, the start and the bytes of the shared variable at an offset; None if there is none.
+
+    The bytes are 0 for dynamic shared memory.
+    """
     decoded = kernel.decoded
     if address >= decoded.static_shared:
-        declared = kernel.program.module.variables.values()
+        declared = kernel.module.variables.values()
         dynamic = [one.name for one in declared if one.space == "shared" and one.external]
         return (_short(dynamic[0]), decoded.static_shared, 0) if len(dynamic) == 1 else None
     begins = [begin for begin in decoded.shared_variables if begin <= address]
@@ -52,8 +54,8 @@ def shared_variable(kernel: Kernel, address: int) -> tuple[str, int, int] | None
     return _short(decoded.shared_variables[begin]), begin, decoded.shared_sizes[begin]
 
 
-def shared_place(kernel: Kernel, address: int) -> tuple[str | None, str]:
-    """Return the variable at an offset of shared memory, and the place in words."""
+def shared_place(kernel: DecodedKernel, address: int) -> tuple[str | None, str]:
+    """Return the name of the variable at an offset of shared memory, and a description of the place."""
     found, where = shared_variable(kernel, address), f"offset {address} of shared memory"
     if found is None:
         return None, where
@@ -61,9 +63,11 @@ def shared_place(kernel: Kernel, address: int) -> tuple[str | None, str]:
     return name, f"{where}, byte {address - begin} of {name}" + (f", which has {size} bytes" if size else "")
 
 
-def mbarrier_name(kernel: Kernel, address: int) -> str | None:
-    """Return the source's name of the mbarrier at an offset: ``full[1]``, ``storage+1,024`` of one within a struct;
-    None where no variable is known."""
+def mbarrier_name(kernel: DecodedKernel, address: int) -> str | None:
+    """Return the source's name of the mbarrier at an offset; None if no variable is known there.
+
+    It is ``full[1]`` in an array, ``storage+1,024`` within a struct.
+    """
     found = shared_variable(kernel, address)
     if found is None:
         return None
@@ -76,8 +80,8 @@ def mbarrier_name(kernel: Kernel, address: int) -> str | None:
     return f"{name}+{offset:,}" if offset else name
 
 
-def with_mbarrier_names(kernel: Kernel, text: str) -> str:
-    """Return a text of the core with the names of the mbarriers that it gives by their offsets."""
+def with_mbarrier_names(kernel: DecodedKernel, text: str) -> str:
+    """Add the names of mbarriers to a text of the core, which has only their offsets."""
     text = _MBARRIER.sub(
         lambda at: f"the mbarrier {mbarrier_name(kernel, int(at[1])) or ''} at offset {at[1]}".replace("  ", " "), text
     )

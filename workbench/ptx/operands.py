@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Refused(Exception):
-    """Why one instruction cannot be decoded; the kernel's decoder adds the lines and raises the public error."""
+    """Reason why one instruction cannot be decoded; the kernel's decoder adds the lines and raises the public error."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class Constant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DynamicShared:
-    """The offset of ``extern .shared``: known once all static shared memory is."""
+    """Offset in ``extern .shared`` memory, whose start is known only once all static shared memory is."""
 
     width: int
     offset: int
@@ -74,7 +74,7 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The register that holds, per lane, where the running function's local memory begins."""
+    """The register that holds, per lane, the start of the running function's local memory."""
 
     width: int = 8
 
@@ -85,14 +85,14 @@ SPECIALS: dict[str, int] = {name: number for number, name in enumerate(core.SPEC
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """``[base + offset]``; ``parameter`` is the one of the kernel whose place the base is."""
+    """``[base + offset]``; ``parameter`` is the kernel's parameter that the base stands for, if any."""
 
     base: Operand
     offset: int
     parameter: Parameter | None = None
 
 
-MOST_REGISTERS = 1 << 20  # of one declaration
+MOST_REGISTERS = 1 << 20  # in one declaration
 MOST_LOCAL_BYTES = 512 << 10  # CUDA's limit
 
 _ADDRESS = re.compile(r"\[\s*([^\s+\-\]]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
@@ -101,7 +101,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?")
 
 
 def _halves(name: str) -> tuple[str, str]:
-    """Of a 128-bit register, or a family of them, the names of its two halves; no PTX name begins like theirs."""
+    """Return the names of the two halves of a 128-bit register, or of a family; no PTX name begins like these."""
     return f"%low${name.lstrip('%')}", f"%high${name.lstrip('%')}"
 
 
@@ -125,9 +125,9 @@ class Symbols:
     local_bytes: int = 0
     # Labels by the name of the .branchtargets that lists them.
     branch_targets: dict[str, list[str]] = field(default_factory=dict)
-    # Those of calls through a register, by their labels.
+    # Prototypes of calls through a register, by their labels.
     prototypes: dict[str, Prototype] = field(default_factory=dict)
-    # Whether all registers whose names differ in the digits at their end only have the same width.
+    # True if registers whose names differ only in their final digits all have the same width.
     alike: bool = True
     _carry: Register | None = None
     frame_addresses: list[tuple[Register, int]] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Symbols:
         self.parameters: dict[str, Parameter] = {}
         self.addresses: dict[str, Register] = {}
         self._widths: dict[str, int] = {}  # by a name without the digits at its end
-        self._hidden: list[dict[str, Register | None]] = []  # per open scope: what its names meant outside
+        self._hidden: list[dict[str, Register | None]] = []  # per open scope: the outer meaning of its names
         self._stand_ins: dict[tuple[int, int], Register] = {}
         self.in_function = isinstance(self.entry, Function)
         if isinstance(self.entry, Function):
@@ -146,7 +146,7 @@ class Symbols:
             self.parameters = {parameter.name: parameter for parameter in self.entry.parameters}
 
     def declare_registers(self, declaration: Declaration) -> None:
-        """Take the names of a ``.reg`` line in; Refused for a type that registers do not have, and for too many."""
+        """Declare the names of a ``.reg`` line; raise Refused for a type that registers lack, or for too many names."""
         if declaration.type == "b128":
             names = [half for name in declaration.names.split(",") for half in _halves(name.strip())]
             declaration = Declaration("b64", ", ".join(names))
@@ -169,20 +169,20 @@ class Symbols:
             self.registers += made
 
     def halves(self, name: str) -> tuple[str, str]:
-        """The names of the 64-bit registers that make up one of 128 bits."""
+        """Return the names of the two 64-bit registers that make up a 128-bit register."""
         low, high = _halves(name)
         if low not in self.names:
             raise Refused(f"the operand {name}, which is no 128-bit register")
         return low, high
 
     def open_scope(self) -> None:
-        """A brace: what is declared from here on hides what had its name."""
+        """Open a scope at a brace: later declarations hide outer names."""
         self._hidden.append({})
 
     def close_scope(self) -> None:
-        """Names are again what they were before the brace that this one closes."""
+        """Close a scope at a brace: names mean again what they meant before it."""
         if not self._hidden:
-            raise PtxSyntaxError(f"{self.entry.name}: a brace inside the body closes what none has opened")
+            raise PtxSyntaxError(f"{self.entry.name}: a closing brace inside the body has no opening one")
         for name, outside in self._hidden.pop().items():
             if outside is None:
                 del self.names[name]
@@ -190,7 +190,7 @@ class Symbols:
                 self.names[name] = outside
 
     def stand_in(self, place: int, width: int) -> Register:
-        """What stands for the register in a place of a shape. No PTX name begins like its name."""
+        """Return the stand-in for the register in a place of a shape. No PTX name begins like its name."""
         key = place, width
         if key not in self._stand_ins:
             name = f"%{place}/{width}"
@@ -210,7 +210,7 @@ class Symbols:
             raise Refused(f"the machine does not know a .{variable.space} variable inside a kernel")
 
     def reserve_local(self, name: str, size: int, align: int) -> None:
-        """Room in local memory; a name that comes again, as param0 does for every call, has a place of its own."""
+        """Reserve local memory; a name that is declared again, as param0 is for every call, gets a new place."""
         if size > MOST_LOCAL_BYTES:
             raise Refused(f"{size} bytes of local memory, of which a thread has at most {MOST_LOCAL_BYTES}")
         self.local_bytes = _align(self.local_bytes, max(align, 1))
@@ -222,11 +222,11 @@ class Symbols:
             self.frame_addresses.append((register, self.local[name]))
 
     def register(self, token: str) -> Register | None:
-        """The register of that name; None for any other operand."""
+        """Return the register of that name, or None for any other operand."""
         return self.names.get(token)
 
     def symbol(self, name: str, width: int) -> Operand | None:
-        """The address of a variable within its own state space (global and const: the full address)."""
+        """Return the address of a variable within its own state space (global and const: the full address)."""
         if name in self.shared:
             return Constant(width, self.shared[name])
         if name in self.local:
@@ -236,7 +236,7 @@ class Symbols:
         variable = self.module_variables.get(name)
         if variable is None:
             try:
-                return Constant(width, self.global_address(name))  # of a function
+                return Constant(width, self.global_address(name))  # a function's address
             except KeyError:
                 return None
         if variable.space == "shared":
@@ -247,14 +247,14 @@ class Symbols:
         return Constant(width, self.global_address(name))
 
     def temporary(self, width: int) -> Register:
-        """A register that no name of the kernel leads to."""
+        """Return a new register that no name of the kernel leads to."""
         register = Register("temporary", width, len(self.registers))
         self.registers.append(register)
         return register
 
     @contextmanager
     def named(self, name: str, register: Register) -> Iterator[None]:
-        """Lets ``name`` stand for a register meanwhile."""
+        """Let ``name`` stand for a register within the context."""
         self.names[name] = register
         try:
             yield
@@ -262,14 +262,14 @@ class Symbols:
             del self.names[name]
 
     def carry(self) -> Register:
-        """The carry flag, which the carry forms of add, sub and mad share."""
+        """Return the carry flag, which the carry forms of add, sub and mad share."""
         if self._carry is None:
             self._carry = Register("carry flag", 0, len(self.registers))
             self.registers.append(self._carry)
         return self._carry
 
     def space_of(self, name: str) -> str | None:
-        """The state space of a variable or parameter; None for other names."""
+        """Return the state space of a variable or parameter, or None for other names."""
         if name in self.shared:
             return "shared"
         if name in self.local:
@@ -280,7 +280,7 @@ class Symbols:
         return variable.space if variable else None
 
     def operand(self, token: str, type_name: str) -> Operand:
-        """A source operand of PTX type ``type_name``."""
+        """Return a source operand of PTX type ``type_name``."""
         found = self.names.get(token)
         if found is not None:
             return found
@@ -288,7 +288,7 @@ class Symbols:
             if token[1:] in SPECIALS:
                 return Special(token[1:])
             if token[1:].startswith("envreg"):
-                return Constant(4, 0)  # of the driver's own
+                return Constant(4, 0)  # the driver sets these registers; here they read 0
             raise Refused(f"the register {token}, which is not declared or not supported")
         constant = self.literal(token, type_name)
         return constant if constant is not None else self._symbol(token, type_name)
@@ -300,7 +300,7 @@ class Symbols:
         return found
 
     def literal(self, token: str, type_name: str) -> Constant | None:
-        """The bits that a number stands for as an operand of that type; None for what is no number."""
+        """Return the bits of a number as an operand of that type, or None for a token that is no number."""
         size = TYPE_SIZES[type_name]
         prefix = token[:2]
         if prefix in ("0f", "0F"):
@@ -331,7 +331,7 @@ class Symbols:
         return Constant(size, value & ((1 << 8 * size) - 1))
 
     def address(self, token: str) -> Address:
-        """What is in the brackets of a memory operand."""
+        """Return the address in the brackets of a memory operand."""
         match = _ADDRESS.fullmatch(token)
         if not match:
             raise Refused(f"the address {token}")

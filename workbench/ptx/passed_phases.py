@@ -1,4 +1,4 @@
-"""The reason of a deadlock at an mbarrier, from the events of the block: a phase that passed before somebody asked."""
+"""The reason of a deadlock at an mbarrier, from the events of the block: a phase that passed before a warp saw it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LANES = 32
 
 
 def asks(message: str) -> bool:
-    """Return whether a deadlock is one of threads that wait for a phase of an mbarrier."""
+    """Return True if the message is that of a deadlock of threads that wait for a phase of an mbarrier."""
     return _ASKED.search(message) is not None
 
 
 def why(
     message: str, events: Sequence[PipelineEvent], warp: int, lanes: int, place: Callable[[PipelineEvent], str]
 ) -> str:
-    """Return what the events of a block say about a deadlock of ``warp``, of so many lanes, if they explain it.
+    """Explain a deadlock of ``warp``, which has ``lanes`` lanes, by the events of its block; "" if they cannot.
 
-    Either the warp asks for the parity of a phase which it has seen already, or the phase which it has to see next is
-    over, and the mbarrier was used again since. ``place`` is the source line of an event.
+    There are two causes. The warp may ask for the parity of a phase that it has seen already. Or the phase that it has
+    to see next is over, and the mbarrier has been used again since. ``place`` returns the source line of an event.
     """
     found = _ASKED.search(message)
     if found is None:
@@ -33,7 +33,7 @@ def why(
     here = [event for event in events if event.at == offset]
     current = sum(event.kind == "complete" for event in here)
     passes = [event for event in here if event.kind == "pass" and event.warp == warp]
-    seen: dict[int, list[int]] = {}  # by lanes that have waited there before: the phases that they found complete
+    seen: dict[int, list[int]] = {}  # for each lane that has waited there before, the phases that it found complete
     for event in passes:
         for lane in range(_LANES):
             if event.count >> lane & 1 and event.phase not in seen.get(lane, ()):
@@ -54,7 +54,7 @@ def why(
 
 
 def _missed(phases: Sequence[int]) -> int | None:
-    """The first phase that passed unseen, and whose parity a later one had that was taken for it."""
+    """Return the first phase that passed unseen, if a later phase of the same parity was mistaken for it."""
     steps = zip([-1, *phases], phases, strict=False)
     return next((before + 1 for before, after in steps if after - before > 2 and (after - before) % 2), None)
 

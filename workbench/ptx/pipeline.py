@@ -1,10 +1,11 @@
-"""The warps of one block as a pipeline: when copies land, who waits for whom at mbarriers, what each stage holds.
+"""The warps of one block as a pipeline: when copies land, which warps wait at mbarriers, and what each stage holds.
 
-A recording has what happened and after how many of a warp's own instructions. Times follow from it by a model: an
-instruction takes a cycle, a copy as long as the caller says, a product of a warp group half a cycle for each of its
-columns, one after the other on the processor's tensor cores (their rate on sm_90: 2,048 fp16 multiply-adds a cycle). A
-wait is over when what it waits for has happened. So who waits for whom is the program's; for how long, the model's.
-With `Rates` instructions take what the machine code of a processor takes, and warps that share a unit wait for it.
+A recording has the events of each warp, with the number of its instructions before them. A model turns these into
+times. An instruction takes one cycle, and a copy the cycles that the caller gives. A product of a warp group takes half
+a cycle for each of its columns; the tensor cores of the processor compute products one after the other (their rate on
+sm_90: 2,048 fp16 multiply-adds a cycle). A wait ends when its event has happened. So the program determines which warp
+waits for which, and the model for how long. With `Rates` the times of instructions come from the machine code for a
+processor, and warps that share a unit wait for it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 COPY_CYCLES = 500
 _ARRIVALS = ("arrive", "arrive_late", "copy")
-_Stretch = tuple[int, int, Sequence[float]]  # start and end, and for what share of it each unit is busy
+_Stretch = tuple[int, int, Sequence[float]]  # start, end, and the share of the time that each unit is busy
 _Waited = Literal["mbarrier", "barrier", "products"]
-_Key = tuple[_Waited, int, int]  # what can be waited for: its kind, which one, which time
+_Key = tuple[_Waited, int, int]  # an event to wait for: the kind of object, its number, and the number of its use
 _Held = Literal["empty", "filling", "full", "read"]
 
 
@@ -33,8 +34,9 @@ _Held = Literal["empty", "filling", "full", "read"]
 class PipelineSpan:
     """A stretch of a warp's time in cycles, from ``start`` to before ``end``. ``kind`` is "run" or "wait".
 
-    Of a wait ``on`` is "mbarrier", "barrier" or "products", ``name`` the barrier's ("" of products), ``phase`` the
-    mbarrier's, ``kernel_line`` the line of the kernel's own file; None, "", -1 and 0 of a run.
+    For a wait, ``on`` is "mbarrier", "barrier" or "products", ``name`` the name of the barrier ("" for products),
+    ``phase`` that of the mbarrier, ``kernel_line`` the line in the kernel's own file. For a run they are None, "", -1
+    and 0.
     """
 
     warp: int
@@ -51,8 +53,8 @@ class PipelineSpan:
 class Phase:
     """Phase ``number`` (from 0) of the mbarrier at offset ``mbarrier``: when it began and was complete, in cycles.
 
-    ``completed`` is None for one that the block left unfinished. ``arrivals`` came, ``expected_bytes`` were announced
-    with them, ``bytes`` came by copies.
+    ``completed`` is None for a phase that the block left unfinished. ``arrivals`` is the number of arrivals,
+    ``expected_bytes`` the bytes that they announced, ``bytes`` those that copies brought.
     """
 
     mbarrier: int
@@ -67,7 +69,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A bulk copy to shared memory: ``bytes`` to offset ``to``, counted by phase ``phase`` of ``mbarrier``."""
+    """A bulk copy of ``bytes`` bytes to offset ``to`` of shared memory, counted by phase ``phase`` of ``mbarrier``."""
 
     warp: int
     issued: int
@@ -81,7 +83,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One wgmma of warp group ``group``: ``columns`` are its N, ``operands`` where A (if in memory) and B begin."""
+    """One wgmma of warp group ``group``: ``columns`` is its N, ``operands`` the offsets of A (if in memory) and B."""
 
     group: int
     number: int
@@ -94,8 +96,11 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """What a stage holds from ``start`` to before ``end``; ``fill`` counts what is brought to all stages, from 0 in the
-    order of issue; -1 where it is empty."""
+    """State of a stage from ``start`` to before ``end``, in cycles.
+
+    ``fill`` is the number of the fill that it holds, counted over all stages in the order of issue, from 0; -1 if the
+    stage is empty.
+    """
 
     state: _Held
     start: int
@@ -105,11 +110,11 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Shared memory that copies fill again and again, by the mbarrier that counts their bytes.
+    """Shared memory that copies fill again and again, identified by the mbarrier that counts their bytes.
 
-    It is "filling" from the first copy's issue to the last one's landing, "full" until somebody has seen that,
-    "read" until the mbarrier that its producer waits for before it fills it again is complete (without one: until the
-    last product that reads it ends), and else "empty".
+    It is "filling" from the issue of the first copy until the last one lands, and "full" until a warp has seen that. It
+    is "read" until the mbarrier is complete for which its producer waits before the next fill (without one: until the
+    last product that reads it ends), and otherwise "empty".
     """
 
     mbarrier: int
@@ -118,20 +123,29 @@ class Stage:
 
 
 class Rates(Protocol):
-    """How fast a processor is: ``copy_bytes`` come to it in a cycle, scheduler n of ``schedulers`` runs every such warp
-    from n on."""
+    """Protocol of the speed of a processor.
+
+    ``copy_bytes`` is the number of bytes that arrive by copies in a cycle. Scheduler n of ``schedulers`` runs the warps
+    n, n + ``schedulers`` and so on.
+    """
 
     copy_bytes: float
     schedulers: int
 
     def stretch(self, before: int, line: int, instructions: int) -> tuple[float, Sequence[float]]:
-        """Of so many instructions of a warp from behind one line of the PTX (0: from its first) up to another: the
-        cycles that they take alone, and those for which they keep each unit of their scheduler busy."""
+        """Return the cycles of a stretch of a warp's instructions alone, and those for which it keeps each unit busy.
+
+        The stretch has ``instructions`` instructions, from behind PTX line ``before`` (0: from the warp's first) up to
+        PTX line ``line``. The units are those of the warp's scheduler.
+        """
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One block by the model above. ``roles`` are by warp: "producer", "consumer", "both" or ""; ``end`` in cycles."""
+    """One block as a pipeline, by the model of this module.
+
+    ``roles`` has "producer", "consumer", "both" or "" for each warp. ``end`` is the end of the block in cycles.
+    """
 
     copy_cycles: int
     warps: int
@@ -145,11 +159,11 @@ class Pipeline:
     truncated: bool = False
 
     def of_role(self, role: str) -> list[int]:
-        """The warps of that role."""
+        """Return the warps of a role."""
         return [warp for warp, one in enumerate(self.roles) if one == role]
 
     def waited(self, role: str) -> float:
-        """The share of the block's time that the warps of a role wait at mbarriers; 0 without such warps."""
+        """Return the share of the block's time that the warps of a role wait at mbarriers; 0 without such warps."""
         warps = self.of_role(role)
         whole = sum(span.end - span.start for span in self.spans if span.warp in warps and span.on == "mbarrier")
         return whole / (self.end * len(warps)) if whole else 0.0
@@ -161,16 +175,18 @@ class Pipeline:
 
     @property
     def tensor_share(self) -> float:
-        """Of the block's time."""
+        """Share of the block's time in which the tensor cores multiply."""
         return self.tensor_cycles / self.end if self.end else 0.0
 
 
 def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rates | None = None) -> Pipeline:
-    """The pipeline of a recorded block; a copy lands ``copy_cycles`` cycles after its issue, with ``rates`` after its
-    bytes have come too. What other blocks of its cluster do is not in it, and not waited for.
+    """Return the pipeline of a recorded block.
 
-    Raises ArgumentError for a recording without a bulk copy, an mbarrier or a product of a warp group, if there are no
-    ``rates``, and for a negative ``copy_cycles``.
+    A copy lands ``copy_cycles`` cycles after its issue; with ``rates`` its bytes also have to arrive first. Events of
+    other blocks of the cluster are left out, and no warp waits for them.
+
+    Raises ArgumentError for a negative ``copy_cycles``, and, without ``rates``, for a recording without a bulk copy, an
+    mbarrier or a product of a warp group.
     """
     if not isinstance(copy_cycles, int) or copy_cycles < 0:
         raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is how long a copy takes.")
@@ -200,7 +216,7 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rat
 
 @dataclass(slots=True)
 class _Step:
-    """What a warp does next: it contributes to ``makes``, or waits for ``needs``."""
+    """A step of a warp, which contributes to the event ``makes`` or waits for the event ``needs``."""
 
     position: int
     needs: _Key | None = None
@@ -212,8 +228,8 @@ class _Run:
 
     def __init__(self, events: list[PipelineEvent], warps: int, copy_cycles: int, rates: Rates | None = None):
         self.events, self.copy_cycles, self.rates = events, copy_cycles, rates
-        self.landed: dict[int, int] = {}  # of copies, by position
-        self._arrivals: dict[int, int] = {}  # of a warp at its next step
+        self.landed: dict[int, int] = {}  # when copies land, by position
+        self._arrivals: dict[int, int] = {}  # when a warp arrives at its next step
         self._lines, self._bytes_free = [0] * warps, 0.0
         self._running: list[_Stretch | None] = [None] * warps
         self.when, self.clock = [0] * len(events), [0] * warps
@@ -221,8 +237,8 @@ class _Run:
         self.products: list[Product] = []
         self.done: dict[_Key, int] = {}
         self._latest: dict[_Key, int] = defaultdict(int)
-        self._steps: list[list[_Step]] = [[] for _ in range(warps)]  # the next one last
-        # Where several groups of a warp's lanes meet, the warp waits once the last one is there.
+        self._steps: list[list[_Step]] = [[] for _ in range(warps)]  # the next one is the last of the list
+        # If several groups of a warp's lanes meet, the warp waits once the last group has arrived.
         last = {(e.warp, e.at, e.phase): position for position, e in enumerate(events) if e.kind == "meet"}
         for position, event in enumerate(events):
             steps, key = self._steps[event.warp], _key(event)
@@ -259,7 +275,7 @@ class _Run:
         while ready or blocked:
             if ready:
                 at, _, warp = heapq.heappop(ready)
-            else:  # what is waited for was not recorded: go on in the order in which the machine did
+            else:  # the awaited event was not recorded: go on in the machine's order
                 _, key, warp = min((self._steps[w][-1].position, k, w) for k, warps in blocked.items() for w in warps)
                 at = self._arrival(warp)
                 blocked[key].remove(warp)
@@ -272,7 +288,7 @@ class _Run:
             enter(warp)
 
     def _arrival(self, warp: int) -> int:
-        """When a warp comes to its next step."""
+        """Return when a warp arrives at its next step."""
         if warp not in self._arrivals:
             event, begun = self.events[self._steps[warp][-1].position], self.clock[warp]
             instructions = event.tick - self._ticks[warp]
@@ -287,7 +303,7 @@ class _Run:
         return self._arrivals[warp]
 
     def _advance(self, warp: int, at: int) -> _Key | None:
-        """The next step of a warp; returns what it contributes to."""
+        """Take the next step of a warp; return the event to which it contributes."""
         arrival, step = self._arrival(warp), self._steps[warp].pop()
         event = self.events[step.position]
         del self._arrivals[warp]
@@ -307,14 +323,14 @@ class _Run:
         return made
 
     def _copy(self, event: PipelineEvent, at: int) -> int:
-        """When a copy lands that is asked for at ``at``."""
+        """Return when a copy that is issued at ``at`` lands."""
         if self.rates:
             self._bytes_free = max(self._bytes_free, at) + event.bytes / self.rates.copy_bytes
             at = math.ceil(self._bytes_free)
         return at + self.copy_cycles
 
     def _multiply(self, event: PipelineEvent, made: _Key) -> int:
-        """When the product is over that its last warp has issued."""
+        """Record a product that its last warp has issued; return when it ends."""
         start = max(self._latest[made], self._tensor_free)
         self._tensor_free = start + event.count // 2
         operands = (event.to,) if event.operand is None else (event.operand, event.to)
@@ -325,8 +341,11 @@ class _Run:
 
 
 def _beneath(others: Sequence[_Stretch], begun: float, alone: float, shares: Sequence[float]) -> float:
-    """When the instructions are over that keep each unit busy for a share of the cycles ``alone``, and for what of it
-    those of the other warps leave."""
+    """Return when a stretch of instructions ends that runs beside the stretches of other warps.
+
+    Alone it takes ``alone`` cycles, and keeps each unit busy for its share of them. Beside the others it gets the part
+    of each unit that they leave.
+    """
     now, left = float(begun), alone
     for until in sorted({end for _, end, _ in others if end > begun}):
         there = [taken for start, end, taken in others if start <= now < end]
@@ -341,7 +360,7 @@ def _beneath(others: Sequence[_Stretch], begun: float, alone: float, shares: Seq
 
 
 def _key(event: PipelineEvent) -> _Key | None:
-    """What an event contributes to or waits for."""
+    """Return the key of what an event contributes to or waits for."""
     if event.kind in ("product", "wait_products"):
         return "products", event.at, event.phase - (event.kind == "wait_products")
     if event.kind in ("meet", "come"):
@@ -396,8 +415,8 @@ def _stages(
     end: int,
 ) -> Iterator[Stage]:
     completed = {(phase.mbarrier, phase.number): phase.completed for phase in phases}
-    passes: dict[tuple[int, int], int] = {}  # when somebody first saw it complete
-    before: dict[tuple[int, int], tuple[int, int]] = {}  # what a fill's producer saw complete before
+    passes: dict[tuple[int, int], int] = {}  # when a warp first saw the phase complete
+    before: dict[tuple[int, int], tuple[int, int]] = {}  # the phase that a fill's producer saw complete before it
     latest: dict[int, tuple[int, int]] = {}
     filled = {copy.mbarrier for copy in copies}
     for event, when in run.times("pass", "copy"):
@@ -450,7 +469,7 @@ def _freed(
     before: dict[tuple[int, int], tuple[int, int]],
     completed: dict[tuple[int, int], int | None],
 ) -> int | None:
-    """When the mbarrier was complete that the producer waits for before the next fill; None if there is none such."""
+    """Return when the mbarrier was complete for which the producer waits before the next fill; None without one."""
     if (mbarrier, number + 1) in before:
         return completed.get(before[mbarrier, number + 1])
     if (mbarrier, number) in before and number + 1 not in fills:

@@ -1,7 +1,7 @@
-"""Addresses that lie in memory: which tensors and arrays of this process they lead to, and what others look like.
+"""Addresses that lie in memory: the tensors and arrays of this process that they lead to.
 
 A table of ``data_ptr()`` values, or a struct of pointers by value, leads to memory that is no argument itself. Such
-words are looked up among the tensors and arrays that are alive, each of which is an allocation with bounds of its own.
+words are looked up among the live tensors and arrays, each of which is an allocation with bounds of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_LOWEST, _HIGHEST = 0x5000_0000_0000, 1 << 47  # where Linux puts what a 64-bit process maps
-_MOST_RAW_BYTES = 1 << 20  # of bytes without a type that are searched for addresses
+_LOWEST, _HIGHEST = 0x5000_0000_0000, 1 << 47  # range in which Linux puts the mappings of a 64-bit process
+_MOST_RAW_BYTES = 1 << 20  # largest array of plain bytes that is searched for addresses
 
 
 class Allocation(NamedTuple):
-    """Memory [``start``, ``end``) of this process. ``owner`` is a tensor or array over it, ``text`` says which."""
+    """Memory [``start``, ``end``) of this process. ``owner`` is a tensor or array over it, which ``text`` describes."""
 
     start: int
     end: int
@@ -34,12 +34,12 @@ class Allocation(NamedTuple):
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether ``value`` is a torch tensor."""
+    """Return True if ``value`` is a torch tensor."""
     return hasattr(value, "data_ptr") and hasattr(value, "untyped_storage")
 
 
 def storage_of(value: Any) -> tuple[int, int]:
-    """Where the memory of a tensor or array begins and ends; for a view, that of the whole."""
+    """Return start and end of a tensor's or array's memory; for a view, those of the whole."""
     if is_tensor(value):
         storage = value.untyped_storage()
         return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -52,7 +52,7 @@ def storage_of(value: Any) -> tuple[int, int]:
 
 
 def may_hold_addresses(value: Any, size: int) -> bool:
-    """Whether a tensor or array of so many bytes is one of 64-bit integers, of structs, or of a few plain bytes."""
+    """Return True for a tensor or array of 64-bit integers, of structs, or of plain bytes if ``size`` is small."""
     kind = str(value.dtype).removeprefix("torch.")
     if isinstance(value, np.ndarray) and value.dtype.kind == "V":
         return not value.dtype.hasobject
@@ -60,15 +60,20 @@ def may_hold_addresses(value: Any, size: int) -> bool:
 
 
 def words_at(address: int, size: int) -> np.ndarray:
-    """The aligned 64-bit words of ``size`` bytes of this process' memory."""
+    """Return the aligned 64-bit words within ``size`` bytes of this process' memory."""
     skipped = -address % 8
     count = max(size - skipped, 0) // 8
     content = (ctypes.c_char * (8 * count)).from_address(address + skipped)
     return np.frombuffer(memoryview(content), np.uint64)
 
 
+def may_be_address(word: int) -> bool:
+    """Return True if a number may be an address of this process."""
+    return _LOWEST <= word < _HIGHEST or _heap_start() <= word < _LOWEST
+
+
 def candidates(words: np.ndarray) -> list[tuple[int, int]]:
-    """(position, address) of the words that may be addresses of this process, each address once."""
+    """Return (position, address) of the words that may be addresses of this process, each address once."""
     low, high = _heap()
     if not words.size or int(words.max()) < min(low, _LOWEST):
         return []
@@ -78,7 +83,7 @@ def candidates(words: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _regions() -> list[tuple[int, int, str]]:
-    """(start, end, name) of what the process has mapped, by ascending address."""
+    """Return (start, end, name) of the process' mappings, by ascending address."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -89,7 +94,7 @@ def _regions() -> list[tuple[int, int, str]]:
 
 
 def _is_mapped(addresses: list[int]) -> bool:
-    """Whether there is memory at any of the addresses."""
+    """Return True if there is memory at any of the addresses."""
     regions = _regions()
     starts = [region[0] for region in regions]
     places = [bisect_right(starts, address) for address in addresses]
@@ -98,7 +103,7 @@ def _is_mapped(addresses: list[int]) -> bool:
 
 @functools.cache
 def _heap_start() -> int:
-    """Where the heap begins: far below all else in an interpreter that was not built to be moved."""
+    """Return the start of the heap, far below all else unless the interpreter is position-independent."""
     return min((start for start, _, name in _regions() if name == "[heap]"), default=_LOWEST)
 
 
@@ -112,17 +117,17 @@ def _heap() -> tuple[int, int]:
 
 
 _Seen = tuple[int, int, "weakref.ref[Any]", str]
-"""(start, end, owner, what it is) of an allocation."""
+"""(start, end, owner, description) of an allocation."""
 
 
 class _Known:
-    """The allocations that were seen, by ascending address."""
+    """Allocations seen so far, by ascending address."""
 
     def __init__(self) -> None:
         self._rows: list[_Seen] = []
 
     def find(self, address: int) -> Allocation | None:
-        """The live allocation that holds an address."""
+        """Return the live allocation that holds an address."""
         row = self._row(address)
         if row is None:
             return None
@@ -131,12 +136,12 @@ class _Known:
         return None if owner is None or storage_of(owner) != (start, end) else Allocation(start, end, owner, kind)
 
     def freed(self, address: int) -> str | None:
-        """What an address belonged to once."""
+        """Describe the freed allocation that held an address, or return None."""
         row = self._row(address)
         return row[3] if row and self.find(address) is None else None
 
     def scan(self) -> None:
-        """Look at all tensors and arrays that are alive; those that are gone are remembered where nothing took over."""
+        """Look at all live tensors and arrays; remember earlier ones where no new one has taken their place."""
         found: dict[int, _Seen] = {}
         for owner in _arrays():
             start, end = storage_of(owner)
@@ -163,9 +168,9 @@ _KNOWN = _Known()
 
 
 def lookup(addresses: Iterable[int]) -> dict[int, Allocation]:
-    """The live allocation of each address that has one.
+    """Return the live allocation of each address that has one.
 
-    The objects of the process are scanned only for an address that is not known yet and where there is memory at all.
+    The objects of the process are scanned only for an address that is not known yet and that has memory behind it.
     """
     wanted = list(addresses)
     found = {address: _KNOWN.find(address) for address in wanted}
@@ -177,18 +182,18 @@ def lookup(addresses: Iterable[int]) -> dict[int, Allocation]:
 
 
 def _arrays() -> list[Any]:
-    """All tensors and arrays that are alive and have memory of their own on this machine."""
+    """Return all live tensors and arrays that have memory of their own on this machine."""
     torch = sys.modules.get("torch")
     bases = (np.ndarray,) if torch is None else (np.ndarray, torch.Tensor)
     strided = getattr(torch, "strided", None)
     tracked = gc.get_objects()
-    reached = gc.get_referents(*tracked)  # the collector does not track NumPy arrays, but what holds them
+    reached = gc.get_referents(*tracked)  # the collector does not track NumPy arrays, only their holders
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         local = frame.f_locals
         reached += local.values()
         if type(local) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            local.clear()  # a copy, which the frame would keep
+            local.clear()  # a copy of the frame's variables, which would keep them alive
         frame = frame.f_back
     kinds = {kind for kind in {*map(type, reached), *map(type, tracked)} if issubclass(kind, bases)}
     found = []
@@ -206,7 +211,7 @@ def _arrays() -> list[Any]:
 
 
 def looks_like(address: int) -> str:
-    """What lies at an address that no launch was given."""
+    """Describe the memory at an address that no argument of the launch leads to."""
     low, high = _heap()
     if not (_LOWEST <= address < _HIGHEST or low <= address < high):
         return "no address of this process"
@@ -214,8 +219,8 @@ def looks_like(address: int) -> str:
     if found is not None:
         return f"byte {address - found.start} of a {found.text} in host memory, to which no argument leads"
     if (text := _KNOWN.freed(address)) is not None:
-        return f"where a {text} was that has been freed"
+        return f"memory of a {text} that has been freed"
     for low, high, _ in _regions():
         if low <= address < high:
-            return "host memory of no tensor or array that was found alive: freed, or never one"
-    return "no memory of this process: an address that was computed wrongly, or of an earlier launch"
+            return "host memory that no live tensor or array owns: it was freed, or never belonged to one"
+    return "no memory of this process: a wrongly computed address, or one from an earlier launch"

@@ -1,13 +1,13 @@
-"""Registers of asynchronous products (wgmma) that are touched while the product may still run, found before a launch.
+"""Static check of asynchronous products (wgmma): registers that are touched while the product may still run.
 
 The PTX ISA, "Asynchronous wgmma instructions": until ``wgmma.wait_group`` the registers of D must not be read or
-written, nor those of A written; and where a register of either was written by anything but a product,
-``wgmma.fence`` belongs between that and the product. Compilers copy such registers with ``mov`` at places where the
-assembler makes no copy of it, so that a copy is only another name here; and they move constants (``float d[4] = {}``)
-below the fence that the source has behind them, where these do not count.
+written, nor those of A written; and if a register of either was written by anything but a product, ``wgmma.fence``
+belongs between that write and the product. Compilers copy such registers with ``mov`` at places where the assembler
+makes no copy of it, so a copy counts only as another name. They also move constants (``float d[4] = {}``) below the
+fence that follows them in the source; after a fence, writes of constants do not count.
 
-Which groups have been waited for is known from the numbers of ``wait_group`` on each way through the code: of several
-ways to a place the one that has waited least counts.
+The numbers of ``wait_group`` on each way through the code tell which groups have been waited for. If several ways lead
+to a place, the one that has waited least counts.
 """
 
 from __future__ import annotations
@@ -26,22 +26,25 @@ UNFENCED: str = "missing wgmma.fence"
 
 
 class Misuse(NamedTuple):
-    """``kind`` is TOUCHED or UNFENCED; ``step`` did it, ``other`` is the product, or what wrote the register."""
+    """A wrong use of a product's register, of ``kind`` TOUCHED or UNFENCED.
+
+    ``step`` is the misuse; ``other`` is the product, or the step that wrote the register.
+    """
 
     kind: str
     step: Step
     other: Step
 
 
-_Aged = tuple[int, Step]  # how many groups were committed after a product, and the product
+_Aged = tuple[int, Step]  # the number of groups committed after a product, and the product
 
 
 class _State(NamedTuple):
-    """What registers of products are in.
+    """State of the products' registers at one point of the code.
 
-    ``running``: of D, how many groups were committed after the product that may still write it (0: its own is open),
-    and the product; ``reading``: likewise of A; ``written``: since the last fence, by what; ``fenced``: no group was
-    committed since.
+    ``running`` has for registers of D the product that may still write it, with the number of groups committed since (0
+    if its own group is open); ``reading`` has the same for registers of A. ``written`` has the step that wrote a
+    register since the last fence. ``fenced`` is True if no group was committed since that fence.
     """
 
     running: dict[Register, _Aged]
@@ -51,7 +54,7 @@ class _State(NamedTuple):
 
 
 def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
-    """What happens to the registers of products too early, once for each place."""
+    """Return the misuses of products' registers, one for each place."""
     products = (step for number in order for step in blocks[number].code if is_product(step.form))
     theirs = {register for step in products for register in (*_results(step), *_factors(step))}
     states = {order[0]: _State({}, {}, {}, False)}
@@ -70,7 +73,7 @@ def misused(blocks: Sequence[Block], order: Sequence[int]) -> list[Misuse]:
 
 
 def is_product(form: Form) -> bool:
-    """Whether steps of a form are wgmma.mma_async."""
+    """Return True if steps of a form are wgmma.mma_async."""
     return form.opcode.group == "tensor" and form.opcode.name.startswith("wgmma.")
 
 

@@ -1,4 +1,4 @@
-"""PTX modules ready to launch: kernels decoded when first asked for, device variables kept between launches."""
+"""PTX modules ready to launch: kernels are decoded on first use, device variables keep their values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMATS = {"f32": "<f", "f64": "<d"}
 class Program(Mapping[str, "Kernel"]):
     """A PTX module. ``program.kernels`` maps names to kernels; device variables live as long as the program.
 
-    ``place`` says at which address (a multiple of 512) so many bytes of variables begin; without it they begin at the
+    ``place(bytes)`` returns the address, a multiple of 512, at which the variables begin; without it they begin at the
     same address in every program.
     """
 
@@ -44,16 +44,16 @@ class Program(Mapping[str, "Kernel"]):
 
     @staticmethod
     def from_text(text: str) -> Program:
-        """The program of a PTX text, kept in the process by content.
+        """Return the program of a PTX text; the process keeps one for each text.
 
-        Every kernel is decoded when it is first asked for. Raises UnsupportedInstructionError at once if no kernel of
-        the module can run, else when the kernel in question is asked for.
+        A kernel is decoded on first use, the only kernel of a text at once. Raises UnsupportedInstructionError if that
+        one cannot run; for another kernel its first use raises it.
         """
         return _program(text)
 
     @property
     def kernels(self) -> Mapping[str, Kernel]:
-        """The kernels by name: the program itself."""
+        """Kernels by name: the program itself."""
         return self
 
     def __getitem__(self, name: str) -> Kernel:
@@ -64,7 +64,7 @@ class Program(Mapping[str, "Kernel"]):
             from workbench.ptx.launch import Kernel
 
             with _no_collection():
-                decoded = Decoded(self, self.module.entries[name])
+                decoded = Decoded(self.module, self.module.entries[name], self.global_address)
             self._kernels[name] = Kernel(self, self.module.entries[name], decoded)
         return self._kernels[name]
 
@@ -82,21 +82,24 @@ class Program(Mapping[str, "Kernel"]):
 
     @functools.cached_property
     def heap(self) -> DeviceHeap:
-        """The heap that malloc takes from in its kernels, which lives as long as the program."""
+        """Heap for malloc in the program's kernels, which lives as long as the program."""
         from workbench.ptx.device_heap import DeviceHeap
 
         return DeviceHeap(_HEAP_BASE)
 
     def parameters(self, name: str) -> tuple[Parameter, ...]:
-        """What a kernel takes, in the order of its launch."""
+        """Return the parameters of a kernel, in the order of a launch's arguments."""
         return self.module.entries[name].parameters
 
     def global_address(self, name: str) -> int:
-        """Where a device variable lies for kernels, or what stands for a function there; KeyError for others."""
+        """Return a device variable's address in kernels, or the number that stands for a function's address.
+
+        Raises KeyError for an unknown name.
+        """
         return self._addresses[name]
 
     def variable_buffers(self) -> list[tuple[str, int, np.ndarray]]:
-        """(name, address, storage) of every device variable."""
+        """Return (name, address, storage) of every device variable."""
         return [(name, self._addresses[name], storage) for name, storage in self.variables.items()]
 
     def reset_variables(self) -> None:
@@ -145,13 +148,16 @@ def _initialise(program: Program, variable: parse.Variable, values: str) -> None
         position += size
 
 
-# Of those that somebody still holds, so that their variables keep their values however many others come between.
+# Programs that somebody still holds: their variables keep their values even when the cache has dropped the program.
 _IN_USE: weakref.WeakValueDictionary[str, Program] = weakref.WeakValueDictionary()
 
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Decoding makes thousands of objects and no cycles; the garbage collector would walk them time and again."""
+    """Disable the garbage collector within the block.
+
+    Decoding makes thousands of objects and no cycles, and the collector would walk them again and again.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""What a launch did: totals, facts per PTX instruction, findings; plain dataclasses, so that pandas takes them."""
+"""The report of a launch: totals, facts per PTX instruction, findings; plain dataclasses, which pandas accepts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from workbench.memory_counts import MemoryCounts, total
+from workbench.base.memory_counts import MemoryCounts, total
 from workbench.ptx.decode import readable
 
 if TYPE_CHECKING:
@@ -21,21 +21,25 @@ class LineFacts:
     """One PTX instruction that was executed, summed over all warps.
 
     ``executions`` counts warp instructions, ``active_lanes`` the lanes in them. For memory instructions ``requests``
-    are the warp requests, ``bytes`` what their lanes asked for. In global memory ``sectors`` are the 32-byte sectors
-    they touch (so many bytes move: ``bytes_moved``), ``distinct_bytes`` the bytes of them that some lane uses, and
-    ``ideal_sectors`` how many would do if those bytes lay together, each counted per request. In shared memory
-    ``wavefronts`` are the passes through the 32 banks and ``ideal_wavefronts`` those without bank conflicts: one per 32
-    lanes of 4 bytes or less, 16 of 8 or 8 of 16 with an active lane, and half as many for a load of 8 or 16 bytes in
-    which every lane asks for the same address as lane ^ 1, or lane ^ 2 (source: core/access.hpp). In constant memory
-    ``wavefronts`` are the different addresses of a request, which its cache answers one by one. Of bulk copies to
-    shared memory ``bytes`` are read and ``landed_bytes`` arrive in all blocks: ``filled_bytes`` of them lie outside
-    the tensor, and what is more beyond ``bytes`` multicasts save. ``barrier_waits`` is the waiting that a barrier
-    caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks. Of divisions,
-    reciprocals and roots ``slow_paths`` are the executions in which the operands of a lane need the compiler's
-    subroutine, such as a division of zero (source: core/slow_path.hpp). ``source`` and
-    ``source_line`` say where the code stands, ``kernel_source`` and ``kernel_line`` which line of the kernel's own
-    file uses it (they differ for what is inlined from a header). Counts are those of PTX; ptxas may
-    merge or split accesses.
+    are the warp requests, ``bytes`` the bytes that their lanes ask for.
+
+    In global memory ``sectors`` are the 32-byte sectors that the requests touch (``bytes_moved`` are their bytes),
+    ``distinct_bytes`` the bytes in them that some lane uses, and ``ideal_sectors`` the sectors that would suffice if
+    those bytes lay together, each counted per request. In shared memory ``wavefronts`` are the passes through the 32
+    banks and ``ideal_wavefronts`` those without bank conflicts: one per 32 lanes of 4 bytes or less, 16 of 8 or 8 of 16
+    with an active lane, and half as many for a load of 8 or 16 bytes in which every lane asks for the same address as
+    lane ^ 1, or lane ^ 2 (source: core/access.hpp). In constant memory ``wavefronts`` are the different addresses of a
+    request, which its cache answers one by one.
+
+    Bulk copies to shared memory read ``bytes``, and ``landed_bytes`` arrive in all blocks. ``filled_bytes`` of these
+    lie outside the tensor; multicasts save the reads of the others beyond ``bytes``. ``barrier_waits`` is the waiting
+    that a barrier caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks.
+    ``slow_paths`` are the executions of divisions, reciprocals and roots in which the operands of a lane need the
+    compiler's subroutine, such as a division of zero (source: core/slow_path.hpp).
+
+    ``source`` and ``source_line`` are the place of the code, ``kernel_source`` and ``kernel_line`` the line of the
+    kernel's own file that uses it; they differ for code inlined from a header. Counts are those of PTX; ptxas may merge
+    or split accesses.
     """
 
     pc: int
@@ -64,12 +68,12 @@ class LineFacts:
     slow_paths: int
 
     def place(self, *, inlined: bool) -> tuple[str, int]:
-        """The file and the line where the code stands, or without ``inlined`` those of the kernel's own file."""
+        """Return file and line of the code; without ``inlined`` those of the kernel's own file that use it."""
         return (self.source, self.source_line) if inlined else (self.kernel_source, self.kernel_line)
 
     @property
     def counts(self) -> MemoryCounts:
-        """The same as counts that add up to those of a source line and of the launch."""
+        """Memory counts of the instruction, which add up to those of a source line and of the launch."""
         in_global = self.space == "global"
         in_shared = self.wavefronts > 0 and self.space != "constant"
         return MemoryCounts(
@@ -101,22 +105,22 @@ class LineFacts:
 
     @property
     def used_fraction(self) -> float:
-        """Distinct bytes that lanes use, of the bytes moved; 0 without global traffic."""
+        """Fraction of the bytes moved that lanes use; 0 without global traffic."""
         return self.counts.used_fraction or 0.0
 
     @property
     def sectors_per_request(self) -> float:
-        """0 without requests."""
+        """32-byte sectors per request to global memory; 0 without requests."""
         return self.counts.sectors_per_request or 0.0
 
     @property
     def ideal_sectors_per_request(self) -> float:
-        """0 without requests."""
+        """Sectors per request if the bytes of each request lay together; 0 without requests."""
         return self.counts.ideal_sectors_per_request or 0.0
 
 
 def mix_of(facts: Iterable[LineFacts]) -> dict[str, int]:
-    """Warp instructions by class, the largest first."""
+    """Return the number of warp instructions by class, the largest first."""
     totals: dict[str, int] = {}
     for one in facts:
         totals[one.group] = totals.get(one.group, 0) + one.executions
@@ -125,15 +129,15 @@ def mix_of(facts: Iterable[LineFacts]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class BufferFacts:
-    """What moved between memory and one buffer, in bytes; everything in whole 32-byte sectors.
+    """Traffic between memory and one buffer in bytes, always in whole 32-byte sectors.
 
-    ``moved`` counts each request's sectors: what the L1 caches are asked for. ``by_blocks`` counts a sector once per
-    block that touches it: what L2 is asked for if each block's L1 keeps all it read. ``unique`` counts it once: what
-    must cross DRAM. An atomic reads and writes. ``name`` is the argument's ("argument 0"), ``size`` in bytes.
-    Constant memory has a path of its own and is not in these.
+    ``moved`` counts the sectors of each request: the demand on the L1 caches. ``by_blocks`` counts a sector once per
+    block that touches it: the demand on L2 if each block's L1 keeps all it read. ``unique`` counts a sector once: the
+    least traffic of DRAM. An atomic reads and writes. ``name`` is the argument's ("argument 0"), ``size`` in bytes.
+    Constant memory has a path of its own and does not count here.
 
-    ``read_again`` are the bytes that a block reads again, by what one of its warps reads in between: element 0 nothing,
-    element k from 2 ** (k - 1) to 2 ** k - 1 sectors. (Warps are taken to advance alike.)
+    ``read_again`` are the bytes that a block reads again, by the sectors that one of its warps reads in between:
+    element 0 none, element k from 2 ** (k - 1) to 2 ** k - 1. (The model lets all warps advance alike.)
     """
 
     name: str
@@ -148,28 +152,29 @@ class BufferFacts:
 
     @property
     def read_reuse_in_blocks(self) -> float:
-        """How often a block asks again, on average, for what it has read; 0 if nothing is read."""
+        """Average number of times that a block requests a sector that it reads; 0 if nothing is read."""
         return self.read_moved / self.read_by_blocks if self.read_by_blocks else 0.0
 
     @property
     def read_reuse_between_blocks(self) -> float:
-        """By how many blocks, on average, a byte is read (the L2-level reuse); 0 if nothing is read."""
+        """Average number of blocks that read a byte (the L2-level reuse); 0 if nothing is read."""
         return self.read_by_blocks / self.read_unique if self.read_unique else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem in a kernel. ``line``/``source`` say where, ``other_line``/``other_source`` the other side of a race.
+    """A problem in a kernel, with the place of each side of a race.
 
-    ``kernel_line``/``kernel_source`` (and with ``other_``) are the line of the kernel's own file that uses the code,
-    which differs for what is inlined from a header. Where the compiler names no line, the next instruction's that has
-    one stands for it, and ``near`` (``other_near``) is true.
+    ``line`` and ``source`` are its place, ``other_line`` and ``other_source`` the place of a race's other side.
+    ``kernel_line`` and ``kernel_source`` (and with ``other_``) are the line of the kernel's own file that uses the
+    code, which differs for code inlined from a header. If the compiler names no line, the place is that of the next
+    instruction that has one, and ``near`` (``other_near``) is True.
 
-    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` how often it happened. ``other_block`` is
-    that of the other side where it is another one, else ``other_thread`` is the other side's thread, if there is one.
-    However many instructions the compiler made of a line (or of two that race), there is one finding; ``places`` says
-    of how many instructions, or pairs of them. ``scope`` is how far the problem reaches: sides in different blocks and
-    global memory are of the "grid", warps and shared memory of a "block", lanes of one "warp".
+    ``block`` and ``thread`` are (x, y, z) of the first occurrence, ``count`` is the number of occurrences.
+    ``other_block`` is the other side's block if it is another one, else ``other_thread`` is the other side's thread, if
+    there is one. A line (or two lines that race) has one finding, however many instructions the compiler made of it;
+    ``places`` is the number of these instructions, or pairs of them. ``scope`` is the reach of the problem: "grid" for
+    sides in different blocks and for global memory, "block" for warps and shared memory, "warp" for lanes of a warp.
     """
 
     kind: str
@@ -199,7 +204,7 @@ class Finding:
 
     @property
     def sides(self) -> tuple[frozenset[tuple[object, ...]], bool]:
-        """Where it is and where its other side is, whichever came first, and whether that is in the same block.
+        """Places of both sides, without an order, and True if both are in the same block.
 
         A place is a source line, else a line of the PTX.
         """
@@ -214,21 +219,23 @@ class Finding:
 
 @dataclass(repr=False)
 class LaunchReport:
-    """The outcome of one launch. Counts are exact and do not depend on how many threads ran it.
+    """The report of one launch. Counts are exact and do not depend on the number of OS threads.
 
-    ``printed`` is what the kernel's printf wrote, block by block (it also goes to Python's stdout).
-    ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``lines`` and everything derived
-    from it need ``statistics=True``; ``findings`` needs ``checks=True``, as do ``notes``, what the rules forbid or
-    warn of and GPUs put up with; ``recording`` needs ``record_block=``. ``buffer_bytes`` are the bytes of all buffers
-    the launch can reach, ``shadow_bytes`` those that checks kept about them: at most 3 for one, in whole 32-byte
-    sectors. (What checks know of a block's shared memory comes on top: 4 bytes for one, and up to 64 where it is
-    accessed in smaller pieces than 16 bytes.)
-    ``blocks_run`` is the number of blocks that ran, and that all counts are of: a sample has fewer than the grid.
-    ``sampled_instructions`` are the warp instructions of each block (x, y, z) of a sample, and ``sampled`` says how
-    good a sample it is, where the device chose it.
-    ``parts_recorded`` are some blocks by themselves, where somebody had them recorded. ``footprint`` are the bytes that
-    a checked launch of a kernel with ``griddepcontrol.launch_dependents`` wrote and read, for
-    `LaunchOptions.overlapped` of the one that depends on it.
+    ``instructions`` are warp instructions, ``thread_instructions`` the lanes in them. ``printed`` is the output of the
+    kernel's printf, block by block (it also goes to Python's stdout).
+
+    ``lines`` and all values derived from it need ``statistics=True``. ``findings`` and ``notes`` need ``checks=True``;
+    notes are problems that the rules forbid or warn of, and that GPUs tolerate. ``recording`` needs ``record_block=``.
+
+    ``buffer_bytes`` are the bytes of all buffers that the launch can reach, ``shadow_bytes`` the memory that the checks
+    used for them: at most 3 bytes for one, in whole 32-byte sectors. (The checks of a block's shared memory take more:
+    4 bytes for one, and up to 64 if it is accessed in smaller pieces than 16 bytes.)
+
+    ``blocks_run`` is the number of blocks that ran, to which all counts belong: a sample has fewer than the grid.
+    ``sampled_instructions`` are the warp instructions of each block (x, y, z) of a sample; ``sampled`` describes the
+    quality of a sample that the device chose. ``parts_recorded`` are recordings of some single blocks, if they were
+    made. ``footprint`` holds the bytes that a checked launch of a kernel with ``griddepcontrol.launch_dependents``
+    wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it.
     """
 
     kernel: str
@@ -257,12 +264,12 @@ class LaunchReport:
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:
-        """The report of each launch, where this one is of several; else itself."""
+        """Reports of the launches that this report joins; else this report alone."""
         return (self,)
 
     @cached_property
     def counts(self) -> MemoryCounts:
-        """All instructions together, those too that have no line."""
+        """Memory counts of all instructions, including those without a line."""
         return replace(
             total(line.counts for line in self.lines), instructions=self.instructions, lanes=self.thread_instructions
         )
@@ -274,7 +281,7 @@ class LaunchReport:
 
     @property
     def global_load_sectors(self) -> int:
-        """The sectors that they touch, each request's counted."""
+        """32-byte sectors that loads from global memory touch, counted for each request."""
         return self.counts.global_load_sectors
 
     @property
@@ -284,7 +291,7 @@ class LaunchReport:
 
     @property
     def global_store_sectors(self) -> int:
-        """The sectors that they touch, each request's counted."""
+        """32-byte sectors that stores to global memory touch, counted for each request."""
         return self.counts.global_store_sectors
 
     @property
@@ -294,37 +301,37 @@ class LaunchReport:
 
     @property
     def ideal_sectors_per_request(self) -> float:
-        """What it would be if the bytes of each request lay together; 0 if there was none."""
+        """Sectors per global request if the bytes of each request lay together; 0 if there was none."""
         return self.counts.ideal_sectors_per_request or 0.0
 
     @property
     def global_bytes_requested(self) -> int:
-        """Bytes that lanes asked for, each lane's counted."""
+        """Bytes of global memory that lanes asked for, counted for each lane."""
         return self.counts.bytes_requested
 
     @property
     def global_bytes_distinct(self) -> int:
-        """Bytes that lanes asked for, counted once per request."""
+        """Bytes of global memory that lanes asked for, counted once per request."""
         return self.counts.bytes_used
 
     @property
     def global_bytes_moved(self) -> int:
-        """Bytes of the sectors of all requests, loads and stores."""
+        """Bytes of the sectors of all requests to global memory, loads and stores."""
         return self.counts.bytes_moved
 
     @property
     def unique_bytes_read(self) -> int:
-        """Distinct 32-byte sectors read over the whole launch, in bytes: what must come from DRAM."""
+        """Distinct 32-byte sectors read over the whole launch, in bytes: the least that DRAM delivers."""
         return sum(buffer.read_unique for buffer in self.buffers)
 
     @property
     def unique_bytes_written(self) -> int:
-        """Likewise for what is written."""
+        """Distinct 32-byte sectors written over the whole launch, in bytes."""
         return sum(buffer.written_unique for buffer in self.buffers)
 
     @property
     def read_reuse_between_blocks(self) -> float:
-        """By how many blocks, on average, a byte is read: what L2 is asked for against what must come from DRAM."""
+        """Average number of blocks that read a byte: the demand on L2 divided by the least traffic of DRAM."""
         return sum(b.read_by_blocks for b in self.buffers) / self.unique_bytes_read if self.unique_bytes_read else 0.0
 
     @property
@@ -339,17 +346,17 @@ class LaunchReport:
 
     @property
     def shared_wavefronts(self) -> int:
-        """Passes through the 32 banks that they take."""
+        """Passes through the 32 banks that the requests to shared memory take."""
         return self.counts.shared_wavefronts
 
     @property
     def shared_ideal_wavefronts(self) -> int:
-        """Passes without bank conflicts."""
+        """Passes through the 32 banks that they would take without bank conflicts."""
         return self.counts.shared_ideal_wavefronts
 
     @property
     def shared_conflicts(self) -> int:
-        """Wavefronts beyond the ideal."""
+        """Wavefronts of shared memory beyond the ideal, caused by bank conflicts."""
         return self.counts.shared_conflicts
 
     @property
@@ -358,7 +365,7 @@ class LaunchReport:
         return mix_of(self.lines)
 
     def __repr__(self) -> str:
-        """Without the time, so that a notebook's output is the same again."""
+        """Describe the launch without its time, so that a notebook's output stays the same."""
         found = f", {len(self.findings)} findings" if self.has_checks else ""
         return f"<launch of {str(self).splitlines()[0]}{found}>"
 

@@ -1,4 +1,4 @@
-"""Which blocks stand for a grid: pairs of neighbours at places spread over it, or the middles of its parts."""
+"""Samples of a grid's blocks: pairs of neighbours at places spread over it, or the middles of its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from workbench.ptx.options import coordinates
 
 if TYPE_CHECKING:
-    from workbench.trials.values import SampleRecord
+    from workbench.base.trials.values import SampleRecord
 
 Block = tuple[int, int, int]
 
@@ -23,15 +23,15 @@ _BETWEEN_BLOCKS = re.compile(
     r"(atom|red|multimem)\.(?!.*shared)|cp\.reduce\.async\.bulk|griddepcontrol"
     r"|(ld|st)\.(acquire|release|relaxed|volatile)\.(?!.*shared)|(fence|membar)\.(.*\.)?(gl|gpu|sys)\b"
 )
-"""Instructions by which a block can see what another one does: of a kernel without them no block depends on others."""
+"""Instructions by which a block can see the work of another; a kernel without them has independent blocks."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """That about so many blocks were asked for: ``blocks`` of ``of`` ran.
+    """Sample of a launch: ``blocks`` of ``of`` blocks ran.
 
-    What is scaled from them to all has a relative standard error of ``error``, as far as the warp instructions of the
-    places tell; None where there is one place, which tells none. ``because`` says why all ran, if they did.
+    Totals that are scaled up from them have a relative standard error of ``error``, as far as the warp instructions of
+    the sampled places show; None if there is only one place. ``because`` says why all blocks ran, if they did.
     """
 
     blocks: int
@@ -40,29 +40,29 @@ class Sampled:
     because: str = ""
 
     def to_dict(self) -> SampleRecord:
-        """Plain values, for a store."""
+        """Return plain values, for a store."""
         return {"blocks": self.blocks, "of": self.of, "error": self.error, "because": self.because}
 
     def __str__(self) -> str:
         if self.blocks == self.of:
             return f"all {self.of:,} blocks ran" + (f": {self.because}" if self.because else "")
-        error = "from one place, which tells no error" if self.error is None else f"standard error {self.error:.1%}"
+        error = "from one place, so the error is unknown" if self.error is None else f"standard error {self.error:.1%}"
         return f"{self.blocks:,} of {self.of:,} blocks ran, {error}"
 
     @property
     def brief(self) -> str:
-        """The same in a few words."""
+        """Short text for the sample: "16 of 4,096, ± 1.2%"."""
         if self.blocks == self.of:
             return f"all {self.of:,}" + (f": {self.because}" if self.because else "")
         return f"{self.blocks:,} of {self.of:,}" + ("" if self.error is None else f", ± {self.error:.1%}")
 
 
 def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[Block]]:
-    """Squares of 2 x 2 neighbours (2 x 1 in a grid of one row), about ``count`` blocks (x, y, z) in all.
+    """Return squares of 2 x 2 neighbours (2 x 1 in a grid of one row), about ``count`` blocks (x, y, z) in all.
 
     The grid is cut into equal parts in the order of its blocks, and a square is drawn from each: neighbours show what
-    blocks share, the places how uneven blocks are. Every block is as likely as another, up to half a square at the
-    edges. Empty where the grid has no more blocks than that, and all should run.
+    blocks share, the places how uneven blocks are. Every block is equally likely, up to half a square at the edges. The
+    result is empty if the grid has no more blocks than that, and all should run.
     """
     full = width, height, depth = (*grid, 1, 1)[:3]
     blocks = math.prod(full)
@@ -81,18 +81,22 @@ def squares_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[list[B
 
 
 def blocks_of(grid: Sequence[int], count: int, *, seed: int = 0) -> list[Block] | None:
-    """The blocks of `squares_of`, each once, in order; None where all should run."""
+    """Return the blocks of `squares_of`, each once, in order; None if all should run."""
     return sorted({block for square in squares_of(grid, count, seed=seed) for block in square}) or None
 
 
 _FEW = {2: 1.84, 3: 1.32, 4: 1.20, 5: 1.14, 6: 1.11}
-"""What a standard error from so few places is multiplied by, so that the mean of all lies within it as often as from
-many (Student's t, 68 %)."""
+"""Factors of a standard error from few places, by their number.
+
+With them the mean of all blocks lies within the error as often as with many places (Student's t, 68 %).
+"""
 
 
 def standard_error(squares: Sequence[Sequence[Block]], counted: Mapping[Block, float], blocks: int) -> float | None:
-    """The relative standard error of the mean over ``blocks`` blocks that the squares' own means tell; None for a
-    single square, which tells none."""
+    """Return the relative standard error of the mean over ``blocks`` blocks, from the squares' own means.
+
+    None for a single square, which tells no error.
+    """
     means = [statistics.fmean(counted[block] for block in square) for square in squares]
     if len(means) < 2:
         return None
@@ -101,12 +105,12 @@ def standard_error(squares: Sequence[Sequence[Block]], counted: Mapping[Block, f
 
 
 def dependence(instructions: Sequence[str]) -> str:
-    """The first of a kernel's instructions by which its blocks can depend on each other; "" if there is none."""
+    """Return the first instruction by which a kernel's blocks can depend on each other, or "" if there is none."""
     return next((text for text in instructions if _BETWEEN_BLOCKS.match(text)), "")
 
 
 def parts_of(grid: Sequence[int], count: int) -> Block:
-    """Into how many equal parts to cut a grid along x, y and z for about ``count``: along x first."""
+    """Return the number of equal parts along x, y and z into which to cut a grid for about ``count``, along x first."""
     sizes = (*grid, 1, 1)
     x = min(sizes[0], max(1, count))
     y = min(sizes[1], max(1, count // x))
@@ -114,7 +118,7 @@ def parts_of(grid: Sequence[int], count: int) -> Block:
 
 
 def middles_of(grid: Sequence[int], parts: Sequence[int]) -> list[Block]:
-    """The block in the middle of each part of a grid that is cut so, x going fastest."""
+    """Return the block in the middle of each part of a grid cut into ``parts``, x going fastest."""
     x, y, z = (
         [(2 * part + 1) * size // (2 * count) for part in range(count)]
         for size, count in zip((*grid, 1, 1), parts, strict=False)

@@ -1,7 +1,7 @@
-"""The instructions that the machine knows and those it refuses, as Markdown: ``python -m workbench.ptx.table``.
+"""Generator of INSTRUCTIONS.md, the instructions that the machine supports and refuses.
 
-The rows come from the core's own table and from the decoder's, so that the page cannot say what the code does not do;
-INSTRUCTIONS.md beside this file is its output.
+``python -m workbench.ptx.table`` prints the page. Its rows come from the core's own table and from the decoder's, so
+that the page agrees with the code.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench.base.tables import Table
 from workbench.ptx.families import refused
 from workbench.ptx.findings import GRID_SYNC
 from workbench.ptx.machine import OPCODES
@@ -27,7 +28,7 @@ _MADE_OF_OTHERS = {
     "brx.idx": "`setp` and `bra` for each label",
     "add, sub, mul, fma with .rz, .rm, .rp and .sat": "the operation, then `cvt.sat`",
     "cvt with .ftz or .sat where no form of its own is listed": "`cvt.ftz`, the conversion, `cvt.sat`",
-    "mbarrier.try_wait": "`mbarrier.test_wait`; who waits lets the other warps go on",
+    "mbarrier.try_wait": "`mbarrier.test_wait`; a warp that waits lets the other warps go on",
     "cvta, cvta.to": "`add` and `sub` of the window of shared or local memory",
     "red": "`atom` without a result",
     "red.async": "`red`, then `mbarrier.complete_tx` of its bytes",
@@ -39,13 +40,13 @@ _WITHOUT_EFFECT = (
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """(class, instruction, forms): one row per instruction, its types and modifiers gathered."""
+    """Yield (class, instruction, forms): one row per instruction, its types and modifiers gathered."""
     gathered: dict[tuple[str, str], list[str]] = {}
     for opcode in OPCODES.values():
         if opcode.name.startswith(_INTERNAL):
             continue
         parts = opcode.name.split(".")
-        # Types stand last; what comes before them is the instruction.
+        # Types stand last; the instruction comes before them.
         cut = next((i for i, part in enumerate(parts) if i and part.split("/")[0] in _TYPES), len(parts))
         gathered.setdefault((opcode.group, ".".join(parts[:cut])), []).append(".".join(parts[cut:]))
     for (group, name), forms in sorted(gathered.items()):
@@ -53,7 +54,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 
 
 def refusals() -> Iterator[tuple[str, str]]:
-    """(instructions, why and what to use instead): one row per reason."""
+    """Yield (instructions, reason and replacement): one row per reason."""
     by_reason: dict[str, list[str]] = {}
     for name, why in (*refused.REASONS.items(), *refused.FORMS.items()):
         by_reason.setdefault(why, []).append(name)
@@ -63,27 +64,26 @@ def refusals() -> Iterator[tuple[str, str]]:
 
 
 def markdown() -> str:
-    """The page: what is supported, what that is made of, and what is refused with the reason."""
+    """Return the page: supported instructions, those made of others, and those refused with the reason."""
     out = [
         "# Instructions of the PTX machine", "",
-        "Output of `python -m workbench.ptx.table`; a test compares the two. All that NVRTC, nvcc and Triton emit for",
-        "sm_80 and sm_89 is meant to run; what is refused is refused before anything runs, with the line.", "",
+        "Output of `python -m workbench.ptx.table`; a test compares the two. The machine is meant to run all PTX that",
+        "NVRTC, nvcc and Triton emit for sm_80 and sm_89; it refuses the rest before anything runs, with the line.", "",
         f"## Supported: {len(OPCODES)} canonical instructions", "",
-        "Types and widths stand in the last column: `s8/32` is 8 signed bits in a 32-bit register. Where the sign does",
+        "The last column has types and widths: `s8/32` is 8 signed bits in a 32-bit register. Where the sign does",
         "not matter the bits stand for both (`add.b32` is `add.s32` and `add.u32`).", "",
-        "| class | instruction | types |", "|---|---|---|",
     ]  # fmt: skip
-    out += [f"| {group} | `{name}` | {forms} |" for group, name, forms in rows()]
-    out += ["", "## Made of others", "", "| instruction | done by |", "|---|---|"]
-    out += [f"| {name} | {parts} |" for name, parts in _MADE_OF_OTHERS.items()]
+    supported = [(group, f"`{name}`", forms) for group, name, forms in rows()]
+    out += [Table(("class", "instruction", "types"), supported, "lll").markdown()]
+    out += ["", "## Made of others", "", Table(("instruction", "done by"), [*_MADE_OF_OTHERS.items()], "ll").markdown()]
     out += [
         "",
         "## Accepted, without effect on any value",
         "",
         ", ".join(f"`{name}`" for name in _WITHOUT_EFFECT) + ".",
     ]
-    out += ["", "## Refused", "", "| instruction | why, and what to use instead |", "|---|---|"]
-    out += [f"| {names} | {why} |" for names, why in refusals()]
+    out += ["", "## Refused", ""]
+    out += [Table(("instruction", "why, and what to use instead"), [*refusals()], "ll").markdown()]
     return "\n".join(out) + "\n"
 
 

@@ -1,14 +1,16 @@
 """Loads whose values reach nothing in some threads of a block, as Triton's do.
 
-Where a tensor has fewer elements than a block has threads, Triton lets the surplus ones repeat what others do: they
+If a tensor has fewer elements than a block has threads, Triton lets the surplus threads repeat the work of others: they
 load and compute the same, and a guard made of the thread's number keeps them from storing it. One of them may then load
-what another has stored already, which no barrier prevents and which changes nothing: to the checks it is no access.
+what another has stored already, which no barrier prevents and which changes nothing. To the checks such a load is no
+access.
 
-For each register this finds the threads in which its value takes effect: in a store whose guard is not known to be
-false there, in an address, or in something that threads do together. A branch takes effect where what depends on it
-does: the values made, and the effects, between it and the place where its ways meet again (control dependence, as
-J. Ferrante et al. define it in *The program dependence graph and its use in optimization*, 1987). A shuffle hands on
-what the lanes that read from a lane make of it. A set of threads is an integer with a bit for each.
+For each register this module finds the threads in which its value takes effect: in a store whose guard is not known to
+be false there, in an address, or in an instruction that threads execute together. A branch takes effect where the code
+that depends on it does: the values made, and the effects, between it and the place where its ways meet again (control
+dependence, as J. Ferrante et al. define it in *The program dependence graph and its use in optimization*, 1987). A
+shuffle passes on the use that the lanes that read from a lane make of it. A set of threads is an integer with a bit for
+each.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Label, Statement, parse_number
 
 _NAME = re.compile(r"[%A-Za-z_$][\w$]*(?:\.[xyz])?")
-# What makes a result of its operands and does nothing else, in one lane.
+# Instructions that make a result of one lane's operands and do nothing else.
 _PURE = frozenset(
     re.findall(
         r"\w+",
@@ -33,15 +35,18 @@ _PURE = frozenset(
         subc szext tanh testp xor""",
     )
 )
-_OF_A_WARP = frozenset(("match", "mma", "movmatrix", "redux", "shfl", "vote"))  # a result of all its lanes' operands
-_EFFECTS = frozenset(("st", "red"))  # nothing where their guard is false
+_OF_A_WARP = frozenset(("match", "mma", "movmatrix", "redux", "shfl", "vote"))  # results of all lanes' operands
+_EFFECTS = frozenset(("st", "red"))  # without effect in lanes where their guard is false
 _LEAVES = frozenset(("ret", "exit", "trap"))
 _LOCAL, _CARRY = "local memory", "the carry flag"  # registers too: stores write the one, loads read it
-_Known = tuple[np.ndarray, np.ndarray]  # of every thread: a value, and whether it is known
+_Known = tuple[np.ndarray, np.ndarray]  # for every thread a value, and True if it is known
 
 
 class _Use(NamedTuple):
-    """A statement as a flow of values: ``written`` of ``read``, in ``active`` threads; an ``effect`` uses ``read``."""
+    """A statement as a flow of values.
+
+    It makes ``written`` from ``read`` in the threads of ``active``; with ``effect`` it uses ``read`` in itself.
+    """
 
     statement: Statement
     written: Sequence[str]
@@ -52,9 +57,9 @@ class _Use(NamedTuple):
 
 
 def unused_loads(body: Iterable[object], block: tuple[int, int, int]) -> dict[int, np.ndarray]:
-    """Return by a load's offset in the PTX, for each warp, a mask of the lanes in which the value reaches nothing.
+    """Return, by a load's offset in the PTX, a mask per warp of the lanes in which the value reaches nothing.
 
-    Without loads that are used in every lane.
+    Loads that are used in every lane are left out.
     """
     items = [item for item in body if type(item) is Statement or type(item) is Label]
     statements = [item for item in items if type(item) is Statement]
@@ -98,12 +103,12 @@ def _use(statement: Statement, active: int) -> _Use:
 
 
 def _jumps(statement: Statement) -> bool:
-    """Return whether it does nothing but choose what comes next."""
+    """Return True if a statement only chooses the next one."""
     return _head(statement) in _LEAVES - {"trap"} or (_head(statement) == "bra" and bool(statement.operands))
 
 
 def _effective(uses: Sequence[_Use], regions: dict[int, Sequence[int]], everyone: int) -> dict[str, int]:
-    """Return by register the threads in which its value takes effect."""
+    """Return the threads in which each register's value takes effect."""
     effective: dict[str, int] = {}
     exchange = _Exchange(everyone)
     places = {use.statement.start: use for use in uses}
@@ -134,14 +139,14 @@ def _effective(uses: Sequence[_Use], regions: dict[int, Sequence[int]], everyone
             if guard is None:
                 continue
             mark(guard, made | (use.active if use.effect and not use.written else 0))
-            for start in regions.get(use.statement.start, ()):  # what the branch decides about
+            for start in regions.get(use.statement.start, ()):  # statements that the branch decides about
                 one = places[start]
                 mark(guard, one.active if one.effect and not one.written else outcome(one))
     return effective
 
 
 def _regions(items: Sequence[Statement | Label]) -> dict[int, Sequence[int]]:
-    """Return by conditional branch, or exit, the statements that it decides about; all by their offsets."""
+    """Return the statements that each conditional branch or exit decides about; all are given by their offsets."""
     blocks: list[list[Statement]] = [[]]
     labels: dict[str, int] = {}
     for item in items:
@@ -191,10 +196,10 @@ def _reached(following: Sequence[Sequence[int]], begin: Iterable[int], stop: int
 
 
 def _post_dominators(following: Sequence[Sequence[int]], end: int) -> list[int]:
-    """Return for each block the one that every way from it to the end comes through first.
+    """Return each block's immediate post-dominator: the first block that every way from it to the end passes.
 
     K. Cooper, T. Harvey and K. Kennedy, *A simple, fast dominance algorithm*, 2001, on the reversed graph. A block from
-    which no way leads to the end meets there.
+    which no way leads to the end gets the end.
     """
     before: list[list[int]] = [[] for _ in range(end + 1)]
     for number, targets in enumerate(following):
@@ -243,7 +248,7 @@ def _by_warp(threads: int, everyone: int) -> np.ndarray:
 
 
 class _Exchange:
-    """The lanes whose operands reach given lanes' results of an instruction that a warp executes together."""
+    """Lanes whose operands reach given lanes' results of an instruction that a warp executes together."""
 
     def __init__(self, everyone: int):
         self._everyone = everyone
@@ -252,7 +257,7 @@ class _Exchange:
         self._lane = lanes
 
     def sources(self, statement: Statement, threads: int) -> int:
-        """Return the threads whose operands the results of ``threads`` are made of."""
+        """Return the threads whose operands make the results of ``threads``."""
         if threads in (0, self._everyone):
             return threads
         mode = statement.opcode.split(".")[2:3]
@@ -280,7 +285,7 @@ def _bits(flags: np.ndarray) -> int:
 
 
 class _Threads:
-    """What registers hold in each thread of a block, as far as it follows from the thread's number."""
+    """Values of registers in each thread of a block, as far as they follow from the thread's number."""
 
     def __init__(self, statements: Iterable[Statement], block: tuple[int, int, int]):
         count = block[0] * block[1] * block[2]
@@ -306,7 +311,7 @@ class _Threads:
     def _value(self, text: str) -> _Known:
         if text not in self._values:
             unknown = np.zeros_like(self._values["%laneid"][0]), ~self._all
-            self._values[text] = unknown  # for what depends on itself
+            self._values[text] = unknown  # ends the recursion for a register that depends on itself
             number, made = parse_number(text), self._made.get(text)
             if number is not None and not isinstance(number, float):
                 self._values[text] = unknown[0] + number, self._all

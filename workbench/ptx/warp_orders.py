@@ -1,5 +1,7 @@
-"""A launch in both orders of the warps, its bulk copies late in one and at once in the other: mistakes that one of them
-hides."""
+"""A second run of a launch, with the warps in the opposite order and bulk copies that land at once.
+
+It shows mistakes that the usual order, in which copies land as late as they may, hides.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,23 @@ from workbench.errors import KernelFault
 from workbench.ptx import Finding, Kernel, LaunchReport
 from workbench.ptx.buffers import stored
 from workbench.ptx.findings import UNDEFINED, widest_first
+from workbench.ptx.launch import MachineLaunch
 from workbench.ptx.options import UNDEFINED_BITS
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 DIFFERENCE = "results that copies' timing changes"
-# What may rightly differ from order to order, or from run to run.
+# Instructions whose results may rightly differ from order to order, or from run to run.
 _OF_ORDER = re.compile(r"\b(atom|red|multimem|cp\.reduce)\.|%(clock|globaltimer)")
 _OF_TIME = re.compile(r"%(clock|globaltimer)")
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A run in the opposite order of warps, with bulk copies that land at once; memory is as it was before.
+    """Result of a run in the opposite order of warps, with bulk copies that land at once; memory is restored.
 
-    ``fault`` is what ended it, if anything did. ``results`` has what each argument held at the end, of a kernel with
-    copies whose results no order may change; else it is None. ``uses_undefined`` says whether memory depends on what
-    shuffles left undefined, None where they left nothing so or nobody can tell.
+    ``fault`` is the fault that ended it, if any. ``results`` has the content of each argument at the end, for a kernel
+    with copies whose results no order may change; else it is None. ``uses_undefined`` is True if memory depends on
+    values that shuffles left undefined, None if they left none or if that cannot be told.
     """
 
     findings: Sequence[Finding]
@@ -42,7 +45,7 @@ class Rehearsal:
     uses_undefined: bool | None
 
     def joined(self, report: LaunchReport) -> LaunchReport:
-        """Return the report of the usual order with what only this run showed, and the first result that differs."""
+        """Return the usual order's report, with findings that only this run showed and the first differing result."""
         found, notes = _joined(report.findings, self.findings), _joined(report.notes, self.notes)
         if self.uses_undefined is not None:
             undefined = [one for one in (*found, *notes) if one.kind == UNDEFINED]
@@ -58,8 +61,8 @@ class Rehearsal:
             if not apart.size:
                 continue
             message = (
-                f"{kernel}: {DIFFERENCE}: {apart.size} bytes of {name}, the first at byte {apart[0]}, hold one thing "
-                "where bulk copies land as late as they may and another where they land at once: something is read "
+                f"{kernel}: {DIFFERENCE}: {apart.size} bytes of {name}, the first at byte {apart[0]}, hold one value "
+                "if bulk copies land as late as they may and another if they land at once: a byte is read "
                 "before the wait for the copy that writes it, or written before the wait for the copy that reads it"
             )
             origin = (0, 0, 0)
@@ -73,23 +76,24 @@ def _joined(these: Sequence[Finding], those: Sequence[Finding]) -> list[Finding]
     return [*these, *(finding for finding in those if (finding.kind, finding.sides) not in known)]
 
 
-def rehearse(kernel: Kernel, values: Sequence[object], launch: Any, names: Sequence[str] = ()) -> Rehearsal:
-    """Run in the opposite order of warps; arguments, called by ``names``, and variables are put back.
+def rehearse(launch: MachineLaunch) -> Rehearsal:
+    """Run a launch in the opposite order of warps; arguments and variables are put back.
 
-    So is what addresses in the arguments lead to. Where shuffles leave something undefined, a second run in that order
-    gives it another value: the kernel uses it if memory then differs.
+    If shuffles leave values undefined, a second run in that order gives them another value: the kernel uses them if
+    memory then differs.
     """
-    program, text = kernel.program, _text(kernel)
-    arrays = [value for value in (*values, *stored(values), *program.variables.values()) if _is_writable(value)]
+    kernel, values = launch.runner, launch.values
+    variables, text = kernel.program.variables, _text(kernel)
+    arrays = [value for value in (*values, *stored(values), *variables.values()) if _is_writable(value)]
     kept = [_copy(array) for array in arrays]
     plain = {"statistics": False, "record_block": None, "last_warp_first": True, "copies_early": True}
     findings, notes, fault, results, uses_undefined = [], [], None, None, None
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
-            report = launch(**plain)
+            report = launch.run(**plain)
             findings, notes = report.findings, report.notes
             if "cp.async.bulk" in text and not _OF_ORDER.search(text):
-                results = [(name, array, _copy(array)) for name, array in _named(values, names)]
+                results = [(name, array, _copy(array)) for name, array in _named(values, launch.names)]
             if any(one.kind == UNDEFINED for one in (*findings, *notes)) and not _OF_TIME.search(text):
                 before = [_bytes(_copy(array)) for array in arrays]
                 _put_back(arrays, kept)
@@ -104,16 +108,16 @@ def rehearse(kernel: Kernel, values: Sequence[object], launch: Any, names: Seque
 
 
 def _text(kernel: Kernel) -> str:
-    """The PTX of a kernel, and of the functions that it may call."""
-    module = kernel.program.module
+    """Return the PTX of a kernel and of all functions of its module."""
+    module = kernel.module
     bodies = [(kernel.entry.body_start, kernel.entry.body_end)]
     bodies += [(one.body_start, one.body_end) for one in module.functions.values() if one.body_start is not None]
     return "\n".join(module.text[begin:end] for begin, end in bodies)
 
 
-def _faults(launch: Any, **options: Any) -> bool:
+def _faults(launch: MachineLaunch, **options: Any) -> bool:
     try:
-        launch(**options)
+        launch.run(**options)
     except KernelFault:
         return True
     return False
@@ -125,7 +129,7 @@ def _put_back(arrays: Sequence[Any], kept: Sequence[Any]) -> None:
 
 
 def _named(values: Sequence[object], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The arrays among the arguments, and those that tensor maps among them describe."""
+    """Yield the arrays among the arguments, and those that tensor maps among them describe."""
     for value, name in zip(values, names, strict=False):
         array = value.owner if isinstance(value, TensorMap) else value
         if _is_writable(array):
@@ -142,7 +146,7 @@ def _copy(array: Any) -> Any:
 
 
 def _bytes(array: Any) -> np.ndarray:
-    """The elements of a tensor or an array as bytes."""
+    """Return the elements of a tensor or an array as bytes."""
     if hasattr(array, "untyped_storage"):
         import torch
 

@@ -1,4 +1,4 @@
-"""Out-of-bounds addresses that come from an index which did not fit into 32 bits, by the PTX that computed it."""
+"""Out-of-bounds addresses from an index that did not fit into 32 bits, found in the PTX that computed it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from workbench.ptx.instruction import split_operands
 from workbench.ptx.parse import Statement, parse_number
 
 if TYPE_CHECKING:
-    from workbench.ptx.launch import Kernel
+    from workbench.ptx.kernel import DecodedKernel
 
-_LEAST = 1 << 24  # elements: an index that is merely negative is nearer to its buffer, one that wrapped hardly ever
-_DEEP = 16  # instructions from the access back
+_LEAST = 1 << 24  # elements: a merely negative index lies nearer to its buffer, a wrapped one hardly ever
+_DEEP = 16  # instructions to follow back from the access
 _ADDRESS = re.compile(r"\[\s*(%\w+)")
 _PASSED_ON = ("add.", "sub.s64", "cvta", "mov.", "or.b64", "selp.")
 _COMPUTED = re.compile(r"(mul\.lo|mad\.lo|shl|add|sub)\.[bsu]32$")
 
 
 class _Widened(NamedTuple):
-    """A 32-bit register that an address is computed from: ``factor`` bytes for each."""
+    """A 32-bit register from which an address is computed, ``factor`` bytes for each unit of its value."""
 
     register: str
     signed: bool
@@ -29,20 +29,20 @@ class _Widened(NamedTuple):
     before: Statement
 
 
-def cause_of(kernel: Kernel, pc: int, offset: int) -> str:
-    """Return where the index of an access ``offset`` bytes from its buffer's begin wrapped; nothing if it did not."""
+def cause_of(kernel: DecodedKernel, pc: int, offset: int) -> str:
+    """Explain where the index of an access ``offset`` bytes from its buffer's start wrapped; "" if it did not."""
     statement = kernel.decoded.code[pc].statement if 0 <= pc < len(kernel.decoded.code) else None
     base = _ADDRESS.search(statement.operands) if statement else None
     if statement is None or base is None or -_LEAST < offset < (1 << 32) - _LEAST:
         return ""
-    items = [item for item in kernel.program.module.body(kernel.entry) if type(item) is Statement]
+    items = [item for item in kernel.module.body(kernel.entry) if type(item) is Statement]
     for one in _widened(items, base[1], statement, 1, _DEEP):
         index = offset // one.factor
         wrapped = -(1 << 31) <= index < -_LEAST if one.signed else (1 << 32) - _LEAST <= index < 1 << 32
         source = _arithmetic(items, one.register, one.before, _DEEP) if wrapped else None
         if source is None:
             continue
-        where = locate(kernel.program.module, source.location) or f"PTX line {source.line}"
+        where = locate(kernel.module, source.location) or f"PTX line {source.line}"
         if one.signed:
             went = f"which has wrapped: {index + (1 << 32):,} does not fit into 32 bits"
         else:
@@ -52,14 +52,14 @@ def cause_of(kernel: Kernel, pc: int, offset: int) -> str:
 
 
 def _definition(items: list[Statement], register: str, before: Statement) -> Statement | None:
-    """The last statement before one that writes a register, else the first behind it: that of a loop."""
+    """Return the last statement before ``before`` that writes a register, else, for a loop, the first behind it."""
     found = [one for one in items if split_operands(one.operands)[:1] == [register] and not one.opcode.startswith("st")]
     earlier = [one for one in found if one.start < before.start]
     return earlier[-1] if earlier else next(iter(found), None)
 
 
 def _widened(items: list[Statement], register: str, before: Statement, factor: int, depth: int) -> Iterator[_Widened]:
-    """The 32-bit registers from which a 64-bit one is computed."""
+    """Yield the 32-bit registers from which a 64-bit one is computed."""
     one = _definition(items, register, before)
     if one is None or not depth:
         return
@@ -85,7 +85,7 @@ def _widened(items: list[Statement], register: str, before: Statement, factor: i
 
 
 def _arithmetic(items: list[Statement], register: str, before: Statement, depth: int) -> Statement | None:
-    """The latest product, else the latest sum, that a 32-bit register comes from."""
+    """Return the latest product, else the latest sum, from which a 32-bit register is computed."""
     one = _definition(items, register, before)
     if one is None or not depth:
         return None

@@ -1,7 +1,7 @@
 """Compilers: CUDA C++ and Triton to PTX and machine code, with no GPU and no driver, cached on disk."""
 
 from workbench.toolchain.cuda import compile_cuda, compile_cuda_module
-from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter
+from workbench.toolchain.kernel import CompiledKernel, CompiledModule
 from workbench.toolchain.occupancy import Occupancy
 from workbench.toolchain.triton_aot import compile_triton
 
@@ -9,7 +9,6 @@ __all__ = [
     "CompiledKernel",
     "CompiledModule",
     "Occupancy",
-    "Parameter",
     "compile_cuda",
     "compile_cuda_module",
     "compile_triton",

@@ -1,7 +1,8 @@
-"""Machine code made late: running and checking need a kernel's PTX only, and its assembler takes half of a compilation.
+"""Lazy assembly of machine code.
 
-The kernels of one program share one ``Assembly``. It is asked when somebody wants the cubin, registers, spills,
-occupancy or SASS; what it made is kept in the object, and on disk in an entry beside the PTX's.
+Running and checking a kernel need only its PTX, and the assembler takes half of a compilation. The kernels of one
+program share one ``Assembly``. It assembles when the cubin, registers, spills, occupancy or SASS are first read. The
+object keeps the result, and so does an entry on disk beside the PTX's.
 """
 
 from __future__ import annotations
@@ -17,32 +18,34 @@ from workbench.toolchain.sass import Resources
 
 @dataclass(frozen=True)
 class Assembled:
-    """What the assembler made of one program: the ``resources`` of each kernel by its name in the PTX, and its own
-    warnings in ``log``."""
+    """Machine code of one program.
+
+    ``resources`` are those of each kernel by its name in the PTX; ``log`` holds the assembler's warnings.
+    """
 
     cubin: bytes
     resources: Mapping[str, Resources]
     log: str = ""
 
     def to_blobs(self) -> dict[str, bytes]:
-        """The machine code as a cache entry."""
+        """Serialize the machine code as a cache entry."""
         resources = {name: dataclasses.astuple(used) for name, used in self.resources.items()}
         return {"header": json.dumps({"resources": resources, "log": self.log}).encode(), "cubin": self.cubin}
 
     @classmethod
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> Assembled:
-        """The machine code of a cache entry."""
+        """Restore the machine code from a cache entry."""
         header = json.loads(blobs["header"])
         resources = {name: Resources(*figures) for name, figures in header["resources"].items()}
         return cls(blobs["cubin"], resources, header["log"])
 
 
 class Assembly:
-    """The way from one program to its machine code, taken when first asked for.
+    """Assembly of one program to machine code, on first use.
 
-    ``key`` is that of the program's PTX in the disk cache; with None nothing is kept on disk. ``make`` assembles; where
-    it can be pickled, so can this, with what was made. Two threads that ask at once may both assemble: they make the
-    same.
+    ``key`` is that of the program's PTX in the disk cache; with None nothing is kept on disk. ``make`` assembles. If it
+    can be pickled, so can this object, together with its result. Two threads may both assemble at once; their results
+    are equal.
     """
 
     def __init__(self, key: str | None, make: Callable[[], Assembled]):
@@ -52,24 +55,24 @@ class Assembly:
 
     @property
     def made(self) -> Assembled | None:
-        """The machine code if this process has it."""
+        """Machine code that this process already has, or None."""
         return self._made
 
     def find(self) -> Assembled | None:
-        """The machine code if it was made before, by whatever process."""
+        """Return the machine code if any process has made it and the cache has it, else None."""
         if self._made is None and self._key is not None:
             blobs = disk_cache.load(self._key)
             self._made = None if blobs is None else Assembled.from_blobs(blobs)
         return self._made
 
     def keep(self, made: Assembled) -> None:
-        """Take what was made together with the PTX."""
+        """Keep machine code, here and in the disk cache; a compiler may have made it together with the PTX."""
         self._made = made
         if self._key is not None:
             disk_cache.store(self._key, made.to_blobs())
 
     def result(self) -> Assembled:
-        """The machine code, made now if it never was. Raises what ``make`` raises: CompileError, MissingToolError."""
+        """Return the machine code, assembled now if necessary. Raises CompileError and MissingToolError of ``make``."""
         found = self.find()
         if found is None:
             found = self._make()

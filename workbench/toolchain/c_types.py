@@ -1,8 +1,8 @@
-"""C++ types as a source writes them, next to the dtypes of NumPy and torch.
+"""C++ types as written in a source, and the dtypes of NumPy and torch for them.
 
-They decide which arrays a launch takes, how it passes a number for a ``__half``, and what a variable's bytes are. Names
-are followed through ``typedef``, ``using``, macros and aliases (`workbench.toolchain.type_names`). A type that the text
-does not tell is None: nothing is checked then, and the launch warns that it was not.
+They decide which arrays a launch accepts, how it passes a number for a ``__half``, and what the bytes of a variable
+mean. Names are followed through ``typedef``, ``using``, macros and aliases (`workbench.toolchain.type_names`). A type
+that the text does not determine is None: the launch does not check that argument, and warns about it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VECTORS |= {"float": "float32", "double": "float64"}
 _PAIRS = {"half2": "float16", "__half2": "float16", "__nv_bfloat162": "bfloat16", "nv_bfloat162": "bfloat16"}
 _PAIRS |= {"cuComplex": "float32", "cuFloatComplex": "float32", "cuDoubleComplex": "float64"}
 ANYTHING = "void"
-"""The dtype of what a ``void *`` or the address of a struct points to: every array fits."""
+"""Dtype of the target of a ``void *`` or of a pointer to a struct: every array fits."""
 
 _IGNORED = {"const", "volatile", "static", "extern", "inline", "__restrict__", "__restrict", "__grid_constant__"}
 _IGNORED |= {"std", "cuda", "::", "restrict", "typename", "class", "enum"}
@@ -34,26 +34,29 @@ _SIZES = {"bool": 1, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, ANYTHI
 
 @dataclass(frozen=True)
 class CType:
-    """``dtype`` is torch's or NumPy's name of one element, or `ANYTHING`, ``lanes`` how many a vector type has
-    (``float4``: 4). Pointers are the elements of a pointer to pointers, as uint64."""
+    """A C++ type of a parameter or variable.
+
+    ``dtype`` is torch's or NumPy's name of one element, or `ANYTHING`; for a pointer to pointers it is uint64.
+    ``lanes`` is the number of elements of a vector type (``float4``: 4).
+    """
 
     dtype: str
     lanes: int = 1
     pointer: bool = False
     constant: bool = False
-    """Of a pointer: what it points to is const."""
+    """True for a pointer whose target is const."""
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Size of one element in bytes."""
         return _SIZES.get(self.dtype) or int(re.sub(r"\D", "", self.dtype)) // 8
 
 
 def c_type(text: str, known: Mapping[str, object] | None = None) -> CType | None:
-    """The type of a declaration such as ``const float4 * __restrict__``; None where the text does not tell, and for a
-    struct by value or a reference.
+    """Parse a type such as ``const float4 * __restrict__``.
 
-    ``known`` is what names stand for: ``{"T": "float"}``, and what `names_of_types` returns.
+    Returns None if the text does not determine it, and for a struct by value or a reference. ``known`` maps names to
+    types: ``{"T": "float"}``, and the result of `names_of_types`.
     """
     tokens = expanded(tokens_of(text), known or {})
     stars = tokens.count("*")
@@ -71,7 +74,7 @@ def c_type(text: str, known: Mapping[str, object] | None = None) -> CType | None
 
 
 def _element(words: list[str]) -> tuple[str, int] | None:
-    """(dtype, lanes) of ``["unsigned", "int"]``."""
+    """Return (dtype, lanes) for the words of a type, such as ``["unsigned", "int"]``, or None."""
     name = " ".join(words)
     if name in _SCALARS:
         return _SCALARS[name], 1
@@ -88,15 +91,17 @@ def _element(words: list[str]) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class DeclaredVariable:
-    """A ``__device__`` or ``__constant__`` variable of a source text. ``type`` is None where it is no plain one, as a
-    struct's, ``shape`` where a size is no number."""
+    """A ``__device__``, ``__constant__`` or ``__managed__`` variable of a source text.
+
+    ``type`` is None unless it is a plain one (for a struct, for example), ``shape`` if a size is not a number.
+    """
 
     type: CType | None
     shape: tuple[int, ...] | None
 
 
 def declared_variables(text: str, macros: Mapping[str, object] | None = None) -> dict[str, DeclaredVariable]:
-    """The variables in device and constant memory that are no pointers, by name."""
+    """Find a source's variables in device, constant and managed memory that are not pointers, by name."""
     known: dict[str, object] = dict(names_of_types([text], macros or {}))
     text = living(text, macros or {})
     known |= dict(re.findall(r"\bconstexpr\s+[\w\s]*?(\w+)\s*=\s*(\w+)\s*;", text)) | dict(macros or {})
@@ -117,7 +122,7 @@ def declared_variables(text: str, macros: Mapping[str, object] | None = None) ->
 
 
 def _number(text: str, known: Mapping[str, object]) -> int | None:
-    """A size: a number, or the name of one."""
+    """Return the value of an array size, which is a number or the name of one, or None."""
     for _ in range(4):
         text = str(known.get(text.strip(), text)).strip()
     return int(text, 0) if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", text) else None

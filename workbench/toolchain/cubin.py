@@ -1,7 +1,7 @@
-"""What a cubin holds beside resources: the encoded instructions of a kernel, and of which line of its PTX each is.
+"""Reader of cubins: a kernel's encoded instructions, and the PTX line of each.
 
-A cubin is an ELF file. ``ptxas -lineinfo`` keeps the lines in ``.nv_debug_line_sass``, a line number program of DWARF 2
-(section 6.2 of its standard), whose addresses a relocation places in the section of one kernel.
+A cubin is an ELF file. ``ptxas -lineinfo`` stores the lines in ``.nv_debug_line_sass``, a line number program of DWARF
+2 (section 6.2 of its standard); relocations tell to which kernel's section its addresses belong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINES = ".nv_debug_line_sass"
 
 @contextlib.contextmanager
 def _readable() -> Iterator[None]:
-    """Turn what damaged bytes make of reading them into a MachineCodeError."""
+    """Turn the exceptions of reading damaged bytes into a MachineCodeError."""
     try:
         yield
     except (struct.error, ValueError, LookupError, ZeroDivisionError, OverflowError) as error:
@@ -32,7 +32,7 @@ def _readable() -> Iterator[None]:
 
 
 class Cubin:
-    """The sections of a cubin by name, read when they are asked for. Raises MachineCodeError for a damaged one."""
+    """A cubin and its sections, parsed on demand; a damaged one raises MachineCodeError."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -44,18 +44,18 @@ class Cubin:
             self._names = [self._text(names + row[0]) for row in self._rows]
 
     def section(self, name: str) -> bytes:
-        """The content of a section; empty where there is none."""
+        """Return the content of a section, empty if there is none of that name."""
         if name not in self._names:
             return b""
         *_, offset, size = self._rows[self._names.index(name)][:6]
         return self._data[offset : offset + size]
 
     def code(self, kernel: str) -> bytes:
-        """The instructions of a kernel, with the compiler's subroutines behind it."""
+        """Return the encoded instructions of a kernel, followed by the compiler's subroutines for it."""
         return self.section(f".text.{kernel}")
 
     def subroutines(self, kernel: str) -> dict[int, str]:
-        """Names of the subroutines behind a kernel, by where they begin in its code, in bytes."""
+        """Return the names of the subroutines behind a kernel by their start in its code, in bytes."""
         found = {}
         with _readable():
             symbols = self._symbols
@@ -65,7 +65,7 @@ class Cubin:
         return found
 
     def lines(self, kernel: str) -> list[int]:
-        """For each instruction of a kernel its line in the PTX; 0 before the first that has one."""
+        """Return the PTX line of each instruction of a kernel; 0 before the first that has one."""
         with _readable():
             rows = sorted(dict(self._line_rows(kernel)).items())
         places, named = [at for at, _ in rows], [0, *(line for _, line in rows)]
@@ -74,14 +74,14 @@ class Cubin:
 
     @cached_property
     def _symbols(self) -> list[tuple[str, int, int]]:
-        """(name, number of its section, place in it) of each symbol."""
+        """Name, section number and offset in the section of each symbol."""
         table = self._rows[self._names.index(".symtab")]
         names = self._rows[table[6]][4]
         rows = _SYMBOL.iter_unpack(self._data[table[4] : table[4] + table[5]])
         return [(self._text(names + row[0]), row[3], row[4]) for row in rows]
 
     def _line_rows(self, kernel: str) -> Iterator[tuple[int, int]]:
-        """(place in the code in bytes, line) of every row of the line table that is of a kernel."""
+        """Yield (offset in the code in bytes, line) for every row of the line table that belongs to a kernel."""
         data, start = self.section(_LINES), 0
         of_kernel = {
             place
@@ -94,7 +94,7 @@ class Cubin:
             start += 4 + length
 
     def _relocations(self, section: str) -> Iterator[tuple[int, int]]:
-        """(place, number of the symbol) of what is relocated in a section; from sm_90 on with an addend, here 0."""
+        """Yield (offset, symbol number) for each relocation of a section; its addend, from sm_90 on, is 0 here."""
         for name, row in ((f".rel{section}", "<QQ"), (f".rela{section}", "<QQq")):
             for place, info, *_ in struct.iter_unpack(row, self.section(name)):
                 yield place, info >> 32
@@ -104,7 +104,7 @@ class Cubin:
 
 
 def _unit(data: bytes, start: int, end: int, of_kernel: set[int]) -> Iterator[tuple[int, int]]:
-    """The rows of one line number program; ``of_kernel`` are the places of the addresses that count."""
+    """Yield the rows of one line number program; ``of_kernel`` are the offsets of the addresses to keep."""
     (header,) = struct.unpack_from("<I", data, start + 6)
     step, _, base, span, first = struct.unpack_from("<BBbBB", data, start + 10)
     operands = data[start + 15 : start + 14 + first]
@@ -145,7 +145,7 @@ def _unit(data: bytes, start: int, end: int, of_kernel: set[int]) -> Iterator[tu
 
 
 def _number(data: bytes, at: int, *, signed: bool = False) -> tuple[int, int]:
-    """A number of variable length (LEB128), and where it ends."""
+    """Decode a number of variable length (LEB128); return it and the offset behind it."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -1,4 +1,4 @@
-"""CUDA C++ to a ``CompiledKernel``: one front for NVRTC and nvcc, with the cache on disk before both."""
+"""Compilation of CUDA C++ to a ``CompiledKernel``: one interface to NVRTC and nvcc, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.demangle import demangle
+from workbench.base.demangle import demangle
+from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
-from workbench.home import cuda_sources
 from workbench.ptx.decode import is_installed
+from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.kernel import CompiledKernel, CompiledModule, Parameter, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters
 from workbench.toolchain.sass import parse_ptxas_log, split_log
 from workbench.toolchain.shared_memory import static_shared_bytes
 from workbench.toolchain.source import Declaration, Source, include_closure, kernels_within, read_source
@@ -41,15 +42,15 @@ def compile_cuda(
     """Compile one kernel of a CUDA C++ source.
 
     ``source`` is the text or a .cu file; ``kernel`` a plain name (``"scale"``) or a C++ name expression
-    (``"scale<float, 4>"``). ``macros`` become ``-D``, ``options`` go to the compiler as they are. Headers are looked
-    for beside the file, in ``include_dirs``, in the package's ``cuda_src`` and in the CUDA toolkit.
-    ``threads_per_block`` and ``dynamic_shared_bytes`` (per block) describe the launch that is meant; occupancy needs
-    them. With ``machine_code`` the cubin is made at once, in the same pass, and what only the assembler refuses is a
-    CompileError here; else when it, the registers or what follows from them is asked for, in a second pass.
+    (``"scale<float, 4>"``). ``macros`` become ``-D`` options; ``options`` go to the compiler unchanged. Headers are
+    searched beside the file, in ``include_dirs``, in the package's ``cuda_src`` and in the CUDA toolkit.
+    ``threads_per_block`` and ``dynamic_shared_bytes`` (per block) describe the intended launch, for its occupancy. With
+    ``machine_code`` the same pass produces the cubin, and an error of the assembler is a CompileError here. Without it
+    a second pass does so when the cubin, the registers or figures that depend on them are first read.
 
-    Raises CompileError with the compiler's lines; UnknownNameError, listing those that are there, for a kernel that the
-    source does not have; ArgumentError for an unknown architecture, compiler or option; MissingToolError with the
-    remedy.
+    Raises CompileError with the compiler's messages; UnknownNameError, with the list of kernels, for a kernel that the
+    source does not have, and for an unknown compiler; ArgumentError for an unknown architecture or option;
+    MissingToolError, with the remedy, without the compiler.
     """
     module = compile_cuda_module(
         source,
@@ -79,10 +80,10 @@ def compile_cuda_module(
     dynamic_shared_bytes: int = 0,
     machine_code: bool = False,
 ) -> CompiledModule:
-    """Compile every kernel of a CUDA C++ source, and with ``kernels`` the named instances of its templates.
+    """Compile every kernel of a CUDA C++ source, and the instances of its templates named in ``kernels``.
 
-    The names of the result are those of ``kernels`` as given, then those of the other kernels. Everything else as in
-    ``compile_cuda``.
+    The result has the names in ``kernels`` as given, then those of the other kernels. The other arguments and the
+    errors are those of `compile_cuda`.
     """
     unit = read_source(source)
     if compiler not in _COMPILERS:
@@ -101,7 +102,7 @@ def compile_cuda_module(
 
 @dataclass(frozen=True)
 class _Program:
-    """What a compiler is asked to compile."""
+    """A compiler's input: the source, its kernels, the architecture and the options."""
 
     compiler: str
     unit: Source
@@ -117,7 +118,7 @@ class _Program:
         )
 
     def assembly(self, key: str | None, ptx: str) -> Assembly:
-        """What makes the machine code of ``ptx``, which is this program's."""
+        """Return the lazy assembly of ``ptx``, this program's PTX, to machine code."""
         return Assembly(key, functools.partial(_assemble, self, ptx))
 
 
@@ -146,7 +147,7 @@ def _macro_flags(macros: Mapping[str, Macro]) -> list[str]:
 
 
 def _include_dirs(unit: Source, include_dirs: Sequence[str | Path]) -> list[Path]:
-    """The folders of the user's and the project's headers, in the order in which they are searched."""
+    """Return the folders of the user's and the project's headers, in the order in which they are searched."""
     own = [unit.folder] if unit.folder is not None else []
     for folder in map(Path, include_dirs):
         if not folder.is_dir():
@@ -156,7 +157,7 @@ def _include_dirs(unit: Source, include_dirs: Sequence[str | Path]) -> list[Path
 
 
 def _key(program: _Program, macros: Mapping[str, Macro]) -> str | None:
-    """The hash of everything that the result depends on; None where that cannot be known."""
+    """Hash everything that the result depends on; return None if the included files cannot be determined."""
     unit, flags, own, compiler = program.unit, program.flags, program.include_dirs, _COMPILERS[program.compiler]
     from_flags = [Path(match[2]) for match in (re.match(r"(-I|--include-path=)(.+)", flag) for flag in flags) if match]
     forced = "".join(
@@ -183,13 +184,13 @@ def _key(program: _Program, macros: Mapping[str, Macro]) -> str | None:
 
 @functools.cache
 def _stubs_digest() -> str:
-    """The hash of our stub headers, which are part of the compiler as far as a source can see."""
+    """Hash our stub headers, which belong to the compiler from a source's point of view."""
     stubs = sorted((path.name, path.read_text()) for path in tools.stub_headers().iterdir() if path.is_file())
     return disk_cache.content_key(stubs)
 
 
 def _cached(key: str | None, program: _Program, machine_code: bool) -> CompiledModule | None:
-    """What is in the cache of all that is asked for; None where a part of it is not."""
+    """Load the module from the cache; return None unless the cache has all that is asked for."""
     blobs = disk_cache.load(key) if key is not None else None
     if blobs is None:
         return None
@@ -207,7 +208,7 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
     try:
         output = program.compile(machine_code=machine_code)
     except CompileError as error:
-        # Only where the source itself is right do errors in the name expressions reach the log.
+        # Errors in the name expressions reach the log only if the source itself has none.
         if "__nv_name_map" in error.log:
             for name in kernels:
                 declaration = declared.get(_base(name))
@@ -222,7 +223,7 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
             raise _unknown_kernel(unit, name, declared or dict.fromkeys(map(demangle, parameters)))
     labels = {entry: name for name, entry in output.entries.items()}
     for entry in parameters:
-        # Overloads read the same; then the mangled name tells them apart.
+        # Overloads have the same readable name; then the mangled name distinguishes them.
         readable = demangle(entry)
         labels.setdefault(entry, entry if readable in labels.values() else readable)
     shared = static_shared_bytes(output.ptx)
@@ -259,7 +260,7 @@ _ERROR = re.compile(r"^(\S[^\n]*?)\((\d+)\): error[^\n]*\n([^\n]*)", re.MULTILIN
 
 
 def _taken_names(log: str, macros: Mapping[str, str]) -> tuple[str, str] | None:
-    """Explain a first error that is in a header of CUDA's own, in a line that names macros."""
+    """Explain a log whose first error is in one of CUDA's own headers, in a line that uses the user's macros."""
     found = _ERROR.search(log)
     if found is None or not (is_installed(found[1]) or found[1].startswith("__nv")):
         return None
@@ -269,16 +270,16 @@ def _taken_names(log: str, macros: Mapping[str, str]) -> tuple[str, str] | None:
     what = f"The macro{'s' * (len(names) > 1)} {', '.join(f'{name}={macros[name]}' for name in names)}"
     where = f"{Path(found[1]).name}:{found[2]}"
     said = f"{what} replace{'s' * (len(names) == 1)} a name that a header of CUDA's own uses, {where}."
-    return said, f"Give {', '.join(names)} another name: a macro or tunable has to have one of its own."
+    return said, f"Rename {', '.join(names)}: a macro or tunable needs a name that CUDA's headers do not use."
 
 
 def _base(name: str) -> str:
-    """The function's own name: ``"scale"`` of ``"ns::scale<float, 4>"``."""
+    """Return the function's own name: ``"scale"`` for ``"ns::scale<float, 4>"``."""
     return name.split("<")[0].split("::")[-1].strip(" &")
 
 
 def _named(parameters: tuple[Parameter, ...], declaration: Declaration | None) -> tuple[Parameter, ...]:
-    """The parameters as the source names and declares them, where the text could be read and the counts agree."""
+    """Give the parameters their names from the source, if it could be read and the counts agree."""
     if declaration is None or len(declaration.parameters) != len(parameters):
         return parameters
     return tuple(

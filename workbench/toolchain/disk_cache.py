@@ -1,11 +1,11 @@
-"""A folder of finished compilations, addressed by the hash of everything that went into them.
+"""Disk cache of compilations, addressed by the hash of all their inputs.
 
-An entry is one file: a magic line, the SHA-256 of the rest, and named blobs. It is written to a temporary file
-in the same folder and renamed, so a reader sees the whole entry or none, whatever process dies when. A reader
-checks the digest; an entry that is truncated, altered or of another format is deleted and counts as absent,
-so that the caller rebuilds it. Two processes that build the same entry write the same content; the last rename wins.
+An entry is one file: a magic line, the SHA-256 of the rest, and named blobs. It is written to a temporary file in the
+same folder and renamed, so a reader sees the whole entry or none, even if a process dies. A reader checks the digest;
+it deletes an entry that is truncated, altered or of another format, and the caller builds it again. Two processes that
+build the same entry write the same content; the last rename wins.
 
-The folder is kept below a limit (`limit_bytes`): what was not read for longest goes first.
+The folder is kept below a limit (`limit_bytes`): the entries that were not read for longest are removed first.
 """
 
 from __future__ import annotations
@@ -19,39 +19,42 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.home import cache_folder
 from workbench.errors import ArgumentError
-from workbench.files import replace_file
-from workbench.home import cache_folder
 
-# Raised whenever the meaning of a stored entry changes; it is part of every key.
+# Increase it whenever the meaning of a stored entry changes; it is part of every key.
 FORMAT_VERSION = 5
 _MAGIC = b"workbench cache 1\n"
 
 DEFAULT_LIMIT = 2 << 30
-"""Bytes that the folder may take: some 8,000 kernels."""
+"""Default limit of the folder in bytes; it holds some 8,000 kernels."""
 
 _LOOK_EVERY = 256
-"""Entries that a process stores before it looks at the size of the folder again; it looks at the first one, too."""
+"""Number of entries that a process stores between two checks of the folder's size; the first entry is checked, too."""
 
 _ABANDONED_SECONDS = 3600
-"""Age at which a temporary file belongs to a writer that died."""
+"""Age at which a temporary file is taken for that of a writer that died."""
 
 _stored = itertools.count()
 
 
 def content_key(parts: object) -> str:
-    """SHA-256 (hex) of ``parts``, any nesting of dicts, lists, strings and numbers, and of the format version."""
+    """Return the SHA-256 (hex) of ``parts`` (nested dicts, lists, strings and numbers) and of the format version."""
     text = json.dumps([FORMAT_VERSION, parts], sort_keys=True, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def entry_path(key: str) -> Path:
-    """The file that holds, or would hold, the entry ``key``."""
+    """Return the path of the entry ``key``, whether it exists or not."""
     return cache_folder() / key[:2] / f"{key}.bin"
 
 
 def limit_bytes() -> int:
-    """Bytes that the folder may take: ``$WORKBENCH_CACHE_BYTES``, else `DEFAULT_LIMIT`."""
+    """Return the limit of the folder in bytes: ``$WORKBENCH_CACHE_BYTES``, else `DEFAULT_LIMIT`.
+
+    Raises ArgumentError if the variable is not a whole number.
+    """
     text = os.environ.get("WORKBENCH_CACHE_BYTES", "")
     if text and not text.isdecimal():
         raise ArgumentError("WORKBENCH_CACHE_BYTES", repr(text), "a whole number of bytes", "Set another, or unset it.")
@@ -59,7 +62,7 @@ def limit_bytes() -> int:
 
 
 def load(key: str) -> dict[str, bytes] | None:
-    """The blobs stored under ``key``; None where there is no whole and unaltered entry."""
+    """Return the blobs stored under ``key``, or None if there is no intact entry."""
     path = entry_path(key)
     try:
         data = path.read_bytes()
@@ -67,17 +70,17 @@ def load(key: str) -> dict[str, bytes] | None:
         return None
     blobs = _unpack(data)
     if blobs is None:
-        # A damaged entry would be read and refused for ever: remove it, the caller builds it anew.
+        # A damaged entry would be read and refused again and again: remove it, and the caller builds it anew.
         with contextlib.suppress(OSError):
             path.unlink()
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # the time of its last use, by which `trim` goes
+        os.utime(path)  # records the last use, by which `trim` chooses
     return blobs
 
 
 def store(key: str, blobs: Mapping[str, bytes]) -> bool:
-    """Store ``blobs`` under ``key`` in one step. False where the folder cannot be written: nothing is lost but time."""
+    """Store ``blobs`` under ``key`` atomically; return False if the folder cannot be written, which only costs time."""
     path = entry_path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,10 +93,11 @@ def store(key: str, blobs: Mapping[str, bytes]) -> bool:
 
 
 def trim(limit: int | None = None) -> int:
-    """Remove what was not read for longest until the folder is at most 9/10 of ``limit`` (default `limit_bytes`) bytes.
+    """Trim the folder if it is over the limit: remove the entries unread for longest, down to 9/10 of the limit.
 
-    Nothing happens while it is within the limit. Entries that another process is reading stay readable to it. Returns
-    the bytes removed.
+    ``limit`` is in bytes (default: `limit_bytes`). A folder within the limit loses no entry, only temporary files of
+    writers that died. An entry that another process is reading stays readable to it. Returns the number of bytes
+    removed.
     """
     limit = limit_bytes() if limit is None else limit
     entries, abandoned = [], time.time() - _ABANDONED_SECONDS

@@ -1,4 +1,4 @@
-"""What a compiler returns: one kernel, its PTX, and when asked for its machine code and the resources that it takes."""
+"""The result of a compiler: a kernel with its PTX, and, on first use, its machine code and resources."""
 
 from __future__ import annotations
 
@@ -7,63 +7,47 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
+from workbench.ptx.parse import Parameter
+from workbench.ptx.shapes import BlockRules
+from workbench.ptx.signature import KernelSignature, offsets
 from workbench.toolchain.assembly import Assembly
+from workbench.toolchain.disassembly import disassemble
 from workbench.toolchain.occupancy import Occupancy, occupancy
-from workbench.toolchain.sass import Resources, disassemble, no_machine_code
+from workbench.toolchain.sass import Resources, no_machine_code
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
 _SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
 
 _STAGE = "stage "
+_STATIC_SHARED_LIMIT = 48 * 1024  # the assembler's limit; the machine runs code that was not assembled
 _ENTRY = re.compile(r"^[^/\n]*\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([^,]*?)([\w$]+)(?:\[(\d+)\])?\s*$")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a kernel as its PTX declares it.
-
-    ``name`` is the name in the source where it is known, else the PTX's. ``type`` is the PTX type (``"u64"`` for
-    pointers and 64-bit integers, ``"b8"`` for a struct by value); ``size`` and ``align`` are in bytes.
-    ``divisibility`` is what the code relies on: an argument (a pointer's address) that is not a multiple of it makes
-    the kernel fail. ``scratch`` marks a pointer that the compiler appended, to the kernel's scratch memory or null.
-    ``pointer`` says that source or PTX declare a pointer; of a kernel whose source is not known it may be one without.
-    """
-
-    name: str
-    type: str
-    size: int
-    align: int
-    divisibility: int = 1
-    scratch: bool = False
-    pointer: bool = False
-
-    @property
-    def kind(self) -> str:
-        """What it is in the source: ``pointer``, ``struct of 24 bytes``, or the PTX type of a number."""
-        if self.pointer:
-            return "pointer"
-        return f"struct of {self.size} bytes" if self.type == "b8" else self.type
-
-
 def target_of(ptx: str) -> str | None:
-    """The architecture that a PTX text is for, such as "sm_90a"; None where it does not say."""
+    """Return the architecture of a PTX text's ``.target``, such as "sm_90a"; None without one."""
     target = re.search(r"^\s*\.target\s+(sm_\d+[af]?)", ptx, re.MULTILINE)
     return target and target[1]
 
 
 def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
-    """Every ``.entry`` of a PTX text with its parameters, in the order of the text."""
+    """Return the parameters of every ``.entry`` of a PTX text by its name, in the order of the text."""
     return {
-        match[1]: tuple(_parse_parameter(text) for text in (match[2] or "").split(",") if ".param" in text)
+        match[1]: _placed([_parse_parameter(text) for text in (match[2] or "").split(",") if ".param" in text])
         for match in _ENTRY.finditer(ptx)
     }
+
+
+def _placed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """Return the parameters with their offsets."""
+    places = offsets(parameters)[0]
+    return tuple(dataclasses.replace(one, offset=at) for one, at in zip(parameters, places, strict=True))
 
 
 def _parse_parameter(text: str) -> Parameter:
@@ -73,22 +57,22 @@ def _parse_parameter(text: str) -> Parameter:
         raise ArgumentError("ptx", f"the parameter {text.strip()[:80]!r}", allowed, "Pass what a compiler wrote.")
     align, kind, attributes, name, count = match.groups()
     size = _SIZES[kind]
-    return Parameter(name, kind, size * int(count or 1), int(align or size), pointer=".ptr" in attributes)
+    return Parameter(name, kind, size * int(count or 1), int(align or size), 0, pointer=".ptr" in attributes)
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """One compiled kernel. Two are equal if they have the same ``key``, the hash of all that went into them.
+    """One compiled kernel. Two are equal if they have the same ``key``, the hash of all inputs of their compilation.
 
-    ``name`` is the entry in the PTX, ``label`` the name for people (``"scale<float, 4>"``). ``shared_bytes`` is the
+    ``name`` is the entry in the PTX, ``label`` the readable name (``"scale<float, 4>"``). ``shared_bytes`` is the
     static shared memory per block; for Triton, whose shared memory is all dynamic, it includes
-    ``dynamic_shared_bytes``, what a launch adds by itself. ``front_log`` holds the warnings of the compiler proper,
-    ``scratch_bytes`` is the memory that a launch brings along for every program of Triton, ``stages`` the texts that it
-    made on the way to the PTX: ``ttir``, ``ttgir``, ``llir``.
+    ``dynamic_shared_bytes``, which a launch adds by itself. ``front_log`` holds the warnings of the compiler without
+    the assembler, ``scratch_bytes`` is the memory that a launch allocates for every program of Triton, ``stages`` are
+    the texts of Triton's stages before the PTX: ``ttir``, ``ttgir``, ``llir``.
 
-    Running a kernel in the PTX machine needs no more than that. ``assembly`` makes the rest when it is first asked for:
-    ``cubin``, ``registers``, ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``sass``. Each of them may raise
-    CompileError, with the assembler's lines, for code that only the assembler refuses.
+    The PTX machine needs no more to run a kernel. ``assembly`` makes the rest on first use: ``cubin``, ``registers``,
+    ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``sass``. Each of them may raise CompileError, with the assembler's
+    lines, for code that only the assembler refuses.
     """
 
     name: str
@@ -117,43 +101,59 @@ class CompiledKernel:
 
     @property
     def static_shared_bytes(self) -> int:
-        """Shared memory that the code itself declares, without what a launch adds."""
+        """Shared memory per block that the code itself declares, without the dynamic part that a launch adds."""
         return self.shared_bytes - (self.dynamic_shared_bytes if self.language == "triton" else 0)
 
     @cached_property
     def thread_bound(self) -> tuple[int, bool] | None:
-        """Threads per block that the code was compiled for, and whether exactly so many; None without a bound."""
+        """Bound of the threads per block, and True if a block must have exactly that number; None without a bound."""
         found = re.search(rf"\.entry\s+{re.escape(self.name)}\b[^{{]*?\.(maxntid|reqntid)\s+([\d,\s]+)", self.ptx)
         return (math.prod(int(number) for number in found[2].split(",")), found[1] == "reqntid") if found else None
 
     @cached_property
+    def signature(self) -> KernelSignature:
+        """Signature of a launch: parameters that the PTX declares, and promises that the compiler relied on."""
+        triton = self.language == "triton"
+        threads, exact = self.thread_bound or (None, False)
+        blocks = BlockRules(
+            self.label,
+            self.static_shared_bytes,
+            _STATIC_SHARED_LIMIT,
+            self.dynamic_shared_bytes,
+            triton,
+            threads,
+            exact,
+        )
+        return KernelSignature(blocks, self.parameters, self.scratch_parameters, self.scratch_bytes, repeats=triton)
+
+    @cached_property
     def parameter_names(self) -> tuple[str, ...]:
-        """Of the parameters that a launch passes, as the source names them."""
+        """Source names of the parameters that a launch passes."""
         return tuple(parameter.name for parameter in self.parameters if not parameter.scratch)
 
     @cached_property
     def scratch_parameters(self) -> int:
-        """How many parameters at the end a launch fills by itself."""
+        """Number of parameters at the end that a launch fills by itself."""
         return sum(parameter.scratch for parameter in self.parameters)
 
     @property
     def cubin(self) -> bytes | None:
-        """The machine code; None where the kernel is PTX and nothing else."""
+        """Machine code; None for a kernel that is only PTX."""
         return None if self.assembly is None else self.assembly.result().cubin
 
     @property
     def registers(self) -> int:
-        """Registers per thread. Raises MissingToolError where the kernel is PTX and nothing else, as all below."""
+        """Registers per thread. Raises MissingToolError for a kernel that is only PTX."""
         return self._resources.registers
 
     @property
     def spill_bytes(self) -> int:
-        """Spill stores and loads per thread, in bytes."""
+        """Spill stores and loads per thread, in bytes. Raises MissingToolError for a kernel that is only PTX."""
         return self._resources.spill_bytes
 
     @property
     def stack_bytes(self) -> int:
-        """Stack per thread, in bytes."""
+        """Stack per thread, in bytes. Raises MissingToolError for a kernel that is only PTX."""
         return self._resources.stack_bytes
 
     @property
@@ -164,7 +164,7 @@ class CompiledKernel:
 
     @property
     def log(self) -> str:
-        """The compiler's warnings; the assembler's too where there is machine code by now."""
+        """Warnings of the compiler, and of the assembler if the machine code is already made."""
         made = self.assembly.made if self.assembly is not None else None
         return "\n".join(text for text in (self.front_log, made.log if made else "") if text)
 
@@ -172,7 +172,7 @@ class CompiledKernel:
     def occupancy(self) -> Occupancy:
         """Occupancy on this kernel's own architecture with its own block size and shared memory.
 
-        Raises ArgumentError where the block size is unknown: pass ``threads_per_block`` when compiling.
+        Raises ArgumentError if the block size is unknown: pass ``threads_per_block`` when compiling.
         """
         if self.threads_per_block is None:
             raise ArgumentError(
@@ -186,7 +186,7 @@ class CompiledKernel:
 
     @cached_property
     def sass(self) -> str:
-        """The machine code as text, with source lines. Raises MissingToolError without a disassembler."""
+        """Machine code as text, with source lines. Raises MissingToolError without a disassembler."""
         return disassemble(self)
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class CompiledKernel:
         return f"<{self.language} kernel {self.label} for {self.arch}: {made}, {self.shared_bytes} bytes shared>"
 
     def to_blobs(self) -> dict[str, bytes]:
-        """The kernel as a cache entry; its machine code has one of its own."""
+        """Serialize the kernel as a cache entry; its machine code has an entry of its own."""
         header = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del header["ptx"], header["assembly"], header["stages"]
         header["parameters"] = [dataclasses.asdict(parameter) for parameter in self.parameters]
@@ -206,9 +206,9 @@ class CompiledKernel:
 
     @classmethod
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledKernel:
-        """The kernel of a cache entry, without an ``assembly``; its ``from_cache`` is True."""
+        """Restore the kernel from a cache entry, without an ``assembly``; its ``from_cache`` is True."""
         header = json.loads(blobs["header"])
-        header["parameters"] = tuple(Parameter(**parameter) for parameter in header["parameters"])
+        header["parameters"] = _placed([Parameter(**{"offset": 0, **one}) for one in header["parameters"]])
         header["from_cache"] = True
         stages = {
             name.removeprefix(_STAGE): zlib.decompress(blob).decode()
@@ -219,7 +219,7 @@ class CompiledKernel:
 
 
 class CompiledModule(Mapping[str, CompiledKernel]):
-    """The kernels of one source, by the names for people, in the order of the source."""
+    """Kernels of one source by their readable names, in the order of the source."""
 
     def __init__(self, kernels: Mapping[str, CompiledKernel]):
         self.kernels = dict(kernels)
@@ -236,18 +236,18 @@ class CompiledModule(Mapping[str, CompiledKernel]):
         return len(self.kernels)
 
     def for_launch(self, threads_per_block: int | None, dynamic_shared_bytes: int) -> CompiledModule:
-        """The same kernels with the block size and dynamic shared memory (bytes per block) of the launch meant."""
+        """Return these kernels with the block size and dynamic shared memory (bytes per block) of a future launch."""
         return self._with(threads_per_block=threads_per_block, dynamic_shared_bytes=dynamic_shared_bytes)
 
     def with_assembly(self, assembly: Assembly) -> CompiledModule:
-        """The same kernels with what makes their machine code: one for all, since they are one program."""
+        """Return these kernels with one lazy assembly for all of them, because they are one program."""
         return self._with(assembly=assembly)
 
     def _with(self, **changes: Any) -> CompiledModule:
         return CompiledModule({name: dataclasses.replace(kernel, **changes) for name, kernel in self.kernels.items()})
 
     def to_blobs(self) -> dict[str, bytes]:
-        """The module as a cache entry: the code once, a header for each kernel."""
+        """Serialize the module as a cache entry: the code once, and a header for each kernel."""
         blobs = {}
         for index, kernel in enumerate(self.kernels.values()):
             own = kernel.to_blobs()
@@ -257,7 +257,7 @@ class CompiledModule(Mapping[str, CompiledKernel]):
 
     @classmethod
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledModule:
-        """The module of a cache entry; ``from_cache`` of each kernel is True."""
+        """Restore the module from a cache entry; ``from_cache`` of each kernel is True."""
         headers = [blob for name, blob in blobs.items() if name.startswith("header ")]
         kernels = [CompiledKernel.from_blobs({**blobs, "header": header}) for header in headers]
         return cls({kernel.label: kernel for kernel in kernels})

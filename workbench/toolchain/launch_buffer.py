@@ -1,39 +1,31 @@
-"""Where a GPU keeps the parameters of a launch, which is where a packed buffer must have them."""
+"""Layout of a launch's parameters in a GPU's constant bank, which a packed buffer has to follow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+
+from workbench.ptx import signature
+from workbench.ptx.parse import Parameter
 
 _BASES = ((100, 0x380), (90, 0x210), (0, 0x160))
-"""Byte of the constant bank at which the parameters begin, from a compute capability (times ten) on. Source: the
-EIATTR_PARAM_CBANK and EIATTR_KPARAM_INFO of machine code by ptxas 12.8 and 13.0; an H100 refused buffers laid out
-otherwise."""
+"""Byte of the constant bank at which the parameters begin, from a compute capability (times ten) on.
+
+Source: the EIATTR_PARAM_CBANK and EIATTR_KPARAM_INFO of machine code by ptxas 12.8 and 13.0; an H100 refused buffers
+with another layout.
+"""
 
 
-class Placed(Protocol):
-    """A parameter of a kernel."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def align(self) -> int:
-        """Bytes."""
-
-
-def offsets(parameters: Sequence[Placed], arch: str) -> tuple[list[int], int]:
-    """Return the byte offset of each parameter in the buffer of a launch on ``arch`` (``"sm_90a"``), and its size.
-
-    A parameter is aligned in the constant bank, which the buffer is copied into at an address that is a multiple of 16
-    or 32 alone: a tensor map, aligned to 64 bytes, lies elsewhere than the PTX's order and alignments say.
-    """
+def base_of(arch: str) -> int:
+    """Return the address that the parameters of a launch on ``arch`` (``"sm_90a"``) are copied to."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
-    base = next(base for since, base in _BASES if number >= since)
-    found, end = [], base
-    for one in parameters:
-        end += -end % one.align
-        found.append(end - base)
-        end += one.size
-    return found, end - base
+    return next(base for since, base in _BASES if number >= since)
+
+
+def offsets(parameters: Sequence[Parameter], arch: str) -> tuple[list[int], int]:
+    """Return the byte offset of each parameter in the buffer of a launch on ``arch``, and its size.
+
+    Parameters are aligned in the constant bank, into which the buffer is copied at an address that is only a multiple
+    of 16 or 32. So the offset of a tensor map, which is aligned to 64 bytes, differs from the one that order and
+    alignments in the PTX suggest.
+    """
+    return signature.offsets(parameters, base_of(arch))

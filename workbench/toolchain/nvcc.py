@@ -1,4 +1,4 @@
-"""CUDA C++ to PTX and machine code with an installed nvcc, for sources with host code or other versions of CUDA."""
+"""Compilation of CUDA C++ with an installed nvcc, for sources with host code and for other versions of CUDA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.demangle import demangle, normalised
+from workbench.base.demangle import demangle, normalised
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import tools
 from workbench.toolchain.kernel import entry_parameters
@@ -21,7 +21,10 @@ _REMEDY = 'Get it with "workbench setup nvcc", or set CUDA_HOME for an installed
 
 
 def program() -> Path:
-    """nvcc of CUDA_HOME or CUDA_PATH, else pip's, else the one on PATH. Raises MissingToolError without one."""
+    """Return nvcc's path: that of CUDA_HOME or CUDA_PATH, else pip's, else the one on PATH, else /usr/local/cuda's.
+
+    Raises MissingToolError without any.
+    """
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         folder = Path(os.environ.get(variable) or "/nonexistent")
         if os.access(folder / "bin" / "nvcc", os.X_OK) and not tools.is_drivers(folder):
@@ -35,12 +38,12 @@ def program() -> Path:
 
 
 def version() -> str:
-    """The release of nvcc, such as ``"13.0.88"``."""
+    """Return the release of nvcc, such as ``"13.0.88"``."""
     return tools.program_version(program())
 
 
 def toolkit_dirs() -> list[Path]:
-    """The folder of nvcc's own headers, which it finds by itself; nvcc's version stands for them."""
+    """Return the folder of nvcc's own headers, if it exists; in cache keys nvcc's version stands for its content."""
     return [path for path in [program().resolve().parent.parent / "include"] if path.is_dir()]
 
 
@@ -53,11 +56,11 @@ def compile(
     *,
     machine_code: bool,
 ) -> Output:
-    """Compile ``source`` for ``arch``; ``names`` are kernels, templates of which are instantiated.
+    """Compile ``source`` for ``arch``; ``names`` are kernels, whose templates are instantiated.
 
-    Without ``machine_code`` it ends with the PTX.
+    Without ``machine_code`` compilation ends at the PTX.
 
-    Raises CompileError with the compiler's lines, ArgumentError for an architecture that nvcc does not know.
+    Raises CompileError with the compiler's messages, ArgumentError for an architecture that nvcc does not know.
     """
     nvcc = program()
     if shutil.which("g++") is None and shutil.which("c++") is None:
@@ -76,7 +79,10 @@ def compile(
 def assemble(
     ptx: str, source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
 ) -> Output:
-    """The machine code of ``ptx``, which `compile` made of the rest. Raises CompileError with the assembler's lines."""
+    """Assemble ``ptx``, which `compile` produced from the other arguments, to machine code.
+
+    Raises CompileError with the assembler's messages.
+    """
     with tempfile.TemporaryDirectory(prefix="workbench-nvcc-") as folder:
         file, output = Path(folder) / "unit.ptx", Path(folder) / "unit.cubin"
         file.write_text(ptx)
@@ -88,7 +94,7 @@ _CUBIN = ("-cubin", "-Xptxas", "-v")
 
 
 def _run(command: Sequence[object], file: Path, output: Path, arch: str, source: Source) -> str:
-    """nvcc from ``file`` to ``output``; its log, in which ``source`` has its own name."""
+    """Run nvcc on ``file``, and return its log with the name of ``source`` in place of the file's."""
     if not re.fullmatch(r"sm_\d+[af]?", arch):
         raise ArgumentError("arch", repr(arch), "sm_ and a number, such as sm_80", "Name a real architecture.")
     command = [*command, f"-arch={arch}", "-lineinfo", "-o", output, file]
@@ -102,7 +108,7 @@ def _run(command: Sequence[object], file: Path, output: Path, arch: str, source:
 
 
 def _unit(source: Source, names: Sequence[str]) -> str:
-    """The source under its own file name, followed by a use of each template, which is what instantiates it."""
+    """Return the source under its own file name, followed by a use of each template, which instantiates it."""
     lines = [f'#line 1 "{source.name}"', source.text]
     for index, name in enumerate(name for name in names if "<" in name):
         lines += [
@@ -113,7 +119,7 @@ def _unit(source: Source, names: Sequence[str]) -> str:
 
 
 def _entries(ptx: str, names: Sequence[str]) -> dict[str, str]:
-    """The PTX entry of each name: the one that spells the same, else the only one of that function."""
+    """Return the PTX entry of each name: the one that is spelled the same, else the only one of that function."""
     entries = list(entry_parameters(ptx))
     found = {}
     for name in names:

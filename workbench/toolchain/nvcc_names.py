@@ -1,8 +1,8 @@
-"""The names that nvcc declares without an ``#include`` and NVRTC does not: ``INFINITY``, ``uint32_t``, ``std::sqrt``.
+"""Names that nvcc declares without an ``#include``, given to NVRTC too: ``INFINITY``, ``uint32_t``, ``std::sqrt``.
 
-nvcc compiles for the host too, and so has all that the C library's headers declare which its own headers pull in. A
-source gets of it what it names and does not declare itself, in a header that stands before its first line: most
-sources get nothing, lines count as before, and no name that a kernel uses for something of its own is taken.
+nvcc compiles for the host too, so its own headers include headers of the C library. Here a source gets only the names
+that it uses and does not declare itself, in a header included before its first line. Most sources get nothing, line
+numbers stay, and no name that a source uses for something of its own is taken.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _DECLARED = (
     r"\b(?:using|struct|class|union|enum|namespace|typename)\s+(NAMES)\b",
     r"[{,]\s*(NAMES)\s*=(?!=)",  # enum { EOF = -1 }
 )
-"""How a source declares a name itself."""
+"""Patterns of a source's own declaration of a name."""
 
 
 @functools.cache
 def known() -> Mapping[str, str]:
-    """Every name with the line that defines it."""
+    """Return every name that can be added, with the line that defines it."""
     found: dict[str, str] = {}
     for header in _HEADERS:
         for match in _DEFINITION.finditer((tools.stub_headers() / header).read_text()):
@@ -49,7 +49,7 @@ def known() -> Mapping[str, str]:
 
 
 def prelude(source: Source, include_dirs: Iterable[Path], options: Iterable[str]) -> str:
-    """Return what stands before a source: the definitions of all names that it and its headers use and do not have."""
+    """Return the lines to put before a source: definitions of all names that it and its headers use but do not have."""
     stubs = tools.stub_headers()
     headers = included_files(source, [*include_dirs, stubs])
     own = [path.read_text(errors="replace") for path in headers if path.parent != stubs]
@@ -79,7 +79,7 @@ def _prelude(texts: tuple[str, ...], there: frozenset[str], included: frozenset[
 
 @functools.cache
 def _in_headers() -> Mapping[str, re.Pattern]:
-    """Return a source's names of namespace std, and its functions of several types, by the stub that has them."""
+    """Return the pattern of names for which a source needs a stub header, for each such header."""
     functions = "|".join(re.findall(r"::(\w+)", (tools.stub_headers() / "cmath").read_text()))
     in_std = r"(?<!cuda::)\bstd::(?:{})\b"
     return {
@@ -91,7 +91,7 @@ def _in_headers() -> Mapping[str, re.Pattern]:
 
 
 def options_for(source: Source, include_dirs: Iterable[Path], options: Iterable[str]) -> list[str]:
-    """Return the options of NVRTC by which a source has these names; none where it needs none."""
+    """Return the NVRTC options that give a source these names; an empty list if it needs none."""
     text = prelude(source, include_dirs, options)
     if not text:
         return []

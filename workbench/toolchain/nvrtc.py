@@ -1,7 +1,7 @@
-"""CUDA C++ to PTX and machine code with NVRTC, NVIDIA's compiler as a library: no driver, no CUDA installation.
+"""Compilation of CUDA C++ with NVRTC, NVIDIA's compiler as a library, without a driver or a CUDA installation.
 
-Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_server`); several threads may
-compile at once. This process loads the library only to ask what it is.
+Every program is compiled in a process of its own (see :mod:`workbench.toolchain.nvrtc_library`); several threads may
+compile at once. This process loads the library only to ask for its version and architectures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, HostCodeError, MissingToolError
 from workbench.toolchain import nvcc_names, nvrtc_client, tools
-from workbench.toolchain.nvrtc_server import SUCCESS, Library
+from workbench.toolchain.nvrtc_library import SUCCESS, Library
 from workbench.toolchain.source import Source
 
 _INVALID_OPTION = 5
@@ -24,9 +24,9 @@ _INVALID_OPTION = 5
 
 @dataclass(frozen=True)
 class Output:
-    """What a CUDA compiler made of one source: ``entries`` maps each requested name to the name in the PTX.
+    """Output of a CUDA compiler for one source; ``entries`` maps each requested name to the kernel's name in the PTX.
 
-    ``cubin`` is empty where no machine code was asked for; then ``log`` says nothing about resources.
+    ``cubin`` is empty if no machine code was asked for; then ``log`` has no resource figures.
     """
 
     ptx: str
@@ -37,7 +37,7 @@ class Output:
 
 @functools.cache
 def library() -> Library:
-    """libnvrtc, loaded once. Raises MissingToolError where there is none or it cannot be loaded."""
+    """Load libnvrtc, once; raise MissingToolError if there is none or it cannot be loaded."""
     path = tools.find_library(r"libnvrtc\.so\.\d[\d.]*")
     if path is None:
         raise MissingToolError(f"NVRTC, NVIDIA's CUDA compiler library, was not found. {tools.HEADERS_REMEDY}")
@@ -49,7 +49,7 @@ def library() -> Library:
 
 @functools.cache
 def version() -> str:
-    """The release of NVRTC, such as ``"13.0.88"``."""
+    """Return the release of NVRTC, such as ``"13.0.88"``."""
     path = Path(library().path)
     if any(folder in path.parents for folder in tools.pip_folders()):
         for package in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
@@ -67,7 +67,7 @@ def version() -> str:
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
-    """The architectures that NVRTC compiles for, ``("sm_75", ...)``."""
+    """Return the architectures that NVRTC compiles for, ``("sm_75", ...)``."""
     count = ctypes.c_int()
     library().call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
     numbers = (ctypes.c_int * count.value)()
@@ -76,13 +76,13 @@ def architectures() -> tuple[str, ...]:
 
 
 def check_architecture(arch: str) -> None:
-    """Raises ArgumentError for an architecture that NVRTC does not know."""
+    """Raise ArgumentError for an architecture that NVRTC does not know."""
     if re.sub(r"(?<=\d)[af]$", "", arch) not in architectures():
         raise ArgumentError("arch", repr(arch), ", ".join(architectures()), f"NVRTC {version()} compiles for these.")
 
 
 def toolkit_dirs() -> list[Path]:
-    """The folders of the CUDA headers, of its C++ libraries where installed, and of our stubs for the C library's."""
+    """Return the folders of CUDA's headers, of its C++ libraries if installed, and of our stubs for the C library."""
     return [tools.cuda_include(), *tools.library_includes(), tools.stub_headers()]
 
 
@@ -95,16 +95,16 @@ def compile(
     *,
     machine_code: bool,
 ) -> Output:
-    """Compile ``source`` for ``arch``; ``names`` are name expressions whose kernels are wanted.
+    """Compile ``source`` for ``arch``; ``names`` are the name expressions of the kernels to instantiate.
 
-    Without ``machine_code`` it ends with the PTX, which is the same as with it.
+    Without ``machine_code`` compilation ends at the PTX, which is the same as with it.
 
-    Raises CompileError with the compiler's lines, or with the signal that ended it; CompileTimeout at the limit of
-    :func:`workbench.toolchain.nvrtc_client.compile_limit`.
+    Raises CompileError with the compiler's messages, or with the signal that ended it; CompileTimeout at the limit of
+    :func:`workbench.toolchain.nvrtc_client.compile_limit`; ArgumentError for an unknown architecture or option.
     """
     check_architecture(arch)
     if machine_code:
-        # --ptxas-options=-v makes the log tell registers, spills and shared memory of each kernel.
+        # --ptxas-options=-v adds registers, spills and shared memory of each kernel to the log.
         flags = [f"--gpu-architecture={arch}", "-lineinfo", "--ptxas-options=-v"]
     else:
         # For a virtual architecture NVRTC runs no assembler.
@@ -128,10 +128,10 @@ def compile(
 def assemble(
     ptx: str, source: Source, names: Sequence[str], arch: str, options: Sequence[str], include_dirs: Sequence[Path]
 ) -> Output:
-    """The machine code of ``ptx``, which `compile` made of all the rest: in a second pass, since NVRTC reads no PTX.
+    """Return the machine code of ``ptx``, which `compile` produced from the other arguments.
 
-    (An assembler of another release might refuse this one's PTX, and would give other figures.) Raises CompileError
-    with the assembler's lines, or where the pass makes other PTX.
+    NVRTC reads no PTX, so this compiles the source again. (ptxas of another release might refuse this PTX, and would
+    give other figures.) Raises CompileError with the assembler's messages, or if the second pass produces other PTX.
     """
     output = compile(source, names, arch, options, include_dirs, machine_code=True)
     if output.ptx != ptx:
@@ -143,7 +143,7 @@ def assemble(
 
 
 def _own_errors(log: str) -> str:
-    """The log without the complaints about our own name expressions, as long as the source has errors of its own."""
+    """Remove errors about our own name expressions from a log, if the source has errors of its own."""
     blocks = re.split(r"\n(?=\S)", log.strip())
     own = [block for block in blocks if not block.startswith("__nv_name_map")]
     kept = (
@@ -156,31 +156,30 @@ def _own_errors(log: str) -> str:
 
 _DEVICE_ONLY = (
     'NVRTC compiles device code only: move the host code out of the file, or use compiler="nvcc" (workbench setup nvcc '
-    "gets it). A program with a main() is run by: workbench run program.cu"
+    "gets it). Run a program with a main() with: workbench run program.cu"
 )
 _ONE_BY_ONE = (
     "NVRTC takes the headers of CUB for blocks and warps, one by one: #include <cub/block/block_reduce.cuh>, not "
     "<cub/cub.cuh>."
 )
-_HOST_HEADERS = r"[a-z_]+|sys/\w+\.h|(unistd|omp|getopt|pthread|fcntl|errno|signal|dirent)\.h"  # of C++, of the system
+_HOST_HEADERS = r"[a-z_]+|sys/\w+\.h|(unistd|omp|getopt|pthread|fcntl|errno|signal|dirent)\.h"  # C++'s, the system's
 _LIBRARIES = {"cublas": "cublas", "curand": "curand", "cufft": "cufft", "cusparse": "cusparse", "cusolver": "cusolver"}
 _ADVICE = {
     **{
-        f'cannot open source file "{stem}\\w*\\.h"': f"This header is in a package of its own: python -m pip install "
-        f"'cuda-toolkit[{package}]>=13,<14' puts it where it is looked for; of another installation name the folder, "
-        "include_dirs=[FOLDER]."
+        f'cannot open source file "{stem}\\w*\\.h"': f"This header comes in a separate package: python -m pip install "
+        f"'cuda-toolkit[{package}]>=13,<14'; for another installation of it pass its folder, include_dirs=[FOLDER]."
         for stem, package in _LIBRARIES.items()
     },
     'cannot open source file "(nv|cuda|cub|thrust)/': "These headers are an extra package: "
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
     r"/cccl/\S*\(\d+\): error: A function explicitly marked as a __host__ function": _ONE_BY_ONE,
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
-    r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in a header of CUDA's "
-    "own: does a macro, or a tunable, have a name that the header uses (T, N, ...)? Give it another.",
+    r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in one of CUDA's own "
+    "headers: a macro or tunable may have a name that the header uses (T, N, ...). Rename it.",
     "<<<|a host function call|cudaMalloc|cudaMemcpy": _DEVICE_ONLY,
 }
 
 
 def _advice(log: str) -> str:
-    """What to do about an error where the cause is one of the usual ones."""
+    """Return the advice for each common cause of errors that the log shows, one per line."""
     return "\n".join(dict.fromkeys(advice for pattern, advice in _ADVICE.items() if re.search(pattern, log)))

@@ -1,9 +1,9 @@
-"""How many blocks of a kernel fit on one multiprocessor, and what limits it.
+"""Occupancy: the blocks of a kernel that fit on one multiprocessor, and the resource that limits them.
 
-The arithmetic of NVIDIA's occupancy calculator (``cuda_occupancy.h`` in the CUDA runtime headers) with the limits
-of the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability": registers are given out
-per warp in units of 256, warps in multiples of four (one per scheduler), shared memory in units of 128 bytes
-after 1 KiB per block which the system keeps for itself since compute capability 8.0.
+The arithmetic is that of NVIDIA's occupancy calculator (``cuda_occupancy.h`` in the CUDA runtime headers), the limits
+those of the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability". Registers are
+allocated per warp in units of 256, warps in multiples of four (one per scheduler), shared memory in units of 128 bytes,
+after 1 KiB per block that the system reserves since compute capability 8.0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WARP = 32
 
 @dataclass(frozen=True)
 class Limits:
-    """What one multiprocessor of an architecture has. Sizes in bytes, registers in 32-bit registers."""
+    """Limits of one multiprocessor of an architecture; sizes in bytes, registers of 32 bits."""
 
     arch: str
     max_warps: int
@@ -61,11 +61,11 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How full one multiprocessor gets.
+    """Occupancy of one multiprocessor: resident blocks and warps, and the warps as a fraction of the most it can hold.
 
-    ``limited_by`` is ``"warps"``, ``"blocks"``, ``"registers"`` or ``"shared memory"``: the resource that runs out
-    first (the first of them in this order where several do). ``blocks_per_sm`` is 0 where not one block fits. ``fits``
-    says how many blocks each of the four would allow.
+    ``limited_by`` is the resource that runs out first: ``"warps"``, ``"blocks"``, ``"registers"`` or ``"shared
+    memory"`` (the first in this order if several do). ``blocks_per_sm`` is 0 if not even one block fits. ``fits`` is
+    the number of blocks that each of the four would allow.
     """
 
     blocks_per_sm: int
@@ -79,7 +79,10 @@ class Occupancy:
 
 
 def limits_of(arch: str) -> Limits:
-    """The limits of ``arch`` (``"sm_90"``; ``"sm_90a"`` counts as ``"sm_90"``). Raises ArgumentError for others."""
+    """Return the limits of ``arch``, such as ``"sm_90"``; ``"sm_90a"`` counts as ``"sm_90"``.
+
+    Raises ArgumentError for an unknown architecture.
+    """
     if arch in LIMITS:
         return LIMITS[arch]
     plain = re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
@@ -91,11 +94,11 @@ def limits_of(arch: str) -> Limits:
 def occupancy(
     arch_or_limits: str | Limits, threads_per_block: int, registers: int = 0, shared_bytes: int = 0
 ) -> Occupancy:
-    """Resident blocks and warps per multiprocessor of a kernel.
+    """Compute the resident blocks and warps per multiprocessor of a kernel.
 
-    ``registers`` are per thread, ``shared_bytes`` per block, static and dynamic together. Raises ArgumentError for an
-    unknown architecture, a block of no threads, a negative amount or more threads than a block may have. A kernel that
-    needs more registers or shared memory than one block may take has an occupancy of 0.
+    ``registers`` are per thread, ``shared_bytes`` per block, static and dynamic together. A kernel that needs more
+    registers or shared memory than one block may take has an occupancy of 0. Raises ArgumentError for an unknown
+    architecture, a block without threads or with more than it may have, and a negative amount.
     """
     limits = limits_of(arch_or_limits) if isinstance(arch_or_limits, str) else arch_or_limits
     if not 1 <= threads_per_block <= limits.threads_per_block:
@@ -123,7 +126,7 @@ def _blocks_by_registers(limits: Limits, warps: int, registers: int) -> int:
     if registers > limits.registers_per_thread:
         return 0
     per_warp = _up(registers * _WARP, limits.register_unit)
-    # A block's warps are spread over the schedulers, so what it takes is counted in whole rounds over them.
+    # A block's warps are spread over the schedulers, so its registers count in whole rounds over them.
     if per_warp * _up(warps, limits.warp_unit) > limits.registers_per_block:
         return 0
     warps_per_scheduler = limits.registers // limits.warp_unit // per_warp

@@ -1,4 +1,4 @@
-"""PTX as another compiler wrote it: each of its kernels as a ``CompiledKernel``."""
+"""Kernels of a PTX text from any compiler, each as a ``CompiledKernel``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from workbench.demangle import demangle
+from workbench.base.demangle import demangle
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import disk_cache, tools
 from workbench.toolchain.assembly import Assembled, Assembly
@@ -20,9 +20,9 @@ _SECONDS = 300
 
 
 def kernels_of_ptx(text: str) -> CompiledModule:
-    """Every kernel of a PTX text, by its name without C++'s mangling; machine code is made when it is asked for.
+    """Return every kernel of a PTX text by its demangled name; the text is assembled when machine code is first read.
 
-    Raises ArgumentError for a text that is no PTX or has no kernel.
+    Raises ArgumentError for a text that is not PTX or has no kernel.
     """
     arch = target_of(text)
     entries = entry_parameters(text)
@@ -57,16 +57,16 @@ def kernels_of_ptx(text: str) -> CompiledModule:
 
 
 def _labels(names: list[str]) -> dict[str, str]:
-    """Readable names, as far as they tell the kernels apart."""
+    """Return the demangled name of each kernel, or its own name if several share the demangled one."""
     readable = {name: demangle(name) for name in names}
     return {name: label if list(readable.values()).count(label) == 1 else name for name, label in readable.items()}
 
 
 def _assemble(text: str, arch: str) -> Assembled:
-    """The machine code of the first assembler here that takes the text.
+    """Assemble the text with the first of this machine's assemblers that accepts it.
 
-    A text of a newer version than all of them goes to the newest as one of its own, where it refuses what it does not
-    know.
+    If its PTX version is too new for all of them, the newest gets it under its own version, and refuses only what it
+    does not know. Raises CompileError if all refuse, MissingToolError without an assembler.
     """
     refusals = {}
     for assembler in _assemblers():
@@ -91,7 +91,7 @@ _VERSION = re.compile(r"^(\s*\.version\s+)[\d.]+", re.MULTILINE)
 
 
 def _assembled(assembler: Path, text: str, arch: str) -> Assembled | str:
-    """The machine code, or why the assembler refuses the text."""
+    """Assemble the text; return the machine code, or the assembler's message if it refuses."""
     with tempfile.TemporaryDirectory(prefix="workbench-ptxas-") as folder:
         source, cubin = Path(folder) / "module.ptx", Path(folder) / "module.cubin"
         source.write_text(text)

@@ -1,4 +1,4 @@
-"""What the machine code of a kernel needs and looks like, from NVIDIA's own tools."""
+"""Resources and disassembly of a kernel's machine code, from NVIDIA's own tools."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench.errors import MissingToolError
-from workbench.toolchain import disk_cache, tools
+from workbench.toolchain import tools
 from workbench.toolchain.occupancy import limits_of
-
-if TYPE_CHECKING:
-    from workbench.toolchain.kernel import CompiledKernel
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes: registers, spill stores plus loads and stack per thread, static shared bytes per block."""
+    """Resources of one kernel.
+
+    Registers, spilled bytes (stores plus loads) and stack bytes are per thread, static shared bytes per block.
+    """
 
     registers: int
     spill_bytes: int
@@ -29,12 +28,11 @@ class Resources:
 
 
 _PROPERTIES = re.compile(r"Function properties for (\S+)\s*\n(.*)\n.*?Used (\d+) registers(.*)")
-_ENCODING = re.compile(r"^ */\* 0x[0-9a-f]{16} \*/\n| +/\* 0x[0-9a-f]{16} \*/$", re.M)
 _USAGE = re.compile(r"Function (\S+?):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
 def parse_ptxas_log(log: str) -> dict[str, Resources]:
-    """The resources of each kernel in what ``ptxas -v`` prints, which is also what NVRTC and nvcc pass on."""
+    """Parse the resources of each kernel from the output of ``ptxas -v``, which NVRTC and nvcc pass on."""
     resources = {}
     for name, frame, registers, rest in _PROPERTIES.findall(log):
         numbers = [int(number) for number in re.findall(r"(\d+) bytes", frame)]
@@ -44,7 +42,7 @@ def parse_ptxas_log(log: str) -> dict[str, Resources]:
 
 
 def split_log(log: str) -> tuple[str, str]:
-    """A compiler's log as the warnings of its front end and those of its assembler, without the resource lines."""
+    """Split a compiler's log into the warnings of its front end and those of its assembler, without resource lines."""
     front, assembler = list[str](), list[str]()
     for line in log.splitlines():
         if not re.match(r"ptxas (info|\s+\.)|\s+\d+ bytes stack frame", line):
@@ -53,31 +51,32 @@ def split_log(log: str) -> tuple[str, str]:
 
 
 def resources_of(cubin: bytes, arch: str) -> dict[str, Resources]:
-    """The resources of each kernel of a cubin whose compiler told none, which is the case for Triton.
+    """Read the resources of each kernel from a cubin whose compiler reported none, as Triton does.
 
-    cuobjdump gives all but the spills. A kernel without a stack frame has none; for the others the loads and stores of
-    local memory in the machine code are added up, which is what ptxas reports as long as the source has no arrays in
-    local memory of its own; Triton has none. Raises MissingToolError without these tools.
+    cuobjdump gives all but the spills. A kernel without a stack frame has none; for the others the bytes of local loads
+    and stores in the machine code are summed. ptxas reports the same sum unless the source has arrays in local memory,
+    which Triton does not have. Raises MissingToolError without cuobjdump and nvdisasm.
     """
-    with _as_file(cubin, ".cubin") as file:
+    with as_file(cubin, ".cubin") as file:
         usage = tools.run_program([tools.find_program("cuobjdump"), "-res-usage", file])
         found = {}
         for name, registers, stack, shared, local in _USAGE.findall(usage):
             stack_bytes = int(stack) + int(local)
-            spilled = _local_traffic(_section(_disassembly(file, "-g"), name)) if stack_bytes else 0
-            # From sm_90 on cuobjdump counts what the system keeps of each block; ptxas does not, and neither do we.
+            spilled = _local_traffic(section(disassembly(file, "-g"), name)) if stack_bytes else 0
+            # From sm_90 on cuobjdump includes the shared memory that the system reserves per block; ptxas does not.
             system = limits_of(arch).shared_reserved if int(re.sub(r"\D", "", arch)) >= 90 else 0
             found[name] = Resources(int(registers), spilled, stack_bytes, max(int(shared) - system, 0))
     return found
 
 
-def _disassembly(file: Path, *options: str) -> str:
-    # Without the analysis of branches, which takes a third of its time and changes nothing in what it prints.
+def disassembly(file: Path, *options: str) -> str:
+    """Return nvdisasm's output for a cubin. Raises MissingToolError without nvdisasm."""
+    # -ndf skips the analysis of branches, which takes a third of the time and does not change the output.
     return tools.run_program([tools.find_program("nvdisasm"), *options, "-ndf", "-c", file])
 
 
 def _local_traffic(sass: str) -> int:
-    """The bytes that one thread's local loads (LDL) and stores (STL) name, each instruction counted once."""
+    """Sum the bytes that a thread's local loads (LDL) and stores (STL) access, each instruction counted once."""
     total = 0
     for modifiers in re.findall(r"\b(?:LDL|STL)((?:\.\w+)*)", sass):
         width = re.search(r"\.[US]?(8|16|64|128)\b", modifiers)
@@ -85,45 +84,13 @@ def _local_traffic(sass: str) -> int:
     return total
 
 
-def disassemble(kernel: CompiledKernel) -> str:
-    """The SASS of one kernel with the source line above each group of instructions; cached on disk.
-
-    Raises MissingToolError where neither nvdisasm nor cuobjdump is there, or the kernel has no machine code.
-    """
-    return _cached_disassembly(kernel, "sass", "-g")
-
-
-def disassemble_with_schedule(kernel: CompiledKernel) -> str:
-    """The same by line of the kernel's PTX, with the encoding of each instruction, which holds its schedule."""
-    return _cached_disassembly(kernel, "sass with schedule", "-gp", "-hex")
-
-
-def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
-    """Likewise by PTX line, without the encoding."""
-    return _ENCODING.sub("", disassemble_with_schedule(kernel))
-
-
-def _cached_disassembly(kernel: CompiledKernel, what: str, *options: str) -> str:
-    if kernel.assembly is None:
-        raise no_machine_code(kernel.label)
-    key = disk_cache.content_key([what, kernel.key, kernel.name])
-    cached = disk_cache.load(key)
-    if cached is not None:
-        return cached["sass"].decode()
-    with _as_file(kernel.assembly.result().cubin, ".cubin") as file:
-        text = _disassembly(file, *options)
-    sass = _section(text, kernel.name)
-    disk_cache.store(key, {"sass": sass.encode()})
-    return sass
-
-
 def no_machine_code(label: str) -> MissingToolError:
-    """The error of who asks for the machine code of a kernel that is PTX and nothing else."""
+    """Return the error for a request for the machine code of a kernel that was compiled to PTX only."""
     return MissingToolError(f"{label} has no machine code: it was compiled to PTX only.")
 
 
-def _section(text: str, name: str) -> str:
-    """The part of nvdisasm's text that belongs to one kernel."""
+def section(text: str, name: str) -> str:
+    """Return the part of nvdisasm's text that belongs to one kernel."""
     start = text.find(f".text.{name}:")
     if start < 0:
         return text
@@ -132,7 +99,8 @@ def _section(text: str, name: str) -> str:
 
 
 @contextmanager
-def _as_file(content: bytes, suffix: str) -> Iterator[Path]:
+def as_file(content: bytes, suffix: str) -> Iterator[Path]:
+    """Give the content as a temporary file, for the duration of a block."""
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
         path = Path(folder) / f"kernel{suffix}"
         path.write_bytes(content)

@@ -1,11 +1,12 @@
-"""Machine code read without a disassembler, by what it said of the same instructions before.
+"""Decoder of SASS that learns from cached nvdisasm output.
 
-``nvdisasm`` works for a fifth of a second before its first line, whatever it reads, and a tuning run asks for the
-schedule of hundreds of kernels. The lowest 12 of an instruction's 128 bits say what it does and where its operands lie,
-nine from bit 72 on how wide a load or a store is, and which special function is meant (the schedule:
-:mod:`workbench.toolchain.sass_flow`). What ``nvdisasm`` calls each is kept by architecture, on disk too; a kernel with
-an instruction that nobody has met goes through ``nvdisasm``, and its text is learned from. Kinds of instructions for
-which that shows anything else than is read here are not read any more.
+``nvdisasm`` takes a fifth of a second before its first line, for any input, and a tuning run needs the schedules of
+hundreds of kernels. The lowest 12 of an instruction's 128 bits encode its operation and where its operands lie; nine
+bits from bit 72 on encode the width of a load or store, and the special function
+(:mod:`workbench.toolchain.sass_flow` decodes the schedule). The names that ``nvdisasm`` gives to these bits are kept by
+architecture, on disk too. A kernel with an unknown instruction goes through ``nvdisasm``, and this module learns from
+the output. A kind of instruction for which ``nvdisasm`` shows anything else than the decoder reads is never decoded
+here again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from workbench.home import cache_folder
-from workbench.toolchain import disk_cache, sass
+from workbench.base.home import cache_folder
+from workbench.toolchain import disassembly, disk_cache, sass
 from workbench.toolchain.cubin import INSTRUCTION_BYTES, Cubin
 from workbench.toolchain.sass_flow import Block, Code, Instruction, Placed, blocks_of_code, code_in, instruction_of
 
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
 
 _UNPREDICATED = 7
 _WHATEVER = 1 << 21
-"""In the place of the nine bits, where they do not change what an instruction is called."""
+"""Value in place of the nine bits if they do not change the name of an instruction."""
 _BY_TABLE = ("BRX", "JMX", "BRXU")
-"""Where these lead to stands in a table."""
+"""Branches whose targets are in a table."""
 
 
 class Kind(NamedTuple):
-    """What instructions of one kind have alike: class, base, whether an operand lies in constant memory, and in what
-    form they name a place in the code (0: they name none)."""
+    """Properties of one kind of instruction.
+
+    ``name`` is its class, ``base`` the class without widths. ``constant`` is True if an operand lies in constant
+    memory. ``form`` is the encoding of its target in the code (see `_target`; 0: it has none).
+    """
 
     name: str
     base: str
@@ -45,7 +49,7 @@ class Kind(NamedTuple):
 
 
 class _Known:
-    """The kinds of an architecture's instructions by the bits that tell; None for one that is not read."""
+    """Kinds of an architecture's instructions by the bits that identify them; None for a kind that is not decoded."""
 
     def __init__(self, arch: str):
         self._key = disk_cache.content_key(["kinds of machine code", arch])
@@ -53,7 +57,7 @@ class _Known:
         self.kinds = self._stored()
 
     def learn(self, found: dict[int, Kind | None]) -> None:
-        """Keep what was found; a kind that is known as another one is read no more."""
+        """Keep new kinds; bits that already stand for another kind are not decoded any more."""
         with self._lock:
             known = self._stored()
             for bits, kind in (*self.kinds.items(), *found.items()):
@@ -71,39 +75,39 @@ class _Known:
 
 @functools.cache
 def _known_of(arch: str, folder: Path) -> _Known:
-    """What is kept of an architecture in a folder of the cache."""
+    """Return the known kinds of an architecture in a folder of the cache."""
     return _Known(arch)
 
 
 def blocks_of_kernel(kernel: CompiledKernel) -> list[Block]:
-    """The basic blocks of a kernel with their schedule, as `workbench.toolchain.sass_flow.blocks_of` gives them.
+    """Return the basic blocks of a kernel with their schedule, as `workbench.toolchain.sass_flow.blocks_of` does.
 
-    Raises MissingToolError where it has no machine code, or has instructions that need nvdisasm and there is none.
+    Raises MissingToolError for a kernel without machine code, and without nvdisasm if an instruction needs it.
     """
     if kernel.cubin is None:
         raise sass.no_machine_code(kernel.label)
     known, cubin = _known_of(kernel.arch, cache_folder()), Cubin(kernel.cubin)
     read = _read(cubin, kernel.name, known.kinds)
     if read is None:
-        shown = code_in(sass.disassemble_with_schedule(kernel))
+        shown = code_in(disassembly.disassemble_with_schedule(kernel))
         known.learn(_learned(cubin, kernel.name, shown))
         return blocks_of_code(shown)
     return blocks_of_code(read)
 
 
 def _bits(code: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The lower and upper halves of each instruction, and the bits that say its kind."""
+    """Return the lower and upper halves of each instruction, and the bits that identify its kind."""
     low, high = np.frombuffer(code, "<u8").reshape(-1, 2).T
     return low, high, low & 0xFFF | (high >> 8 & 0x1FF) << 12
 
 
 def _telling(bits: int, made: Instruction) -> int:
-    """Those of the bits of an instruction that its kind goes by."""
+    """Return the bits of an instruction that identify its kind, with `_WHATEVER` for those that do not matter."""
     return bits if made.name != made.base else bits & 0xFFF | _WHATEVER
 
 
 def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> Code | None:
-    """A kernel's instructions; None where one is of no known kind."""
+    """Decode a kernel's instructions; return None if one is of no known kind."""
     low, high, bits = _bits(cubin.code(kernel))
     each, which = np.unique(bits, return_inverse=True)
     of_bits = [kinds.get(one & 0xFFF | _WHATEVER) or kinds.get(one) for one in each.tolist()]
@@ -121,20 +125,23 @@ def _read(cubin: Cubin, kernel: str, kinds: Mapping[int, Kind | None]) -> Code |
 
 
 def _routines(cubin: Cubin, kernel: str) -> dict[int, str]:
-    """Names of the routines behind a kernel by the place of their first instruction."""
+    """Return the names of the subroutines behind a kernel by the index of their first instruction."""
     return {place // INSTRUCTION_BYTES: name for place, name in cubin.subroutines(kernel).items()}
 
 
 def _target(at: int, low: int, form: int) -> float:
-    """The place that an instruction at place ``at`` names, in words behind it: from bit 34 on (1), of branches and
-    calls from sm_90 on without their last eight bits, which stand from bit 16 on (2)."""
+    """Return the index of the instruction that the one at index ``at`` names as its target.
+
+    The encoding is a distance in words of four bytes from the next instruction. Form 1 has it from bit 34 on. Form 2,
+    of branches and calls from sm_90 on, has its last eight bits from bit 16 on and the others from bit 34 on.
+    """
     words = (low - (low >> 63 << 64)) >> 34
     words = words << 8 | low >> 16 & 0xFF if form == 2 else words
     return at + 1 + 4 * words / INSTRUCTION_BYTES
 
 
 def _learned(cubin: Cubin, kernel: str, shown: Code) -> dict[int, Kind | None]:
-    """The kinds of a kernel's instructions by what nvdisasm shows of it, None for what is not read as it shows."""
+    """Return the kinds of a kernel's instructions from nvdisasm's output; None for a kind that decodes differently."""
     low, _, bits = _bits(cubin.code(kernel))
     if len(shown.placed) != len(bits) or shown.routines != _routines(cubin, kernel):
         return {}

@@ -1,8 +1,8 @@
-"""Static counts of machine code: which instructions ptxas made, of which line of the PTX, and in which loop.
+"""Static counts of SASS instructions, by PTX line and by loop.
 
-``ptxas -lineinfo`` keeps two tables in a cubin: the source line of each instruction, which for Triton does not say
+``ptxas -lineinfo`` stores two tables in a cubin: the source line of each instruction, which for Triton does not say
 where an inlined function was called, and its line in the PTX (``.nv_debug_line_sass``), whose own locations are
-complete. The second is read here; whoever has the PTX leads it on to the source.
+complete. This module uses the second; a caller with the PTX gets from its line to the source.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from workbench.errors import ArgumentError
-from workbench.toolchain import sass
+from workbench.toolchain import disassembly
 
 if TYPE_CHECKING:
     from workbench.toolchain.kernel import CompiledKernel
@@ -30,12 +30,12 @@ ALU = frozenset({
     "ISETP", "LEA", "LOP", "LOP3", "MOV", "P2R", "PLOP3", "PRMT", "PSETP", "R2P", "SEL", "SGXT", "SHF", "SHL",
     "SHR", "VIADD", "VIMNMX",
 })  # fmt: skip
-"""What the units for integers execute: sums, shifts, logic, bytes, comparisons and choices of any type, conversions of
-packed numbers (the ALU of Nsight Compute's pipelines); not IMAD, and not what a warp does once (UIADD3)."""
+"""Classes that the integer units execute (Nsight Compute's ALU pipeline): sums, shifts, logic, permutes, comparisons
+and selections of any type, conversions of packed numbers; not IMAD, and not the uniform instructions (UIADD3)."""
 
 
 def class_of(mnemonic: str) -> str:
-    """The class by which a SASS instruction is counted: its base name, and for loads and stores the bits per lane.
+    """Return the class by which a SASS instruction is counted: its base name; for loads and stores the bits per lane.
 
     ``LDG.E.128.CONSTANT`` is ``"LDG.128"``, ``LDS`` (one word) ``"LDS.32"``, ``HMMA.16816.F32`` ``"HMMA"``,
     ``MUFU.EX2`` ``"MUFU.EX2"``, ``LDSM.16.M88.4`` ``"LDSM.4"`` (matrices).
@@ -51,16 +51,16 @@ def class_of(mnemonic: str) -> str:
 
 
 def counts_by_ptx_line(kernel: CompiledKernel) -> dict[int, Counter[str]]:
-    """Static instructions of a kernel by line of its PTX (0: ptxas names none) and class.
+    """Count a kernel's static instructions by PTX line (0 if ptxas names none) and class.
 
-    The padding behind the end (NOP, a branch to itself) is left out. Raises MissingToolError where there is no
-    disassembler, or no machine code.
+    The padding after the end (NOP, a branch to itself) is left out. Raises MissingToolError without a disassembler or
+    without machine code.
     """
-    return count(sass.disassemble_by_ptx_line(kernel))
+    return count(disassembly.disassemble_by_ptx_line(kernel))
 
 
 def count(text: str) -> dict[int, Counter[str]]:
-    """The same, of what ``nvdisasm -gp`` prints for one kernel."""
+    """Count the instructions in what ``nvdisasm -gp`` prints for one kernel, by PTX line and class, without padding."""
     counts: dict[int, Counter[str]] = {}
     line, label = 0, ""
     for row in text.splitlines():
@@ -78,11 +78,11 @@ def count(text: str) -> dict[int, Counter[str]]:
 
 
 def loop_counts(kernel: CompiledKernel, of: str) -> Counter[str]:
-    """Static instructions by class of the loop around a kernel's work: of the loops with the most instructions of the
-    class ``of``, such as "HMMA", the shortest.
+    """Count the static instructions, by class, in a kernel's main loop.
 
-    A loop is what lies between a branch back and its target, parts that a run may skip included. Raises ArgumentError
-    where no loop has such an instruction, MissingToolError where there is no disassembler, or no machine code.
+    That is the loop with the most instructions of the class ``of``, such as "HMMA"; the shortest if there are several.
+    A loop is the code between a backward branch and its target, parts that a run may skip included. Raises
+    ArgumentError if no loop has such an instruction, MissingToolError without a disassembler or without machine code.
     """
     found = [loop for loop in loops(kernel.sass) if loop[of]]
     if not found:
@@ -92,7 +92,7 @@ def loop_counts(kernel: CompiledKernel, of: str) -> Counter[str]:
 
 
 def loops(text: str) -> list[Counter[str]]:
-    """The instructions by class of every loop in what nvdisasm prints for one kernel."""
+    """Count the instructions, by class, of every loop in what nvdisasm prints for one kernel."""
     labels: dict[str, int] = {}
     code: list[str] = []
     found = []
@@ -109,9 +109,9 @@ def loops(text: str) -> list[Counter[str]]:
 
 
 def alu_clocks(counts: Mapping[str, int]) -> int:
-    """The clocks for which instructions of one warp keep its scheduler's `ALU` busy: two each.
+    """Return the clocks for which one warp's instructions keep its scheduler's `ALU` busy: two for each.
 
-    The CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions": 64 results per clock and
-    multiprocessor from compute capability 8.0 to 9.0, 16 for each of its four schedulers.
+    Source: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions": 64 results per clock and
+    multiprocessor from compute capability 8.0 to 9.0, so 16 for each of its four schedulers.
     """
     return 2 * sum(number for name, number in counts.items() if name in ALU)

@@ -1,10 +1,11 @@
-"""The machine code of a kernel as basic blocks, and how long one warp takes through each of them.
+"""Basic blocks of a kernel's machine code, and the time that one warp takes through each of them.
 
-``nvdisasm`` shows for each instruction what the assembler decided: how many clocks the warp waits before its next one,
-which of six barriers an instruction of variable latency releases, and for which of them an instruction waits. (The
-layout of these bits, the same from compute capability 7.0 to 9.0, is published in Jia et al., Dissecting the NVIDIA
-Volta GPU Architecture via Microbenchmarking, arXiv:1804.06826, section 2.1.) So the time of one warp alone follows
-without a table of dependences: issue clocks, and what it waits for memory and for the units that answer late.
+The encoding that ``nvdisasm`` shows holds the assembler's schedule: the clocks that the warp waits before its next
+instruction, which of six barriers an instruction of variable latency releases, and the barriers for which an
+instruction waits. (The layout of these bits, the same from compute capability 7.0 to 9.0, is published in Jia et al.,
+Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking, arXiv:1804.06826, section 2.1.) So the time of a
+single warp follows without a table of dependences: issue clocks, and waits for memory and other units of variable
+latency.
 """
 
 from __future__ import annotations
@@ -28,25 +29,28 @@ _CONSTANT = re.compile(r"\bc\[")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "CALL", "BREAK")
 _OF_THE_COMPILER = "$__internal"
 _COLLECTIVE = "sync"
-"""In the names of subroutines for collectives of lanes that have parted, such as cuda_sm70_shflsync_bfly_p."""
+"""Part of the names of subroutines for collectives of diverged lanes, such as cuda_sm70_shflsync_bfly_p."""
 _PASSES = 64
 
 GLOBAL = ("LDG", "LD", "ATOM", "ATOMG", "RED", "LDL", "TEX", "TLD", "LDGSTS", "LDGDEPBAR")
 SHARED = ("LDS", "LDSM", "ATOMS", "SHFL", "LDC", "LDCU", "S2R", "S2UR")
-"""Which instructions answer as late as memory, and as shared memory (a shuffle goes the same way); others that release
-a barrier answer as the special functions do."""
+"""Instructions with the latency of memory, and with that of shared memory (a shuffle uses the same path); all others
+that release a barrier have the latency of special functions."""
 
 WAITS = {"global": 400, "shared": 24, "special": 20}
-"""Clocks for which the schedule is worked out: it says how many whole latencies a warp waits. What they are on a GPU
-comes from its device model."""
+"""Nominal latencies in clocks with which the schedule is computed: it yields how many latencies of each kind a warp
+waits for. Their real length on a GPU comes from its device model."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction. ``line`` is its line in the PTX (0: none is named), ``name`` its class (see `class_of`),
-    ``base`` the class without widths, ``predicated`` whether it has a guard, ``constant`` whether an operand of it lies
-    in constant memory; ``stall`` are the clocks before the next one, ``sets`` the barrier that it releases (7: none),
-    ``waits`` a bit for each barrier that it waits for."""
+    """One machine instruction with its schedule.
+
+    ``line`` is its line in the PTX (0 if none is named), ``name`` its class (see `class_of`), ``base`` the class
+    without widths. ``predicated`` is True if it has a guard, ``constant`` if an operand lies in constant memory.
+    ``stall`` are the clocks before the next instruction, ``sets`` is the barrier that it releases (7: none), ``waits``
+    has a bit for each barrier that it waits for.
+    """
 
     line: int
     name: str
@@ -60,11 +64,14 @@ class Instruction:
 
 @dataclass
 class Block:
-    """Instructions that run one after the other. ``back_to`` is the earlier block to which its last branch may lead,
-    ``over_to`` the later one (None: none); ``calls`` are the blocks of the compiler's subroutine that it calls at its
-    end, such as the slow path of a division, with how often each runs in a call (`_walked`); ``parted`` says that only
-    warps whose lanes have parted come to it, to call a collective; ``clocks`` are the issue clocks of one warp,
-    ``waited`` the latencies that it waits for, by kind."""
+    """A basic block: instructions that run one after the other.
+
+    ``back_to`` is the number of the earlier block to which its last branch may lead, ``over_to`` that of the later one
+    (or None). ``calls`` are the blocks of the compiler's subroutine that it calls at its end, such as the slow path of
+    a division, each with its runs per call (see `_walked`). ``parted`` is True if only warps with diverged lanes reach
+    it, to call a collective. ``clocks`` are the issue clocks of one warp, ``waited`` the number of latencies that it
+    waits for, by kind.
+    """
 
     instructions: list[Instruction] = field(default_factory=list)
     back_to: int | None = None
@@ -76,39 +83,40 @@ class Block:
 
     @property
     def counts(self) -> Counter[str]:
-        """Instructions by class."""
+        """Number of instructions in each class."""
         return Counter(one.name for one in self.instructions)
 
 
 class Placed(NamedTuple):
-    """An instruction where it stands, and the place of the one that it names (from 0; None: none)."""
+    """An instruction of a kernel, and the index of the instruction that it branches to or calls (None: none)."""
 
     instruction: Instruction
     target: int | None = None
 
 
 class Code(NamedTuple):
-    """The instructions of a kernel in order, with the names of the routines behind it by where they begin."""
+    """Instructions of a kernel in order, and the names of the subroutines behind it by the index of their first one."""
 
     placed: list[Placed]
     routines: Mapping[int, str]
 
 
 def instruction_of(line: int, name: str, base: str, predicated: bool, constant: bool, control: int) -> Instruction:
-    """An instruction with the schedule that its control bits hold, those from bit 105 of its encoding on."""
+    """Return an instruction with its schedule decoded from ``control``, the encoding's bits from 105 on."""
     return Instruction(line, name, base, predicated, constant, control & 15, control >> 5 & 7, control >> 11 & 63)
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The basic blocks of one kernel in what ``nvdisasm -gp -hex`` prints, in order, with their schedule.
+    """Return the scheduled basic blocks, in order, of one kernel in what ``nvdisasm -gp -hex`` prints.
 
-    Those of functions that are called follow; padding is left out.
+    Blocks of called functions follow the kernel's own; the compiler's subroutines are in the ``calls`` of the blocks
+    that call them. Padding is left out.
     """
     return blocks_of_code(code_in(text))
 
 
 def code_in(text: str) -> Code:
-    """The instructions of one kernel in what ``nvdisasm -gp -hex`` prints."""
+    """Parse the instructions of one kernel from what ``nvdisasm -gp -hex`` prints."""
     rows: list[tuple[Instruction, str]] = []
     labels: dict[str, int] = {}
     line, half = 0, None
@@ -133,7 +141,7 @@ def code_in(text: str) -> Code:
 
 
 def blocks_of_code(code: Code) -> list[Block]:
-    """The basic blocks of a kernel's instructions, with their schedule."""
+    """Split a kernel's instructions into basic blocks, and compute their schedule."""
     starts = [0, *sorted(at for at in code.routines if at)]
     parts: dict[int, list[tuple[int, Placed]]] = {0: []}
     for start, end in zip(starts, [*starts[1:], len(code.placed)], strict=True):
@@ -146,7 +154,10 @@ def blocks_of_code(code: Code) -> list[Block]:
 
 
 def _blocks(rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tuple[Block, float]]]) -> list[Block]:
-    """The basic blocks of instructions with their places; ``called`` are the compiler's subroutines by theirs."""
+    """Split instructions, given with their indices, into scheduled basic blocks.
+
+    ``called`` holds the compiler's subroutines by the index of their first instruction.
+    """
     begins = {one.target for _, one in rows}
     blocks, places, targets = [Block()], {}, {}
     for at, one in rows:
@@ -176,8 +187,10 @@ def _blocks(rows: Sequence[tuple[int, Placed]], called: Mapping[int, Sequence[tu
 
 
 def _walked(blocks: Sequence[Block]) -> list[tuple[Block, float]]:
-    """The blocks of a subroutine, each with how often it runs in a call if a branch with a guard is taken every second
-    time: which way an operand takes is not known here."""
+    """Return the blocks of a subroutine, each with its expected runs per call.
+
+    The way that an operand takes is not known statically, so a branch with a guard counts as taken every second time.
+    """
     at_once, shares = [1.0, *(0.0 for _ in blocks[1:])], [0.0 for _ in blocks]
     for _ in range(_PASSES):
         after = [0.0 for _ in blocks]
@@ -197,12 +210,12 @@ def _walked(blocks: Sequence[Block]) -> list[tuple[Block, float]]:
 
 
 def kind_of(base: str) -> str:
-    """What an instruction that releases a barrier answers like: "global", "shared" or "special"."""
+    """Return the kind of latency of an instruction that releases a barrier: "global", "shared" or "special"."""
     return "global" if base in GLOBAL else "shared" if base in SHARED else "special"
 
 
 def _schedule(blocks: Sequence[Block]) -> None:
-    """Go through the code once, through each loop twice; what holds of a block is its last time."""
+    """Walk through the code once, and through each loop twice; a block keeps the times of its last visit."""
     now, ready = 0.0, [(0.0, "special")] * 6
     taken: set[int] = set()
     at = 0

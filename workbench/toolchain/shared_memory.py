@@ -1,4 +1,4 @@
-"""Static shared memory of kernels, from their PTX: what a launch has to know before there is machine code."""
+"""Static shared memory of kernels, from their PTX: a launch needs it before there is machine code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _WITH_NAMES = re.compile(rf"{_DECLARATION.pattern}|[\w$]+")
 
 
 def static_shared_bytes(ptx: str) -> dict[str, int]:
-    """The static shared memory per block of each ``.entry`` that has any, in bytes, placed as ptxas places it.
+    """Return the static shared memory per block, in bytes, of each ``.entry`` that has any, laid out as by ptxas.
 
-    A kernel has the variables that its body and the functions it calls declare, and those of the module that they
-    name: one after the other, each aligned as it says. Behind them begins dynamic shared memory: the whole is rounded
-    up to the largest alignment of the module's ``.extern`` arrays, whether the kernel names them or not.
+    A kernel has the variables declared in its body and in the functions it calls, and the module's variables that they
+    name, one after the other at their alignments. Dynamic shared memory follows, so the sum is rounded up to the
+    largest alignment of the module's ``.extern`` arrays, whether the kernel names them or not.
     """
     if ".shared" not in ptx:
         return {}
@@ -41,9 +41,9 @@ def static_shared_bytes(ptx: str) -> dict[str, int]:
 def _declared(
     module: Module, outside: Mapping[str, Variable], body: tuple[int, int], seen: set[str]
 ) -> Iterator[Variable]:
-    """The variables of a kernel or function in the order of its text, then those of the functions that it calls.
+    """Yield the variables of a kernel or function in the order of its text, then those of the functions that it calls.
 
-    ``outside`` are the module's own; ``seen`` holds the names of those and of the functions that were met before.
+    ``outside`` holds the module's own variables, ``seen`` the names of variables and functions met before.
     """
     from workbench.ptx.parse import parse_variable
 

@@ -1,4 +1,4 @@
-"""The CUDA source that is compiled: where it comes from, what it includes, which kernels it declares."""
+"""CUDA sources: their origin, the headers they include, and the kernels they declare."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workbench.base.files import replace_file
+from workbench.base.home import home
 from workbench.errors import ArgumentError
-from workbench.files import replace_file
-from workbench.home import home
 from workbench.toolchain.type_names import UNKNOWN, Definition, defined_in, living, names_of_types
 
-# What messages call a source that came as text.
+# The name in messages of a source that came as text.
 MEMORY_LABEL = "source.cu"
 
 _GAP = r"(?:[ \t]|/\*.*?\*/)*"  # what may stand between the words of a directive
@@ -25,7 +25,7 @@ _INCLUDE = re.compile(
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _HAS_INCLUDE = re.compile(r'__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-# What may stand between __global__ and a kernel's name with brackets of its own.
+# Words with brackets of their own that may stand between __global__ and a kernel's name.
 _DECORATIONS = ("__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__attribute__", "__align__")
 
 
@@ -33,8 +33,8 @@ _DECORATIONS = ("__launch_bounds__", "__cluster_dims__", "__block_size__", "__ma
 class Source:
     """One translation unit.
 
-    ``name`` is the absolute path under which PTX lists it, ``label`` what messages call it, ``folder`` where its own
-    headers are (None for a source that came as text).
+    ``name`` is the absolute path under which PTX lists it, ``label`` its name in messages, ``folder`` the folder of its
+    own headers (None for a source that came as text).
     """
 
     text: str
@@ -43,18 +43,21 @@ class Source:
     folder: Path | None
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        """In another process a cell has no text, and text of the home of the first one no file: keep it as theirs."""
+        """Restore a source in another process; if its file is not there, register its lines with `linecache`.
+
+        That is so for a notebook cell, and for text kept in a home that this process does not see.
+        """
         vars(self).update(state)
         if not Path(self.name).is_file():
             _remember(self.name, self.text)
 
 
 def read_source(source: str | Path | Source) -> Source:
-    """The translation unit of a path or of the text itself; one that is a ``Source`` already comes back as it is.
+    """Read a translation unit from a path or from the text itself; return a ``Source`` unchanged.
 
     A ``Path``, or a string of one line without a brace or semicolon, names a file; any other string is CUDA C++. Text
-    is also written to a file under ``home()``, so that the line numbers in PTX and SASS lead somewhere.
-    Raises ArgumentError for a file that does not exist or is not text.
+    is also written to a file under ``home()``, so that line numbers in PTX and SASS point to a file. Raises
+    ArgumentError for a file that does not exist or is not text.
     """
     if isinstance(source, Source):
         return source
@@ -73,9 +76,9 @@ def read_source(source: str | Path | Source) -> Source:
 
 
 def kept(text: str, name: str = MEMORY_LABEL) -> Path:
-    """Return the file that holds a source which came as text, or in a file that will go.
+    """Return the path of a kept copy of a source that came as text or in a temporary file.
 
-    It is written once; where it cannot be, its lines are found under this name in this process.
+    The copy is written once. If it cannot be written, `linecache` has its lines under this path in this process.
     """
     path = home() / "sources" / hashlib.sha256(text.encode()).hexdigest()[:16] / name
     if not path.is_file():
@@ -88,19 +91,22 @@ def kept(text: str, name: str = MEMORY_LABEL) -> Path:
 
 
 def _remember(name: str, text: str) -> None:
-    """Have the lines of a file that is none."""
+    """Register the lines of a file that does not exist with `linecache`."""
     linecache.cache.setdefault(name, (len(text), None, text.splitlines(keepends=True), name))
 
 
 def included_files(source: Source, include_dirs: Iterable[str | Path]) -> tuple[Path, ...]:
-    """The headers that a source reaches through ``#include`` in its own folder and in these."""
+    """Return the headers that a source reaches through ``#include``, in its own folder and in ``include_dirs``."""
     closure = include_closure(source, [Path(folder) for folder in include_dirs], (), {})
     return tuple(Path(name) for name in closure.digests if not name.startswith("absent: "))
 
 
 @dataclass(frozen=True)
 class IncludeClosure:
-    """Every file that a source may include, with its content's hash; ``complete`` is False where that is unknown."""
+    """Files that a source may include, with the hash of their content.
+
+    ``complete`` is False if the text does not determine them all. A file that was not found is listed as ``absent:``.
+    """
 
     digests: dict[str, str]
     complete: bool
@@ -109,12 +115,12 @@ class IncludeClosure:
 def include_closure(
     source: Source, include_dirs: Iterable[Path], toolkit_dirs: Iterable[Path], macros: Mapping[str, object]
 ) -> IncludeClosure:
-    """Hash the headers that ``source`` reaches through ``#include``, as far as they are not the toolkit's own.
+    """Hash the headers that ``source`` reaches through ``#include``, except the toolkit's own.
 
-    Every ``#include`` of the text is followed, also one that the preprocessor would skip: at worst that recompiles too
-    often, never too seldom. A name that is found nowhere is listed too, because creating it may change the result. An
-    ``#include NAME`` whose NAME is no known macro makes the closure incomplete. Headers of the toolkit stand for
-    themselves by their version, which is part of the key.
+    Every ``#include`` is followed, even one that the preprocessor would skip: at worst a source is recompiled too
+    often, never too seldom. A header that is found nowhere is listed too, because creating it may change the result. An
+    ``#include NAME`` whose NAME is not a known macro makes the closure incomplete. The toolkit's headers are left out
+    because their version is part of the cache key.
     """
     include_dirs, toolkit_dirs = list(include_dirs), list(toolkit_dirs)
     digests: dict[str, str] = {}
@@ -148,15 +154,15 @@ def _find(name: str, folders: Iterable[Path]) -> Path | None:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A kernel as the source text declares it: its parameters' names, and those of its template's, if it is one."""
+    """A kernel's declaration in the source text: names of its parameters, and of its template's parameters if any."""
 
     parameters: tuple[str, ...]
     template: tuple[str, ...]
     types: tuple[str, ...] = ()
-    """The parameters' types as written, ``"const float * __restrict__"``; an array's brackets are a star."""
+    """Types of the parameters as written, ``"const float * __restrict__"``; an array's brackets become a star."""
 
     def instance(self, expression: str) -> dict[str, str]:
-        """What the template's parameters are in a name expression, ``"softmax<float, 4>"``."""
+        """Return the arguments of the template in a name expression, ``"softmax<float, 4>"``, by parameter name."""
         if "<" not in expression:
             return {}
         given = split_at_commas(expression.partition("<")[2].rpartition(">")[0])
@@ -164,12 +170,11 @@ class Declaration:
 
 
 def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[str] = ()) -> dict[str, Declaration]:
-    """The ``__global__`` functions that a source text declares.
+    """Find the ``__global__`` functions that a source text declares; launches are checked against them.
 
-    A reading of the text, not a parse: names of types are as they are written (`type_names` says what they stand for).
-    Launches are checked by it, parameter by parameter. What stands under ``#if`` counts if the condition holds, with
-    ``macros``, whose values are known where this is a mapping with values; under conditions that the text does not
-    tell a parameter list is not known, as under names that are defined ``elsewhere``, in other texts.
+    This reads the text and does not parse C++: names of types stay as written (`type_names` resolves them). Text under
+    ``#if`` counts if its condition holds with ``macros``, a mapping, or names alone. If the text does not determine the
+    condition, for example because other texts define its names (``elsewhere``), the parameter list is unknown.
     """
     values = macros if isinstance(macros, Mapping) else dict.fromkeys(macros, "")
     text = living(text, values, elsewhere)
@@ -181,7 +186,7 @@ def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[
             inside = _balanced(text, match.end())
             position = match.end() + len(inside) + 1
             if match[1] not in _DECORATIONS:
-                # Everything since the last end of a declaration: there "template <...>" stands, if it does.
+                # The text since the end of the previous declaration, where "template <...>" would stand.
                 before = re.split(r"[;}]", text[: start.start()])[-1]
                 names, types = _parameters(_taken(inside, defined))
                 *_, template = [(), *_templates(before)]
@@ -191,7 +196,10 @@ def declared_kernels(text: str, macros: Iterable[str] = (), elsewhere: Iterable[
 
 
 def _together(one: Declaration | None, other: Declaration) -> Declaration:
-    """Two declarations of one name: the same again, or overloads and branches, of which the types differ."""
+    """Merge two declarations of one name, which may be repeated, overloaded or in different branches.
+
+    Types that differ become unknown; with different numbers of parameters all of them do.
+    """
     if one is None or one == other:
         return other
     if len(one.types) != len(other.types):
@@ -203,8 +211,7 @@ def _together(one: Declaration | None, other: Declaration) -> Declaration:
 def type_names(
     source: Source, include_dirs: Iterable[str | Path], macros: Mapping[str, object]
 ) -> Mapping[str, Definition]:
-    """Return what the names of types stand for in a source and the headers that are not the toolkit's; see
-    `names_of_types`."""
+    """Resolve the names of types in a source and its headers, except the toolkit's; see `names_of_types`."""
     headers = [path.read_text(errors="replace") for path in included_files(source, include_dirs)]
     return names_of_types([*reversed(headers), source.text], macros)
 
@@ -212,8 +219,10 @@ def type_names(
 def kernels_within(
     source: Source, include_dirs: Iterable[str | Path], macros: Mapping[str, object]
 ) -> dict[str, Declaration]:
-    """The ``__global__`` functions that a source declares, then those of the headers that it includes from its own
-    folder and from ``include_dirs``; see `declared_kernels`."""
+    """Find the ``__global__`` functions that a source and its headers declare; see `declared_kernels`.
+
+    The headers are those in its own folder and in ``include_dirs``; the source's own declarations win.
+    """
     own = [source.folder] if source.folder is not None else []
     closure = include_closure(source, [*own, *map(Path, include_dirs)], (), macros)
     texts = [Path(name).read_text(errors="replace") for name in closure.digests if not name.startswith("absent: ")]
@@ -226,7 +235,7 @@ def kernels_within(
 
 
 def _taken(text: str, defined: Container[str]) -> str:
-    """A parameter list without what ``#ifdef`` and ``#ifndef`` leave out; empty where it has other directives."""
+    """Apply ``#ifdef`` and ``#ifndef`` inside a parameter list; return "" if it has other directives."""
     kept, branches = [], [True]
     for line in text.splitlines():
         if not line.lstrip().startswith("#"):
@@ -244,7 +253,7 @@ def _taken(text: str, defined: Container[str]) -> str:
 
 
 def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names and the types in a parameter list; none where one of them has no name."""
+    """Return the names and the types in a parameter list; two empty tuples if a parameter has no name."""
     pieces = [piece.strip() for piece in split_at_commas(text)]
     pieces = [re.sub(r"=.*", "", piece, flags=re.DOTALL) for piece in pieces if piece not in ("", "void")]
     found = [
@@ -258,7 +267,7 @@ def _parameters(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _balanced(text: str, position: int, brackets: str = "()") -> str:
-    """The text from ``position`` to the bracket that closes the one before it."""
+    """Return the text from ``position`` to the bracket that closes the one just before ``position``."""
     depth = 1
     for end in range(position, len(text)):
         depth += (text[end] == brackets[0]) - (text[end] == brackets[1])
@@ -268,12 +277,12 @@ def _balanced(text: str, position: int, brackets: str = "()") -> str:
 
 
 def template_parameters(text: str) -> set[str]:
-    """The names of the parameters of every template that a source declares; a macro of such a name would break it."""
+    """Return the parameter names of all templates in a source; a macro of such a name would break it."""
     return {name for names in _templates(_COMMENT.sub(" ", text)) for name in names}
 
 
 def _templates(text: str) -> Iterator[tuple[str, ...]]:
-    """The parameters of each ``template <...>``; "" for one without a name."""
+    """Yield the parameter names of each ``template <...>``, "" for one without a name."""
     for start in re.finditer(r"\btemplate\s*<", text):
         pieces = split_at_commas(_balanced(text, start.end(), "<>"))
         found = (re.search(r"\W(\w+)$", one.partition("=")[0].strip()) for one in pieces)
@@ -281,7 +290,7 @@ def _templates(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Split a list of parameters, or of a template's arguments, at the commas that stand outside all brackets."""
+    """Split a list of parameters, or of a template's arguments, at the commas outside all brackets."""
     pieces, depth = [""], 0
     for character in text:
         depth += (character in "<([{") - (character in ">)]}")

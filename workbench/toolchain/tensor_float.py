@@ -1,4 +1,4 @@
-"""Products of float32 that a kernel rounds to TF32, as the cause of results that are a little off."""
+"""Hints at TF32: float32 products that a kernel rounds to it explain results that are a little off."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 _PRODUCT = re.compile(r"\b(?:mma|wgmma)[\w.:]*\.tf32\b")
 _LINE = re.compile(r"\.loc\s[^\n]*?// ([^\s:]+:\d+):\d+")
-_MOST = 1 << 12  # times what is allowed: float32 keeps 13 bits more
+_MOST = 1 << 12  # a larger factor over the allowed error is not explained by TF32, which drops 13 bits of float32
 
 
 def rounded_products(ptx: Iterable[str], error: float, bound: float) -> str:
-    """Return the words of a message for the error of a result: that its kernels multiply in TF32, and where.
+    """Return a hint for a result's error if a kernel multiplies in TF32, with the source line if the PTX has it.
 
-    Nothing where they do not, or where the error is larger than that explains.
+    The hint is "" if no kernel does, or if the error is within its bound or larger than TF32 explains.
     """
     if not bound < error <= _MOST * bound:
         return ""
@@ -23,6 +23,6 @@ def rounded_products(ptx: Iterable[str], error: float, bound: float) -> str:
             continue
         before = _LINE.findall(text, 0, product.start())
         where = f" at {before[-1]}" if before else ""
-        remedy = 'input_precision="ieee" in tl.dot keeps all' if before else "round nothing, or allow for it"
+        remedy = 'input_precision="ieee" in tl.dot keeps all' if before else "do not round it, or allow a larger error"
         return f"float32 is multiplied in TF32{where}, which keeps 10 of its 23 bits: {remedy}"
     return ""

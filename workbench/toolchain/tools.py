@@ -1,8 +1,9 @@
-"""Where the libraries, headers and programs of the CUDA toolchain are on this machine.
+"""Search for the libraries, headers and programs of the CUDA toolchain on this machine.
 
 pip packages come first, because their versions are the tested ones: NVRTC from ``nvidia-cuda-nvrtc``, headers from
 ``nvidia-cuda-runtime`` and ``nvidia-cuda-crt``, ``ptxas``, ``cuobjdump`` and ``nvdisasm`` from Triton's wheel. An
-installed CUDA toolkit (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on PATH, ``/usr/local/cuda``) is the second choice.
+installed CUDA toolkit (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on PATH, ``CONDA_PREFIX``, ``/usr/local/cuda``) is the
+second choice.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from workbench.base.home import home
 from workbench.errors import MissingToolError
-from workbench.home import home
 
 HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt,cccl]>=13,<14'"
 TRITON_REMEDY = "Install Triton, whose wheel carries it: python -m pip install triton"
 
 
 def stub_headers() -> Path:
-    """The folder of the few C headers that NVRTC lacks."""
+    """Return the folder of our stubs for the few C headers that NVRTC lacks."""
     return Path(__file__).resolve().parent / "headers"
 
 
 def pip_folders() -> list[Path]:
-    """The ``nvidia/cu13`` like folders of NVIDIA's pip packages, newest first; empty where there are none."""
+    """Return the folders of NVIDIA's pip packages, such as ``nvidia/cu13``, newest first."""
     spec = importlib.util.find_spec("nvidia")
     roots = [Path(path) for path in (spec.submodule_search_locations or [])] if spec else []
     found = [path for root in roots for path in root.glob("cu[0-9]*") if path.is_dir()]
@@ -40,18 +41,18 @@ def pip_folders() -> list[Path]:
 
 
 def pip_nvcc() -> Path | None:
-    """The nvcc of NVIDIA's pip packages (``nvidia-cuda-nvcc``), if it is installed."""
+    """Return the nvcc of NVIDIA's pip package ``nvidia-cuda-nvcc``, or None."""
     programs = [folder / "bin" / "nvcc" for folder in pip_folders()]
     return next((path for path in programs if os.access(path, os.X_OK)), None)
 
 
 def driver_nvcc_folder() -> Path:
-    """Where the ``nvcc`` of the simulated driver is put: a toolkit's folder, one for each Python environment."""
+    """Return the folder of the simulated driver's ``nvcc``: ``bin`` of a toolkit's folder per Python environment."""
     return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12] / "bin"
 
 
 def installed_nvcc() -> Path | None:
-    """The nvcc on PATH that is NVIDIA's, not the one that the simulated driver puts there."""
+    """Return NVIDIA's nvcc on PATH, skipping the simulated driver's, or None."""
     folders = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part]
     others = [part for part in folders if not _is_drivers_nvcc(Path(part) / "nvcc")]
     found = shutil.which("nvcc", os.F_OK | os.X_OK, os.pathsep.join(others))
@@ -59,7 +60,7 @@ def installed_nvcc() -> Path | None:
 
 
 def _is_drivers_nvcc(program: Path) -> bool:
-    """Told by its text: it may stand in another home than the present one."""
+    """Return True if a program is a simulated driver's nvcc, by its text: its home may be another than ours."""
     try:
         with open(program, "rb") as file:
             return b"workbench.driver.nvcc" in file.read(512)
@@ -68,7 +69,7 @@ def _is_drivers_nvcc(program: Path) -> bool:
 
 
 def toolkit_folders() -> list[Path]:
-    """Installed CUDA toolkits, in the order in which they are tried."""
+    """Return the folders of installed CUDA toolkits, in the order in which they are tried."""
     candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     nvcc = installed_nvcc()
     if nvcc:
@@ -79,12 +80,12 @@ def toolkit_folders() -> list[Path]:
 
 
 def is_drivers(folder: Path) -> bool:
-    """Return whether a toolkit's folder is the one that the simulated driver made (driver/toolkit.py)."""
+    """Return True if a toolkit's folder was made by the simulated driver (driver/toolkit.py)."""
     return _is_drivers_nvcc(folder / "bin" / "nvcc")
 
 
 def find_library(pattern: str) -> Path | None:
-    """The first shared library whose file name matches the regular expression ``pattern``, pip packages first."""
+    """Find the first shared library whose file name matches ``pattern`` (a regular expression), pip packages first."""
     places = [folder / "lib" for folder in pip_folders()]
     for folder in toolkit_folders():
         places += [folder / "lib64", folder / "lib", folder / "targets" / "x86_64-linux" / "lib"]
@@ -97,7 +98,10 @@ def find_library(pattern: str) -> Path | None:
 
 
 def cuda_include() -> Path:
-    """The folder with ``cuda_fp16.h``. Raises MissingToolError, with the command that installs it."""
+    """Return the folder of the CUDA headers, which has ``cuda_fp16.h``.
+
+    Raises MissingToolError without one, with the command that installs it.
+    """
     places = [folder / "include" for folder in [*pip_folders(), *toolkit_folders()]]
     for place in places:
         if (place / "cuda_fp16.h").is_file() and (place / "crt" / "host_defines.h").is_file():
@@ -106,8 +110,10 @@ def cuda_include() -> Path:
 
 
 def library_includes() -> list[Path]:
-    """The folders of NVIDIA's C++ libraries (``cuda/``, ``cub/``; cooperative groups need ``nv/``), if they are apart,
-    and of headers that ``workbench setup nvcc`` fetched.
+    """Return further folders of headers: NVIDIA's C++ libraries, and those that ``workbench setup nvcc`` fetched.
+
+    The former (``cuda/``, ``cub/``, and ``nv/``, which cooperative groups need) lie in a folder of their own since
+    CUDA 13.
     """
     places = [folder / "include" / "cccl" for folder in [*pip_folders(), *toolkit_folders()]]
     found = [place for place in places if (place / "nv" / "target").is_file()][:1]
@@ -115,13 +121,13 @@ def library_includes() -> list[Path]:
 
 
 def fetched_headers() -> Path:
-    """Where ``workbench setup nvcc`` puts the headers of cuBLAS and cuRAND."""
+    """Return the folder in which ``workbench setup nvcc`` puts the headers of cuBLAS and cuRAND."""
     return Path(os.environ.get("WORKBENCH_HEADERS") or home() / "headers") / "cu13"
 
 
 @functools.cache
 def headers_version(folder: Path) -> str:
-    """What identifies the toolkit's headers: CUDA_VERSION of cuda.h and the versions of the pip packages."""
+    """Return a text that identifies the CUDA headers: CUDA_VERSION of cuda.h, pip packages' versions, the folder."""
     versions = [_package_version(name) for name in ("nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-cuda-cccl")]
     header = folder / "cuda.h"
     match = (
@@ -138,9 +144,9 @@ def _package_version(name: str) -> str:
 
 
 def find_program(name: str) -> Path:
-    """``cuobjdump``, ``nvdisasm`` or ``ptxas``: Triton's own, else a CUDA toolkit's, else the one on PATH.
+    """Find ``cuobjdump``, ``nvdisasm`` or ``ptxas``: Triton's own, else a CUDA toolkit's, else the one on PATH.
 
-    Raises MissingToolError with the remedy where there is none.
+    Raises MissingToolError, with the remedy, without any.
     """
     spec = importlib.util.find_spec("triton")
     places = (
@@ -164,12 +170,12 @@ def _version_of(path: str, modified: float) -> str:
 
 
 def program_version(path: Path) -> str:
-    """The release of one of NVIDIA's programs, such as ``"13.0.88"``."""
+    """Return the release of one of NVIDIA's programs, such as ``"13.0.88"``."""
     return _version_of(str(path), path.stat().st_mtime)
 
 
 def run_program(command: list[str | Path]) -> str:
-    """Run one of the toolchain's programs and return what it prints. Raises MissingToolError if it fails."""
+    """Run one of the toolchain's programs and return its output; raise MissingToolError if it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         reason = done.stderr.strip() or done.stdout.strip()

@@ -1,7 +1,7 @@
-"""Triton to a ``CompiledKernel`` ahead of time, for an architecture that need not be present.
+"""Compilation of Triton kernels ahead of time, to a ``CompiledKernel`` for an architecture that need not be present.
 
-The stages of Triton's own pipeline run one by one, up to the PTX; the last one, its assembler, when somebody asks for
-machine code. ``triton.compile`` knows no way to stop before it.
+The stages of Triton's own pipeline run one by one up to the PTX. The last stage, its assembler, runs when machine code
+is first read; ``triton.compile`` has no way to stop before it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.kernel import CompiledKernel, Parameter, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel, entry_parameters
 from workbench.toolchain.sass import resources_of
 from workbench.toolchain.shared_memory import static_shared_bytes
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 # Triton specialises an aligned pointer for this many bytes; torch's allocations are aligned to at least as much.
 _ALIGNMENT = 16
-# Triton's compiler, and Python's parser behind it, are not made for several threads.
+# Triton's compiler and the Python parser that it uses are not safe for several threads.
 ONE_AT_A_TIME = threading.Lock()
 _TYPE = r"\*{0,2}k?(?:[iu](?:1|8|16|32|64)|fp(?:8\w+|16|32|64)|bf16)|constexpr|tensordesc<.*>|nvTmaDesc"
 
@@ -49,14 +50,15 @@ def compile_triton(
     """Compile a ``@triton.jit`` function without a GPU.
 
     ``signature`` maps every run-time parameter to its Triton type (``"*fp16"``, ``"i32"``, ``"fp32"``),
-    ``constexprs`` every ``tl.constexpr`` parameter to its value. ``attributes`` says what run-time arguments are
-    multiples of: ``{"n": 16}`` promises that n is, which is what makes masked loads wide; pointers count as multiples
-    of 16 bytes, as Triton's JIT finds for torch's own tensors, unless ``{"x": 1}`` takes that back. A launch checks
-    the promises. With ``machine_code`` the cubin is made at once, and what only the assembler refuses is a CompileError
-    here; else when it, the registers or what follows from them is asked for.
+    ``constexprs`` every ``tl.constexpr`` parameter to its value. ``attributes`` promises divisibility: ``{"n": 16}``
+    says that n is a multiple of 16, which lets masked loads be wide. Pointers count as multiples of 16 bytes, as
+    Triton's JIT finds for torch's own tensors, unless ``{"x": 1}`` takes that back. A launch checks the promises. With
+    ``machine_code`` the cubin is produced at once, and an error of the assembler is a CompileError here. Without it the
+    assembler runs when the cubin, the registers or figures that depend on them are first read.
 
-    Raises CompileError with Triton's message and the Python file and line; ArgumentError where the names are not
-    those of the function; MissingToolError without Triton.
+    Raises CompileError with Triton's message and the Python file and line; ArgumentError for names that are not
+    parameters of the function, missing or malformed types, and ``num_warps`` that is not a power of two;
+    MissingToolError without Triton.
     """
     jit, signature = _checked(function, signature, constexprs)
     if num_warps < 1 or num_warps & (num_warps - 1):
@@ -85,7 +87,7 @@ def compile_triton(
 def _checked(
     function: Any, signature: Mapping[str, str], constexprs: Mapping[str, object]
 ) -> tuple[Any, dict[str, str]]:
-    """The JIT function under any autotuner, and the signature of all its parameters in their order."""
+    """Validate the arguments; return the JIT function inside any autotuner, and the signature in parameter order."""
     try:
         from triton.runtime.jit import JITFunction
     except ImportError as error:
@@ -125,7 +127,7 @@ def _checked(
 def _promises(
     jit: Any, signature: Mapping[str, str], constexprs: Mapping[str, object], attributes: Mapping[str, int]
 ) -> dict[str, int]:
-    """What each run-time argument is a multiple of, where that is more than 1."""
+    """Return the divisor promised for each run-time argument, if it is more than 1."""
     unknown = [name for name in attributes if name not in signature or name in constexprs]
     if unknown:
         allowed = ", ".join(name for name in signature if name not in constexprs)
@@ -146,8 +148,8 @@ def _key(
     from triton._C.libtriton import get_cache_invalidating_env_vars
     from triton.compiler.compiler import make_backend
 
-    # Triton's own key covers the function and the globals that it reads; file and line are added because they stand
-    # in the PTX, and its backend's hash because it names the assembler.
+    # Triton's own key covers the function and the globals that it reads. File and line are added because the PTX
+    # contains them, and the backend's hash because it depends on the assembler.
     code = jit.fn.__code__
     identity = {
         "language": "triton",
@@ -164,10 +166,10 @@ def _key(
 
 
 def _fresh_key(jit: Any) -> str:
-    """Triton's key of a function, computed anew where a function that it calls was defined again since.
+    """Return Triton's cache key of a function, computed anew if a function that it calls was redefined.
 
-    Triton computes it once. In a notebook a helper's cell is run again without the kernel's: with the old key the cache
-    would answer with the old helper.
+    Triton computes the key once. In a notebook a helper's cell may run again without the kernel's, and with the old key
+    the cache would return code with the old helper.
     """
     functions = reachable(jit)
     if _SOURCES.get(jit) != [function.src for function in functions]:
@@ -182,7 +184,7 @@ _SOURCES: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary(
 
 
 def reachable(jit: Any) -> list[Any]:
-    """``jit`` and the JIT functions that it calls, directly or not, as their names are bound now."""
+    """Return ``jit`` and the JIT functions that it calls, directly or not, as their names are bound now."""
     found, pending = list[Any](), [jit]
     while pending:
         function = pending.pop()
@@ -218,7 +220,10 @@ def _compile(
     arch: str,
     options: Mapping[str, int],
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The text of every stage to the PTX, by name, and what the stages wrote down."""
+    """Run the stages up to the PTX; return the text of each by name, and the metadata that they wrote.
+
+    Raises CompileError with Triton's message and the Python file and line.
+    """
     import triton
     from triton._C.libtriton import ir
     from triton.compiler import ASTSource
@@ -249,7 +254,7 @@ def _compile(
 
 
 def _pipeline(arch: str, options: Mapping[str, int]) -> tuple[Any, Any, dict[str, Any]]:
-    """Triton's backend for ``arch``, all its options, and its stages: (code, metadata) -> code, by name."""
+    """Return Triton's backend for ``arch``, all its options, and its stages by name: (code, metadata) -> code."""
     from triton.compiler.compiler import Language, make_backend
 
     backend = make_backend(_target(arch))
@@ -260,7 +265,7 @@ def _pipeline(arch: str, options: Mapping[str, int]) -> tuple[Any, Any, dict[str
 
 
 class _Aimed:
-    """Triton's active driver with another target, for the thread that compiles: ``tl.target_info`` asks the driver."""
+    """Triton's active driver, but with another target in the compiling thread: ``tl.target_info`` asks the driver."""
 
     def __init__(self, target: Any, active: Any):
         self._target, self._active, self._thread = target, active, threading.get_ident()
@@ -275,12 +280,12 @@ class _Aimed:
     def _others(self) -> Any:
         from triton.runtime import driver
 
-        return self._active or driver.default  # which says that there is no driver, where there is none
+        return self._active or driver.default  # which raises Triton's own error if there is no driver
 
 
 @contextlib.contextmanager
 def _seen_as(target: Any) -> Iterator[None]:
-    """A block in which functions such as ``tl.target_info.is_cuda()`` see ``target``, whatever this machine has."""
+    """Make functions such as ``tl.target_info.is_cuda()`` see ``target`` in a block, whatever this machine has."""
     from triton.runtime import driver
 
     active = driver._active  # ``driver.active`` would look for a GPU
@@ -292,21 +297,21 @@ def _seen_as(target: Any) -> Iterator[None]:
 
 
 def assembly_of(kernel: CompiledKernel, options: Mapping[str, Any]) -> Assembly:
-    """What makes the machine code of a kernel with Triton's assembler, under Triton's options of its compilation."""
+    """Return a kernel's lazy assembly by Triton's assembler, with the Triton options of its compilation."""
     return Assembly(
         kernel.key, functools.partial(_assemble, kernel.ptx, kernel.name, kernel.label, kernel.arch, dict(options))
     )
 
 
 def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, Any]) -> Assembled:
-    """The last stage, with the assembler and the flags that Triton's own launch would use."""
+    """Run the last stage, with the assembler and the flags that Triton's own launch would use."""
     import triton
 
     _, _, stages = _pipeline(arch, options)
     stage = stages["cubin"]
-    assemble = getattr(stage, "assemble", stage)  # the simulated driver puts it off
+    assemble = getattr(stage, "assemble", stage)  # the simulated driver wraps the stage to defer it
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # Triton prints what ptxas refuses, and all of the PTX
+        with contextlib.redirect_stdout(io.StringIO()):  # Triton prints ptxas's errors and all of the PTX
             cubin = assemble(ptx, {"name": name})
     except Exception as error:
         raise CompileError(f"Triton {triton.__version__} refused {label} for {arch}:", str(error)) from error
@@ -314,9 +319,9 @@ def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, 
 
 
 def explain(error: BaseException, jit: Any) -> str:
-    """Triton's message with the file and line of the Python source that it is about.
+    """Return Triton's message for an error, with file and line of the Python source that caused it.
 
-    An error inside a function that the kernel calls is chained: the innermost one names the line.
+    An error inside a function that the kernel calls is chained; the innermost one has the line.
     """
     chain: list[Any] = [error]
     while chain[-1].__cause__ is not None:
@@ -336,13 +341,13 @@ def explain(error: BaseException, jit: Any) -> str:
 
 
 def _first_line(jit: Any) -> int:
-    """The line of ``def`` in the file, below any decorators; Triton counts from there."""
+    """Return the line of ``def`` in the file, below any decorators, from which Triton counts."""
     definition = next((index for index, text in enumerate(jit.raw_src) if text.strip().startswith("def ")), 0)
     return jit.starting_line_number + definition
 
 
 def _function_of(source: str | None, jit: Any) -> Any:
-    """The JIT function with this source among those that ``jit`` may call; ``jit`` itself if there is none."""
+    """Return the JIT function with this source among those that ``jit`` may call, or ``jit`` itself."""
     return next((function for function in reachable(jit) if function.src == source), jit)
 
 
@@ -356,7 +361,11 @@ def kernel_of(
     key: str,
     started: float | None,
 ) -> CompiledKernel:
-    """The kernel of what Triton's stages made and wrote down; ``arguments`` name the run-time ones, in order."""
+    """Build the ``CompiledKernel`` from the PTX and the metadata of Triton's stages.
+
+    ``arguments`` are the names of the run-time parameters in order, ``started`` is the `time.perf_counter` at the start
+    of the compilation, or None for a kernel from the cache.
+    """
     import triton
 
     name = metadata["name"]
@@ -381,7 +390,7 @@ def kernel_of(
 def _parameters(
     declared: tuple[Parameter, ...], names: Sequence[str], promises: Mapping[str, int]
 ) -> tuple[Parameter, ...]:
-    """The PTX parameters under their Python names; those that Triton appended are scratch."""
+    """Give the PTX parameters their Python names; those that Triton appended are scratch buffers."""
     named = [
         replace(parameter, name=name, divisibility=promises.get(name, 1))
         for parameter, name in zip(declared, names, strict=False)

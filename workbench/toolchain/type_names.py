@@ -1,8 +1,9 @@
-"""The names that a CUDA source gives to types: ``typedef``, ``using``, macros, enumerations, and their templates.
+"""Names that a CUDA source gives to types: ``typedef``, ``using``, macros, enumerations, and their templates.
 
-NVRTC knows every type, but tells those of an ``extern "C"`` kernel nowhere: its name in the PTX has none, and a PTX
-parameter only a size. So the directives of the text are followed as a preprocessor does, with the macros that it is
-compiled with. What depends on what the text does not say, as ``__CUDA_ARCH__``, counts as far as all branches agree.
+NVRTC knows every type, but its output has none for an ``extern "C"`` kernel: the name in the PTX has no types, and a
+PTX parameter only a size. So this module follows the directives of the text as a preprocessor does, with the macros of
+the compilation. Under a condition that the text does not determine, such as ``__CUDA_ARCH__``, a name counts if all
+branches agree on it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _DEFINE = re.compile(r"(\w+)(?:\(([\w\s,]*)\))?[ \t]*(.*)")
 _UNKNOWN_VALUES = {"__CUDA_ARCH__", "__cplusplus", "__CUDACC_VER_MAJOR__", "__CUDACC_VER_MINOR__", "CUDART_VERSION"}
 _DEFINED = {"__CUDACC__", "__CUDACC_RTC__", *_UNKNOWN_VALUES}
 _MOST_STEPS = 64
-"""Names that are followed for one type; a circle ends there."""
+"""Limit of the names followed for one type, which ends a circular definition."""
 
 UNKNOWN = "?"
-"""A type that the text does not tell."""
+"""Token for a type that the text does not determine."""
 
 RECORD = "__record__"
-"""The type of a struct, class or union, whose elements are bytes to a launch."""
+"""Token for a struct, class or union, which a launch treats as bytes."""
 
 
 class Alias(NamedTuple):
@@ -37,19 +38,19 @@ class Alias(NamedTuple):
 
 
 class Type(str):
-    """The text of what ``typedef`` and ``using`` name; unlike a macro's it is one type, whatever stands beside it."""
+    """Text of a type named by ``typedef`` or ``using``; unlike a macro's text it stays one type beside other tokens."""
 
     __slots__ = ()
 
 
 Definition = str | Alias | None
-"""The type that a name stands for; None where branches that may both be taken disagree."""
+"""Type that a name stands for; None if branches disagree that may both be taken."""
 
 
 def names_of_types(texts: Iterable[str], macros: Mapping[str, object]) -> Mapping[str, Definition]:
-    """Return what the names of a source, and before it of its headers, stand for.
+    """Resolve the names in ``texts``, a source preceded by its headers, to the types that they stand for.
 
-    ``macros`` are those of the command line; they win over what a text defines under ``#ifndef``.
+    ``macros`` are those of the command line; they win over definitions in the texts.
     """
     return _names_of_types(tuple(texts), tuple((name, str(value)) for name, value in macros.items()))
 
@@ -63,16 +64,16 @@ def _names_of_types(texts: tuple[str, ...], macros: tuple[tuple[str, str], ...])
 
 
 def living(text: str, macros: Mapping[str, object], elsewhere: Iterable[str] = ()) -> str:
-    """Return a text without comments, directives and the lines that a preprocessor leaves out for certain.
+    """Return a text without comments, directives, and lines that the preprocessor is certain to skip.
 
-    ``elsewhere`` are names that other texts define, before this one or after it.
+    A directive whose condition the text does not determine stays. ``elsewhere`` are macros that other texts define.
     """
     reader = _Reader({name: str(value) for name, value in macros.items()}, frozenset(elsewhere))
     return reader.read(without_comments(text))
 
 
 def defined_in(texts: Iterable[str]) -> frozenset[str]:
-    """Return the names of all macros that texts define."""
+    """Return the names of all macros that the texts define."""
     return frozenset(name for text in texts for name in _DEFINED_NAME.findall(text))
 
 
@@ -81,7 +82,7 @@ def _blank(match: re.Match) -> str:
 
 
 def expanded(tokens: list[str], known: Mapping[str, object]) -> list[str]:
-    """Return the tokens of a type with names replaced by what they stand for; "?" where nobody can tell."""
+    """Replace the names among the tokens of a type by their definitions; return ["?"] if one cannot be resolved."""
     tokens, place, steps = list(tokens), 0, 0
     while place < len(tokens):
         name = tokens[place]
@@ -116,7 +117,7 @@ def expanded(tokens: list[str], known: Mapping[str, object]) -> list[str]:
 
 
 def _arguments(tokens: list[str], place: int) -> tuple[list[list[str]], int]:
-    """The arguments in the brackets that begin at a place, and where they end."""
+    """Return the arguments in the brackets that begin at a place, and the place behind them."""
     if place >= len(tokens) or tokens[place] not in "<(":
         return [], place
     given: list[list[str]] = [[]]
@@ -134,17 +135,21 @@ def _arguments(tokens: list[str], place: int) -> tuple[list[list[str]], int]:
 
 
 def tokens_of(text: str) -> list[str]:
-    """Return the words and signs of a type."""
+    """Split a type into words and signs."""
     return _TOKEN.findall(text)
 
 
 def without_comments(text: str) -> str:
-    """Return a text with its lines, and nothing for its comments."""
+    """Remove the comments of a text; its lines stay."""
     return _COMMENT.sub(_blank, text)
 
 
 class _Branch:
-    """One ``#if`` to its ``#endif``: whether the present branch is taken, and whether one was; None: nobody knows."""
+    """Branches between one ``#if`` and its ``#endif``.
+
+    ``taken`` is True if the current branch is taken, ``seen`` if it or an earlier one was; None if unknown. ``kept`` is
+    True once a condition was unknown: then the directives stay in the text.
+    """
 
     def __init__(self, holds: bool | None):
         self.taken, self.seen = holds, holds
@@ -158,7 +163,7 @@ class _Branch:
 
 
 class _Reader:
-    """Reads texts one after the other, as an ``#include`` puts them."""
+    """A reader of texts one after the other, in the order in which ``#include`` puts them."""
 
     def __init__(self, macros: Mapping[str, str], elsewhere: frozenset[str]):
         self._given, self._elsewhere = frozenset(macros), elsewhere
@@ -166,8 +171,10 @@ class _Reader:
         self.known: dict[str, Definition] = dict(macros)
 
     def read(self, text: str) -> str:
-        """Take in what a text defines; return its lines that may be compiled, and directives whose outcome it does not
-        say, all others empty."""
+        """Record the definitions of a text, and return it with all lines empty that are not compiled.
+
+        Directives become empty lines too, except those whose condition the text does not determine.
+        """
         branches: list[_Branch] = []
         lines: list[str] = []
         for line in re.sub(r"\\[ \t]*\n", " ", text).split("\n"):
@@ -210,7 +217,7 @@ class _Reader:
             self.known[name] = found if certain or self.known.get(name, found) == found else None
 
     def _holds(self, word: str, text: str) -> bool | None:
-        """Return whether a condition holds; None where the text does not say."""
+        """Return the value of a condition, or None if the text does not determine it."""
         if word in ("ifdef", "ifndef"):
             there = self._is_defined(text.split()[0] if text else "")
             return there if there is None else there == (word == "ifdef")
@@ -229,7 +236,7 @@ class _Reader:
             return None
 
     def _is_defined(self, name: str) -> bool | None:
-        """Return whether a macro is defined; None for what another text, or a compiler, may define."""
+        """Return True if a macro is defined, None if another text or a compiler may define it."""
         if name in self._macros or name in _DEFINED:
             return True
         return None if name in self._elsewhere or name.startswith(("_", "CUDA")) else False
@@ -239,8 +246,10 @@ class _Reader:
         return UNKNOWN if there is None else str(int(there))
 
     def _value(self, match: re.Match) -> str:
-        """A name in a condition: its text; of a macro that is nowhere 0, and of one with an unknown value a sign that
-        no expression has."""
+        """Return the value of a name in a condition: its text, or 0 for an undefined macro.
+
+        For a macro of unknown value it is "?", which no expression contains.
+        """
         name = match[0]
         if name in ("and", "or", "not"):
             return name
@@ -248,7 +257,7 @@ class _Reader:
         return f"({found})" if isinstance(found, str) and found else UNKNOWN
 
     def _declared(self, text: str) -> None:
-        """Take in the declarations of a text."""
+        """Record the types that a text declares: records, enumerations, aliases and typedefs."""
         records = r"(?<!\benum )\b(?:struct|class|union)\s+(?:\w+\s*\([^)]*\)+\s*)?(\w+)\s*(?:final\s*)?[:{;]"
         for name in re.findall(records, text):
             self._name(name, RECORD)
@@ -264,7 +273,7 @@ class _Reader:
             self._typedef(_statement(text, start.end()))
 
     def _typedef(self, text: str) -> None:
-        """``float *pointer, value`` and ``struct { float x; } pair``; arrays and functions are nobody's business."""
+        """Record a typedef, such as ``float *pointer, value``; names of arrays and functions become unknown."""
         match = re.match(r"\s*(struct|union|class|enum)\b[^{]*?(\{.*\})?\s*([^{}]*)$", text, re.DOTALL)
         if match:
             base = ["int" if match[1] == "enum" else RECORD]
@@ -288,7 +297,7 @@ class _Reader:
 
 
 def _statement(text: str, start: int) -> str:
-    """From a place to the next semicolon outside braces."""
+    """Return the text from ``start`` to the next semicolon outside braces."""
     depth = 0
     for end in range(start, len(text)):
         depth += (text[end] == "{") - (text[end] == "}")
@@ -298,7 +307,7 @@ def _statement(text: str, start: int) -> str:
 
 
 def _all(branches: Iterable[bool | None]) -> bool | None:
-    """Return whether all branches are taken; None where some may be and none is not."""
+    """Return True if all branches are taken, False if one is not, else None."""
     found: bool | None = True
     for one in branches:
         if one is False:

@@ -4,10 +4,10 @@
 explains, `Store` keeps, `predict` turns the simulator's counts into a time, `lookup` reads the tuned tables.
 """
 
-from workbench.device_models import DeviceModel, device_model, device_models
-from workbench.prediction.predict import Prediction, predict
-from workbench.trials.store import Store
-from workbench.trials.trial import OUTCOMES, Trial
+from workbench.analysis.device_models import DeviceModel, device_model, device_models
+from workbench.analysis.prediction.predict import Prediction, predict
+from workbench.base.trials.store import Store
+from workbench.base.trials.trial import OUTCOMES, Trial
 from workbench.tuning.attempts import Progress
 from workbench.tuning.inputs import Inputs
 from workbench.tuning.live import LiveTuning

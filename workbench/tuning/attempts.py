@@ -1,7 +1,7 @@
-"""Attempts on their way through a tuning run: claimed in the store, tried by an executor, stored as they end.
+"""Attempts of a tuning run: claimed in the store, tried by an executor, stored as they end.
 
-What tries them is `workbench.tuning.isolation.Here`, next to this process, or `workbench.tuning.cluster.Workers`, which
-are those of the user's own executor.
+The executor is `workbench.tuning.isolation.Here`, which measures on this machine, or
+`workbench.tuning.cluster.Workers`, which uses the workers of the user's own executor.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workbench.analysis.prediction.predict import VERSION as PREDICTION_VERSION
+from workbench.base.processes.handing_out import POLL_SECONDS
+from workbench.base.trials.store import Identity, Store
+from workbench.base.trials.trial import Trial, canonical
+from workbench.base.versions import toolchain, versions
 from workbench.errors import WorkbenchError
-from workbench.prediction.predict import VERSION as PREDICTION_VERSION
-from workbench.trials.store import Identity, Store
-from workbench.trials.trial import Trial, canonical
 from workbench.tuning.cluster import Workers
 from workbench.tuning.gpu_choice import device_label
-from workbench.tuning.handing_out import POLL_SECONDS
 from workbench.tuning.isolation import Here
 from workbench.tuning.measure import DeviceLostError, with_prediction
-from workbench.versions import toolchain, versions
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.job import TuningJob
 
 ALIKE = 3
-"""When a run's first configurations, this many, crash with the same message, and nothing has come to another end, it is
-not the configurations' fault."""
+"""Number of first configurations whose equal crashes end a run.
+
+If they crash with the same message and nothing has ended otherwise, the configurations are not at fault.
+"""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a tuning run is. An attempt is one configuration on one case; ``total`` is None where it is not known.
+    """Progress of a tuning run. An attempt is one configuration on one case; ``total`` is None if it is unknown.
 
-    While a run scouts, ``scouting`` says what and on which case, and the figures are those of the scouting alone.
+    During scouting, ``scouting`` names the variant and its case, and all figures are those of the scouting.
     """
 
     done: int
@@ -60,42 +62,44 @@ class Attempt:
     case: Case
     identity: Identity
     number: int = -1
-    """That of its configuration in the order in which this run takes them up: workers may end them in another."""
+    """Number of its configuration in the order in which this run starts them; workers may end them in another."""
 
 
 Tried = tuple[Attempt, Trial, bool]
-"""An attempt, what it came to, and whether it left this process's GPU context unusable."""
+"""An attempt, its trial, and True if it left this process's GPU context unusable."""
 
 
 class Executor(Protocol):
-    """What tries attempts."""
+    """Protocol of an executor that tries attempts."""
 
     @property
     def working(self) -> bool:
-        """Whether it has some that are not done."""
+        """True if some attempts are not done."""
 
     def room(self, hurried: bool) -> int:
-        """How many more it takes now; ``hurried`` under a deadline, when nothing is to be claimed that may not be
-        tried."""
+        """Return how many more attempts the executor takes now.
+
+        ``hurried`` is True under a deadline, when no attempt should be claimed that may not be tried.
+        """
 
     def put(self, attempt: Attempt) -> None:
-        """Take one."""
+        """Take one attempt."""
 
     def take(self) -> Iterator[Tried]:
-        """What has been done, each once; waits a little for it."""
+        """Yield the attempts that are done, each once; wait a little for them."""
 
     def withdraw(self) -> list[Attempt]:
-        """Give back those that nobody has begun."""
+        """Cancel and return the attempts that have not begun."""
 
     def close(self) -> list[Tried]:
-        """End, whatever is being done; what has been done and not been taken."""
+        """End all work at once; return the attempts that are done and that `take` has not yielded."""
 
 
 class Answers:
-    """What a strategy's questions go to: attempts on a device, or a recorded sweep.
+    """Answers to a strategy's questions, from attempts on a device or from a recorded sweep.
 
-    ``trials`` holds what came out, by :func:`trial_key`; ``new`` and ``reused`` count what was done here and what was
-    known before. When ``stop`` is set, what is being tried is the last, and `run` raises KeyboardInterrupt.
+    ``trials`` holds the results by :func:`trial_key`; ``new`` and ``reused`` count the attempts made here and those
+    known before. When ``stop`` is set, the attempts under way are the last, and `run` raises KeyboardInterrupt.
     """
 
     def __init__(
@@ -114,7 +118,10 @@ class Answers:
     def __exit__(self, *_: object) -> None: ...
 
     def run(self, variant: Any, configs: Iterable[Config], deadline: float = math.inf) -> bool:
-        """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
+        """Try configurations on every case.
+
+        Returns False if ``deadline``, a value of time.monotonic, came before all were done.
+        """
         raise NotImplementedError
 
     @property
@@ -135,7 +142,7 @@ class Answers:
 
 
 class Attempts(Answers):
-    """Answers from a device: each result is in the store as soon as it is known."""
+    """Answers from a device; each result is in the store as soon as it is known."""
 
     def __init__(
         self, job: TuningJob, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None
@@ -154,7 +161,7 @@ class Attempts(Answers):
 
     def __exit__(self, *_: object) -> None:
         try:
-            # What has come back is kept, whatever the reason for leaving.
+            # Keep finished attempts, whatever the reason for leaving.
             for attempt, trial, _lost in self._executor.close():
                 self._finish(attempt, trial)
         finally:
@@ -165,7 +172,10 @@ class Attempts(Answers):
                 self._store.close()
 
     def run(self, variant: Variant, configs: Iterable[Config], deadline: float = math.inf) -> bool:
-        """Try configurations on every case; False if ``deadline`` (time.monotonic) came before all were done."""
+        """Try configurations on every case.
+
+        Returns False if ``deadline``, a value of time.monotonic, came before all were done.
+        """
         waiting = deque(self._attempt(variant, config, case) for config in configs for case in self.cases)
         busy: list[Attempt] = []
         whole = True
@@ -179,7 +189,7 @@ class Attempts(Answers):
             elif room := self._executor.room(hurried=deadline != math.inf):
                 self._claim([waiting.popleft() for _ in range(min(room, len(waiting)))], busy)
                 if busy and not waiting and not self._executor.working:
-                    # Only what another process works on is left: ask again, until it is done or its process is gone.
+                    # Only attempts of other processes are left: ask again until they are done or their process is gone.
                     time.sleep(POLL_SECONDS)
                     waiting.extend(busy)
                     busy.clear()
@@ -193,9 +203,9 @@ class Attempts(Answers):
         return whole
 
     def time_again(self, leaders: list[tuple[Variant, Trial]], case: Case, rounds: int) -> None:
-        """Time configurations against each other, in turns, in the place of the times that they have.
+        """Time configurations against each other, in turns, and replace their earlier times.
 
-        Raises NotTimedError, which says what kept them from it.
+        Raises NotTimedError with the reason if that fails.
         """
         configs = [(variant, trial.config) for variant, trial in leaders]
         taken = self._here.measurer.time_again(configs, case, rounds)
@@ -226,7 +236,7 @@ class Attempts(Answers):
         return Attempt(variant, config, case, identity)
 
     def _claim(self, batch: list[Attempt], busy: list[Attempt]) -> None:
-        """Hand to the executor what is ours to try; what another process works on is ``busy``."""
+        """Claim attempts and hand the executor ours; add those that another process works on to ``busy``."""
         if not batch:
             return
         claims = self._store.claim([attempt.identity for attempt in batch], retry_failed=self._options.retry_failed)
@@ -244,7 +254,7 @@ class Attempts(Answers):
         key = attempt.identity.key
         trial = replace(trial, device=attempt.identity.device)
         if trial.outcome == "crash" and trial.message == self._cause:
-            self._store.release(key)  # it came in after the run was given up for this very reason
+            self._store.release(key)  # it came in after the run had been given up for this reason
             return
         self._store.finish(key, trial)
         self.new += 1
@@ -261,21 +271,21 @@ class Attempts(Answers):
         (self._cause,) = messages
         self._store.forget(*(key for _, key, message in self._crashes if message == self._cause))
         raise WorkbenchError(
-            f"the first {ALIKE} configurations crashed alike: {self._cause}. That is hardly the configurations' doing, "
+            f"the first {ALIKE} configurations crashed alike: {self._cause}. The configurations are hardly to blame, "
             "so nothing of it was kept; correct the cause (see `workbench doctor`) and start again."
         )
 
     def _reuse(self, attempt: Attempt, trial: Trial) -> None:
-        # Counts are kept, so another device model, or a better version of the prediction, needs no new run.
+        # Stored counts suffice for another device model, or a newer version of the prediction, without a new run.
         current = (trial.predicted_for, trial.prediction.get("version")) == (self._model.key, PREDICTION_VERSION)
         if trial.counts and trial.ok and not current:
             trial = with_prediction(trial, self._model)
             self._store.amend(attempt.identity.key, trial)
         self.reused += 1
-        # The store spells a configuration with sorted names; here its order is the space's.
+        # The store sorts a configuration's names; restore the order of the space.
         self._keep(replace(trial, config=dict(attempt.config)))
 
 
 def trial_key(trial: Trial) -> tuple[str, str, str]:
-    """What tells the trials of one run apart: variant, case and configuration."""
+    """Return the key of a trial within one run: variant, case and configuration."""
     return trial.variant, trial.case, canonical(dict(trial.config))

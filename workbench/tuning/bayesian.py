@@ -1,12 +1,13 @@
-"""Bayesian optimisation: a Gaussian process says where an improvement is most likely, and is told what came of it.
+"""Bayesian optimisation: a Gaussian process, updated with each score, says where an improvement is most likely.
 
-First the untuned rule's configuration and points spread over the space, then pairs until the space is empty: the
-configuration of largest expected improvement, and that of the largest among those which differ from the best in one
-parameter, so that the neighbourhood of what is found is looked at while the rest of the space is.
+The search starts with the untuned rule's configuration and points spread over the space. Then it asks for pairs until
+the space is empty: the configuration of largest expected improvement, and the one of largest expected improvement among
+those that differ from the best in one parameter. So the neighbourhood of the best is searched along with the rest of
+the space.
 
 Real spaces are full of failures, and the best configurations often lie beside them. A failure says nothing about times,
-so none is made up for it: the process takes it to come out as expected. How likely others are to run is the process's
-mean of what ran (1) and what failed (0), and the expected improvement is multiplied by it.
+so none is made up for it: the process takes it to come out as expected. The chance that a configuration runs is the
+process's mean of successes (1) and failures (0); the expected improvement is multiplied by it.
 """
 
 from __future__ import annotations
@@ -23,25 +24,30 @@ from workbench.tuning.space import Space
 from workbench.tuning.surrogate import GaussianProcess, coordinates, expected_improvement
 
 BATCH = 2
-"""Asked for at once, so that one can be compiled while the other is measured."""
+"""Configurations asked for at once, so that one can be compiled while the other is measured."""
 
 _CANDIDATES = 8192
-"""Of a larger space so many random points are looked at, and the neighbours of the best."""
+"""Random points looked at in a larger space, besides the neighbours of the best."""
 _FITTED = 400
-"""The process is fitted to the best so many scores and half as many failures at most: its cost grows with the cube."""
+"""Largest number of scores that the process is fitted to, the best ones; half as many failures are added.
+
+The cost of a fit grows with the cube.
+"""
 _REFITS, _EVERY = 64, 8
-"""Up to so many scores it is fitted anew at each step, later when there are so many more."""
+"""Up to _REFITS scores the process is fitted anew at each step, later after every _EVERY more scores."""
 _AMONG = 4
-"""Each of the first configurations is the farthest from those before it of so many random ones; of more, it would lie
-in a corner of the space."""
+"""Random points among which each of the first configurations is the farthest from those before it.
+
+With more points it would lie in a corner of the space.
+"""
 _HOPELESS = 0.02
-"""The least chance to run that a configuration is given."""
+"""Least chance to run that a configuration is given."""
 
 
 def bayesian(
     space: Space, start: Config | None, rng: random.Random
 ) -> Generator[list[dict[str, Any]], list[float], None]:
-    """A strategy (see :mod:`workbench.tuning.search`): expected improvement under a Gaussian process."""
+    """Search by expected improvement under a Gaussian process; a strategy (see :mod:`workbench.tuning.search`)."""
     points = coordinates(space.parameters, space.rows)
     if not len(points):
         return
@@ -54,7 +60,7 @@ def bayesian(
 
 
 class _Search:
-    """What is known of a space, and what to ask next; configurations are places in the order of the space."""
+    """Scores known so far, and the choice of the next configurations; configurations are indices into the space."""
 
     def __init__(self, points: np.ndarray, rows: np.ndarray, rng: random.Random):
         self._rows, self._rng = rows, rng
@@ -65,7 +71,7 @@ class _Search:
         self._pool = np.zeros(0, dtype=int)
 
     def tell(self, asked: list[int], seconds: list[float]) -> None:
-        """The answers; infinity for a configuration that failed."""
+        """Record the scores of configurations; infinity stands for one that failed."""
         for at, value in zip(asked, seconds, strict=True):
             if math.isfinite(value):
                 self._logs[at] = math.log(value)
@@ -73,7 +79,7 @@ class _Search:
                 self._failed[at] = None
 
     def next(self) -> list[int]:
-        """The next pair; one or none where no more are left."""
+        """Return the next pair; one configuration or none if no more are left."""
         count = len(self._logs) + len(self._failed)
         most = min(BATCH, len(self._rows) - count)
         if not most:
@@ -116,7 +122,7 @@ class _Search:
             self._process.add(at)
 
     def _promise(self, best: float) -> np.ndarray:
-        """Expected improvement times the chance to run, at each point of the pool."""
+        """Return the expected improvement times the chance to run, at each point of the pool."""
         known = self._process.known
         values = np.array([self._logs.get(at, math.nan) for at in known])
         deviation = self._process.deviation() * (float(np.nanstd(values)) or 1.0)
@@ -129,7 +135,7 @@ class _Search:
 
 
 def _spread(points: np.ndarray, first: int, count: int, rng: random.Random) -> list[int]:
-    """``first`` and others, each far from those before it among a random few."""
+    """Return ``first`` and further points, each the farthest among a random few from those before it."""
     chosen = [first]
     extent = np.maximum(np.ptp(points, axis=0), 1e-9)
     scaled = points / extent

@@ -1,14 +1,13 @@
-"""How wrong a device model is, learnt from sweeps that were measured on that GPU.
+"""Calibration of a device model: correct its published figures by sweeps that were measured on that GPU.
 
-The prediction is launch + first access + the overlapped parts, and each published figure scales one part. A
-calibration has one factor for each of six groups of figures, above 1 where the GPU takes longer than published; with
-them
+The prediction is launch + first access + the overlapped parts, and each published figure scales one part. A calibration
+has one factor for each of six groups of figures, above 1 where the GPU takes longer than published. With the factors,
 
     log seconds(measured) = log seconds(predicted, factors) + error
 
-is fitted by least squares with a penalty on log factors (a prior that the figures are about right, so that a part that
-never bounds keeps the factor 1). A few parameters for hundreds of rows; the errors that are reported come from rows
-that were left out of the fit (k-fold cross-validation).
+is fitted by least squares with a penalty on log factors: a prior that the figures are about right, so that a part that
+never bounds keeps the factor 1. There are few parameters for hundreds of rows. The reported errors come from rows left
+out of the fit (k-fold cross-validation).
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from workbench.device_models import DeviceModel, model_of_gpu
+from workbench.analysis.device_models import DeviceModel, model_of_gpu
+from workbench.analysis.prediction.predict import overlapped, predict_counts
+from workbench.base.trials.trial import canonical
+from workbench.base.trials.values import Counts
 from workbench.errors import ArgumentError
-from workbench.prediction.predict import overlapped, predict_counts
-from workbench.trials.trial import canonical
-from workbench.trials.values import Counts
 from workbench.tuning.ranking import Agreement, agreement
 from workbench.tuning.sweep import Sweep, load, shipped
 
@@ -35,7 +34,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "shared": ("shared",),
     "instructions": ("issue", "tensor", "fp32", "fp16", "fp64", "integer", "conversion", "special"),
 }
-"""The parts of a prediction whose times one factor scales."""
+"""The parts of a prediction whose times share one factor, by group."""
 
 _TIMES: dict[str, tuple[str, ...]] = {
     "launch": ("launch_seconds",),
@@ -65,9 +64,9 @@ _STEPS = 60
 
 @dataclass(frozen=True)
 class Calibration:
-    """Factors by group, and how predictions agree with ``rows`` measured times without and with them.
+    """Factors by group, and the agreement of predictions with ``rows`` measured times without and with the factors.
 
-    ``published`` is the agreement of the uncalibrated model, ``calibrated`` that of rows that were not fitted.
+    ``published`` is the agreement of the uncalibrated model, ``calibrated`` that of rows left out of the fit.
     """
 
     model: DeviceModel
@@ -78,7 +77,7 @@ class Calibration:
     origin: str
 
     def apply(self) -> DeviceModel:
-        """The device model with its figures corrected; its name says so."""
+        """Return the device model with its figures corrected and the calibration in its name."""
         return scaled(self.model, self.factors, f"{self.model.name}, calibrated on {self.origin}")
 
     def __str__(self) -> str:
@@ -87,9 +86,9 @@ class Calibration:
 
 
 class Parts:
-    """The parts of many predictions as arrays, so that they can be summed again under other factors.
+    """The parts of many predictions as arrays, so that they can be added up again under other factors.
 
-    Raises ArgumentError for counts that fit no multiprocessor of the model.
+    Raises ArgumentError for counts of a launch whose blocks fit no multiprocessor of the model.
     """
 
     def __init__(self, counts: Sequence[Counts], model: DeviceModel):
@@ -114,7 +113,7 @@ class Parts:
         self._rows, self.count = np.array(rows), len(counts)
 
     def seconds(self, log_factors: np.ndarray) -> np.ndarray:
-        """Predicted seconds of each row, for the logarithms of the factors in the order of `GROUPS`."""
+        """Return the predicted seconds of each row, for the logarithms of the factors in the order of `GROUPS`."""
         parts = self._parts * np.exp(log_factors)[self._of]
         together = overlapped(parts[:, ~(self._added | self._latency)], parts[:, self._latency][:, 0])
         each = parts[:, self._added].sum(axis=1) + together
@@ -122,14 +121,14 @@ class Parts:
 
 
 def scaled(model: DeviceModel, factors: Mapping[str, float], name: str) -> DeviceModel:
-    """A device model whose groups of figures take ``factors`` times as long."""
+    """Return a device model whose groups of figures take ``factors`` times as long."""
     figures = {figure: getattr(model, figure) * factors[group] for group, names in _TIMES.items() for figure in names}
     figures |= {figure: getattr(model, figure) / factors[group] for group, names in _RATES.items() for figure in names}
     return replace(model, name=name, **figures)
 
 
 def fit(parts: Parts, measured: np.ndarray, rows: np.ndarray, penalty: float = PENALTY) -> np.ndarray:
-    """Log factors that explain the measured seconds of ``rows``: damped Gauss-Newton from the published figures."""
+    """Fit log factors to the measured seconds of ``rows``: damped Gauss-Newton from the published figures."""
     target = np.log(measured[rows])
 
     def residuals(theta: np.ndarray) -> np.ndarray:
@@ -159,11 +158,11 @@ def calibrate(sweep: Sweep, model: DeviceModel, counted: Sweep | None = None, *,
     Args:
         sweep: times measured on the model's GPU.
         model: the published figures.
-        counted: a simulator sweep of the same variant and case, for the counts, where the measured rows have none.
-        seed: of the folds.
+        counted: a simulator sweep of the same variant and case, for the counts that measured rows lack.
+        seed: random seed of the assignment of rows to folds.
 
     Raises:
-        ArgumentError: the sweep is no measured one, or fewer than 20 of its rows have counts.
+        ArgumentError: the times of the sweep are not measured, or fewer than 20 of its rows have counts.
     """
     if sweep.basis != "measured":
         raise ArgumentError("sweep", sweep.label, "a sweep measured on a GPU", "A prediction cannot calibrate itself.")
@@ -185,7 +184,7 @@ def calibrate(sweep: Sweep, model: DeviceModel, counted: Sweep | None = None, *,
 
 
 def joined(sweep: Sweep, counted: Sweep | None) -> tuple[list[Counts], np.ndarray]:
-    """Counts and measured seconds of the rows that have both."""
+    """Return the counts and the measured seconds of the rows that have both."""
     others = counted.by_config if counted is not None else {}
     counts, seconds = [], []
     for trial in sweep.trials:
@@ -197,7 +196,7 @@ def joined(sweep: Sweep, counted: Sweep | None) -> tuple[list[Counts], np.ndarra
 
 
 def counted_for(sweep: Sweep, sweeps: Sequence[Sweep]) -> Sweep | None:
-    """The simulator sweep of the same variant and case."""
+    """Return the first simulator sweep of the same variant and case, or None."""
     same = (sweep.op, sweep.variant, sweep.case_name)
     found = (o for o in sweeps if o.basis == "predicted" and (o.op, o.variant, o.case_name) == same)
     return next(found, None)
@@ -205,7 +204,7 @@ def counted_for(sweep: Sweep, sweeps: Sequence[Sweep]) -> Sweep | None:
 
 @functools.cache
 def calibrated_model(model: DeviceModel) -> DeviceModel:
-    """The model as corrected by the largest shipped sweep that was measured on its GPU; itself where there is none."""
+    """Return the model calibrated by the largest shipped sweep measured on its GPU, or itself if there is none."""
     sweeps = [load(name) for name in shipped()]
     measured = [sweep for sweep in sweeps if sweep.basis == "measured" and model_of_gpu(sweep.device) == model]
     if not measured:

@@ -1,65 +1,23 @@
-"""What `tune` is called with, made out: names looked up, one or several alike, what cannot be used refused."""
+"""Parse and validate the arguments of `tune`: the device, its model, and the spaces."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from workbench.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
+from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, model_of_gpu
 from workbench.errors import ArgumentError
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Case, Variant
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
-
-
-def listed(given: Any) -> list[Any]:
-    """One thing, or any iterable of several, as a list."""
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    return list(given) if several else [given]
-
-
-def op_of(op: str | Op) -> Op:
-    """The op, which may be named."""
-    from workbench.ops import registry
-
-    if not isinstance(op, str | Op):
-        raise ArgumentError(
-            "op", type(op).__name__, f"a name ({', '.join(registry.offered())}) or an Op", "Name one of these."
-        )
-    return registry.get(op)
-
-
-def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
-    """The cases, each of which may be named; the op's first one for None."""
-    given = listed(cases) if cases is not None else [op.quick_case]
-    known = f"The cases of {op.name}: {', '.join(op.cases)}."
-    if not given:
-        raise ArgumentError("cases", "[]", "one or more cases", known)
-    found = tuple(op.case(case) if isinstance(case, str) else case for case in given)
-    for case in found:
-        if not hasattr(case, "problem"):
-            raise ArgumentError("cases", type(case).__name__, "names and cases", known)
-    if len({case.name for case in found}) < len(found):
-        names = [case.name for case in found]
-        raise ArgumentError("cases", names, "cases of different names", "Rename one with .override(name=...).")
-    return found
-
-
-def variants_of(op: Op, variants: Any) -> list[Variant]:
-    """The variants, each of which may be named. Raises ArgumentError for none."""
-    given = listed(variants)
-    if not given:
-        names = ", ".join(variant.name for variant in op.variants)
-        raise ArgumentError("variants", "none", names, "Name one or more.")
-    return [_variant_of(op, variant) for variant in given]
+    from workbench.launch.devices import Device
 
 
 def model_for(variants: Sequence[Variant] | None, cases: Sequence[Case]) -> DeviceModel | None:
-    """The first model of the architecture that all named variants need; None where the default one does."""
+    """Return the first model of the architecture that all named variants need, or None if the default model will do."""
     if variants is None:
         return None
     (arch, *others) = {variant.machine_arch(case.problem()) for variant in variants for case in cases}
@@ -69,8 +27,8 @@ def model_for(variants: Sequence[Variant] | None, cases: Sequence[Case]) -> Devi
 def device_of(
     device: str | Device, model: str | DeviceModel | None, usual: DeviceModel | None = None
 ) -> tuple[Device, DeviceModel]:
-    """The device to run on, which may be named, and the device model to predict for, by default the ``usual`` one."""
-    from workbench import devices
+    """Return the device to run on, which may be given by name, and the model to predict for, by default ``usual``."""
+    from workbench.launch import devices
 
     found = devices.get(device) if isinstance(device, str) else device
     if not found.counts:
@@ -80,7 +38,7 @@ def device_of(
         return found, model_of_gpu(gpu) or device_model()
     model = device_model(usual if model is None else model)
     if found.arch != model.arch:
-        from workbench.devices.sim import Simulator
+        from workbench.launch.sim import Simulator
 
         found = Simulator(arch=model.arch)
     return found, model
@@ -89,9 +47,9 @@ def device_of(
 def spaces_of(
     op: Op, variants: Sequence[Variant] | None, cases: Sequence[Case], arch: str
 ) -> tuple[dict[Variant, Space], list[str]]:
-    """The space of each variant that can be tuned, and a note on each that was left out.
+    """Return the space of each variant that can be tuned, and a note on each that was left out.
 
-    Raises ArgumentError for a variant that was asked for and has no legal configuration, saying by which rules.
+    Raises ArgumentError for a variant that was asked for and has no legal configuration, naming the rules.
     """
     named = variants is not None
     chosen = op.variants if variants is None else variants
@@ -114,22 +72,14 @@ def spaces_of(
 
 
 def left_out_of(spaces: Mapping[Variant, Space], cases: Sequence[Case], small: Sequence[Case], arch: str) -> list[str]:
-    """A note for each variant of which configurations are legal on the cases, but not on the small one that values are
-    judged on."""
+    """Return a note for each variant with configurations that are legal on the cases but not on the small case.
+
+    The small case is the one that values are judged on.
+    """
     notes = []
     for variant, space in spaces.items() if small else ():
         more = len(Space.of(variant, *cases, arch=arch)) - len(space)
         if more:
             names = ", ".join(case.name for case in small)
-            notes.append(f"{variant.name}: {more} more legal configurations are not on {names}, which judges values.")
+            notes.append(f"{variant.name}: {more} more configurations are not legal on {names}, which judges values.")
     return notes
-
-
-def _variant_of(op: Op, variant: object) -> Variant:
-    if isinstance(variant, str):
-        return op.variant(variant)
-    if not isinstance(variant, Variant) or variant.op != op.name:
-        got = f"{variant.op}/{variant.name}" if isinstance(variant, Variant) else type(variant).__name__
-        remedy = f"It has {', '.join(known.name for known in op.variants)}; one of your own says op={op.name!r}."
-        raise ArgumentError("variants", got, f"names and variants of {op.name}", remedy)
-    return variant

@@ -8,20 +8,20 @@
     with Client("tcp://scheduler:8786") as client:
         run = wb.tune("paged_attention", executor=client.get_executor())
 
-A worker compiles, checks and measures one configuration on one case; this process alone claims rows, and stores each
-result as it comes. Workers need the same workbench and compilers: a result obtained with others is refused, as is one
-of another GPU model. On GPUs exactly one task at a time may measure on each. For Dask that is a resource: start every
+A worker compiles, checks and measures one configuration on one case. This process alone claims rows in the store, and
+stores each result as it arrives. Workers need the same workbench, compilers and GPU model as this process; a result
+obtained with others is refused. Only one task at a time may measure on a GPU. For Dask that is a resource: start every
 worker that has a GPU with ``--resources "GPU=1"`` (and ``CUDA_VISIBLE_DEVICES`` for one GPU each), and pass
-``executor=client.get_executor(resources={"GPU": 1})``. Threads share one Python and one GPU: good for the simulator
-and CUDA C++, where the work is done outside of Python; Triton compiles for one of them at a time.
+``executor=client.get_executor(resources={"GPU": 1})``. Threads share one Python and one GPU. They suit the simulator
+and CUDA C++, which work outside of Python; Triton compiles for one thread at a time.
 
-``isolation`` and ``limits`` hold in the workers as they hold here: on a GPU, and with ``isolation="process"`` on the
-simulator, each thread of a worker measures in a process of its own, and a kernel or a compiler that hangs there is
-ended at its limit and costs its row (``timeout``). On the simulator the default is the worker itself, where a kernel
-ends at the simulator's limits.
+``isolation`` and ``limits`` hold in the workers too. On a GPU, and with ``isolation="process"`` on the simulator, each
+thread of a worker measures in a process of its own. A kernel or a compiler that hangs there is ended at its limit and
+costs its row (``timeout``). By default the simulator runs in the worker itself, where a kernel ends at the simulator's
+limits.
 
 A task that raises costs its row (``crash``), and so does one that ends its worker; no other row is lost
-(`workbench.tuning.handing_out`).
+(`workbench.base.processes.handing_out`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING
 
+from workbench.base.processes.handing_out import HandedOut
 from workbench.tuning import tasks
-from workbench.tuning.handing_out import HandedOut
 from workbench.tuning.measure import attempted
 from workbench.tuning.shipping import Shipments
 from workbench.tuning.tasks import Answer, Fatal, Stamp, Task, run_task
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from workbench.tuning.job import TuningJob
 
 _RUNS: set[str] = set()
-"""The tuning runs with an executor that go on in this process."""
+"""Identifiers of this process's active tuning runs that use an executor."""
 
 
 class Workers:
-    """Tries attempts with an executor's workers."""
+    """An executor of attempts that uses the workers of a `concurrent.futures.Executor`."""
 
     def __init__(self, job: TuningJob, executor: Executor):
         self._job = job
@@ -61,19 +61,19 @@ class Workers:
 
     @property
     def working(self) -> bool:
-        """Whether some are not done, or are to be tried again."""
+        """True if attempts are under way or will be tried again."""
         return self._handed.working
 
     def room(self, hurried: bool) -> int:
-        """How many more the executor is given now."""
+        """Return how many more attempts the executor takes now."""
         return self._handed.room
 
     def put(self, attempt: Attempt) -> None:
-        """Hand it to the executor. Raises WorkbenchError if that broke, and is no pool that can be made anew."""
+        """Submit an attempt to the executor. Raises WorkbenchError if the executor broke and cannot be made anew."""
         self._handed.put(attempt)
 
     def take(self) -> Iterator[Tried]:
-        """Yield what has come back; wait a little if nothing has."""
+        """Yield the attempts that have come back; wait a little if there are none."""
         for attempt, answer, error in self._handed.take():
             if answer is None:
                 yield self._crash(attempt, error)
@@ -83,11 +83,11 @@ class Workers:
                 yield attempt, answer.trial, answer.lost and answer.pid == os.getpid()
 
     def withdraw(self) -> list[Attempt]:
-        """Give back what no worker has begun, and what would be tried again."""
+        """Cancel and return the attempts that no worker has begun, and those that would be tried again."""
         return self._handed.withdraw()
 
     def close(self) -> list[Tried]:
-        """End what is kept for the run, and cancel what can be cancelled; what has come back."""
+        """End the workers' state for the run and cancel pending attempts; return those that have come back."""
         back = [
             (attempt, answer.trial, answer.lost)
             for attempt, answer in self._handed.close()

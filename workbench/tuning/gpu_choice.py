@@ -1,4 +1,4 @@
-"""Which of several GPUs a tuning run is on: torch's current one, which other threads and processes have to be told."""
+"""Choice among several GPUs: torch's current one, which other threads and processes must be told of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def current_gpu(device: Any) -> int | None:
-    """The number of torch's current GPU in this thread; None for a device that is no GPU."""
+    """Return the number of torch's current GPU in this thread, or None for a device that is no GPU."""
     if device.name != "cuda":
         return None
     import torch
@@ -15,7 +15,10 @@ def current_gpu(device: Any) -> int | None:
 
 
 def use_gpu(number: int | None) -> None:
-    """Make a GPU torch's current one in this thread: a new thread, or process, begins with the first. None: nothing."""
+    """Make a GPU torch's current one in this thread; None does nothing.
+
+    A new thread or process begins with the first GPU.
+    """
     if number is not None:
         import torch
 
@@ -23,7 +26,7 @@ def use_gpu(number: int | None) -> None:
 
 
 def device_label(device: Any) -> str:
-    """The name under which results on a device are kept: on a GPU that of its model."""
+    """Return the name under which results on a device are kept; for a GPU it is the model's."""
     if device.name != "cuda":
         return device.name
     import torch

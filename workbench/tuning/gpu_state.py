@@ -1,7 +1,7 @@
-"""Whether a GPU was left alone while something was timed on it: its clock, and who else used it.
+"""State of a GPU during a timing: its clock, and the processes that use it, to tell whether it was left alone.
 
-The figures are NVML's, through ``nvidia-ml-py`` (part of ``[cuda]``). Where they cannot be had nothing is watched, and
-:func:`disturbances` says why and what to do.
+The figures are NVML's, through ``nvidia-ml-py`` (part of ``[cuda]``). If they are not available nothing is watched, and
+:func:`disturbances` names the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.trials.trial import Trial
+from workbench.base.trials.trial import Trial
 
 CLOCK_FALL = 0.95
-"""Of a clock's two readings under load, one below this share of the other has changed."""
+"""Share of the higher of two clock readings under load below which the lower one counts as a change."""
 
 _NOT_WATCHED = "not watched: "
 _NOT_INSTALLED = "nvidia-ml-py is not installed"
 _TOO_OLD = "nvidia-ml-py is too old"
 
 _APPLICATION_CLOCKS = 0x2
-# NVML's bits of what holds clocks down: nvmlClocksEventReasons of its API reference.
+# NVML's bits for the reasons that hold clocks down: nvmlClocksEventReasons in its API reference.
 _REASONS = {
     _APPLICATION_CLOCKS: "application clocks",
     0x4: "power cap",
@@ -36,17 +36,17 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class GpuState:
-    """A look at a GPU. ``clock_mhz`` is the multiprocessors'; ``others`` the processes beside ours."""
+    """A reading of a GPU's state. ``clock_mhz`` is the multiprocessors' clock; ``others`` are processes beside ours."""
 
     clock_mhz: int
     others: tuple[int, ...] = ()
     held_back: tuple[str, ...] = ()
-    """Why it runs slower than it could."""
+    """Reasons why it runs slower than it could."""
 
 
 @dataclass(frozen=True)
 class Unwatched:
-    """What came of a look at a GPU that gave nothing to see. ``str()`` is what a trial keeps of it."""
+    """A reading of a GPU's state that failed, with the reason. A trial keeps its ``str()``."""
 
     reason: str
 
@@ -58,7 +58,7 @@ Probe = Callable[[], GpuState | Unwatched]
 
 
 def nvml_probe() -> Probe:
-    """What looks at torch's current GPU, or says each time why it cannot."""
+    """Return a probe that reads the state of torch's current GPU, or returns the reason why it cannot."""
     try:
         import pynvml
     except ImportError:
@@ -67,12 +67,12 @@ def nvml_probe() -> Probe:
 
     uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     probe = _NvmlProbe(pynvml, f"GPU-{uuid}")
-    probe()  # the first look finds the GPU, which takes longer than the load that it is to be seen at
+    probe()  # the first reading looks the GPU up, which takes longer than the load under which to read it
     return probe
 
 
 def gpu_lost() -> bool:
-    """Whether torch's current GPU no longer answers: after an illegal access nothing in this process can use it."""
+    """Return True if torch's current GPU no longer answers, as after an illegal access, for this process."""
     import torch
 
     try:
@@ -80,13 +80,13 @@ def gpu_lost() -> bool:
         torch.zeros(1, device="cuda").add_(1).cpu()
     except torch.OutOfMemoryError:
         return False
-    except Exception:  # CUDA's errors have no class of their own, and any of them stays
+    except Exception:  # CUDA's errors have no class of their own, and every one is sticky
         return True
     return False
 
 
 def throttle_reasons(mask: int) -> tuple[str, ...]:
-    """What NVML's mask of clock event reasons names; being idle is none."""
+    """Return the names of the bits in NVML's mask of clock event reasons; being idle is none."""
     return tuple(reason for bit, reason in _REASONS.items() if mask & bit)
 
 
@@ -105,24 +105,24 @@ class _NvmlProbe:
             mask = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
             users = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)}
         except nvml.NVMLError as error:
-            return Unwatched(f"NVML says {error} of {self._uuid}")
+            return Unwatched(f"NVML reports {error} for {self._uuid}")
         except AttributeError as error:
             return Unwatched(f"{_TOO_OLD}: {error}")
         return GpuState(
             clock_mhz=clock,
-            # In a container NVML may name processes by the host's numbers: who is not here cannot be told from us.
+            # In a container NVML may give the host's process ids; one that does not exist here may be our own.
             others=tuple(sorted(pid for pid in users - _ours() if Path(f"/proc/{pid}").exists())),
-            held_back=throttle_reasons(mask & ~_APPLICATION_CLOCKS),  # these are as asked
+            held_back=throttle_reasons(mask & ~_APPLICATION_CLOCKS),  # application clocks are what the user set
         )
 
 
 def _ours() -> set[int]:
-    """This process and the one that had it made, whose context waits while this one measures."""
+    """Return the ids of this process and of its parent, whose context is idle while this one measures."""
     return {os.getpid(), os.getppid()}
 
 
 def disturbance(before: GpuState | Unwatched, after: GpuState | Unwatched) -> str:
-    """What disturbed a timing between two looks at the GPU under load; "" if nothing did."""
+    """Describe what disturbed a timing, from readings of the GPU before and after; "" if nothing did."""
     if isinstance(before, Unwatched):
         return str(before)
     if isinstance(after, Unwatched):
@@ -140,14 +140,14 @@ def disturbance(before: GpuState | Unwatched, after: GpuState | Unwatched) -> st
 
 
 def disturbances(trials: Iterable[Trial]) -> list[str]:
-    """A sentence for each kind of disturbance that timed trials met, for the notes of a run."""
+    """Return a sentence for each kind of disturbance of the trials that were timed, for the notes of a run."""
     timed = [trial for trial in trials if trial.measured_seconds is not None and not trial.reused]
     told = Counter(str(trial.timing.get("disturbed", "")) for trial in timed)
     quiet = told.pop("", 0)
     notes = []
     for text in [text for text in told if text.startswith(_NOT_WATCHED)]:
         count = told.pop(text)
-        notes.append(f"whether anything disturbed the GPU was {text} ({count} timings). {_remedy(text)}")
+        notes.append(f"disturbances of the GPU were {text} ({count} timings). {_remedy(text)}")
     if told:
         kinds = ", ".join(f"{count} x {text}" if count > 1 else text for text, count in told.most_common(3))
         notes.append(
@@ -162,6 +162,4 @@ def _remedy(text: str) -> str:
         return "python -m pip install nvidia-ml-py"
     if _TOO_OLD in text:
         return "python -m pip uninstall pynvml; python -m pip install --upgrade nvidia-ml-py"
-    return (
-        "Look at what nvidia-smi says, which asks the same library; after an update of the driver restart the machine."
-    )
+    return "Look at what nvidia-smi reports, from the same library; after an update of the driver restart the machine."

@@ -1,12 +1,12 @@
-"""Timing on a GPU: what a run costs there, apart from launching it.
+"""Timing on a GPU: the time of a run itself, without the overhead of launching it.
 
-A run is captured in a CUDA graph, so that Python's launch overhead is not in the figure; before each sample a buffer
+A run is captured in a CUDA graph, so that Python's launch overhead is not in the figure. Before each sample a buffer
 larger than the L2 cache is read (read, not written: dirty lines would be written back inside the measurement), which
-also keeps the GPU busy while the host queues what is timed. Samples are taken until their error is small. The leaders
+also keeps the GPU busy while the host queues the timed work. Samples are taken until their error is small. The leaders
 are timed again against each other in turns, so that a drift of the clocks meets them all alike.
 
-A GPU that has nothing to do slows its clock down within moments, and takes some to speed up. So it is made to work
-before the first sample, and looked at (`workbench.tuning.gpu_state`) while it works.
+An idle GPU slows its clock down within moments, and takes a while to speed up. So it is made to work before the first
+sample, and its state is read (`workbench.tuning.gpu_state`) while it works.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from workbench.tuning.gpu_state import GpuState, Probe, Unwatched, nvml_probe
 WARM_UP_RUNS = 5
 LEAST_SAMPLES, MOST_SAMPLES = 10, 200
 FLUSHED_BYTES = 256 << 20
-"""Read before each sample, or four times the L2 cache if that is more."""
+"""Bytes read before each sample, or four times the L2 cache if that is more."""
 RELATIVE_ERROR = 0.005
 """Sampling stops when the standard error of the median is below this share of it."""
 
 LOAD_SECONDS = 0.02
-"""How long a GPU works as it does for samples before it is looked at."""
+"""Time that a GPU works, as it does for samples, before its state is read."""
 LOOK_SECONDS = 0.005
-"""For about how long work is queued while it is looked at."""
+"""Approximate time of the work that is queued while its state is read."""
 
 
 class Clock(Protocol):
-    """What times runs; ``method`` says how, in words."""
+    """Protocol of what times runs; ``method`` describes it in words."""
 
     method: str
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
-        """What does the same as ``run`` and can be timed; it has run by then."""
+        """Return a function that does the same as ``run`` and can be timed; it has run already."""
         ...
 
     def sample(self, prepared: Callable[[], object]) -> float:
-        """The seconds of one run."""
+        """Return the seconds of one run."""
         ...
 
     def look(self, prepared: Callable[[], object]) -> GpuState | Unwatched:
-        """The GPU while it works on this, or why there is nothing to see."""
+        """Return the state of the GPU while it works on this, or why it cannot be read."""
         ...
 
 
 class GpuClock(Clock):
-    """CUDA events around the replay of a CUDA graph, L2 flushed before each."""
+    """Clock of CUDA events around the replay of a CUDA graph, with L2 flushed before each."""
 
     method = "CUDA graph, CUDA events, L2 flushed by reading"
 
@@ -65,6 +65,7 @@ class GpuClock(Clock):
         self._probe = probe or nvml_probe()
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
+        """Capture ``run`` in a CUDA graph, warm it up, and return its replay."""
         torch = self._torch
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -81,6 +82,7 @@ class GpuClock(Clock):
         return graph.replay
 
     def sample(self, prepared: Callable[[], object]) -> float:
+        """Return the seconds of one replay, with L2 flushed before it."""
         torch = self._torch
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._flush()
@@ -91,6 +93,8 @@ class GpuClock(Clock):
         return start.elapsed_time(end) * 1e-3
 
     def look(self, prepared: Callable[[], object]) -> GpuState | Unwatched:
+        """Return the state of the GPU while it replays the graph, or why it cannot be read."""
+
         def queue() -> None:
             self._flush()
             prepared()
@@ -107,7 +111,7 @@ def under_load(
     look: Callable[[], GpuState | Unwatched],
     now: Callable[[], float] = time.perf_counter,
 ) -> GpuState | Unwatched:
-    """What ``look`` sees of a GPU that has worked for `LOAD_SECONDS` and has more to do.
+    """Return what ``look`` reads from a GPU that has worked for `LOAD_SECONDS` and has more to do.
 
     ``sample`` waits for a piece of the work, ``queue`` does not; ``now`` is a clock in seconds.
     """
@@ -121,7 +125,7 @@ def under_load(
 
 
 def take_samples(clock: Clock, prepared: Callable[[], object]) -> tuple[float, ...]:
-    """Samples in seconds, in the order taken, until the median is known well enough."""
+    """Take samples in seconds until the median is known well enough; return them in the order taken."""
     samples: list[float] = []
     while len(samples) < MOST_SAMPLES:
         samples.append(clock.sample(prepared))
@@ -131,14 +135,14 @@ def take_samples(clock: Clock, prepared: Callable[[], object]) -> tuple[float, .
 
 
 def median_error(samples: Sequence[float]) -> float:
-    """Standard error of the median, from the median absolute deviation (1.4826 x it estimates sigma)."""
+    """Return the standard error of the median, from the median absolute deviation (1.4826 x it estimates sigma)."""
     middle = statistics.median(samples)
     deviation = 1.4826 * statistics.median(abs(sample - middle) for sample in samples)
     return 1.2533 * deviation / math.sqrt(len(samples))
 
 
 def interleave(clock: Clock, prepared: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
-    """Samples of several runs taken in turns; each round starts with the next one, so that none is always first."""
+    """Sample several runs in turns; each round starts with the next one, so that none is always first."""
     samples: list[list[float]] = [[] for _ in prepared]
     for turn in range(rounds):
         for at in range(len(prepared)):

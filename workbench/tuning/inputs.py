@@ -1,4 +1,4 @@
-"""A case's inputs, made once for several configurations, and whether there is memory for them."""
+"""Inputs of a case, made once for several configurations, and the check that they fit into memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """A case's inputs on a device, kept for the last few problems (configurations may change a cache's page size):
-    for ``keep``, and for more of them as long as all take no more than ``room`` bytes."""
+    """Inputs of a case on a device, kept for the latest problems.
+
+    One case has several problems where a configuration sets part of it, such as a cache's page size. The inputs of the
+    latest ``keep`` problems are kept, and of more as long as all of them take no more than ``room`` bytes.
+    """
 
     def __init__(self, case: Case, device_name: str, keep: int = 2, room: int = 256 << 20):
         self._case = case
@@ -28,7 +31,7 @@ class Inputs:
         self._judging: Inputs | None = None
 
     def of(self, problem: Any) -> Any:
-        """The tensors for a problem, ``out`` filled with a value that no correct kernel leaves behind."""
+        """Return the tensors for a problem, with ``out`` filled with a value that no correct kernel leaves behind."""
         if problem not in self._made:
             with enough_memory(self._case, self._where, self._case.minimum_bytes(problem)):
                 self._made[problem] = self._case.inputs(problem, self._where)
@@ -36,24 +39,24 @@ class Inputs:
                 self._made.popitem(last=False)
         self._made.move_to_end(problem)
         tensors = self._made[problem]
-        renew(tensors)
+        tensors.renew()
         return tensors
 
     def judging(self, small: Case) -> Inputs:
-        """Those of the small case that a sampled one is judged on."""
+        """Return the inputs of the small case on which the values of a sampled case are judged."""
         if self._judging is None:
             self._judging = Inputs(small, self._where, self._keep, self._room)
         return self._judging
 
     def forget(self) -> None:
-        """Make them anew next time: a kernel that went wrong may have written to them."""
+        """Drop the inputs, so that they are made anew: a kernel that went wrong may have written to them."""
         self._made.clear()
         self._judging = None
 
 
 @contextlib.contextmanager
 def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None]:
-    """Raise CaseTooLargeError if the block runs out of memory, or at once if ``least_bytes`` are not free."""
+    """Raise CaseTooLargeError if the block under it runs out of memory, or at once if ``least_bytes`` are not free."""
     what = f"case {case.name} does not fit into memory ({where})"
     remedy = f"Choose a smaller one, or override its sizes: case({case.name!r}, ...)."
     available = available_bytes(where) if least_bytes else 0
@@ -63,7 +66,7 @@ def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # torch's errors of this kind have no class of their own on the CPU.
+        # On the CPU torch raises a plain RuntimeError when memory runs out.
         if isinstance(error, MemoryError) or re.search("(allocate|not enough|out of) memory", str(error)):
             reason = str(error).splitlines()[0] or "MemoryError"
             raise CaseTooLargeError(f"{what}: {reason}. {remedy}") from error
@@ -71,7 +74,7 @@ def enough_memory(case: Case, where: str, least_bytes: int = 0) -> Iterator[None
 
 
 def available_bytes(where: str) -> float:
-    """Free memory: the current GPU's for "cuda", else what Linux can give away; infinity where nobody can say."""
+    """Return the free bytes of the current GPU for "cuda", else of this machine; infinity if unknown."""
     if where == "cuda":
         import torch
 
@@ -81,16 +84,3 @@ def available_bytes(where: str) -> float:
         if found:
             return int(found[1]) * 1024
     return math.inf
-
-
-def renew(tensors: Any) -> None:
-    """Fill the output with NaN (or the largest integer), so that what a kernel does not write is noticed.
-
-    Tensors that know more, such as what a run writes in place, do it themselves.
-    """
-    from workbench.ops.element_types import poison
-
-    if hasattr(tensors, "renew"):
-        tensors.renew()
-    else:
-        poison(tensors.out)

@@ -1,13 +1,14 @@
-"""Where configurations are compiled and measured: in this process, or in one that may hang, crash and be replaced.
+"""Compilation and measurement of configurations, in this process or in one that may hang, crash and be replaced.
 
-On a GPU the default is a process: a kernel that hangs cannot be ended otherwise, and one that fails may spoil the CUDA
-context of its process for good. The simulator checks every access and stops a kernel at its limits by itself; there the
-default is this process, which spares the seconds that another one takes to start.
+On a GPU the default is another process: a kernel that hangs cannot be ended otherwise, and one that fails may spoil the
+CUDA context of its process for good. The simulator checks every access and stops a kernel at its limits. Its default is
+this process, which saves the seconds that another one takes to start.
 
-In a process, Triton's compiler has one of its own, too (NVRTC's programs have anyway): what crashes or hangs costs its
-configuration, and only that.
+With ``isolation="process"`` Triton's compiler has a process of its own, too (NVRTC always has one), so that a crash or
+a hang costs only its configuration.
 
-`Here` is the executor of a run that has no other: it measures one configuration while the next ones are compiled.
+`Here` is the executor of a run without one of the user's: it measures one configuration while the next ones are
+compiled.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel
+from workbench.analysis.device_models import DeviceModel
+from workbench.base import by_value
+from workbench.base.processes.process import ProcessEnded, ProcessTimeout
+from workbench.base.processes.worker import Worker
+from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import WorkbenchError
-from workbench.trials.trial import Trial, canonical
-from workbench.tuning import by_value
 from workbench.tuning.gpu_choice import current_gpu, use_gpu
 from workbench.tuning.gpu_timing import Clock, GpuClock, interleave
 from workbench.tuning.inputs import Inputs
@@ -38,10 +41,9 @@ from workbench.tuning.measure import (
     with_compiled,
 )
 from workbench.tuning.shipping import Shipments, Shipped
-from workbench.worker import Worker, WorkerEnded, WorkerTimeout
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.attempts import Attempt, Tried
     from workbench.tuning.job import TuningJob
@@ -51,28 +53,31 @@ if TYPE_CHECKING:
 ISOLATION = ("auto", "process", "none")
 
 BESIDE_SECONDS = 60.0
-"""What a measurement in a process may take beyond the limit of its kernels' runs: inputs, reference, check."""
+"""Seconds that a measurement in a process may take beyond its kernels' limit, for inputs, reference and check."""
 
 COMPILE_THREADS = 2
 LOOK_AHEAD = 6
-"""Attempts that are claimed, and being compiled, while another is measured."""
+"""Largest number of attempts held at a time: one is measured while the others are compiled."""
 
 _IMPORTS = ("workbench.tuning.isolation", "torch")
 
 
 class NotTimedError(WorkbenchError):
-    """Configurations that were right could not be timed against each other: a hang, a crash, too little memory."""
+    """Correct configurations could not be timed against each other: a hang, a crash, too little memory."""
 
 
 class InProcess:
-    """Compiles and measures here. A kernel that breaks the GPU's context ends the run, with DeviceLostError."""
+    """Measurer in this process.
+
+    A kernel that breaks the GPU's context ends the run with DeviceLostError.
+    """
 
     def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None, clock: Clock | None = None):
         self._device, self._model, self._limits, self._clock = device, model, limits or Limits(), clock
         self._inputs: dict[str, Inputs] = {}
 
     def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
-        """Compile a configuration ahead of its measurement."""
+        """Compile a configuration before its measurement."""
         return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
 
     def evaluate(self, variant: Variant, config: Config, case: Case, compiled: Compiled | None = None) -> Trial:
@@ -90,9 +95,9 @@ class InProcess:
         )
 
     def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
-        """Samples in seconds of several (variant, configuration) on one case, taken in turns, ``rounds`` of each.
+        """Time several (variant, configuration) on one case in turns; return ``rounds`` samples of each, in seconds.
 
-        Raises NotTimedError, which says what kept them from it.
+        Raises NotTimedError with the reason if that fails.
         """
         try:
             inputs, runs = Inputs(case, self._device.name, keep=len(leaders)), []
@@ -106,13 +111,13 @@ class InProcess:
 
     @property
     def clock(self) -> Clock | None:
-        """What times a run; None on the simulator, which predicts."""
+        """Clock that times a run; None on the simulator, which predicts."""
         if self._clock is None and not self._device.counts:
             self._clock = GpuClock()
         return self._clock
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: this measurer holds no process."""
 
     def _inputs_of(self, case: Case) -> Inputs:
         key = canonical([type(case).__qualname__, case.to_dict()])
@@ -122,7 +127,7 @@ class InProcess:
 
 
 class InWorker:
-    """Compiles and measures in processes that are replaced when they hang, crash or lose the GPU's context."""
+    """Measurer in processes that are replaced when they hang, crash or lose the GPU's context."""
 
     def __init__(self, device: Device, model: DeviceModel, limits: Limits | None = None):
         self._limits = limits or Limits()
@@ -134,16 +139,16 @@ class InWorker:
         self._worker.start()
 
     def compile(self, variant: Variant, config: Config, problem: Any) -> Compiled:
-        """Compile a configuration ahead of its measurement: CUDA C++ here, Triton in a process."""
+        """Compile a configuration before its measurement: CUDA C++ here, Triton in a process."""
         if variant.language != "triton":
             return compile_configuration(variant, config, problem, self._device.arch, self._limits.compile_seconds)
         begun, limit = time.perf_counter(), self._limits.compile_seconds
         request = self._sent(variant), dict(config), by_value.dumps(problem)
         try:
             return self._compiler.call(_compile_there, self._setting, *request, seconds=limit)
-        except WorkerTimeout:
+        except ProcessTimeout:
             outcome, message = "timeout", f"the compiler took longer than {limit:g} s, and was stopped"
-        except WorkerEnded as error:
+        except ProcessEnded as error:
             outcome, message = "compile_error", f"the compiler crashed: {error}"
         return Compiled((), outcome, message, time.perf_counter() - begun)
 
@@ -154,8 +159,8 @@ class InWorker:
         request = self._sent(variant), dict(config), self._sent(case), compiled
         try:
             trial, lost = self._worker.call(_evaluate_there, self._setting, *request, seconds=limit)
-        except (WorkerTimeout, WorkerEnded) as error:
-            outcome = "timeout" if isinstance(error, WorkerTimeout) else "crash"
+        except (ProcessTimeout, ProcessEnded) as error:
+            outcome = "timeout" if isinstance(error, ProcessTimeout) else "crash"
             facts = {"message": str(error), "started": started, "finished": time.time()}
             trial, lost = attempted(variant, config, case, self._device, outcome, **facts), True
             trial = trial if compiled is None else with_compiled(trial, compiled)
@@ -164,26 +169,26 @@ class InWorker:
         return trial
 
     def time_again(self, leaders: Leaders, case: Case, rounds: int) -> list[tuple[float, ...]]:
-        """Samples as `InProcess.time_again` takes them; each leader has the time of one measurement.
+        """Time leaders in turns as `InProcess.time_again` does, each with the time limit of one measurement.
 
-        Raises NotTimedError also for a hang and a crash.
+        Raises NotTimedError for a hang and a crash, too.
         """
         sent = [(self._sent(variant), dict(config)) for variant, config in leaders]
         limit = None if self._limits.seconds is None else len(leaders) * self._limits.seconds + BESIDE_SECONDS
         try:
             return self._worker.call(_time_again_there, self._setting, sent, self._sent(case), rounds, seconds=limit)
-        except (NotTimedError, WorkerTimeout, WorkerEnded) as error:
+        except (NotTimedError, ProcessTimeout, ProcessEnded) as error:
             self._replace_worker()
             raise NotTimedError(str(error)) from error
 
     def close(self) -> None:
-        """End the processes, whatever they are doing; any thread may."""
+        """End the processes, whatever they are doing. Any thread may call this."""
         self._closed = True
         self._worker.close()
         self._compiler.close()
 
     def _replace_worker(self) -> None:
-        """Whatever went wrong in it may go on being wrong; the next one starts while the next is compiled."""
+        """Replace the worker, as the old one may keep failing. The new one starts while the next attempt compiles."""
         self._worker.close()
         if not self._closed:
             self._worker.start()
@@ -196,41 +201,41 @@ class InWorker:
 
 
 def measurer(isolation: str, device: Device, model: DeviceModel, limits: Limits | None = None) -> InProcess | InWorker:
-    """What compiles and measures for ``isolation``: "process", "none", or "auto", a process on a GPU."""
+    """Return the measurer for ``isolation``: "process", "none", or "auto", which is a process on a GPU."""
     apart = isolation == "process" or (isolation == "auto" and not device.counts)
     return (InWorker if apart else InProcess)(device, model, limits)
 
 
 class Here:
-    """Tries attempts one at a time, in the order in which they come, while those that follow are compiled in threads.
+    """Executor that tries attempts one at a time, in order, while the next ones are compiled in threads.
 
-    ``begin`` is told the key of each that is about to be measured.
+    ``begin`` is called with the key of each attempt that is about to be measured.
     """
 
     def __init__(self, job: TuningJob, begin: Callable[[str], object]):
         self._job, self._begin = job, begin
         self._waiting: deque[tuple[Attempt, Future[Compiled] | None]] = deque()
         self._pool = ThreadPoolExecutor(COMPILE_THREADS, "compile", use_gpu, (job.gpu,))
-        # Triton's compiler is not made for several threads.
+        # Triton's compiler is not safe for several threads.
         self._triton_pool = ThreadPoolExecutor(1, "compile-triton", use_gpu, (job.gpu,))
 
     @functools.cached_property
     def measurer(self) -> InProcess | InWorker:
-        """What compiles and measures; made when it is first asked for."""
+        """Measurer of this run, made on first use."""
         options = self._job.options
         return measurer(options.isolation, self._job.device, self._job.model, options.limits)
 
     @property
     def working(self) -> bool:
-        """Whether it has attempts that are not done."""
+        """True if some attempts are not done."""
         return bool(self._waiting)
 
     def room(self, hurried: bool) -> int:
-        """How many more it takes now, ``hurried`` only the one that it measures at once."""
+        """Return how many more attempts the executor takes now; if ``hurried``, one that is measured at once."""
         return (1 if hurried else LOOK_AHEAD) - len(self._waiting)
 
     def put(self, attempt: Attempt) -> None:
-        """Begin to compile it."""
+        """Queue an attempt and begin to compile it."""
         problem = to_compile(attempt.variant, attempt.config, attempt.case, self._job.device)
         pool = self._triton_pool if attempt.variant.language == "triton" else self._pool
         compiling = None
@@ -239,7 +244,7 @@ class Here:
         self._waiting.append((attempt, compiling))
 
     def take(self) -> Iterator[Tried]:
-        """The next one, measured."""
+        """Measure the next attempt and yield it."""
         if not self._waiting:
             return
         attempt, compiling = self._waiting.popleft()
@@ -253,13 +258,13 @@ class Here:
         yield attempt, trial, lost
 
     def withdraw(self) -> list[Attempt]:
-        """Give back those that are not measured."""
+        """Drop and return the attempts that are not measured yet."""
         back = [attempt for attempt, _ in self._waiting]
         self._waiting.clear()
         return back
 
     def close(self) -> list[Tried]:
-        """End. Whatever is being compiled ends by itself, and its result is in the compiler's cache."""
+        """End the measurer. Compilations under way finish by themselves; the compiler's cache keeps their results."""
         for pool in (self._pool, self._triton_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         if "measurer" in vars(self):
@@ -284,7 +289,7 @@ def _compile_there(setting: bytes, variant: Shipped, config: dict, problem: byte
 def _evaluate_there(
     setting: bytes, variant: Shipped, config: dict, case: Shipped, compiled: Compiled | None
 ) -> tuple[Trial, bool]:
-    """The trial, and whether it left this process's GPU context unusable."""
+    """Return the trial, and True if it left this process's GPU context unusable."""
     try:
         return _measurer(setting).evaluate(variant.value, config, case.value, compiled), False
     except DeviceLostError as error:

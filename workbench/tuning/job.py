@@ -1,4 +1,4 @@
-"""A call of `tune` whose arguments have been understood: the search itself, its leaders again, what is recorded."""
+"""A validated call of `tune`: it searches, times the leaders again and records the winners."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from workbench.device_models import DeviceModel, placed
+from workbench.analysis.device_models import DeviceModel, placed
+from workbench.base.processes.handing_out import check_executor
+from workbench.base.trials.store import Store, default_path
+from workbench.base.trials.trial import Trial, canonical, geometric_mean
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.sampled_case import SampledCase
-from workbench.trials.store import Store, default_path
-from workbench.trials.trial import Trial, canonical, geometric_mean
 from workbench.tuning import table
 from workbench.tuning.attempts import Answers, Attempts, Progress
 from workbench.tuning.gpu_choice import use_gpu
 from workbench.tuning.gpu_state import disturbances
-from workbench.tuning.handing_out import check_executor
 from workbench.tuning.isolation import ISOLATION, NotTimedError
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun, table_entries
@@ -30,20 +30,20 @@ from workbench.tuning.search import Budget, Strategy
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.op import Op
     from workbench.ops.variant import Case, Config, Variant
     from workbench.tuning.scouting import Scouting
 
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
-"""On a GPU up to this many, within this factor of the best, are timed again in turns, this often."""
+"""Largest number of leaders that a GPU times again in turns, their largest factor to the best, and the rounds."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to tune, as `tune` was asked to: its arguments of these names, strategy and budget looked up.
+    """Options of `tune`, named like its arguments, with strategy and budget looked up.
 
-    Raises what `check_executor` raises, and UnknownNameError for an ``isolation`` that is not in
+    Raises the errors of `check_executor`, and UnknownNameError for an ``isolation`` that is not in
     `workbench.tuning.isolation.ISOLATION`.
     """
 
@@ -68,7 +68,10 @@ class Options:
 
 @dataclass(frozen=True)
 class TuningJob:
-    """What to tune, for what and how; ``scoutings`` are the runs that come first, for the strategy "predicted"."""
+    """Subject and options of a search.
+
+    ``scoutings`` are the runs that precede it for the strategy "predicted".
+    """
 
     op: Op
     cases: tuple[Case, ...]
@@ -76,28 +79,28 @@ class TuningJob:
     notes: tuple[str, ...]
     device: Device
     model: DeviceModel
-    """What is predicted for, or stands nearest to the GPU."""
+    """Device model for which times are predicted, or the one nearest to the GPU."""
     options: Options
     scoutings: tuple[Scouting, ...] = ()
     gpu: int | None = None
-    """The number of the GPU, if the device is one."""
+    """Number of the GPU, if the device is one."""
 
     @property
     def store_path(self) -> Path:
-        """The file that keeps every attempt."""
+        """File of the store that keeps every attempt."""
         store = self.options.store
         return store.path if isinstance(store, Store) else default_path() if store is None else Path(store)
 
     @property
     def total(self) -> int | None:
-        """Attempts that will be made at most; None where time decides."""
+        """Largest number of attempts that the search makes; None if its budget is a time."""
         budget = self.options.budget
         if math.isfinite(budget.seconds):
             return None
         return sum(int(min(len(space), budget.configurations)) for space in self.spaces.values()) * len(self.cases)
 
     def run(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None = None) -> TuningRun:
-        """Scout, search, and record the winners. Ends as by Ctrl-C when ``stop`` is set."""
+        """Scout, search, and record the winners. Setting ``stop`` ends the run as Ctrl-C does."""
         begun = time.monotonic()
         use_gpu(self.gpu)
         scouted = 0
@@ -111,7 +114,7 @@ class TuningJob:
         return dataclasses.replace(run, scouted=scouted, seconds=time.monotonic() - begun)
 
     def result(self, trials: Iterable[Trial], notes: Sequence[str] = (), **counts: Any) -> TuningRun:
-        """These trials as a run, whose ``notes`` are added to those of the job."""
+        """Return a run of these trials; ``notes`` are added to the notes of the job."""
         return TuningRun(
             op=self.op,
             cases=self.cases,
@@ -126,7 +129,7 @@ class TuningJob:
         )
 
     def answers(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Answers:
-        """What the strategy's questions go to."""
+        """Return the object that answers the strategy's questions."""
         return Attempts(self, progress, stop)
 
     def _search(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> TuningRun:
@@ -157,11 +160,11 @@ class TuningJob:
 
 
 def drive(answers: Answers, variant: Variant, space: Space, start: Config | None, options: Options) -> None:
-    """Have the strategy search one variant's space until it has no more to ask or its budget is spent.
+    """Let the strategy search one variant's space until it ends or its budget is spent.
 
-    ``start`` is the untuned rule's configuration, None where it is not in the space. The random numbers depend on the
-    seed and the variant's name only, so that a run can be repeated. Raises ArgumentError for a strategy that is no
-    generator function, or yields something else than lists.
+    ``start`` is the untuned default configuration, None if it is not in the space. The random numbers depend only on
+    the seed and the variant's name, so that a run can be repeated. Raises ArgumentError for a strategy that is no
+    generator function, or yields anything but lists.
     """
     deadline = time.monotonic() + options.budget.seconds
     left = options.budget.configurations
@@ -186,11 +189,11 @@ def drive(answers: Answers, variant: Variant, space: Space, start: Config | None
 
 def _refuse(got: str) -> NoReturn:
     allowed = "a generator function that yields lists of configurations"
-    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for the ones there are.")
+    raise ArgumentError("strategy", got, allowed, "See workbench.tuning.search for examples.")
 
 
 def _score(answers: Answers, variant: Variant, config: Config) -> float:
-    """Geometric mean of a configuration's times over the cases; infinity unless it is right in all of them."""
+    """Return the geometric mean of a configuration's times over the cases; infinity unless correct in all of them."""
     key = canonical(dict(config))
     times = [answers.trials[variant.name, case.name, key].seconds for case in answers.cases]
     return geometric_mean(math.inf if seconds is None else seconds for seconds in times)
@@ -199,7 +202,7 @@ def _score(answers: Answers, variant: Variant, config: Config) -> float:
 def _remeasure(attempts: Attempts, variants: Sequence[Variant], cases: Sequence[Case]) -> list[str]:
     """Time the leaders of each case again, in turns, so that noise and drifting clocks do not choose the winner.
 
-    Where that fails they keep their first times, and the note that is returned says so.
+    Where that fails they keep their first times, and the returned notes report it.
     """
     notes = []
     by_name = {variant.name: variant for variant in variants}
@@ -224,7 +227,7 @@ def _remeasure(attempts: Attempts, variants: Sequence[Variant], cases: Sequence[
 
 
 def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
-    """Of each case that was sampled how well, what its values were judged on, and what speaks against them."""
+    """Return notes on each sampled case: the quality of its sample, the case that judged its values, and doubts."""
     notes = []
     for case in cases:
         if not isinstance(case, SampledCase):
@@ -238,7 +241,7 @@ def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
             notes[-1] += f" Counted by a sample of blocks: {len(part)} configurations (at worst {worst})."
         for because in sorted({one.because for one in found if one.because}):
             count = sum(one.because == because for one in found)
-            notes[-1] += f" All blocks ran of {count}: {because}."
+            notes[-1] += f" All blocks ran in {count} configurations: {because}."
         few = min((case.touched(trial) for trial in tried if trial.counts), default=1.0)
         if few < _TOO_FEW:
             notes.append(
@@ -249,11 +252,11 @@ def _samples(trials: Sequence[Trial], cases: Sequence[Case]) -> list[str]:
 
 
 _TOO_FEW = 0.9
-"""Of the bytes that a case has at least; what touches fewer may not do all of it."""
+"""Share of a case's minimum bytes below which a note doubts that a configuration does all of the work."""
 
 
 def _ordered(trials: Iterable[Trial], spaces: Mapping[Variant, Space], cases: Sequence[Case]) -> tuple[Trial, ...]:
-    """Trials by variant, place in its space (restricted ones last) and case, whoever finished first."""
+    """Return the trials ordered by variant, place in the space (restricted ones last) and case."""
     variants = {variant.name: (at, space) for at, (variant, space) in enumerate(spaces.items())}
     names = [case.name for case in cases]
 

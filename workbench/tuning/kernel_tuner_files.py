@@ -1,8 +1,8 @@
-"""Kernel Tuner's cache files and the T4 results and metadata of the auto-tuning community, read and written.
+"""Reader and writer of Kernel Tuner's cache files and of the auto-tuning community's T4 results and metadata.
 
 A cache is JSON with the tunable parameters and one object per configuration, times in milliseconds; Kernel Tuner
-replays it with ``kernel_tuner.tune_cache``. While a run is going on the file lacks its closing brackets.
-T4: https://github.com/odgaard/TuningSchema; Kernel Tuner ships the schemas of version 1.0.0.
+replays it with ``kernel_tuner.tune_cache``. During a run the file lacks its closing brackets. T4:
+https://github.com/odgaard/TuningSchema; Kernel Tuner ships the schemas of version 1.0.0.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.files import replace_file
-from workbench.trials.trial import Trial
+from workbench.base.files import replace_file
+from workbench.base.trials.trial import Trial
 from workbench.tuning.sweep import Sweep
 from workbench.tuning.sweep_checks import check_config, check_sweep, check_time, check_value, within
 
 T4_VERSION = "1.0.0"
 
-# What a cache has no place for and a sweep needs; Kernel Tuner does not look at it.
+# Fields of a sweep that a cache has no place for; Kernel Tuner ignores the key that holds them.
 _OURS = (
     "op", "language", "case", "case_name", "case_label", "machine", "arch", "basis", "predicted_for", "source_hash",
     "versions", "recorded", "default_config",
@@ -48,12 +48,12 @@ _INVALIDITY = {
 
 
 def is_cache(text: str) -> bool:
-    """Whether a file's text is that of a Kernel Tuner cache."""
+    """Return True if a file's text is that of a Kernel Tuner cache."""
     return '"tune_params_keys"' in text
 
 
 def to_cache(sweep: Sweep) -> dict:
-    """A sweep as the content of a Kernel Tuner cache. Where times are predicted, ``device_name`` says so."""
+    """Return a sweep as the content of a Kernel Tuner cache; ``device_name`` says if the times are predicted."""
     device = sweep.device if sweep.basis == "measured" else f"predicted for {sweep.predicted_for}"
     names = list(sweep.parameters)
     return {
@@ -76,17 +76,17 @@ def _cached(trial: Trial) -> dict:
         row["time"] = _ms(trial.seconds)
         row["times"] = [_ms(sample) for sample in trial.samples] or [_ms(trial.seconds)]
     times = {"compile_time": _ms(trial.compile_seconds or 0.0), "benchmark_time": _ms(sum(trial.samples))}
-    # Kernel Tuner adds these up, so they must be there; what is not known is no time.
+    # Kernel Tuner adds these up, so they must be there; unknown times are zero.
     times |= {"verification_time": 0.0, "strategy_time": 0.0, "framework_time": 0.0}
     return row | times | {"timestamp": _stamp(trial.finished)}
 
 
 def from_cache(text: str) -> Sweep:
-    """The sweep in a Kernel Tuner cache, finished or not. Raises ValueError for one that is damaged."""
+    """Return the sweep in a Kernel Tuner cache, finished or not. Raises ValueError for a damaged one."""
     try:
         record = json.loads(text)
     except ValueError:
-        # Of a run that goes on, or was ended: the last comma and the closing brackets are missing.
+        # The cache of a run that is going on, or was ended early, has a last comma and no closing brackets.
         record = json.loads(text.rstrip().removesuffix(",") + "}}")
     names, kernel = record["tune_params_keys"], record["kernel_name"]
     size = "problem size " + " x ".join(map(str, _listed(record["problem_size"])))
@@ -116,7 +116,7 @@ def _trial(row: Mapping, parameters: Mapping, objective: str, seconds: str, comm
     config = {name: row[name] for name in parameters}
     check_config(config, parameters)
     value: Any = row.get(objective)
-    # Files of older versions have the error in the place of the time.
+    # Older versions of Kernel Tuner write the error in the place of the time.
     error = row.get("__error__") or (value if isinstance(value, str) else None)
     if error is not None:
         return Trial(config=config, outcome=_OUTCOMES.get(error, "crash"), message=error, **common)
@@ -130,14 +130,14 @@ def _trial(row: Mapping, parameters: Mapping, objective: str, seconds: str, comm
 
 
 def is_t4(text: str) -> bool:
-    """Whether a file's text is that of T4 results."""
+    """Return True if a file's text is that of T4 results."""
     return '"schema_version"' in text and '"configuration"' in text
 
 
 def from_t4(text: str, name: str) -> Sweep:
-    """The sweep in T4 results. They name no GPU and no kernel: ``name``, that of the file, stands for both.
+    """Return the sweep in T4 results, which name no GPU and no kernel: ``name``, that of the file, stands for both.
 
-    Raises ValueError for a file that is damaged.
+    Raises ValueError for a damaged file.
     """
     record = json.loads(text)
     rows, gpu = record["results"], name.removesuffix("_T4").replace("_", " ")
@@ -190,7 +190,7 @@ def _trial_of_t4(row: Mapping, common: Mapping) -> Trial:
 
 
 def to_t4_results(sweep: Sweep) -> dict:
-    """A sweep as T4 results; every time in it is in milliseconds."""
+    """Return a sweep as T4 results; every time in it is in milliseconds."""
     return {
         "schema_version": T4_VERSION,
         "metadata": {"timeunit": "milliseconds", "label": sweep.label},
@@ -223,7 +223,7 @@ def _t4(trial: Trial) -> dict:
 
 
 def to_t4_metadata(sweep: Sweep) -> dict:
-    """The T4 metadata of a sweep: the machine and the versions."""
+    """Return the T4 metadata of a sweep: the machine and the versions."""
     machine = {"device": sweep.device, "description": sweep.machine, "arch": sweep.arch, "label": sweep.label}
     return {
         "schema_version": T4_VERSION,
@@ -242,7 +242,7 @@ def export(sweep: Sweep, path: str | Path, kind: str) -> Path:
     if kind == "sweep":
         return sweep.save(path)
     content = {"kernel-tuner": to_cache, "t4": to_t4_results, "t4-metadata": to_t4_metadata}[kind](sweep)
-    # Kernel Tuner tells a finished cache by its last three characters.
+    # Kernel Tuner recognises a finished cache by its last three characters.
     text = json.dumps(content, indent=None if kind == "kernel-tuner" else 1)
     path = Path(path)
     replace_file(path, text)
@@ -254,7 +254,7 @@ def _ms(seconds: float) -> float:
 
 
 def _stamps(rows: Iterable) -> list[str]:
-    """When the rows were written, in order, of those that say so."""
+    """Return the time stamps of the rows that have one, in order."""
     said = (row.get("timestamp") for row in rows if isinstance(row, Mapping))
     return sorted(stamp for stamp in said if isinstance(stamp, str))
 

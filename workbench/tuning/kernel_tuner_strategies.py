@@ -1,8 +1,8 @@
-"""Kernel Tuner's search strategies over our own measurements: ``strategy="kernel_tuner:genetic_algorithm"``.
+"""Search strategies of Kernel Tuner over our own measurements: ``strategy="kernel_tuner:genetic_algorithm"``.
 
-A strategy of Kernel Tuner calls a runner for the configurations that it wants; ours is asked with a generator. So the
+A strategy of Kernel Tuner calls a runner for the configurations that it wants; our strategies are generators. So the
 strategy runs in a thread of its own that waits while its configurations are measured. It draws from the global random
-numbers of Python and NumPy, which are its own for as long as it runs and given back in between.
+numbers of Python and NumPy; these are swapped for its own while it runs.
 
 Needs the extra ``kernel-tuner``. https://github.com/KernelTuner/kernel_tuner
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PREFIX = "kernel_tuner:"
 
-# Not here: brute_force is our exhaustive; those for several objectives; those that need packages of their own.
+# Left out: brute_force (our exhaustive), those for several objectives, and those that need packages of their own.
 NAMES = (
     "random_sample",
     "genetic_algorithm",
@@ -49,21 +49,24 @@ NAMES = (
 )
 
 _PATIENCE = 1000
-"""A strategy that asks for so many configurations in a row that it knows already has ended: some go on for ever."""
+"""Known configurations in a row after which a strategy counts as ended, as some go on for ever."""
 
 
 _FAILED_FOR_BAYES_OPT = 1e20
-"""The time by which its Bayesian optimiser tells a failure. What Kernel Tuner 1.5 turns errors into, the largest float,
-is not that one: it would be fitted as a time, and the process could tell nothing else apart."""
+"""Time by which Kernel Tuner's Bayesian optimiser recognises a failure.
+
+Kernel Tuner 1.5 turns errors into another number, the largest float. That would be fitted as a time, and the process
+could not tell any other times apart.
+"""
 
 
 def available() -> bool:
-    """Whether Kernel Tuner is installed."""
+    """Return True if Kernel Tuner is installed."""
     return importlib.util.find_spec("kernel_tuner") is not None
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy ``name`` of Kernel Tuner as one of ours.
+    """Return the strategy ``name`` of Kernel Tuner as one of ours.
 
     Raises MissingToolError without Kernel Tuner, UnknownNameError for a name that is not in `NAMES`.
     """
@@ -87,11 +90,11 @@ def strategy(name: str) -> Strategy:
 
 
 class _Stop(Exception):
-    """Ends the strategy's thread: nobody asks it any more."""
+    """Signal that ends the strategy's thread, when its caller no longer asks it."""
 
 
 class _Strategy:
-    """One run of a strategy in its thread; `resume` gives it scores and returns what it wants to know next."""
+    """One run of a strategy in its thread; `resume` passes scores to it and returns the next batch that it wants."""
 
     def __init__(self, name: str, space: Space, start: Config | None, rng: random.Random):
         self._name, self._space, self._start = name, space, start
@@ -102,7 +105,7 @@ class _Strategy:
         self._thread: threading.Thread | None = None
 
     def resume(self, scores: list[float] | None) -> list[dict] | None:
-        """The next batch, or None when the strategy has ended."""
+        """Return the next batch, or None when the strategy has ended."""
         self._swap_random_numbers()
         try:
             if self._thread is None:
@@ -123,7 +126,7 @@ class _Strategy:
             self._thread.join()
 
     def ask(self, configs: list[tuple]) -> list[float]:
-        """Called in the strategy's thread: the scores of these configurations, each measured once."""
+        """Return the scores of these configurations, each measured once; called in the strategy's thread."""
         new = [values for values in dict.fromkeys(configs) if values not in self._known]
         if new:
             self._asked.put([dict(zip(self._space.parameters, values, strict=True)) for values in new])
@@ -155,7 +158,7 @@ def _tune(name: str, space: Space, start: Config | None, asker: _Strategy) -> No
     from kernel_tuner.runners.runner import Runner
 
     class AskingRunner(Runner):
-        """Measures by asking; like Kernel Tuner's own runners it counts a configuration once."""
+        """Runner that measures by asking; like Kernel Tuner's own runners it counts a configuration once."""
 
         dev = type("Device", (), {"max_threads": 1 << 30, "name": "workbench", "env": {}})()
 
@@ -213,13 +216,13 @@ def _tune(name: str, space: Space, start: Config | None, asker: _Strategy) -> No
 
 
 _WITHOUT_START = ("random_sample", "bayes_opt", "adaptive_tabu_greywolf", "hybrid_vndx")
-"""Strategies that refuse to be told where to start."""
+"""Strategies that do not accept a starting point."""
 
 
 def _searchspace(space: Space) -> Any:
-    """The space as Kernel Tuner's; what is legal has been found out already.
+    """Return the space as Kernel Tuner's, whose only rule is membership in ours.
 
-    Made anew for each run: it remembers what it was asked, which would make the next run another one.
+    It is made anew for each run: it remembers what it was asked, which would change the next run.
     """
     from constraint import FunctionConstraint
     from kernel_tuner.searchspace import Searchspace

@@ -1,4 +1,4 @@
-"""The landscape of a space: the best time for every two parameters' values, and how the search went, as pictures."""
+"""Pictures of a space: the best time for every two parameters' values, and the course of the search."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.trials.trial import OUTCOMES, Trial
 from workbench.errors import ArgumentError, MissingToolError
-from workbench.trials.trial import OUTCOMES, Trial
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from workbench.tuning.run import TuningRun
 
-# Okabe and Ito's palette; what failed differs from what is right in shape, too.
+# Okabe and Ito's palette; markers tell the outcomes apart without colour, too.
 OUTCOME_STYLES = {
     "ok": ("#0072B2", "o"),
     "restricted": ("#999999", "_"),
@@ -27,15 +27,15 @@ OUTCOME_STYLES = {
 }
 UNTRIED, RESTRICTED = "untried", "restricted"
 _MANY = 300
-"""More points than so many are drawn smaller."""
+"""Number of points above which they are drawn smaller."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """All configurations that share two values. ``seconds`` is the best of their times, None if none has one.
 
-    ``outcome`` is "ok"; without a time the outcome that most of them came to, "restricted" if no configuration is
-    legal, or "untried".
+    ``outcome`` is "ok" for a cell with a time. Otherwise it is the commonest outcome of its trials, "restricted" if no
+    configuration is legal, or "untried".
     """
 
     seconds: float | None
@@ -45,7 +45,7 @@ class Cell:
 
 
 def cells(trials: Iterable[Trial], space: Space, x: str, y: str) -> list[list[Cell]]:
-    """``[values of y][values of x]`` cells of trials of one variant on one case.
+    """Return the cells of one variant's trials on one case, as ``[values of y][values of x]``.
 
     Raises ArgumentError unless ``x`` and ``y`` are two different parameters of the space.
     """
@@ -77,7 +77,7 @@ def _cell(trials: Sequence[Trial], legal: int) -> Cell:
 
 
 def chosen_trials(run: TuningRun, variant: str | None = None, case: str | None = None) -> tuple[list[Trial], Space]:
-    """The trials and the space of one variant (default the best one's) on one case (default the first).
+    """Return the trials and the space of one variant (default the best one's) on one case (default the first).
 
     Raises ArgumentError for a name that the run does not have.
     """
@@ -95,7 +95,7 @@ def chosen_trials(run: TuningRun, variant: str | None = None, case: str | None =
 def heat_map(
     run: TuningRun, x: str, y: str, variant: str | None = None, case: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the best time for every two values of ``x`` and ``y``, over all values of the others; returns the axes."""
+    """Draw the best time for every two values of ``x`` and ``y``, over all values of the others; return the axes."""
     trials, space = chosen_trials(run, variant, case)
     basis = "measured" if run.model is None else "predicted"
     return draw_cells(cells(trials, space, x, y), space, x, y, f"{basis} [µs]", ax)
@@ -104,7 +104,10 @@ def heat_map(
 def draw_cells(
     grid: Sequence[Sequence[Cell]], space: Space, x: str, y: str, label: str, ax: Axes | None = None
 ) -> Axes:
-    """Draw `cells`: the darker the faster, the best one framed; what has no time says why not."""
+    """Draw `cells`, darker for faster, with a frame around the best; return the axes.
+
+    A cell without a time shows its outcome.
+    """
     pyplot = _pyplot()
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
@@ -140,7 +143,7 @@ def draw_cells(
 
 
 def draw_history(trials: Sequence[Trial], label: str, ax: Axes | None = None) -> Axes:
-    """Draw the time of each trial in the order given, what failed above them, and the best so far; returns the axes."""
+    """Draw each trial's time in the given order, the failed ones above them, and the best so far; return the axes."""
     pyplot = _pyplot()
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -167,7 +170,7 @@ def draw_history(trials: Sequence[Trial], label: str, ax: Axes | None = None) ->
     ax.yaxis.set_major_formatter(lambda value, _: _figure(value))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.spines[["top", "right"]].set_visible(False)
-    if trials:  # above the points: looking for the best place among many takes seconds
+    if trials:  # above the points, since matplotlib's search for a free place among many takes seconds
         ax.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False, borderaxespad=0)
     return ax
 

@@ -1,4 +1,4 @@
-"""A tuning run in the background: the caller goes on working, looks at it, stops it, awaits it."""
+"""A tuning run in the background: the caller goes on working, can look at it, stop it and await it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from workbench.trials.trial import Trial
+from workbench.base.trials.trial import Trial
 from workbench.tuning.attempts import Progress
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 
 class LiveTuning:
-    """What ``tune(..., background=True)`` returns: a search that a thread of its own works on.
+    """A tuning run in a thread of its own, as ``tune(..., background=True)`` returns it.
 
-    ``progress`` is the latest `Progress`, None before the first attempt; with strategy "predicted" it may be one of the
-    scouting, whose attempts are not among ``trials``. `result` gives the `TuningRun`, as does
-    ``await``.
+    ``progress`` is the latest `Progress`, None before the first attempt. With strategy "predicted" it may be that of
+    the scouting, whose attempts are not among ``trials``. `result` and ``await`` give the `TuningRun`.
     """
 
     def __init__(self, job: TuningJob, progress: Callable[[Progress], None] | None = None):
@@ -37,10 +36,10 @@ class LiveTuning:
         self._outcome: Future[TuningRun] = Future()
         self._listeners: list[Callable[[], None]] = []
         self._begun, self._ended = time.monotonic(), 0.0
-        # The present stage's beginning, scouting or search, and the latest attempt's end.
+        # When the present stage (scouting or search) began, and when the latest attempt ended.
         self._stage_begun = self._latest = self._begun
         self.progress: Progress | None = None
-        # A daemon: a notebook's kernel that shuts down does not wait for it, and the store has every finished row.
+        # A daemon: a notebook's kernel can shut down without waiting, since the store has every finished row.
         self._thread = threading.Thread(target=self._work, name="tuning", daemon=True)
         self._thread.start()
 
@@ -57,17 +56,17 @@ class LiveTuning:
 
     @property
     def total(self) -> int | None:
-        """Attempts that it will make at most; None where time decides."""
+        """Largest number of attempts that the run will make; None if its budget is a time."""
         return self._job.total
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it, if it failed."""
+        """The exception that ended the run, if it failed."""
         return self._error
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """What has been finished, in that order."""
+        """The finished trials, in the order in which they ended."""
         return tuple(self._trials)
 
     @property
@@ -77,26 +76,26 @@ class LiveTuning:
 
     @property
     def seconds(self) -> float:
-        """How long it has been running, or ran."""
+        """Seconds since the run began, up to its end."""
         return (self._ended or time.monotonic()) - self._begun
 
     @property
     def scouting(self) -> str:
-        """What is being scouted, on which case, before the search; empty in the search itself."""
+        """The variant that is being scouted before the search, and on which case; empty during the search."""
         return self.progress.scouting if self.progress else ""
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the search, or its scouting, will go on at the pace that it has; None where nobody can say."""
+        """Estimated seconds until the present stage, search or scouting, ends at its present pace; None if unknown."""
         progress = self.progress
         if self.phase != "running" or progress is None or not progress.total:
             return None
-        # What came from the store took no time, and says nothing about the rest.
+        # Attempts from the store took no time and say nothing about the rest.
         each = (time.monotonic() - self._stage_begun) / (progress.new or progress.done)
         return each * (progress.total - progress.done)
 
     def snapshot(self) -> TuningRun:
-        """What has been found so far, as a `TuningRun`; the result itself once there is one."""
+        """Return the results so far as a `TuningRun`; after the end, the final result."""
         if self._run is not None:
             return self._run
         trials, progress = self.trials, self.progress
@@ -104,7 +103,10 @@ class LiveTuning:
         return self._job.result(trials, new=new, reused=reused, interrupted=False, seconds=self.seconds)
 
     def widget(self) -> TuningView:
-        """A view that follows it, with a Stop button; put it last in a notebook cell. Needs anywidget (``[lab]``)."""
+        """Return a view that follows the run, with a Stop button.
+
+        Put it last in a notebook cell. Needs anywidget (``[lab]``).
+        """
         from workbench.tuning.view import TuningView
 
         return TuningView(self)
@@ -116,13 +118,17 @@ class LiveTuning:
     # -- ending it ----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End it after the present attempt. What is finished is kept; the same call of `tune` goes on from there."""
+        """End the run after the present attempt.
+
+        Finished attempts are kept; the same call of `tune` goes on from there.
+        """
         self._stop.set()
 
     def result(self, timeout: float | None = None) -> TuningRun:
-        """Wait for the end and return the run; raises what ended it, and TimeoutError after ``timeout`` seconds.
+        """Wait for the end and return the run.
 
-        Ctrl-C while waiting ends the waiting only.
+        Raises the exception that ended the run, or TimeoutError after ``timeout`` seconds. Ctrl-C ends only the
+        waiting.
         """
         return self._outcome.result(timeout)
 
@@ -145,7 +151,7 @@ class LiveTuning:
         except BaseException as error:
             self._error = error
         self._ended = time.monotonic()
-        # Who listens knows before who waits goes on.
+        # Listeners are called before the threads that wait for the result go on.
         self._notify()
         if self._run is not None:
             self._outcome.set_result(self._run)

@@ -2,9 +2,9 @@
 
     restricted?  ->  compile  ->  fits the device?  ->  run  ->  correct?  ->  count (sim) or time (cuda)
 
-Each arrow can end it with its own outcome; only a correct result gets as far as a time. On the simulator the run that
-is checked is the run that is counted; of a sampled case (`workbench.ops.sampled_case`) the small one is checked first,
-without machine code, and of the large one a sample of blocks is counted.
+Each step can end the attempt with its own outcome; only a correct result gets as far as a time. The simulator counts
+and checks one and the same run. A sampled case (`workbench.ops.sampled_case`) is checked first at its small size,
+without machine code; at its large size a sample of blocks is counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, device_model
+from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.analysis.prediction.predict import counts_of, predict_counts
+from workbench.base.files import raise_if_full
+from workbench.base.trials.trial import Trial
+from workbench.base.trials.values import Resources, Timing
 from workbench.errors import (
     ArgumentError,
     CaseTooLargeError,
@@ -31,33 +35,35 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
-from workbench.files import raise_if_full
 from workbench.ops.sampled_case import SampledCase
-from workbench.prediction.predict import counts_of, predict_counts
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.toolchain.tensor_float import rounded_products
-from workbench.trials.trial import Trial
-from workbench.trials.values import Resources, Timing
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
-from workbench.tuning.inputs import Inputs, enough_memory, renew
+from workbench.tuning.inputs import Inputs, enough_memory
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Case, Config, Variant
     from workbench.toolchain import CompiledKernel
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: a run after so many wall-clock ``seconds`` (on a GPU where it is measured in a process of its own;
-    see :mod:`workbench.tuning.isolation`), on the simulator after so many warp ``instructions`` (None: no limit), and a
-    compilation after ``compile_seconds``.
+    """Limits of a run and of a compilation.
+
+    Raises ArgumentError for a limit that is not above 0.
     """
 
     seconds: float | None = 120.0
+    """Wall-clock seconds of a run; None for no limit.
+
+    On a GPU the limit holds where a process of its own measures (:mod:`workbench.tuning.isolation`).
+    """
     instructions: int | None = None
+    """Warp instructions of a run on the simulator; None for no limit."""
     compile_seconds: float = 120.0
+    """Seconds of a compilation."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -66,7 +72,7 @@ class Limits:
 
 
 class DeviceLostError(WorkbenchError):
-    """A kernel left the GPU's context unusable; ``trial`` is the row that it came to."""
+    """A kernel left the GPU's context unusable; ``trial`` is the row of this attempt."""
 
     def __init__(self, trial: Trial):
         self.trial = trial
@@ -89,10 +95,10 @@ class Compiled:
 def compile_configuration(
     variant: Variant, config: Config, problem: Any, arch: str, seconds: float = 120.0, *, machine_code: bool = True
 ) -> Compiled:
-    """Compile, and turn whatever goes wrong with this one configuration into an outcome.
+    """Compile a configuration, and turn whatever goes wrong with it into an outcome.
 
-    ``machine_code`` takes as long again, and what the simulator only runs needs none. A program of NVRTC's is ended
-    after ``seconds``. Raises MissingToolError where there is no compiler: then no configuration can be compiled.
+    ``machine_code`` doubles the time; the simulator runs a kernel without it. A compilation by NVRTC ends after
+    ``seconds``. Raises MissingToolError without a compiler, because then no configuration can be compiled.
     """
     begun = time.perf_counter()
     kernels: tuple[CompiledKernel, ...] = ()
@@ -117,9 +123,9 @@ def compile_configuration(
 
 
 def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> Any:
-    """The problem that a configuration is compiled for ahead of its measurement; None if there is nothing to compile.
+    """Return the problem for which to compile a configuration ahead of its measurement; None if none is needed.
 
-    On a GPU Triton's own JIT compiles, where the kernel is measured.
+    On a GPU Triton's own JIT compiles while the kernel is measured, so nothing is compiled ahead.
     """
     if not variant.compiles or (variant.language == "triton" and not device.counts):
         return None
@@ -131,7 +137,7 @@ def to_compile(variant: Variant, config: Config, case: Case, device: Device) -> 
 
 
 def attempted(variant: Variant, config: Config, case: Case, device: Device, outcome: str, **facts: Any) -> Trial:
-    """What an attempt came to, with the ``facts`` that are known of it."""
+    """Return the trial of an attempt with its outcome; ``facts`` are further fields of `Trial`."""
     return Trial(
         op=variant.op,
         variant=variant.name,
@@ -146,7 +152,7 @@ def attempted(variant: Variant, config: Config, case: Case, device: Device, outc
 
 
 def with_compiled(trial: Trial, compiled: Compiled) -> Trial:
-    """The trial with how long compiling took, and what was made."""
+    """Return the trial with its compile time and the resources of the compiled kernels."""
     trial, kernels = replace(trial, compile_seconds=compiled.seconds), compiled.kernels
     if not kernels:
         return trial
@@ -165,12 +171,12 @@ def evaluate(
     compiled: Compiled | None = None,
     clock: Clock | None = None,
 ) -> Trial:
-    """Try one configuration of ``variant`` on ``case``; never raises for what is wrong with the configuration.
+    """Try one configuration of ``variant`` on ``case`` and return the trial, whatever is wrong with the configuration.
 
-    ``inputs`` and ``clock`` are kept between calls by a caller that makes many; ``compiled`` is what
-    :func:`compile_configuration` returned ahead of time. ``model`` is the device model that the simulator's counts are
-    turned into a predicted time for. Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError,
-    DeviceLostError, and FileError where a disk is full: then no further configuration can be tried either.
+    A caller that tries many keeps ``inputs`` and ``clock`` between calls. ``compiled`` is the result of an earlier
+    :func:`compile_configuration`. ``model`` is the device model for which the simulator's counts become a predicted
+    time. Raises MissingToolError, DeviceUnavailableError, CaseTooLargeError, DeviceLostError, and FileError for a full
+    disk, because then no further configuration can be tried either.
     """
     limits = limits or Limits()
     trial = attempted(variant, config, case, device, "crash", started=time.time())
@@ -207,7 +213,7 @@ def _evaluate(
     judged = None
     if isinstance(case, SampledCase):
         problem = None if compiled else to_compile(variant, config, case, device)
-        if problem is not None:  # ahead of the small case, so that code which both have is compiled once
+        if problem is not None:  # ahead of the small case, so that code which both use is compiled once
             compiled = compile_configuration(variant, config, problem, device.arch, limits.compile_seconds)
         small, others = case.judged_on, (model, limits, inputs.judging(case.judged_on), None, clock)
         judged = _evaluate(trial, variant, config, small, device, *others, counted=False)
@@ -306,13 +312,13 @@ def _timed(
     clock: Clock,
 ) -> Trial:
     prepared = clock.prepare(lambda: variant.run(config, problem, tensors, device))
-    renew(tensors)
+    tensors.renew()
     before = clock.look(prepared)
     samples = take_samples(clock, prepared)
     after = clock.look(prepared)
     # Checked again after all those runs: a race that shows once in a while is a wrong result, not a fast one.
     if getattr(tensors, "in_place", ()):  # each run went on from what the one before had left
-        renew(tensors)
+        tensors.renew()
         variant.run(config, problem, tensors, device)
     trial = _checked(trial, case, tensors)
     if not trial.ok:
@@ -326,7 +332,7 @@ def _timed(
 
 
 def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
-    """The trial with the time that its stored counts predict for a device model."""
+    """Return the trial with the time that its stored counts predict for a device model."""
     prediction = predict_counts(trial.counts, model)
     if math.isinf(prediction.seconds):
         return replace(
@@ -346,9 +352,9 @@ def with_prediction(trial: Trial, model: DeviceModel) -> Trial:
 
 
 def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
-    """What the first, main kernel takes: registers and spills per thread, shared memory per block, occupancy.
+    """Return the resources of the first, main kernel: registers per thread, shared memory per block, occupancy.
 
-    Spills and stack are those of the kernel that has most, and the key names all of them.
+    Spills and stack are the largest of any kernel, and ``kernel_key`` joins the keys of all kernels.
     """
     kernel = kernels[0]
     occupancy = kernel.occupancy
@@ -367,7 +373,7 @@ def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
 
 
 def _outcome_of(error: Exception) -> tuple[str, str]:
-    """The outcome that an exception raised by a run stands for, and what to say about it."""
+    """Return the outcome that an exception of a run stands for, and its message."""
     origin = type(error).__module__.split(".")[0]
     if isinstance(error, KernelTimeout):
         return "timeout", str(error)

@@ -1,4 +1,4 @@
-"""What ranks tell: how well one list of times orders what another one orders, and whether two lists differ."""
+"""Rank statistics: how well one list of times orders another, and whether two lists differ."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Agreement:
-    """Predicted times against true ones.
+    """Agreement of predicted times with true ones.
 
-    ``spearman`` and ``kendall`` are rank correlations (1: the same order); ``regret`` is how much longer the best by
-    prediction takes than the best, as a share (of several predicted alike, their mean); ``error`` the median relative
+    ``spearman`` and ``kendall`` are rank correlations (1: the same order). ``regret`` is the extra time of the best by
+    prediction over the true best, as a share (the mean over several predicted alike). ``error`` is the median relative
     error.
     """
 
@@ -32,7 +32,10 @@ def agreement(predicted: np.ndarray, true: np.ndarray) -> Agreement:
 
 
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's rho: the correlation of the ranks, ties at their mean rank. NaN where all of one list are equal."""
+    """Return Spearman's rho: the correlation of the ranks, ties at their mean rank.
+
+    NaN if all of one list are equal.
+    """
     a, b = (_ranks(values) for values in (one, other))
     a, b = a - a.mean(), b - b.mean()
     spread = np.sqrt((a @ a) * (b @ b))
@@ -40,14 +43,14 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def kendall(one: np.ndarray, other: np.ndarray) -> float:
-    """Kendall's tau-b: concordant less discordant pairs, as a share of those that are not tied."""
+    """Return Kendall's tau-b: concordant less discordant pairs, as a share of those that are not tied."""
     a, b = (np.sign(values[:, None] - values[None, :]) for values in (one, other))
     untied = np.sqrt(np.count_nonzero(a) * float(np.count_nonzero(b)))
     return float((a * b).sum() / untied) if untied else float("nan")
 
 
 def rank_sum(one: Sequence[float], other: Sequence[float]) -> float:
-    """How often two lists of one distribution differ by chance as much as these, infinities included.
+    """Return the chance that two lists of one distribution differ as much as these, infinities included.
 
     The two-sided test of Mann and Whitney (1947) by its normal approximation, corrected for ties and continuity.
     """
@@ -60,9 +63,9 @@ def rank_sum(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def holm(chances: Mapping[str, float]) -> dict[str, float]:
-    """The chances of several comparisons, corrected for their number, the smallest first.
+    """Correct the chances of several comparisons for their number; return them with the smallest first.
 
-    Where nothing differs, one of them or more is below 0.05 by chance once in twenty times (Holm, 1979).
+    If nothing differs, one or more of them is below 0.05 by chance once in twenty times (Holm, 1979).
     """
     corrected, least = {}, 0.0
     for others, name in enumerate(sorted(chances, key=lambda name: chances[name])):

@@ -1,7 +1,7 @@
 """Replay: a recorded sweep answers instead of a device.
 
-Everything above the measurement is the real thing (space, strategy, ranking, tables, pictures); nothing is compiled,
-run or stored, and every label names the machine that the times are from.
+Everything above the measurement is the real code (space, strategy, ranking, tables, pictures). Nothing is compiled, run
+or stored, and every label names the machine that the times come from.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.device_models import DeviceModel, device_models
-from workbench.devices import Device
+from workbench.analysis.device_models import DeviceModel, device_models
+from workbench.base.trials.trial import Trial, canonical
 from workbench.errors import ArgumentError
+from workbench.launch.devices import Device
 from workbench.ops.op import Op
+from workbench.ops.selection import listed
 from workbench.ops.variant import Case, Config, Restriction, Variant
-from workbench.trials.trial import Trial, canonical
 from workbench.tuning.attempts import Answers, Progress
-from workbench.tuning.called_with import listed
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.search import estimate_of, predicted
 from workbench.tuning.space import Space
@@ -32,23 +32,23 @@ PREFIX = "replay:"
 
 @dataclass(frozen=True)
 class ReplayedCase:
-    """A case by name: what it held is in ``record``."""
+    """A case of a recorded sweep, by name; ``record`` is its recorded description."""
 
     name: str
     label: str
     record: Mapping[str, Any] = field(hash=False)
 
     def problem(self, config: Config | None = None, arch: str = "") -> None:
-        """Nothing: a replay solves no problem."""
+        """Return None: a replay has no problem to solve."""
 
     def to_dict(self) -> dict:
-        """The record."""
+        """Return the recorded description."""
         return dict(self.record)
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedVariant:
-    """The variant of a sweep, as it was then; the present one of that name may be another."""
+    """The variant of a sweep as it was recorded; today's variant of that name may differ."""
 
     op: str
     name: str
@@ -58,13 +58,13 @@ class ReplayedVariant:
     start: Mapping[str, Any]
 
     def default_config(self, problem: Any) -> dict:
-        """The untuned rule's choice when the sweep was recorded; empty where it is not known."""
+        """Return the configuration that the untuned rule picked when the sweep was recorded; empty if it is unknown."""
         return dict(self.start)
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedOp:
-    """The op of a sweep: its one variant on its one case."""
+    """The op of a sweep, with its one variant and its one case."""
 
     name: str
     variants: tuple[ReplayedVariant, ...]
@@ -72,7 +72,7 @@ class ReplayedOp:
 
 
 class ReplayedDevice:
-    """Stands where a device stands; ``op`` and ``model`` are those of the sweep."""
+    """A recorded sweep in the role of a device; ``op`` and ``model`` are those of the sweep."""
 
     name = "replay"
 
@@ -91,16 +91,16 @@ class ReplayedDevice:
 
     @property
     def model(self) -> DeviceModel | None:
-        """The device model that the times were predicted for; None for measured ones."""
+        """The device model that the times were predicted for; None for measured times."""
         return device_models().get(self.sweep.predicted_for or "")
 
     @property
     def store_path(self) -> Path:
-        """Where the trials are from."""
+        """The path of the sweep that the trials come from, or its name."""
         return self.sweep.path or Path(self.sweep.name)
 
     def trial(self, config: Config) -> Trial:
-        """The recorded trial, or one that says that there is none."""
+        """Return the recorded trial of a configuration, or a "restricted" one that says it was not recorded."""
         found = self.sweep.by_config.get(canonical(dict(config)))
         if found is not None:
             return found
@@ -121,11 +121,11 @@ AnyOp = Op | ReplayedOp
 AnyVariant = Variant | ReplayedVariant
 AnyCase = Case | ReplayedCase
 AnyDevice = Device | ReplayedDevice
-"""What a run may be about: the workbench's, or a recording's."""
+"""An op, variant, case or device of a run: the workbench's own, or one from a recording."""
 
 
 def space_of(sweep: Sweep) -> Space:
-    """The recorded configurations as a space: of all points of the parameters those that the sweep holds."""
+    """Return the recorded configurations as a space: the points of the parameter grid that the sweep holds."""
     held = {tuple(trial.config.values()) for trial in sweep.trials}
     names = tuple(sweep.parameters)
     recorded = Restriction(
@@ -146,17 +146,17 @@ MEANINGLESS = {
     "sample": ((None,), "Nothing is run; the recording answers."),
     "judged_on": ((None,), "Nothing is run; the recording answers."),
 }
-"""How to compute and where to store, which a replay does neither: the values that say nothing, and why no others."""
+"""Options of `tune` without meaning in a replay: the values that are allowed, and the reason to refuse others."""
 
 
 def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) -> ReplayJob:
-    """What to search on the device ``"replay:FILE"``, for a call of `tune` whose other arguments fit the sweep.
+    """Return the tuning job for the device ``"replay:FILE"``.
 
-    FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError where op, cases or variants
-    name what the sweep does not hold, where an option in `MEANINGLESS` asks for something, and for the strategy
-    "predicted"; UnknownNameError or StoreError where there is no such sweep.
+    FILE is a path, or the name of a sweep that comes with the package. Raises ArgumentError if op, cases or variants
+    name something that the sweep does not hold, if an option in `MEANINGLESS` has another value than those allowed, and
+    for the strategy "predicted"; UnknownNameError or StoreError if there is no such sweep.
     """
-    replayed: Any = ReplayedDevice(load(device.removeprefix(PREFIX)))  # stands where a device stands, as do its parts
+    replayed: Any = ReplayedDevice(load(device.removeprefix(PREFIX)))  # plays a device, and its parts an op's parts
     sweep = replayed.sweep
     asked = {"op": (op, sweep.op), "cases": (cases, sweep.case_name), "variants": (variants, sweep.variant)}
     for what, (given, held) in asked.items():
@@ -184,22 +184,22 @@ def job_of(device: str, op: Any, cases: Any, variants: Any, options: Options) ->
 
 
 class ReplayJob(TuningJob):
-    """A call of `tune` on a recorded sweep, its arguments understood."""
+    """A call of `tune` on a recorded sweep, its arguments validated."""
 
     def answers(self, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Answers:
-        """What the sweep holds."""
+        """Return the sweep's answers."""
         return RecordedAnswers(self, progress, stop)
 
 
 class RecordedAnswers(Answers):
-    """Answers from a sweep: each configuration is looked up."""
+    """Answers from a sweep; each configuration is looked up."""
 
     def __init__(self, job: TuningJob, progress: Callable[[Progress], None] | None, stop: threading.Event | None):
         super().__init__(job, progress, stop)
         self._device: Any = job.device
 
     def run(self, variant: Any, configs: Iterable[Config], deadline: float = math.inf) -> bool:
-        """Look configurations up; False if ``deadline`` (time.monotonic) came before all were done."""
+        """Look configurations up; return False if ``deadline`` (time.monotonic) came before all were done."""
         for config in configs:
             self._heed_stop()
             if time.monotonic() >= deadline:

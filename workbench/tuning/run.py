@@ -1,4 +1,4 @@
-"""What a tuning run found: every trial, the best of each variant and of all, and what the tuned table should say."""
+"""The result of a tuning run: every trial, the best of each variant and of all, and the entries for the tuned table."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, placed
-from workbench.documents import document
+from workbench.analysis.device_models import DeviceModel, placed
+from workbench.base.documents import document
+from workbench.base.tables import Table, Tabular
+from workbench.base.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
+from workbench.base.versions import versions
 from workbench.ops.sampled_case import SampledCase
 from workbench.ops.tuned import Entry, problem_record
-from workbench.trials.trial import OUTCOMES, Trial, canonical, geometric_mean
 from workbench.tuning.gpu_timing import median_error
-from workbench.versions import versions
 
 if TYPE_CHECKING:
     import pandas
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
     from workbench.tuning.view import TuningView
 
 PREDICTED_TIE = 0.01
-"""Predicted times within this share of each other count as tied: of pairs as near, no more are in the measured order
-than by chance (`workbench.prediction.confidence.in_order`)."""
+"""Relative difference up to which predicted times count as tied.
+
+Pairs that are as near are in the measured order no more often than by chance
+(`workbench.analysis.prediction.confidence.in_order`).
+"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,16 +51,16 @@ class Choice:
     trials: tuple[Trial, ...]
     score: float
     seconds: float
-    """The time that it is ranked by; over several cases their geometric mean."""
+    """The time that the configuration is ranked by; over several cases their geometric mean."""
 
     @property
     def basis(self) -> str:
-        """``"measured"`` or ``"predicted"``: what its times are."""
+        """``"measured"`` or ``"predicted"``, the origin of its times."""
         return self.trials[0].basis
 
     @property
     def relative_error(self) -> float:
-        """How uncertain its time is, as a share of it: measured noise, or half the tie share of predictions."""
+        """Relative uncertainty of the time: the noise of the measurement, or half of the tie share of predictions."""
         if self.basis == "predicted":
             return PREDICTED_TIE / 2
         errors = []
@@ -73,15 +77,18 @@ class Choice:
 
 
 @dataclass(frozen=True, repr=False)
-class TuningRun:
-    """The result of `tune`. ``trials`` are ordered by variant, place in its space and case; ``scouted`` counts those
-    that were made on smaller cases or another device before, to find an order, and are no part of it."""
+class TuningRun(Tabular):
+    """The result of `tune`, with trials ordered by variant, place in the variant's space, and case.
+
+    ``scouted`` counts the trials that were made before, on smaller cases or another device, to order the search; they
+    are not among ``trials``.
+    """
 
     op: AnyOp
     cases: tuple[AnyCase, ...]
     variants: tuple[AnyVariant, ...]
     spaces: Mapping[Any, Space]
-    """By variant."""
+    """The space of each variant."""
     device: AnyDevice
     model: DeviceModel | None
     trials: tuple[Trial, ...]
@@ -99,7 +106,7 @@ class TuningRun:
 
     @cached_property
     def ranking(self) -> tuple[Choice, ...]:
-        """Every configuration that is right on all cases, best first; equal ones in the order of the spaces."""
+        """Every configuration that is correct on all cases, best first; equal ones in the order of the spaces."""
         grouped: dict[tuple, list[tuple[Trial, float]]] = {}
         for trial in self.trials:
             if trial.seconds is not None:
@@ -124,12 +131,12 @@ class TuningRun:
 
     @property
     def best(self) -> Choice | None:
-        """The fastest configuration of all; None if none was right on all cases."""
+        """The fastest configuration of all; None if none is correct on all cases."""
         return self.ranking[0] if self.ranking else None
 
     @property
     def best_by_variant(self) -> dict[str, Choice]:
-        """The fastest configuration of each variant that has one, by name."""
+        """The fastest configuration of each variant that has a correct one, by the variant's name."""
         found: dict[str, Choice] = {}
         for choice in self.ranking:
             found.setdefault(choice.variant, choice)
@@ -137,7 +144,7 @@ class TuningRun:
 
     @property
     def ties(self) -> tuple[Choice, ...]:
-        """Others that cannot be told apart from the best: within the noise measured, or the model's resolution."""
+        """Configurations that cannot be told apart from the best: within measured noise or the model's resolution."""
         if self.best is None:
             return ()
         best = self.best
@@ -148,14 +155,14 @@ class TuningRun:
         )
 
     def default_of(self, variant: AnyVariant) -> Choice | None:
-        """The untuned rule's configuration of a variant, if it was tried and right."""
+        """Return the configuration that the untuned rule picks for a variant; None unless tried and correct."""
         problem = self.cases[0].problem(arch=self.device.arch)
         config = variant.default_config(placed(problem, self.device, self.model))
         return next((c for c in self.ranking if c.variant == variant.name and c.config == config), None)
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many trials came to each outcome, those that occurred."""
+        """Number of trials by outcome, for the outcomes that occurred."""
         counts = Counter(trial.outcome for trial in self.trials)
         return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
@@ -163,7 +170,7 @@ class TuningRun:
 
     @property
     def time_label(self) -> str:
-        """What the times are: measured on which GPU, or predicted for which; in a replay, recorded where and when."""
+        """The origin of the times: the GPU measured on, the GPU predicted for, or the recording that was replayed."""
         replayed = getattr(self.device, "time_label", None)
         if replayed is not None:
             return replayed
@@ -173,7 +180,7 @@ class TuningRun:
 
     @property
     def how_to_go_on(self) -> str:
-        """What to tell somebody who interrupted it."""
+        """The message for a user who interrupted the run: what is kept where, and how to go on."""
         made = f"{len(self.trials)} attempt{'s' * (len(self.trials) != 1)}"
         scouted = f" and {self.scouted} of scouting" if self.scouted else ""
         return (
@@ -183,13 +190,13 @@ class TuningRun:
 
     @property
     def rows(self) -> list[dict]:
-        """One plain dictionary per trial, in order; times in microseconds, named by what they are."""
+        """One plain dictionary per trial, in order; times are in microseconds, named measured or predicted."""
         from workbench.tuning.summary import row_of
 
         return [row_of(trial) for trial in self.trials]
 
     def to_json(self) -> str:
-        """What it came to, and the rows, as JSON; see `workbench.documents`."""
+        """Return the best configuration, the counts and the rows as JSON; see `workbench.base.documents`."""
         best = self.best and {"variant": self.best.variant, "config": self.best.config, "seconds": self.best.seconds}
         return document(
             "tune",
@@ -206,13 +213,13 @@ class TuningRun:
         )
 
     def to_frame(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame, each tunable also in a column of its own. Needs pandas (``[lab]``)."""
+        """Return the rows as a pandas DataFrame, each tunable also in a column of its own. Needs pandas (``[lab]``)."""
         from workbench.tuning.summary import frame_of
 
         return frame_of(self)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Time of every correct configuration by rank, one colour and marker per variant. Needs matplotlib."""
+        """Plot the time of every correct configuration by rank, one colour and marker per variant. Needs matplotlib."""
         from workbench.tuning.summary import plot
 
         return plot(self, ax)
@@ -220,13 +227,13 @@ class TuningRun:
     def heat_map(
         self, x: str, y: str, variant: str | None = None, case: str | None = None, ax: Axes | None = None
     ) -> Axes:
-        """The best time for every two values of the parameters ``x`` and ``y`` of a variant. Needs matplotlib."""
+        """Draw the best time for every two values of the parameters ``x`` and ``y`` of a variant. Needs matplotlib."""
         from workbench.tuning.landscape import heat_map
 
         return heat_map(self, x, y, variant, case, ax)
 
     def widget(self) -> TuningView:
-        """Its attempts and its landscape with controls. Needs anywidget (``[lab]``)."""
+        """Return a view of the attempts and their landscape, with controls. Needs anywidget (``[lab]``)."""
         from workbench.tuning.view import TuningView
 
         return TuningView(self)
@@ -240,14 +247,18 @@ class TuningRun:
         best = "nothing correct" if self.best is None else f"best {self.best}"
         return f"<tuning run of {self.op.name}: {len(self.trials)} trials, {best}>"
 
-    def _repr_html_(self) -> str:
-        from workbench.tuning.summary import html_of
+    def tables(self) -> list[Table]:
+        """Return a table of each variant's leaders and failures, the winner first."""
+        from workbench.tuning.summary import tables_of
 
-        return html_of(self)
+        return tables_of(self)
 
 
 def table_entries(run: TuningRun) -> list[Entry]:
-    """The winners of a run for the tuned table: one for each variant and problem (a page size is part of a problem)."""
+    """Return the winners of a run for the tuned table, one for each variant and problem.
+
+    Page size is part of a problem.
+    """
     best: dict[tuple[str, str], tuple[float, Trial, Any]] = {}
     cases = {case.name: case for case in run.cases}
     variants = {variant.name: variant for variant in run.variants}

@@ -1,8 +1,8 @@
-"""What the strategy "predicted" goes by: the model's times, from runs that cost less than those that are searched.
+"""Scouting: the runs that give the strategy "predicted" its order, at less cost than the runs that are searched.
 
-On a GPU those are the simulator's counts of the same case. On the simulator the prediction is what is searched for, so
-there a smaller case of the op scouts: what compiles takes no longer to compile there, but it runs in a fraction of the
-time. Scouting is a tuning run of its own and kept in the store, so it is paid once.
+For a search on a GPU the simulator counts the same case. For a search on the simulator the prediction is the result
+itself, so a smaller case of the op scouts: it takes as long to compile but runs in a fraction of the time. Scouting is
+a tuning run of its own and kept in the store, so it is paid for once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, device_model
+from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.base.trials.trial import canonical, geometric_mean
 from workbench.errors import ArgumentError
-from workbench.trials.trial import canonical, geometric_mean
 from workbench.tuning import search
 from workbench.tuning.attempts import Progress
 from workbench.tuning.calibration import calibrated_model
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from workbench.tuning.job import TuningJob
 
 SMALLER = 0.5
-"""A case scouts for another if it moves at most this share of its bytes."""
+"""Largest size of a case that scouts for another, as a share of the other's bytes moved."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,14 @@ class Scouting:
 
     @property
     def note(self) -> str:
-        """On what the order of the search rests."""
+        """The note of the run on where the order of the search comes from."""
         return f"ordered by the times of {self.name}, predicted for {self.model.name}"
 
     def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> TuningRun:
-        """Scout. One that is interrupted gives no estimate; the same call again goes on with it."""
+        """Scout and set the space's estimate.
+
+        An interrupted scouting sets none; the same call again goes on from where it ended.
+        """
 
         def tell(attempt: Progress) -> None:
             if progress is not None:
@@ -71,12 +74,12 @@ class Scouting:
 
 
 def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
-    """What has to be run before a job with the strategy "predicted": one run for each of its variants.
+    """Return the runs that must precede a job with the strategy "predicted": one for each of its variants.
 
-    Raises ArgumentError where a variant has no smaller case of the same layout, dtype and features to scout on, or
-    nothing that is legal on the simulator.
+    Raises ArgumentError if a variant has no smaller case of the same layout, dtype and features to scout on, or no
+    configuration that is legal on the simulator.
     """
-    from workbench.devices.sim import Simulator
+    from workbench.launch.sim import Simulator
 
     on_gpu = not job.device.counts
     counted_for = device_model() if on_gpu else job.model
@@ -104,9 +107,9 @@ def scoutings(job: TuningJob) -> tuple[Scouting, ...]:
 
 
 def smaller_case(op: Op, variant: Variant, cases: Sequence[Case], arch: str) -> Case:
-    """The smallest case of the op that asks the same of a variant as all of ``cases``, and far less work.
+    """Return the smallest case of the op that is like all of ``cases`` but at most half their size.
 
-    Raises ArgumentError where there is none.
+    Alike are cases with the same layout, dtype and features. Raises ArgumentError if there is none.
     """
     wanted = [case.problem(arch=arch) for case in cases]
     least = min(case.minimum_bytes(problem) for case, problem in zip(cases, wanted, strict=True))

@@ -1,8 +1,8 @@
-"""Which configurations to try, in which order.
+"""Search strategies: which configurations to try, in which order.
 
 A strategy is a generator: it yields a batch of configurations, receives their scores (seconds; infinity for one that
-has no time) in the same order, and yields the next batch. A batch is what may be compiled ahead, so a strategy that
-needs no answers yields everything at once. It must not yield a configuration twice.
+has no time) in the same order, and yields the next batch. A batch may be compiled ahead, so a strategy that needs no
+scores yields everything at once. It must not yield a configuration twice.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ SAMPLE_BATCH = 16
 
 
 def exhaustive(space: Space, start: Config | None, rng: random.Random) -> Batches:
-    """Every configuration in the order of the space, the untuned rule's first."""
+    """Try every configuration in the order of the space, the untuned rule's first."""
     yield _start_first(start, space)
 
 
 def sampled(space: Space, start: Config | None, rng: random.Random) -> Batches:
-    """The untuned rule's configuration, then the others in random order."""
+    """Try the untuned rule's configuration, then the others in random order."""
     yield from _batches(_start_first(start, space.sample(len(space), rng)))
 
 
 def greedy(space: Space, start: Config | None, rng: random.Random) -> Batches:
-    """From the untuned rule to the best neighbour, again and again; at a local optimum, on from a random new point."""
+    """Move from the untuned rule to the best neighbour, again and again, and restart at a local optimum.
+
+    A restart is at a random new point.
+    """
     known: dict[tuple, float] = {}
     restarts = iter(space.sample(len(space), rng))
     here = dict(start) if start is not None else next(restarts, None)
@@ -58,9 +61,9 @@ def greedy(space: Space, start: Config | None, rng: random.Random) -> Batches:
 
 
 def predicted(space: Space, start: Config | None, rng: random.Random) -> Batches:
-    """The untuned rule's configuration, then the others by predicted time (``space.estimate``), unknown ones last.
+    """Try the untuned rule's configuration, then the others by predicted time (``space.estimate``), unknown ones last.
 
-    Raises ArgumentError where nothing was predicted for this space.
+    Raises ArgumentError if the space has no predictions.
     """
     estimate = estimate_of(space)
     yield from _batches(_start_first(start, sorted(space.sample(len(space), rng), key=estimate)))
@@ -77,7 +80,7 @@ def _batches(order: list[dict[str, Any]]) -> Batches:
 
 
 def estimate_of(space: Space) -> Callable[[Config], float]:
-    """What predicts the times of a space. Raises ArgumentError where nothing does, as in a replay."""
+    """Return the function that predicts the times of a space. Raises ArgumentError if there is none, as in a replay."""
     if space.estimate is None:
         raise ArgumentError(
             "strategy", "'predicted'", "a strategy that needs no prediction", "Nothing predicts this space's times."
@@ -92,13 +95,14 @@ STRATEGIES: dict[str, Strategy] = {
     "predicted": predicted,
     "bayesian": bayesian,
 }
-"""The strategies of our own by name."""
+"""Our own strategies by name."""
 
 
 def strategy(name: str | Strategy) -> Strategy:
-    """A strategy by name, ``"kernel_tuner:NAME"`` for one of Kernel Tuner's, or one's own.
+    """Return a strategy by name, ``"kernel_tuner:NAME"`` for one of Kernel Tuner's.
 
-    Raises UnknownNameError listing those that exist; MissingToolError where Kernel Tuner is not installed.
+    A generator function is returned as it is. Raises UnknownNameError listing those that exist; MissingToolError if
+    Kernel Tuner is not installed.
     """
     if callable(name):
         return name
@@ -112,7 +116,7 @@ def strategy(name: str | Strategy) -> Strategy:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much one variant may take: configurations tried (reused ones count) or seconds of work; None is no limit."""
+    """Limit of one variant's search: configurations tried (reused ones count) or seconds; infinity is no limit."""
 
     configurations: float = math.inf
     seconds: float = math.inf
@@ -124,7 +128,10 @@ class Budget:
 
 
 def budget_of(value: int | str | Budget | None) -> Budget:
-    """``24`` or ``"24"`` configurations, ``"30s"``, ``"5m"`` or ``"1h"`` of time. Raises ArgumentError for another."""
+    """Parse a budget: ``24`` or ``"24"`` configurations, ``"30s"``, ``"5m"`` or ``"1h"`` of time, None for no limit.
+
+    Raises ArgumentError for anything else.
+    """
     if value is None:
         return Budget()
     if isinstance(value, Budget):

@@ -1,33 +1,31 @@
-"""Variants, cases and devices on their way to another process.
+"""Serialization of variants, cases and devices for another process.
 
-Variants of the workbench travel by name; others (of a notebook or of one's own module) by value, with `cloudpickle`.
+Variants of installed ops are sent by name; others (of a notebook or of one's own module) by value, with `cloudpickle`.
 """
 
 from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.tuning import by_value
+from workbench.base import by_value
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
-    from workbench.ops.variant import Case
+    from workbench.launch.devices import Device
 
 _REMEMBERED = 32
-"""Values that a process keeps of those that came to it."""
+"""Received values that a process keeps."""
 
 
 class Shipped:
-    """A variant, case or device on its way to another process; pickled only if it really leaves this one.
+    """A variant, case or device to send to another process; it is pickled only if it really leaves this one.
 
-    A variant that an op of the workbench has goes by name, a case as its record, the simulator as its architecture;
-    the GPU as such; everything else by value. It is made again when its ``value`` is asked for, so that what fails then
-    does not fail where a message is read; the same content is the same value, with the kernels or the reference that it
-    has come to hold. Raises WorkbenchError for what cannot be sent.
+    A variant that an installed op has is sent by name, a case as its record, the simulator as its architecture, the GPU
+    as such, and everything else by value. The receiver restores it when its ``value`` is asked for, so that an error
+    does not arise where a message is read. The same content gives the same object, with the kernels or the reference
+    that it has come to hold. Raises WorkbenchError for a value that cannot be sent.
     """
 
     def __init__(self, value: Any = None, content: bytes = b""):
@@ -39,7 +37,7 @@ class Shipped:
         return self._value if self._value is not None else _made(self._content)
 
     def packed(self) -> Shipped:
-        """The same, pickled now: what cannot be sent raises here."""
+        """Pickle the value now and return self: a value that cannot be sent raises here."""
         if not self._content:
             self._content = pickle.dumps(_recipe(self._value))
         return self
@@ -49,13 +47,13 @@ class Shipped:
 
 
 class Shipments:
-    """One `Shipped` for each value, however often it is sent: what is packed is kept."""
+    """Cache with one `Shipped` for each value, so that it is pickled once however often it is sent."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Shipped] = {}  # an id stays that of its value, which is kept with it
+        self._by_id: dict[int, Shipped] = {}  # an id stays valid, as its value is kept alive here
 
     def of(self, value: object) -> Shipped:
-        """The value, to be sent."""
+        """Return the `Shipped` of a value."""
         return self._by_id.setdefault(id(value), Shipped(value))
 
 
@@ -66,7 +64,7 @@ def _made(content: bytes) -> Any:
 
 
 def _recipe(value: Any) -> tuple:
-    """A function and the arguments that make the value again."""
+    """Return a function and the arguments that make the value again."""
     from workbench import ops
     from workbench.ops import registry
     from workbench.ops.variant import Variant
@@ -74,28 +72,22 @@ def _recipe(value: Any) -> tuple:
     op = registry.installed(getattr(value, "op", ""))
     if op is not None and any(value is known for known in op.variants):
         return ops.variant, (value.op, value.name)
-    if hasattr(value, "from_dict"):
-        return _restored_case, (by_value.dumps(type(value)), value.to_dict())
     if getattr(value, "name", None) == "sim":
         return _simulator, (value.arch,)
     if getattr(value, "name", None) == "cuda":
         return _gpu, ()
     if isinstance(value, Variant):
-        value = replace(value)  # without the kernels that it remembers
+        value = replace(value)  # the copy leaves out the kernels that it remembers
     return by_value.loads, (by_value.dumps(value),)
 
 
-def _restored_case(kind: bytes, record: Mapping) -> Case:
-    return by_value.loads(kind).from_dict(record)
-
-
 def _simulator(arch: str) -> Device:
-    from workbench.devices.sim import Simulator
+    from workbench.launch.sim import Simulator
 
     return Simulator(arch=arch)
 
 
 def _gpu() -> Device:
-    from workbench import devices
+    from workbench.launch import devices
 
     return devices.get("cuda")

@@ -1,7 +1,7 @@
-"""The space of a variant's configurations, and why a configuration is not in it.
+"""The space of a variant's legal configurations, with the reasons why a configuration is not in it.
 
-A restriction is a plain predicate over a configuration and the problem it is used on. Which parameters it looks at is
-found by running it on a configuration that holds only some of them (:class:`_Bound`); it is then evaluated once for
+A restriction is a plain predicate over a configuration and the problem it is used on. Running it on a configuration
+that holds only some of the parameters (:class:`_Bound`) finds out which ones it reads. It is then evaluated once for
 each combination of *those*, and the space is the conjunction of these small tables, broadcast. So a million raw points
 under rules of two or three parameters each cost a few thousand calls, not a million times the number of rules.
 """
@@ -19,21 +19,21 @@ import numpy as np
 from workbench.errors import ArgumentError, ConfigurationError, WorkbenchError
 from workbench.ops.variant import Case, Config, Restriction, Variant
 
-# A rule that looks at more combinations than this is asked about surviving points only.
+# A rule with more combinations than this is evaluated on the surviving points only.
 _TABLE_LIMIT = 1 << 16
-# The raw space is walked in slabs of at most this many points, so that memory stays bounded.
+# Largest slab of the raw space, in points, that is held at a time, so that memory stays bounded.
 _SLAB = 1 << 22
 
 
 class _UnboundError(BaseException):
-    """A rule asked for a parameter that has no value yet. No rule's own ``except Exception`` may swallow it."""
+    """Signal that a rule read a parameter without a value yet. No rule's own ``except Exception`` may swallow it."""
 
     def __init__(self, name: str):
         self.name = name
 
 
 class _Bound(dict[str, Any]):
-    """Some of a space's parameters; asking for one of the others raises :class:`_UnboundError`."""
+    """Some of a space's parameters; reading one of the others raises :class:`_UnboundError`."""
 
     def __init__(self, values: Config, parameters: Sequence[str]):
         super().__init__(values)
@@ -51,7 +51,7 @@ class _Bound(dict[str, Any]):
             return default
 
     def __contains__(self, name: object) -> bool:
-        # A parameter without a value yet is still a member: reading it is what tells which one a rule needs.
+        # A parameter without a value yet is still a member: reading it reveals that the rule needs it.
         return name in self._parameters or dict.__contains__(self, name)
 
     def _complete(self) -> None:
@@ -105,13 +105,13 @@ class _Bound(dict[str, Any]):
 
 
 class Space:
-    """Every legal configuration of a set of parameters, in the order of ``itertools.product``.
+    """Legal configurations of a set of parameters, in the order of ``itertools.product``.
 
-    ``parameters`` maps each name to its values in teaching order; ``restrictions`` are objects with ``name``, ``rule``
-    (text) and ``holds(config, problem)``; ``problem_of(config)`` gives the problem that a configuration is used on
-    (a cache's page size, for example, is both a tunable and part of the problem); ``broken(config, problem)``, where
-    the owner of the rules has one, gives the broken ones for an explanation. Raises ArgumentError for a parameter
-    without values or with the same value twice, and later for a rule that fails, say on a name that is no parameter.
+    ``parameters`` maps each name to its values in teaching order. ``restrictions`` are objects with ``name``, ``rule``
+    (text) and ``holds(config, problem)``. ``problem_of(config)`` gives the problem that a configuration is used on (a
+    cache's page size, for example, is both a tunable and part of the problem). ``broken(config, problem)``, if the
+    owner of the rules has one, gives the broken rules for an explanation. Raises ArgumentError for a parameter without
+    values or with the same value twice, and later for a rule that fails, say on a name that is no parameter.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Space:
             lambda config, problem: [r for r in self.restrictions if not r.holds(config, problem)]
         )
         self.estimate: Callable[[Config], float] | None = None
-        """Seconds that a configuration is expected to take, infinity where that is not known; for searches to use."""
+        """Expected seconds of a configuration, infinity if unknown; for searches to use."""
         self._names = tuple(self.parameters)
         self._indices: np.ndarray | None = None
         self._positions: dict[tuple, int] | None = None
@@ -146,7 +146,7 @@ class Space:
 
     @classmethod
     def of(cls, variant: Variant, *cases: Case, arch: str = "sm_80") -> Space:
-        """The configurations of a variant that are legal for every one of ``cases``, compiled for ``arch``."""
+        """Return the configurations of a variant that are legal for every one of ``cases``, compiled for ``arch``."""
 
         def problems(config: Config) -> tuple:
             return tuple(case.problem(config, arch=arch) for case in cases)
@@ -167,7 +167,7 @@ class Space:
 
     @classmethod
     def holding(cls, parameters: Mapping[str, Sequence], rule: Restriction, configs: Iterable[Config]) -> Space:
-        """A space of which the configurations that obey its one ``rule`` are known: no other point is looked at."""
+        """Return a space whose legal configurations, those that obey its one ``rule``, are given."""
         space = cls(parameters, [rule])
         places = [{value: at for at, value in enumerate(values)} for values in space.parameters.values()]
         rows = {
@@ -180,18 +180,18 @@ class Space:
 
     @property
     def raw_size(self) -> int:
-        """The number of points before any restriction."""
+        """Number of points before any restriction."""
         return math.prod(len(values) for values in self.parameters.values())
 
     @property
     def rejected(self) -> dict[str, int]:
-        """For each rule by name, how many points that the rules before it let through it takes away."""
+        """Number of points that each rule, by name, rejects among those that the rules before it accept."""
         self._enumerate()
         return dict(self._rejected)
 
     @property
     def rows(self) -> np.ndarray:
-        """``[len(self), number of parameters]`` int32: each legal configuration as indices into the values."""
+        """Legal configurations as indices into the values: an int32 array [len(self), number of parameters]."""
         return self._enumerate()
 
     def __len__(self) -> int:
@@ -207,7 +207,10 @@ class Space:
         return not self.explain(config)
 
     def index(self, config: Config) -> int:
-        """The place of a legal configuration in the order; ConfigurationError (naming the rule) for another."""
+        """Return the place of a legal configuration in the order.
+
+        Raises ConfigurationError, which names the broken rules, for a configuration that is not legal.
+        """
         broken = self.explain(config)
         if broken:
             raise ConfigurationError("config", dict(config), "; ".join(broken), "Choose a configuration of the space.")
@@ -216,7 +219,7 @@ class Space:
         return self._positions[tuple(self.parameters[name].index(config[name]) for name in self._names)]
 
     def explain(self, config: Config) -> tuple[str, ...]:
-        """What keeps ``config`` out of the space, as ``"name: rule"``; empty if it is in it."""
+        """Return the reasons why ``config`` is not in the space, each as ``"name: rule"``; empty if it is in it."""
         reasons = [f"{name}: a parameter of the space, and missing" for name in self._names if name not in config]
         known = ", ".join(self._names) or "none"
         reasons += [f"{name}: not a parameter; those are {known}" for name in config if name not in self._names]
@@ -231,7 +234,7 @@ class Space:
         return tuple(f"{rule.name}: {rule.rule}" for rule in self._broken(plain, self._problem_of(plain)))
 
     def explain_emptiness(self) -> str:
-        """Which rules leave nothing over, for an error message about an empty space."""
+        """Return, for an error message about an empty space, how many points each rule rejects."""
         taken = self.rejected
         rules = (
             f"{rule.name} ({rule.rule}) takes {taken[rule.name]}" for rule in self.restrictions if taken[rule.name]
@@ -239,10 +242,10 @@ class Space:
         return f"all {self.raw_size} points are restricted: {', '.join(rules)}"
 
     def neighbours(self, config: Config, *, adjacent: bool = True) -> list[dict[str, Any]]:
-        """Legal configurations that differ from ``config`` in one parameter.
+        """Return legal configurations that differ from ``config`` in one parameter.
 
         With ``adjacent`` a parameter moves to the next value up or down among those for which the configuration is
-        legal (so that a restricted value in between does not wall off the rest); without it, to any value.
+        legal, so that a restricted value in between does not wall off the rest. Without it, it moves to any value.
         """
         found: list[dict[str, Any]] = []
         for name, values in self.parameters.items():
@@ -255,7 +258,7 @@ class Space:
         return found
 
     def legal_counts(self, *names: str) -> np.ndarray:
-        """How many legal configurations have each combination of values of these parameters: one axis for each."""
+        """Count the legal configurations for each combination of these parameters' values; one axis a parameter."""
         axes = [self._names.index(name) for name in names]
         counts = np.zeros([len(self.parameters[name]) for name in names], dtype=np.int64)
         rows = self._enumerate()
@@ -263,7 +266,7 @@ class Space:
         return counts
 
     def sample(self, count: int, rng: random.Random) -> list[dict[str, Any]]:
-        """``count`` different legal configurations (all, if there are fewer), drawn by ``rng``."""
+        """Return ``count`` different legal configurations (all, if there are fewer), drawn by ``rng``."""
         chosen = rng.sample(range(len(self)), min(count, len(self)))
         return [self[index] for index in chosen]
 
@@ -271,7 +274,7 @@ class Space:
         return {name: self.parameters[name][index] for name, index in zip(self._names, row, strict=True)}
 
     def _enumerate(self) -> np.ndarray:
-        """``[number of legal configurations, number of parameters]`` int32: indices into each parameter's values."""
+        """Return the legal configurations as int32 [configurations, parameters]: indices into the values."""
         if self._indices is not None:
             return self._indices
         shape = tuple(len(values) for values in self.parameters.values())
@@ -284,7 +287,7 @@ class Space:
             else:
                 tables.append((rule, table))
         rejected = {rule.name: 0 for rule in (*(rule for rule, _ in tables), *late)}
-        # The leading parameters are walked one value at a time until what is left fits into a slab.
+        # The leading parameters are walked one value at a time, as many as needed for the rest to fit into a slab.
         outer = next((n for n in range(len(shape) + 1) if math.prod(shape[n:]) <= _SLAB), len(shape))
         parts = []
         for lead in itertools.product(*(range(n) for n in shape[:outer])):
@@ -312,11 +315,11 @@ class Space:
             raise
         except Exception as error:
             got = f"{type(error).__name__}: {error}, for {dict(dict.items(config))}"
-            remedy = f"A rule is asked about every combination of {', '.join(self._names)}, whatever the others say."
+            remedy = f"A rule is evaluated on each combination of {', '.join(self._names)}, whatever others say."
             raise ArgumentError(f"restriction {rule.name!r} ({rule.rule})", got, "True or False", remedy) from error
 
     def _table(self, rule: Restriction) -> np.ndarray | None:
-        """The rule's truth over the parameters that it reads, shaped to broadcast; None if they are too many."""
+        """Return the rule's truth over the parameters that it reads, shaped to broadcast; None if they are too many."""
         reads: set[str] = set()
         while True:
             names = [name for name in self._names if name in reads]

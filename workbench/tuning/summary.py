@@ -1,18 +1,21 @@
-"""A tuning run for people: text, terminal table, HTML, DataFrame, figure. Every time says whether it is predicted."""
+"""Renderings of a tuning run: text, terminal table, HTML, DataFrame and figure.
+
+Each time is labelled measured or predicted.
+"""
 
 from __future__ import annotations
 
-import html
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from workbench import tables
+from workbench.analysis.prediction.confidence import TIE, in_order, spread_of, trust
+from workbench.base.frames import data_frame
+from workbench.base.tables import Table, alike, cut
+from workbench.base.terminal import plain
+from workbench.base.trials.trial import OUTCOME_MEANING, Trial
 from workbench.errors import MissingToolError
-from workbench.frames import data_frame
-from workbench.prediction.confidence import TIE, in_order, spread_of, trust
-from workbench.terminal import plain
-from workbench.trials.trial import OUTCOME_MEANING, Trial
 
 if TYPE_CHECKING:
     import pandas
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.tuning.replay import AnyVariant
     from workbench.tuning.run import TuningRun
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker each.
+# Okabe and Ito's palette, which colour-blind readers can tell apart, with a marker for each colour.
 _STYLES = (
     ("#0072B2", "o"),
     ("#D55E00", "s"),
@@ -33,14 +36,14 @@ _STYLES = (
     ("#000000", "X"),
 )
 _HTML_ROWS, _HTML_LEAST = 30, 8
-"""Rows of all tables of a page, and of one."""
+"""Largest number of rows of all tables of a page together, and the rows that each table may have at least."""
 
 
 def row_of(trial: Trial) -> dict:
-    """A trial as one flat row. Times are in microseconds, sizes in bytes; what is unknown is None.
+    """Return a trial as one flat row: times in microseconds, sizes in bytes, None for what is unknown.
 
-    ``expected_low_us`` and ``expected_high_us`` are between what most measured times lie of predictions with this bound
-    (:mod:`workbench.prediction.confidence`).
+    ``expected_low_us`` and ``expected_high_us`` bound the range in which most measured times lie for predictions with
+    this bound (:mod:`workbench.analysis.prediction.confidence`).
     """
     predicted, bound_by = trial.predicted_seconds, trial.prediction.get("bound_by")
     low = high = None
@@ -66,7 +69,7 @@ def row_of(trial: Trial) -> dict:
 
 
 def sorted_trials(run: TuningRun) -> list[Trial]:
-    """By case and variant, the fastest first, then what failed."""
+    """Return the trials by case and variant, the fastest first and the failed ones last."""
     cases = [case.name for case in run.cases]
     variants = [variant.name for variant in run.variants]
 
@@ -78,15 +81,15 @@ def sorted_trials(run: TuningRun) -> list[Trial]:
 
 
 _PLAIN = {"outcome": "ok", "conflicts": "0", "spill": "0"}
-"""What says nothing if all trials have it."""
+"""Values that are left out of a table if all of its trials have them."""
 _OUTCOME_WIDTH, _MESSAGE_WIDTH = 32, 200
 _LEFT = ("case", "outcome", "bound by")
 
 
 def _facts(trial: Trial, time: str) -> dict[str, str]:
-    """Column -> text, those that matter most first."""
+    """Return the cells of a trial by column, the most important columns first."""
     row = row_of(trial)
-    why = tables.cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
+    why = cut(next(iter(trial.message.splitlines()), ""), _OUTCOME_WIDTH)
     return {
         f"{time} µs": _format(_micro(trial.seconds), ".2f"),
         "outcome": trial.outcome if trial.ok or not why else f"{trial.outcome}: {why}",
@@ -101,7 +104,7 @@ def _facts(trial: Trial, time: str) -> dict[str, str]:
 
 
 def _error(trial: Trial) -> str:
-    """How much of its bound the error takes."""
+    """Return the error of a trial as a share of its bound."""
     if trial.max_error is None:
         return ""
     if not trial.error_bound:
@@ -111,25 +114,29 @@ def _error(trial: Trial) -> str:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The trials of one variant: a row for each, its settings first and then its facts."""
+    """The trials of one variant as a table: a row for each trial, its settings first and then its facts."""
 
     trials: list[Trial]
     settings: list[str]
     facts: list[str]
     rows: list[list[str]]
     said: str
-    """The facts that say nothing, in words."""
+    """The columns that are left out because all trials have the same plain value, in words."""
 
     @property
     def heads(self) -> list[str]:
         return [*self.settings, *self.facts]
+
+    @property
+    def align(self) -> str:
+        return "".join("l" if name in _LEFT else "r" for name in self.heads)
 
 
 def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid:
     trials = [trial for trial in sorted_trials(run) if trial.variant == variant.name][:most]
     facts = [_facts(trial, "measured" if run.model is None else "predicted") for trial in trials]
     names = list(facts[0]) if facts else []
-    plain = tables.alike(names, [list(one.values()) for one in facts], _PLAIN)
+    plain = alike(names, [list(one.values()) for one in facts], _PLAIN)
     kept = [name for name in names if name not in plain and any(one[name] for one in facts)]
     said = ", ".join(f"{name} {_PLAIN[name]}" for name in plain)
     case = ["case"] if len(run.cases) > 1 else []
@@ -142,39 +149,33 @@ def _grid(run: TuningRun, variant: AnyVariant, most: int | None = None) -> _Grid
 
 
 class _TerminalTable:
-    """The trials of one variant: its tunables, and of the facts as many as the terminal has room for, numbers whole."""
+    """Terminal table of one variant's trials: all tunables, and as many facts as fit without cutting numbers."""
 
     def __init__(self, run: TuningRun, variant: AnyVariant):
         self._run, self._variant = run, variant
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.table import Table
-
         run, grid = self._run, _grid(self._run, self._variant)
         yield plain(_title(run, self._variant))
-        # Long names are broken, so that a row stays on one line.
+        # Heads with long names are broken into lines, so that each row fits on one.
         broken = [head.replace("_", "_\n").replace("/", "/\n").replace(" µs", "\nµs") for head in grid.heads]
         widths = [max(map(len, [*head.split("\n"), *(row[at] for row in grid.rows)])) for at, head in enumerate(broken)]
         fit = len(widths)
         while fit > len(grid.settings) + 1 and sum(widths[:fit]) + 2 * fit > options.max_width:
             fit -= 1
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        for name, head in zip(grid.heads[:fit], broken[:fit], strict=True):
-            table.add_column(plain(head), justify="left" if name in _LEFT else "right", no_wrap=True)
-        best = _winning(run)
-        for trial, row in zip(grid.trials, grid.rows, strict=True):
-            style = "bold green" if id(trial) in best else "" if trial.ok else "dim"
-            table.add_row(*map(plain, row[:fit]), style=style)
-        yield table
+        rows = [row[:fit] for row in grid.rows]
+        yield Table(broken[:fit], rows, grid.align[:fit], marks=_marks(run, grid.trials)).rich()
         left_out = f"no room for {', '.join(grid.heads[fit:])}" if fit < len(widths) else ""
         if notes := "; ".join(filter(None, (grid.said, left_out))):
             yield plain(f"({notes})")
 
 
 def summary_table(run: TuningRun) -> Group:
-    """Every trial for a terminal, one table per variant: each tunable, the labelled time, the outcome if it is not
-    "ok", what binds it, its error as a share of its bound, resources and memory facts. The winner is bold. Facts that
-    the terminal has no room for are named below the table."""
+    """Return every trial as tables for a terminal, one per variant, with the winner in bold.
+
+    Columns are the tunables, the labelled time, the outcome if it is not "ok", what bounds the time, the error as a
+    share of its bound, and facts on resources and memory. Facts that do not fit the terminal are named below the table.
+    """
     from rich.console import Group
 
     return Group(*(_TerminalTable(run, variant) for variant in run.variants))
@@ -185,7 +186,7 @@ def _title(run: TuningRun, variant: AnyVariant) -> str:
 
 
 def text_of(run: TuningRun) -> str:
-    """The run in a few lines: what was tried, what won and by how much, what was left out."""
+    """Return the run in a few lines: what was tried, what won and by how much, what was left out."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcomes.items())
     lines = [
         f"{run.op.name} on {', '.join(case.name for case in run.cases)}: {len(run.trials)} trials ({outcomes}); "
@@ -214,9 +215,9 @@ def text_of(run: TuningRun) -> str:
             bounds = dict.fromkeys(trial.prediction["bound_by"] for trial in run.best.trials)
             lines += [f"  {trust(bound)}" for bound in bounds]
         if run.ties:
-            near = f" (of pairs as near {in_order()[TIE]:.0%} were measured in the predicted order)"
+            near = f" ({in_order()[TIE]:.0%} of pairs as near were measured in the predicted order)"
             near = near if run.best.basis == "predicted" else ""
-            lines.append(f"  tied with {len(run.ties)} more, which these times do not tell apart from it{near}:")
+            lines.append(f"  tied with {len(run.ties)} more, which these times cannot tell apart from it{near}:")
             lines += [f"    {choice}" for choice in run.ties[:5]]
     if run.table_path:
         changed = f"{run.recorded} changed" if run.recorded else "nothing to change"
@@ -227,28 +228,26 @@ def text_of(run: TuningRun) -> str:
     return "\n".join(lines)
 
 
-def html_of(run: TuningRun) -> str:
-    """The leaders of each variant and what failed. Holds nothing that differs between two equal runs."""
-    best = _winning(run)
-    out = [f"<p>{html.escape(_nothing(run) if run.best is None else f'winner: {run.best}')}</p>"]
+def tables_of(run: TuningRun) -> list[Table]:
+    """Return a table of each variant's leaders and failures, the winner first. Equal runs give equal tables."""
+    out = [Table((), (), "", title=_nothing(run) if run.best is None else f"winner: {run.best}")]
     for variant in run.variants:
         grid = _grid(run, variant, max(_HTML_ROWS // len(run.variants), _HTML_LEAST))
         more = sum(trial.variant == variant.name for trial in run.trials) - len(grid.trials)
         notes = [grid.said, f"{more} more: .to_frame()" if more else ""]
-        align = "".join("l" if name in _LEFT else "r" for name in grid.heads)
-        styles = [["font-weight:bold" if id(trial) in best else ""] * len(align) for trial in grid.trials]
         note = "; ".join(filter(None, notes))
-        out.append(tables.html(_title(run, variant), grid.heads, grid.rows, align, styles, note))
-    return "".join(out)
+        marks = _marks(run, grid.trials)
+        out.append(Table(grid.heads, grid.rows, grid.align, title=_title(run, variant), note=note, marks=marks))
+    return out
 
 
 def frame_of(run: TuningRun) -> pandas.DataFrame:
-    """The rows as a DataFrame; each tunable has a column of its own beside ``config``."""
+    """Return the rows as a DataFrame; each tunable has a column of its own beside ``config``."""
     return data_frame({**row, **row["config"]} for row in run.rows)
 
 
 def plot(run: TuningRun, ax: Axes | None = None) -> Axes:
-    """Time of every correct configuration of each variant by its rank; returns the axes."""
+    """Plot the time of every correct configuration by its rank, one colour and marker per variant; return the axes."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -281,11 +280,11 @@ def _nothing(run: TuningRun) -> str:
 
 
 def _first(run: TuningRun, outcome: str) -> list[str]:
-    """The first trial with an outcome, and the first line of what was said of it."""
+    """Return the first trial with this outcome and the first line of its message, as text."""
     told = (trial for trial in run.trials if trial.outcome == outcome and trial.message)
     return [
         f"    {trial.variant} {' '.join(f'{name}={value}' for name, value in trial.config.items())}: "
-        + tables.cut(trial.message.splitlines()[0], _MESSAGE_WIDTH)
+        + cut(trial.message.splitlines()[0], _MESSAGE_WIDTH)
         for trial in islice(told, 1)
     ]
 
@@ -295,8 +294,9 @@ def _why_none(run: TuningRun, variant: str) -> str:
     return next(untimed, "none is correct")
 
 
-def _winning(run: TuningRun) -> set[int]:
-    return {id(trial) for trial in run.best.trials} if run.best else set()
+def _marks(run: TuningRun, trials: Iterable[Trial]) -> list[str]:
+    best = {id(trial) for trial in run.best.trials} if run.best else set()
+    return ["best" if id(trial) in best else "" if trial.ok else "failed" for trial in trials]
 
 
 def _micro(seconds: float | None) -> float | None:

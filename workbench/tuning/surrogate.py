@@ -1,9 +1,9 @@
-"""A Gaussian process over a space of configurations: what has been measured tells what the others may take.
+"""A Gaussian process over a space of configurations, which predicts times from measured ones.
 
 Configurations are points. A number's coordinate is its place among the parameter's values (tunables are mostly powers
-of two, so equal steps are equal factors), and how often it can be halved where that goes up and down with the place:
-what divides by a warp or a sector is alike, wherever it lies. Values that are no numbers are all equally far from each
-other.
+of two, so equal steps are equal factors). A second coordinate is how often it can be halved, if that goes up and down
+with the place: numbers that a warp or a sector divides are alike, wherever they lie. Values that are no numbers are all
+equally far from each other.
 
 The model is of log seconds. Its covariance is a sum: a Matérn 5/2 with one length scale for each coordinate (automatic
 relevance determination), and a part that only counts how many parameters differ, for values that do well or badly by
@@ -22,21 +22,21 @@ import numpy as np
 import torch
 
 _STEPS = (0.5, 0.7, 1.4, 2.0)
-"""Factors by which a length scale is tried longer or shorter in one round."""
+"""Factors by which a length scale is changed on trial in one round."""
 _SHORTEST, _USUAL, _LONGEST = 0.3, 2.0, 30.0
-"""Length scales in steps from one value to the next; the prior has its middle at the usual one."""
+"""Length scales, in steps from one value to the next; the prior has its middle at the usual one."""
 _SHARES = (0.05, 0.2, 0.5)
-"""Shares of the variance that the count of differences may have; the middle one at first."""
+"""Shares of the variance that the count of differences may have; the middle one is the first."""
 _DIFFERENT = 0.7
-"""What each parameter that differs leaves of that covariance."""
+"""Factor by which each parameter that differs lowers that covariance."""
 _NOISE = 1e-3
 """Standard deviation of the noise, as a share of that of the scores."""
 _ROOM = 64
-"""Rows that are laid out ahead."""
+"""Rows that are allocated ahead."""
 
 
 def coordinates(parameters: Mapping[str, Sequence], rows: np.ndarray) -> np.ndarray:
-    """Points ``[number of rows, dimensions]`` for rows of indices into each parameter's values."""
+    """Return points ``[number of rows, dimensions]`` for rows of indices into each parameter's values."""
     columns: list[np.ndarray] = []
     for at, values in enumerate(parameters.values()):
         index = rows[:, at]
@@ -58,10 +58,11 @@ def coordinates(parameters: Mapping[str, Sequence], rows: np.ndarray) -> np.ndar
 
 
 class GaussianProcess:
-    """Of scores at some of ``points [m, d]``, told of one more at a time; predicts at a pool of them.
+    """Gaussian process of scores at some of ``points [m, d]``, which predicts at a pool of them.
 
-    ``rows [m, parameters]`` are the same points as indices of values. What a point tells, without its score, is kept
-    for the whole pool, so that one more costs a product of a matrix and a vector. Scales are kept from fit to fit.
+    ``rows [m, parameters]`` are the same points as indices of values. Points are added one at a time. A point's part of
+    the computation that does not depend on its score is kept for the whole pool, so that one more costs a product of a
+    matrix and a vector. Scales are kept from fit to fit.
     """
 
     def __init__(self, points: np.ndarray, rows: np.ndarray):
@@ -72,7 +73,7 @@ class GaussianProcess:
         self._rows = torch.from_numpy(rows.astype(np.float64))
 
     def fit(self, known: Sequence[int], scores: np.ndarray, pool: np.ndarray, *, rounds: int = 1) -> None:
-        """Begin anew with the points ``known``, after so many rounds of choosing scales and shares by ``scores``."""
+        """Start anew with the points ``known``, after so many rounds of choosing scales and shares by ``scores``."""
         at = torch.as_tensor(known, dtype=torch.long)
         scaled = torch.from_numpy((scores - np.mean(scores)) / (np.std(scores) or 1.0))[:, None]
         best = self._objective(at, scaled, self.scales, self.share) if rounds else 0.0
@@ -98,7 +99,7 @@ class GaussianProcess:
         self._variance = 1.0 - (self._told[:count] ** 2).sum(dim=0)
 
     def add(self, at: int) -> None:
-        """One point more that is known, or will be."""
+        """Add a point whose score is known, or will be."""
         count = len(self.known)
         if count == len(self._factor):
             self._factor = torch.nn.functional.pad(self._factor, (0, _ROOM, 0, _ROOM))
@@ -114,9 +115,10 @@ class GaussianProcess:
         self.known.append(at)
 
     def mean(self, scores: np.ndarray, otherwise: float | None = None) -> np.ndarray:
-        """Expected at each point of the pool, from ``scores`` of `known`; NaN: none, taken to come out as expected.
+        """Return the mean at each point of the pool, from ``scores`` of `known`.
 
-        ``otherwise`` is expected where nothing is known; by default the mean of the scores.
+        NaN marks a point without a score; the process takes it to come out as expected. ``otherwise`` is the mean far
+        from all known points; by default it is the mean of the scores.
         """
         given = np.isfinite(scores)
         middle = float(scores[given].mean()) if otherwise is None else otherwise
@@ -131,7 +133,7 @@ class GaussianProcess:
         return middle + (torch.from_numpy(weights) @ self._told[: len(scores)]).numpy()
 
     def deviation(self) -> np.ndarray:
-        """Standard deviation at each point of the pool, as a share of that of the scores."""
+        """Return the standard deviation at each point of the pool, as a share of that of the scores."""
         return self._variance.clamp(min=1e-12).sqrt().numpy()
 
     def _covariance(self, left: torch.Tensor, right: torch.Tensor, scales: torch.Tensor, share: float) -> torch.Tensor:
@@ -145,7 +147,7 @@ class GaussianProcess:
         return torch.linalg.cholesky(covariance)
 
     def _objective(self, at: torch.Tensor, scaled: torch.Tensor, scales: torch.Tensor, share: float) -> float:
-        """Log marginal likelihood plus the log prior of the length scales."""
+        """Return the log marginal likelihood plus the log prior of the length scales."""
         factor = self._factored(at, scales, share)
         half = torch.linalg.solve_triangular(factor, scaled, upper=False)
         likelihood = -0.5 * (half * half).sum() - factor.diagonal().log().sum()
@@ -153,7 +155,7 @@ class GaussianProcess:
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """How far below ``best`` a normal variable is expected to fall, counting only what falls below it."""
+    """Return how far below ``best`` a normal variable is expected to fall; values above it count 0."""
     z = (best - mean) / deviation
     below = torch.special.ndtr(torch.from_numpy(z)).numpy()
     return (best - mean) * below + deviation * np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)

@@ -1,8 +1,8 @@
-"""A recorded sweep: every configuration that was tried of one variant on one case, in one file, with where and when.
+"""A recorded sweep: all tried configurations of one variant on one case, in one file, with machine, versions and day.
 
-It is what travels when the machine does not: it can be replayed (``tune(..., device="replay:FILE")``), searched by
-strategies that are compared, exported to other tuners' formats, and it tells a device model how wrong it is. The file
-is JSON, by its name gzipped, with a column for each figure; sweeps that come with the package are in
+A sweep stands in for the machine elsewhere: it can be replayed (``tune(..., device="replay:FILE")``), used to compare
+search strategies, exported to other tuners' formats, and used to measure the error of a device model. The file is JSON,
+gzipped if its name ends in ``.gz``, with a column for each figure; sweeps that come with the package are in
 ``recorded/sweeps``. Times are in seconds.
 """
 
@@ -18,11 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.device_models import device_models, placed
+from workbench.analysis.device_models import device_models, placed
+from workbench.base.files import replace_file
+from workbench.base.recorded import recorded_folders
+from workbench.base.trials.trial import OUTCOMES, Trial, canonical
+from workbench.base.trials.values import PredictionRecord
 from workbench.errors import ArgumentError, StoreError, UnknownNameError
-from workbench.files import replace_file
-from workbench.trials.trial import OUTCOMES, Trial, canonical
-from workbench.trials.values import PredictionRecord
 from workbench.tuning.sweep_checks import Refused, check_config, check_sweep, check_time, too_deep, within
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ _Known = TypeVar("_Known")
 
 FORMAT = 1
 SUFFIXES = (".json.gz", ".json")
-
-SHIPPED = Path(__file__).resolve().parent.parent / "recorded" / "sweeps"
-"""Sweeps that come with the package."""
+"""Endings of the names of sweep files."""
 
 _DIGITS = 6
 _HEADER = (
@@ -51,8 +50,9 @@ _FIGURES = (
 class Sweep:
     """The trials of one variant on one case, in the order of the space.
 
-    ``machine`` says what measured, or what counted; ``basis`` is "measured" or "predicted", the latter for the device
-    model ``predicted_for``; ``recorded`` is the day of the newest trial; ``origin`` names the program that it is from.
+    ``machine`` names the hardware that measured or counted. ``basis`` is "measured" or "predicted", the latter for the
+    device model ``predicted_for``. ``recorded`` is the day of the newest trial. ``origin`` names the program that wrote
+    the sweep.
     """
 
     op: str
@@ -77,13 +77,13 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """What it is called: op, variant, case and device."""
+        """Name of the sweep: op, variant, case and device, joined by hyphens."""
         where = f"sim-{self.predicted_for}" if self.basis == "predicted" else self.device
         return "-".join(part.replace(" ", "_") for part in (self.op, self.variant, self.case_name, where))
 
     @property
     def label(self) -> str:
-        """What its times are: measured on which machine, or predicted for which; when, and with which versions."""
+        """The origin of the times: the machine measured on or the GPU predicted for, the day, and the versions used."""
         if self.basis == "predicted":
             model = device_models().get(self.predicted_for or "")
             what = f"simulator sweep, predicted for {model or self.predicted_for} from counts of the {self.machine}"
@@ -101,7 +101,10 @@ class Sweep:
         return f"<sweep {self.name}: {len(self.trials)} configurations, {self.label}>"
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a .json or .json.gz file. Raises ArgumentError for another kind of file."""
+        """Write the sweep to a .json or .json.gz file and return its path.
+
+        Raises ArgumentError for another kind of file.
+        """
         path = check_path(path)
         record = {"format": FORMAT, "kind": "workbench sweep", "label": self.label}
         record |= {name: getattr(self, name) for name in _HEADER}
@@ -109,7 +112,7 @@ class Sweep:
         record["configs"] = [list(trial.config.values()) for trial in self.trials]
         record["columns"] = _columns([_figures(trial) for trial in self.trials])
         text = json.dumps(record, separators=(",", ":"), default=str) + "\n"
-        # No time stamp in the gzip header: the same sweep gives the same bytes.
+        # Leave the time out of the gzip header, so that equal sweeps give equal bytes.
         data = gzip.compress(text.encode(), 9, mtime=0) if path.suffix == ".gz" else text.encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, data)
@@ -117,7 +120,7 @@ class Sweep:
 
 
 def check_path(path: str | Path) -> Path:
-    """The path, if a sweep can be written under this name. Raises ArgumentError for another kind of file."""
+    """Return the path if a sweep can be written under this name. Raises ArgumentError for another kind of file."""
     path = Path(path)
     if not path.name.endswith(SUFFIXES):
         raise ArgumentError("path", str(path), f"a file ending in {' or '.join(SUFFIXES)}", "Rename it.")
@@ -125,9 +128,9 @@ def check_path(path: str | Path) -> Path:
 
 
 def sweep_of(run: TuningRun, variant: str | None = None, case: str | None = None) -> Sweep:
-    """The sweep of one variant on one case of a TuningRun; both may be left out where there is only one.
+    """Return the sweep of one variant on one case of a TuningRun; a name may be left out if the run has only one.
 
-    Raises ArgumentError where it is not clear which, or nothing of it has a time.
+    Raises ArgumentError if a name is missing or unknown, or no trial has a time.
     """
     chosen = _one("variant", variant, {each.name: each for each in run.variants})
     judged = _one("case", case, {each.name: each for each in run.cases})
@@ -138,7 +141,7 @@ def sweep_of(run: TuningRun, variant: str | None = None, case: str | None = None
     recorded: Sweep | None = getattr(run.device, "sweep", None)
     if recorded is not None:
         return recorded
-    from workbench.versions import versions
+    from workbench.base.versions import versions
 
     finished = max(trial.finished or 0.0 for trial in trials)
     return Sweep(
@@ -163,21 +166,28 @@ def sweep_of(run: TuningRun, variant: str | None = None, case: str | None = None
 
 
 def shipped() -> tuple[str, ...]:
-    """The names of the sweeps that come with the package."""
-    return tuple(sorted(path.name.removesuffix(".json.gz") for path in SHIPPED.glob("*.json.gz")))
+    """Return the names of the sweeps that come with the package."""
+    return tuple(sorted(_shipped_files()))
+
+
+def _shipped_files() -> dict[str, Path]:
+    files = (path for folder in recorded_folders("sweeps") for path in folder.glob("*.json.gz"))
+    return {path.name.removesuffix(".json.gz"): path for path in files}
 
 
 def load(name: str | Path) -> Sweep:
-    """A sweep from a file (ours, a Kernel Tuner cache, T4 results), or one that comes with the package, by its name.
+    """Load a sweep from a file (ours, a Kernel Tuner cache, T4 results), or a shipped one by its name.
 
-    Raises UnknownNameError where there is neither; StoreError for a file that holds no sweep.
+    Raises UnknownNameError if there is neither; StoreError for a file that holds no sweep.
     """
     path = Path(name)
-    if not path.exists() and (SHIPPED / f"{name}.json.gz").exists():
-        path = SHIPPED / f"{name}.json.gz"
+    if not path.exists():
+        path = _shipped_files().get(str(name), path)
     if not path.exists():
         known = ", ".join(shipped()) or "none"
-        raise UnknownNameError("sweep", repr(str(name)), f"a file, or one of {known}", "See workbench/recorded/sweeps.")
+        raise UnknownNameError(
+            "sweep", repr(str(name)), f"a file, or one of {known}", "workbench.tuning.sweep.shipped() lists them."
+        )
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
@@ -256,7 +266,7 @@ def _figures(trial: Trial) -> dict:
 
 
 def _flat(record: Mapping, prefix: str = "") -> dict:
-    """Nested figures under one name each, ``counts.mix.integer``; what is empty or unknown is left out."""
+    """Flatten nested figures to dotted names such as ``counts.mix.integer``; leave out empty and unknown values."""
     flat: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
@@ -273,7 +283,7 @@ def _short(value: Any) -> Any:
 
 
 def _columns(rows: Sequence[Mapping]) -> dict:
-    """A list for each figure, null where a row lacks it; the value alone where all rows have the same."""
+    """Turn rows into one list for each figure, null where a row lacks it, or one value if all rows have the same."""
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]

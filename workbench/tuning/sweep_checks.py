@@ -1,6 +1,6 @@
-"""What a file of recorded times may hold. It comes from others: what could mislead, hang or break a replay is refused.
+"""Checks of files of recorded times. They come from others, so content that could mislead or break a replay is refused.
 
-Each refusal says where in the file it is.
+Each refusal names the place in the file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from workbench.tuning.sweep import Sweep
 
 LONGEST = 300
-"""Characters of a name or of a text value."""
+"""Largest number of characters of a name or of a text value."""
 
 DEEPEST = 16
-"""Levels of what describes a case."""
+"""Largest number of nested levels in the description of a case."""
 
 MOST_POINTS = 1 << 40
-"""Points of all parameters together, legal or not."""
+"""Largest number of points of all parameters together, legal or not."""
 
 _NAMES = ("op", "variant", "language", "case_name", "device", "machine", "arch", "recorded")
 _MARKUP = re.compile(r"\[[a-z#/@][^\[\]]*\]", re.IGNORECASE)
@@ -30,12 +30,12 @@ _TOO_DEEP = 100
 
 
 class Refused(ValueError):
-    """What a file of recorded times may not hold, and where it is."""
+    """Error for content that a file of recorded times may not hold, with its place in the file."""
 
 
 @contextlib.contextmanager
 def within(place: str) -> Iterator[None]:
-    """Within the block, what is wrong is refused with the place in the file."""
+    """Within the block, turn errors into `Refused` with the place in the file."""
     try:
         yield
     except Refused as error:
@@ -45,7 +45,7 @@ def within(place: str) -> Iterator[None]:
 
 
 def check_sweep(sweep: Sweep, parameters: str) -> None:
-    """Raise Refused for what no sweep holds; ``parameters`` is what the file calls them."""
+    """Raise Refused for content that no sweep holds; ``parameters`` is the file's name for them."""
     if sweep.basis not in ("measured", "predicted"):
         raise Refused(f"basis is {_shown(sweep.basis)}, not measured or predicted")
     for name in _NAMES:
@@ -72,7 +72,7 @@ def check_sweep(sweep: Sweep, parameters: str) -> None:
 
 
 def check_config(config: Mapping[str, Any], parameters: Mapping[str, tuple]) -> None:
-    """Raise Refused for a configuration that is not made of the parameters' values."""
+    """Raise Refused for a configuration with a value that its parameter does not have."""
     for name, value in config.items():
         check_value(name, value)
         if value not in parameters[name]:
@@ -80,7 +80,7 @@ def check_config(config: Mapping[str, Any], parameters: Mapping[str, tuple]) -> 
 
 
 def check_text(what: str, text: Any, *, least: int = 1, markup: bool = False) -> None:
-    """Raise Refused for what is no name: no text, or one that would act on a terminal."""
+    """Raise Refused for a value that is no name: no text, too long, or one that would act on a terminal."""
     if not isinstance(text, str):
         raise Refused(f"{what} is {_shown(text)}, not a text")
     if not least <= len(text) <= LONGEST:
@@ -92,7 +92,7 @@ def check_text(what: str, text: Any, *, least: int = 1, markup: bool = False) ->
 
 
 def check_value(what: str, value: Any) -> None:
-    """Raise Refused for what is no value of a tunable: a whole or finite number, a truth value or a text."""
+    """Raise Refused for a value that no tunable has: anything but an integer, finite number, truth value or text."""
     if isinstance(value, str):
         check_text(what, value, least=0)
     elif not ((isinstance(value, int) and abs(value) < 1 << 63) or (isinstance(value, float) and math.isfinite(value))):
@@ -100,7 +100,7 @@ def check_value(what: str, value: Any) -> None:
 
 
 def check_time(what: str, value: Any) -> None:
-    """Raise Refused for what is no time: a positive number."""
+    """Raise Refused for a value that is no time; a time is a positive number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < math.inf:
         raise Refused(f"{what} is {_shown(value)}, not a positive number")
@@ -116,7 +116,7 @@ def _check_depth(what: str, value: Any) -> None:
 
 
 def too_deep(text: str) -> Refused:
-    """The error for a JSON text that Python does not read for its depth: it says the line and column."""
+    """Return the error for a JSON text nested too deeply for Python's parser; it names the line and column."""
     depth, place = 0, "somewhere"
     for token in _TOKENS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)

@@ -1,4 +1,4 @@
-"""The tuned tables, written: what a tuning run found out, where the ops find it.
+"""Writing of the tuned tables: the winners of a tuning run, where the ops find them.
 
 Reading (:func:`lookup`) lives in :mod:`workbench.ops.tuned`, because ops may not import tuning.
 """
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.device_models import DEFAULT_MODEL, DeviceModel
-from workbench.devices import Device
+from workbench.analysis.device_models import DEFAULT_MODEL, DeviceModel
+from workbench.base.files import replace_file
 from workbench.errors import StoreError
-from workbench.files import replace_file
+from workbench.launch.devices import Device
 from workbench.ops.tuned import (
     SIM_TABLE,
     Entry,
@@ -46,14 +46,14 @@ __all__ = [
 
 
 def name_for(device: Device, model: DeviceModel) -> str:
-    """The table that results on ``device`` belong to; on the simulator the one of the device model."""
+    """Return the table that results on ``device`` belong to; on the simulator it is the device model's."""
     if device.name != "sim":
         return table_name(device)
     return SIM_TABLE if model.key == DEFAULT_MODEL else f"sim-{slug(model.key)}"
 
 
 def check_usable(name: str) -> None:
-    """Raise StoreError if results for a device cannot be recorded: better known before a long search than after it."""
+    """Raise StoreError if results for a device cannot be recorded; call it before a long search, not after."""
     path = user_folder() / f"{name}.json"
     with _locked(path):
         if path.exists():
@@ -63,12 +63,12 @@ def check_usable(name: str) -> None:
 def record(
     entries: Iterable[Entry], *, name: str, arch: str, description: str, folder: Path | None = None
 ) -> tuple[Path, list[Entry]]:
-    """Merge entries into a device's table and return its file and the entries that changed it.
+    """Merge entries into a device's table; return its file and the entries that changed it.
 
     An entry replaces the one for the same op, variant and problem, unless that one is faster, of the same basis and
-    from the same source: a short search does not undo a longer one, nor a sample of blocks what all of them told. Safe
-    between processes; the file is replaced whole, so that a reader sees the old one or the new one. Raises StoreError
-    if the present file is damaged (it is left as it is) or cannot be written.
+    from the same source: a short search does not undo a longer one, nor a sample of blocks a run of all. Safe between
+    processes; the file is replaced whole, so that a reader sees the old one or the new one. Raises StoreError if the
+    present file is damaged (it is left as it is) or cannot be written.
     """
     folder = folder or user_folder()
     path = folder / f"{name}.json"
@@ -90,7 +90,11 @@ def record(
 
 
 def _keeps(old: Entry, new: Entry) -> bool:
-    """Whether the present entry stays: it says the same, or its time is comparable and better, or of all blocks."""
+    """Return True if the old entry stays.
+
+    It stays if it says the same, or if its time is comparable and better, or is of all blocks and the new one of a
+    sample.
+    """
     comparable = (old.basis, old.source_hash, old.versions) == (new.basis, new.source_hash, new.versions)
     if comparable and bool(old.sample) != bool(new.sample):
         return not old.sample

@@ -1,7 +1,7 @@
-"""One attempt as a task for another process: what is sent there, what is done there, what comes back.
+"""One attempt as a task for another process: its request, its work there, and its answer.
 
-A task is plain data. Nothing but a worker's death or a fault of ours makes a task raise: exceptions with
-arguments of their own do not survive the way back, so what ended an attempt returns as an `Answer`.
+A task is plain data. Only a worker's death or a defect of the workbench makes a task raise. Exceptions that take
+arguments of their own cannot be unpickled, so the end of an attempt returns as an `Answer`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from workbench.device_models import DeviceModel
+from workbench.analysis.device_models import DeviceModel
+from workbench.base.processes.ending import end_with_pool
+from workbench.base.trials.trial import Trial
+from workbench.base.versions import toolchain
 from workbench.errors import CaseTooLargeError, DeviceUnavailableError, MissingToolError, WorkbenchError
-from workbench.trials.trial import Trial
 from workbench.tuning.gpu_choice import device_label, use_gpu
 from workbench.tuning.isolation import InProcess, InWorker, measurer
 from workbench.tuning.measure import DeviceLostError, Limits, to_compile
 from workbench.tuning.shipping import Shipped
-from workbench.versions import toolchain
-from workbench.worker import end_with_pool
 
 if TYPE_CHECKING:
-    from workbench.devices import Device
+    from workbench.launch.devices import Device
     from workbench.ops.variant import Config, Variant
 
 _HERE = threading.local()
-"""What a worker keeps from task to task, each of its threads for itself: inputs are written to."""
+"""A worker's state from task to task. Each of its threads has its own, because kernels write to the inputs."""
 _MADE: weakref.WeakValueDictionary[tuple[str, int], InProcess | InWorker] = weakref.WeakValueDictionary()
 """The measurers of all threads, by tuning run and thread."""
 _LOST = threading.Event()
@@ -37,7 +37,7 @@ _LOST = threading.Event()
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a time is valid for. A worker's must be that of the process which stores its rows."""
+    """Conditions under which a time is valid. A worker's must equal those of the process that stores its rows."""
 
     device: str
     arch: str
@@ -45,13 +45,13 @@ class Stamp:
     source_hash: str
 
     def difference(self, other: Stamp) -> str:
-        """The fields that differ, ``name: mine, other's``; empty if none does."""
+        """Return the fields that differ, as ``name: mine here, theirs there``; empty if none does."""
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
         return "; ".join(f"{name}: {mine} here, {theirs} there" for name, mine, theirs in pairs if mine != theirs)
 
 
 def stamp_of(variant: Variant, device: Device) -> Stamp:
-    """The stamp of this process."""
+    """Return the stamp of this process."""
     return Stamp(device_label(device), device.arch, toolchain(variant.language), variant.source_hash)
 
 
@@ -67,41 +67,45 @@ class Task:
     limits: Limits | None
     isolation: str
     stamp: Stamp
-    """That of the process which stores the result."""
+    """The stamp of the process that stores the result."""
     run: str
-    """The tuning run that it is part of."""
+    """The tuning run that the task is part of."""
     runs: frozenset[str]
-    """All that go on where it comes from; for others a worker keeps nothing."""
+    """All active runs of the sending process; a worker drops the state of others."""
     parent: int
-    """The process that stores the result."""
+    """Number (PID) of the process that stores the result."""
     gpu: int | None = None
-    """The GPU that its threads use; the workers' GPUs are their own affair."""
+    """Number of the GPU that the sending process's own threads use; workers in other processes choose their own."""
     ticket: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Makes every task another one: Dask answers a task that it knows with the result, or the failure, that it has."""
+    """Identifier that makes every task unique.
+
+    Dask answers a task that it has seen before with the earlier result or failure.
+    """
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a task came to."""
+    """The result of a task."""
 
     trial: Trial
     lost: bool = False
-    """Whether the trial left the worker's GPU context unusable."""
+    """True if the trial left the worker's GPU context unusable."""
     pid: int = field(default_factory=os.getpid)
+    """Number (PID) of the process that tried it."""
 
 
 @dataclass(frozen=True)
 class Fatal:
-    """The reason why a task came to nothing, and no other can be tried there either."""
+    """Reason why a task failed and no other can be tried there either."""
 
     reason: WorkbenchError
 
 
 def run_task(task: Task) -> Answer | Fatal:
-    """Try the configuration in this process, or in one that this thread has for it."""
+    """Try the task's configuration in this process, or in a process that this thread keeps for it."""
     end_with_pool(task.parent)
     if _LOST.is_set() and os.getpid() != task.parent:
-        os._exit(1)  # A context that is lost stays lost as long as the process lives; its successor has a new one.
+        os._exit(1)  # A lost context stays lost for the life of the process; its successor has a new one.
     try:
         if os.getpid() == task.parent:
             use_gpu(task.gpu)
@@ -109,7 +113,7 @@ def run_task(task: Task) -> Answer | Fatal:
         if difference := task.stamp.difference(stamp_of(variant, device)):
             return Fatal(
                 WorkbenchError(
-                    f"a worker of the executor is not like this process, so its result was not kept: {difference}. "
+                    f"a worker of the executor differs from this process, so its result was not kept: {difference}. "
                     "Give every worker the same workbench, compilers and GPU model."
                 )
             )
@@ -127,14 +131,14 @@ def run_task(task: Task) -> Answer | Fatal:
 
 
 def close(run: str) -> None:
-    """End what the threads of this process keep for a tuning run."""
+    """End the measurers that the threads of this process keep for a tuning run."""
     for (made_for, _), made in list(_MADE.items()):
         if made_for == run:
             made.close()
 
 
 def _measurer(task: Task, device: Device) -> InProcess | InWorker:
-    """What this thread compiles and measures with in a tuning run."""
+    """Return the measurer that this thread keeps for the task's tuning run."""
     kept = _HERE.__dict__.setdefault("measurers", {})
     for run in kept.keys() - task.runs:
         kept.pop(run).close()

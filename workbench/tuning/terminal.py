@@ -1,4 +1,4 @@
-"""How far a tuning run is, in a terminal."""
+"""A progress bar of a tuning run in a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from workbench.terminal import visible
+from workbench.base.terminal import visible
 from workbench.tuning.attempts import Progress
 
 
 class ProgressBar:
-    """A tqdm bar that is called with each `Progress`: attempts, time left, the best so far. `close` it at the end.
+    """A tqdm bar to call with each `Progress`: attempts, time left, the best so far. `close` it at the end.
 
-    It stays silent where ``stderr`` is no terminal.
+    It stays silent if ``stderr`` is no terminal.
     """
 
     def __init__(self, file: TextIO | None = None):
@@ -23,6 +23,7 @@ class ProgressBar:
         self._bar = tqdm(unit=" attempts", file=file, disable=not file.isatty(), dynamic_ncols=True)
 
     def __call__(self, progress: Progress) -> None:
+        """Show this progress."""
         if self._bar.disable:
             return
         if progress.scouting != self._scouting:

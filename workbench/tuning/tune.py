@@ -8,14 +8,15 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
-from workbench.argument_kinds import checked_kinds
-from workbench.device_models import DeviceModel
-from workbench.devices import Device
+from workbench.analysis.device_models import DeviceModel
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.terminal import say
+from workbench.base.trials.store import Store
+from workbench.launch.devices import Device
+from workbench.ops import selection
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
-from workbench.terminal import say
-from workbench.trials.store import Store
 from workbench.tuning import called_with, replay, search, table
 from workbench.tuning.attempts import Progress
 from workbench.tuning.gpu_choice import current_gpu
@@ -26,17 +27,17 @@ from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
 
 QUICK_CONFIGURATIONS = 8
-"""What ``quick`` tries of each variant."""
+"""Number of configurations of each variant that ``quick`` tries."""
 
 
 _Arguments = ParamSpec("_Arguments")
 
 
 class _Tune(Protocol[_Arguments]):
-    """`tune` for a type checker: what comes back depends on ``background``."""
+    """The type of `tune`, whose result depends on ``background``."""
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]  # a type checker takes the first that fits
         self, *args: Any, background: Literal[True], **options: Any
     ) -> LiveTuning: ...
     @overload
@@ -73,49 +74,49 @@ def tune(
 ) -> TuningRun | LiveTuning:
     """Find the fastest configuration of an op's variants for one or several cases.
 
-    Every attempt is checked against the reference before it is timed, and kept in the store with its outcome, whatever
-    that is; the same call again starts from there. With several cases a configuration must be legal and correct for
-    all of them, and is judged by the geometric mean of its times relative to the best of each case. Ctrl-C ends the
-    search: what is finished is kept and returned, with ``interrupted`` set.
+    Every attempt is checked against the reference before it is timed. The store keeps it whatever its outcome, and the
+    same call again goes on from there. With several cases a configuration must be legal and correct for all of them; it
+    is judged by the geometric mean of its times relative to the best of each case. Ctrl-C ends the search: finished
+    attempts are kept and returned, with ``interrupted`` set.
 
-    Strategy "predicted" scouts first, in runs of its own that the store keeps (`workbench.tuning.scouting`). They are
-    no part of the budget, nor of the result, which counts their attempts as ``scouted``.
+    Strategy "predicted" scouts first, in runs of its own that the store keeps (`workbench.tuning.scouting`). They count
+    neither for the budget nor for the result, which gives their number as ``scouted``.
 
     Args:
         op: name or `Op`.
         cases: name or `Case`, or several; default the op's first (quick) one.
         variants: name or `Variant`, or several; default every variant that has something to tune.
         device: "auto", "sim", "cuda" (torch's current GPU) or a device; "replay:FILE" for a recorded sweep that answers
-            instead of one. Nothing is compiled, run, stored or recorded in a replay, whatever ``record`` says, and
-            arguments that say how (model, store, retry_failed, limits, executor, isolation="process") are refused.
+            instead of one. A replay compiles, runs, stores and records nothing, even with ``record``; it refuses
+            arguments that say how to (model, store, retry_failed, limits, executor, isolation="process").
         strategy: "exhaustive", "random", "greedy", "predicted", "bayesian", "kernel_tuner:NAME", or a generator as in
             `workbench.tuning.search`.
-        budget: for each variant, a number of configurations (those from the store count) or a time, "30s".
+        budget: for each variant, a number of configurations, which includes those from the store, or a time, "30s".
         store: file or `Store`; default ``$WORKBENCH_HOME/tuning.sqlite``.
         quick: a random sample of 8 configurations of each variant, unless strategy or budget say otherwise.
         progress: called after each attempt with a `Progress`; may raise KeyboardInterrupt to end the search.
         record: put the winners into the tuned table, where the op finds them.
         model: on the simulator, the device model to predict for, whose architecture is compiled for. Default: an A100,
             or the first model that has what every variant named here needs.
-        retry_failed: try again what failed before; otherwise its stored outcome stands.
-        seed: of the strategy's random numbers.
+        retry_failed: try failed configurations again; otherwise their stored outcomes stand.
+        seed: seed of the strategy's random numbers.
         limits: when to stop a kernel or a compiler.
         executor: any `concurrent.futures.Executor`, whose workers try the configurations while this process keeps the
             store; see `workbench.tuning.cluster`.
-        background: return at once with a `LiveTuning`: its ``widget()`` shows how far it is and can stop it, its
-            ``result()`` is the TuningRun. What is wrong with the arguments is raised by the call itself.
-        isolation: "process" measures, and compiles Triton, in processes that may hang and crash, which costs one
-            configuration; "none" in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`). Workers
-            of an executor do the same.
+        background: return a `LiveTuning` at once: its ``widget()`` shows the progress and can stop the run, its
+            ``result()`` is the TuningRun. The call itself still raises the errors of its arguments.
+        isolation: "process" measures, and compiles Triton, in other processes, where a hang or a crash costs only one
+            configuration; "none" does so in this one; "auto" is "process" on a GPU (see `workbench.tuning.isolation`).
+            Workers of an executor do the same.
         sample: on the simulator, for cases that are too large to run in full, count about so many blocks of each launch
             and scale to all of them (16 are a good number); the notes of the run say how well they stand for the rest.
             Kernels whose blocks can depend on each other run in full. On a GPU all blocks run.
-        judged_on: with ``sample``, the small case that runs in full and says whether values are right; default the op's
+        judged_on: with ``sample``, the small case that runs in full and on which values are checked; default the op's
             quick one.
 
     Raises:
-        UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (says
-            which rules leave nothing over).
+        UnknownNameError, ArgumentError, ConfigurationError: an unknown name, nothing to tune, an empty space (the error
+            names the rules that exclude everything).
         StoreError: the store or the tuned table cannot be used.
         DeviceUnavailableError, MissingToolError: nothing can be run or compiled here.
         CaseTooLargeError: a case does not fit into memory.
@@ -153,9 +154,9 @@ def tune(
 
 
 def _job_of(op: str | Op, cases: Any, variants: Any, device: str | Device, options: Options) -> TuningJob:
-    searched = called_with.op_of(op)
-    judged = called_with.cases_of(searched, cases)
-    chosen = None if variants is None else called_with.variants_of(searched, variants)
+    searched = selection.op_of(op)
+    judged = selection.cases_of(searched, cases)
+    chosen = None if variants is None else selection.variants_of(searched, variants)
     where, predicting = called_with.device_of(device, options.model, called_with.model_for(chosen, judged))
     judged, small = sampled(searched, judged, where, options.sample, options.judged_on)
     spaces, notes = called_with.spaces_of(searched, chosen, (*judged, *small), where.arch)

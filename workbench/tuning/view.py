@@ -1,7 +1,7 @@
-"""A view of a tuning run, live or finished: how far it is, every attempt, and the landscape of its parameters.
+"""A view of a tuning run, live or finished: its progress, every attempt, and the landscape of its parameters.
 
-All that is shown is made here and reaches the browser as traits; nothing is fetched at run time. Where no JavaScript
-runs, the pictures of `workbench.tuning.landscape` stand instead.
+Everything shown is computed here and reaches the browser as traits; the browser fetches nothing. Where no JavaScript
+runs, the pictures of `workbench.tuning.landscape` stand in.
 """
 
 from __future__ import annotations
@@ -24,23 +24,28 @@ from workbench.tuning.landscape import OUTCOME_STYLES, cells, draw_cells, draw_h
 from workbench.tuning.live import LiveTuning
 
 if TYPE_CHECKING:
-    from workbench.trials.trial import Trial
+    from workbench.base.trials.trial import Trial
     from workbench.tuning.run import TuningRun
 
 _STATIC = Path(__file__).parent / "static"
 
 LEAST_INTERVAL = 0.2
-"""Seconds between two updates while it runs; each sends every point of the picture, so many points come less often."""
+"""Least seconds between two updates of a live view.
+
+Each update sends every point of the picture, so a view with many points is updated less often.
+"""
 _SECONDS_PER_POINT = 1e-4
 
 
 class TuningView(anywidget.AnyWidget):
-    """Progress, best so far, a scatter of the attempts, a heat map of two parameters, from three on also parallel
-    coordinates of all; of a live run also a Stop button.
+    """Widget of a tuning run: progress, best time so far, the attempts, and the landscape of the parameters.
+
+    It shows a scatter of the attempts and a heat map of two parameters, from three parameters on also parallel
+    coordinates of all, and for a live run a Stop button.
 
     Put it last in a notebook cell: `LiveTuning.widget` and `TuningRun.widget` make it. ``variant``, ``case``, ``x``,
-    ``y`` and ``selected`` may be set, by controls or by code. While it runs, the view follows the variant that is being
-    tuned, until one is chosen.
+    ``y`` and ``selected`` may be set, by controls or by code. A live view follows the variant that is being tuned,
+    until one is chosen.
 
     Raises:
         ArgumentError: when set, a variant, case or parameter that the run does not have.
@@ -49,11 +54,11 @@ class TuningView(anywidget.AnyWidget):
     _esm = (_STATIC / "view.js").read_text(encoding="utf-8")
     _css = (_STATIC / "view.css").read_text(encoding="utf-8")
 
-    title = traitlets.Unicode(help="What is tuned, and what its times are.").tag(sync=True)
+    title = traitlets.Unicode(help="The op that is tuned, and the origin of its times.").tag(sync=True)
     phase = traitlets.Unicode(help="running, stopping, stopped, done or failed.").tag(sync=True)
-    done = traitlets.Int(help="Attempts that have ended; while it scouts, of the scouting.").tag(sync=True)
-    total = traitlets.Int(None, allow_none=True, help="Attempts at most; None where time decides.").tag(sync=True)
-    headline = traitlets.Unicode(help="How far it is, in words, with the time left.").tag(sync=True)
+    done = traitlets.Int(help="Attempts that have ended; during scouting, those of the scouting.").tag(sync=True)
+    total = traitlets.Int(None, allow_none=True, help="Attempts at most; None if the budget is a time.").tag(sync=True)
+    headline = traitlets.Unicode(help="The progress in words, with the time left.").tag(sync=True)
     best = traitlets.Unicode(help="The fastest configuration on the case so far.").tag(sync=True)
     variants = traitlets.Dict(help="Variant -> its parameters -> their values.").tag(sync=True)
     cases = traitlets.List(traitlets.Unicode(), help="The cases tuned for.").tag(sync=True)
@@ -62,9 +67,9 @@ class TuningView(anywidget.AnyWidget):
 
     variant = traitlets.Unicode(help="The variant whose attempts are shown.").tag(sync=True)
     case = traitlets.Unicode(help="The case whose attempts are shown.").tag(sync=True)
-    x = traitlets.Unicode(help="The heat map's columns: a parameter.").tag(sync=True)
-    y = traitlets.Unicode(help="Its rows: another one.").tag(sync=True)
-    selected = traitlets.Int(0, help="The number of a point, counted from 1; 0 for none.").tag(sync=True)
+    x = traitlets.Unicode(help="The parameter of the heat map's columns.").tag(sync=True)
+    y = traitlets.Unicode(help="The parameter of the heat map's rows.").tag(sync=True)
+    selected = traitlets.Int(0, help="The number of the selected point, from 1; 0 for none.").tag(sync=True)
 
     points: traitlets.List[Any] = traitlets.List(help="Per attempt: [number, µs or None, outcome, values].").tag(
         sync=True
@@ -104,13 +109,13 @@ class TuningView(anywidget.AnyWidget):
         self.refresh()
 
     def stop(self) -> None:
-        """End a live run after the present attempt; everything that is finished is kept."""
+        """End a live run after the present attempt; finished attempts are kept."""
         if self._live is not None:
             self._live.stop()
             self.refresh()
 
     def refresh(self) -> None:
-        """Show what there is now. It is called by itself while the run goes on."""
+        """Show the present state of the run. A live view calls it by itself."""
         with self._changing(), self.hold_sync():
             trials = self._trials()
             if self._following and trials and trials[-1].variant != self.variant:
@@ -132,13 +137,13 @@ class TuningView(anywidget.AnyWidget):
             self.detail = self._detail()
 
     def set_state(self, sync_data: dict) -> None:
-        """What the browser chose, in turns with the thread that tunes."""
+        """Apply the browser's choices, under the lock that the tuning thread takes too."""
         with self._lock:
             super().set_state(sync_data)
 
     @property
     def selected_trial(self) -> Trial | None:
-        """The trial of the selected point."""
+        """The trial of the selected point; None if no point is selected."""
         return self._shown[self.selected - 1] if 1 <= self.selected <= len(self._shown) else None
 
     # -- how it looks without a browser -------------------------------------------------------------------------
@@ -182,7 +187,7 @@ class TuningView(anywidget.AnyWidget):
         return proposal.value
 
     def _show(self, variant: str) -> None:
-        """Another variant, and two of its parameters: those shown before if it has them."""
+        """Show another variant, with the parameters shown before if it has them, else with two of its own."""
         names = list(self._spaces[variant].parameters)
         several = sorted(names, key=lambda name: len(self._spaces[variant].parameters[name]) < 2)
         self.selected = 0
@@ -191,7 +196,7 @@ class TuningView(anywidget.AnyWidget):
             self.x, self.y = (*several, "", "")[:2]
 
     def _on_choice(self, change: traitlets.Bunch) -> None:
-        if self._thread == threading.get_ident():  # not a choice, but what follows from one
+        if self._thread == threading.get_ident():  # a consequence of a choice, not a choice
             return
         with self._changing():
             if change.name == "variant":
@@ -200,7 +205,7 @@ class TuningView(anywidget.AnyWidget):
             elif change.name == "case":
                 self.selected = 0
             elif change.name in "xy" and self.x == self.y:
-                # The two change places rather than show one against itself.
+                # Swap the two parameters rather than show one against itself.
                 setattr(self, "y" if change.name == "x" else "x", change.old)
             self.refresh()
 
@@ -231,7 +236,7 @@ class TuningView(anywidget.AnyWidget):
         return sorted(self._run.trials, key=lambda trial: trial.finished or 0.0)
 
     def _done_of(self, trials: list[Trial]) -> tuple[int, int | None]:
-        """How many attempts have ended, and how many there will be at most; while it scouts, those of the scouting."""
+        """Return the number of ended attempts and their largest number; during scouting, those of the scouting."""
         if self._live is None:
             return len(trials), len(trials)
         progress = self._live.progress
@@ -273,7 +278,10 @@ class TuningView(anywidget.AnyWidget):
 
 
 class _Throttle:
-    """Calls ``action`` at once, and then at most once in ``interval()`` seconds; the last call is made up for."""
+    """Limiter that calls ``action`` at once, then at most once in ``interval()`` seconds.
+
+    The last call is never dropped.
+    """
 
     def __init__(self, action: Callable[[], None], interval: Callable[[], float], clock: Callable[[], float]):
         self._action, self._interval, self._clock = action, interval, clock
@@ -295,7 +303,7 @@ class _Throttle:
         self._action()
 
     def end(self) -> None:
-        """Call it now, for the last time."""
+        """Call the action now, for the last time."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

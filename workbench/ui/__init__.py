@@ -1,12 +1,13 @@
-"""What notebooks show: sources, plots, views of a running kernel. Every view has a plain-text form, so that it reads
-well without a browser. The names are loaded when first used.
+"""Views for notebooks: annotated sources, plots, and pictures of a kernel's memory requests and warps.
+
+Every view also has a plain-text form for terminals. The names are loaded when first used.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import lazily
+from workbench.base.lazy import lazily
 
 _LAZY = {
     "source_view": "workbench.ui.source_widget",

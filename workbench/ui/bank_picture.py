@@ -1,4 +1,4 @@
-"""One warp's request to shared memory: which lane takes what from which bank, wavefront by wavefront."""
+"""Picture of one warp's request to shared memory: lanes, banks and wavefronts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class BankMap(Picture):
         request: the `WarpRequest`.
         wavefronts: the passes through the banks, in order.
         words: distinct 4-byte words that the lanes touch.
-        conflicts: the wavefronts that are there because a bank holds several of the words, and could serve but one.
-        phases: parts of the warp that go one after the other whatever the banks are.
+        conflicts: number of wavefronts caused by banks that hold several of the words and serve one at a time.
+        phases: number of parts of the warp that are served one after the other, without regard to banks.
     """
 
     def __init__(self, request: WarpRequest):
@@ -52,7 +52,7 @@ class BankMap(Picture):
 
     @property
     def headline(self) -> str:
-        """``32 wavefronts for 32 words (1 would do): 31 from bank conflicts``."""
+        """Summary, such as ``32 wavefronts for 32 words (1 would do): 31 from bank conflicts``."""
         parts = []
         if self.phases > 1:
             parts.append(f"{8 * self.request.bytes_per_lane}-bit requests go in {self.phases} parts of the warp")
@@ -63,7 +63,7 @@ class BankMap(Picture):
 
     @property
     def caption(self) -> str:
-        """Who asks for what, where."""
+        """Line, warp, active lanes and size of the request."""
         return f"{asking(self.request)}, shared memory"
 
     # -- text ---------------------------------------------------------------------------------------------------
@@ -72,7 +72,10 @@ class BankMap(Picture):
         return f"<bank map of {self.caption}: {self.headline}>"
 
     def __str__(self) -> str:
-        """A row per wavefront, a column per bank, in it the lane; ``+`` is the first of several, ``!`` a conflict."""
+        """Return a table of text with a row per wavefront and a column per bank, which has the lane that it serves.
+
+        ``+`` marks the first of several lanes, ``!`` a conflict.
+        """
         out = [self.headline, self.caption, "     bank " + "".join(f"{bank:3}" for bank in range(BANKS))]
         for number in folded(len(self.wavefronts), _MOST_TEXT_ROWS):
             if number is None:
@@ -97,7 +100,7 @@ class BankMap(Picture):
     # -- picture ------------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """A row per wavefront, a column per bank; in a cell the lane that it serves, or how many."""
+        """Draw a row per wavefront and a column per bank; a cell has the lane that it serves, or their number."""
         from matplotlib.patches import Rectangle
         from matplotlib.patheffects import withStroke
 
@@ -135,7 +138,7 @@ class BankMap(Picture):
 
 
 def _boxes(front: Wavefront) -> list[tuple[int, int, tuple[int, ...]]]:
-    """(first bank, banks, lanes) of neighbouring banks that serve neighbouring words to the same lanes."""
+    """Return (first bank, banks, lanes) for each run of banks that serve consecutive words to the same lanes."""
     boxes: list[list] = []
     for bank, (word, lanes) in front.banks.items():
         if boxes and boxes[-1][2] == lanes and boxes[-1][0] + boxes[-1][1] == bank and boxes[-1][3] == word - 1:
@@ -147,11 +150,11 @@ def _boxes(front: Wavefront) -> list[tuple[int, int, tuple[int, ...]]]:
 
 
 def bank_map(request: WarpRequest) -> BankMap:
-    """Which lane takes what from which of the 32 banks in one request to shared memory, wavefront by wavefront.
+    """Show which lane takes which word from which of the 32 banks in one request to shared memory.
 
-    ``print`` gives a table of text, a notebook cell the picture; ``.draw(ax)`` draws it into your own figure.
+    ``print`` writes a table of text, a notebook cell shows the picture, ``.draw(ax)`` draws into your own figure.
 
     Raises:
-        ArgumentError: a request to global memory; `warp_map` shows those.
+        ArgumentError: if the request is to global memory; `warp_map` shows those.
     """
     return BankMap(request)

@@ -1,4 +1,4 @@
-"""Sliders over a kernel's tunables that run it again and say what changed."""
+"""Sliders over a kernel's tunables, which run the kernel again and show what changed."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from typing import Any
 import ipywidgets
 import traitlets
 
-from workbench import ops, tables
+from workbench import ops
+from workbench.base.tables import Table
 from workbench.errors import ArgumentError
-from workbench.kernels import Trace
+from workbench.launch import Trace
+from workbench.ops.tracing import trace
 from workbench.ops.variant import Case, Variant
-from workbench.tracing import trace
 from workbench.ui.picture import Picture
 
 _START = "at the start"
 
 
 class KernelExplorer(ipywidgets.VBox):
-    """One slider per tunable; each change compiles the kernel, runs it in the PTX machine and shows its facts.
+    """A widget with a slider per tunable; each change compiles and runs the kernel in the PTX machine.
 
-    Beside every fact stands its value for the configuration that the explorer began with. While it computes, it says
-    so, and the facts are those of the configuration before, faded. So they are where the sliders stand on an illegal
-    configuration, beside the rules that it breaks. The picture waits for a configuration that has run.
-    Put it last in a notebook cell; where no JavaScript runs, its table and picture stand there instead.
+    The table shows the counts of the kernel beside those of the first configuration. While a configuration compiles and
+    runs, the table still has the previous counts, faded. It also has them while the configuration is illegal, beside
+    the rules that it breaks; the picture is hidden then. Put the widget last in a notebook cell; without JavaScript,
+    the table and the picture are shown instead.
 
     Args:
         op: the name of an op.
-        case: a case of it, by name or value; a small one, as every change runs it.
+        case: a case of the op, by name or value; take a small one, because every change runs it.
         variant: a variant in CUDA C++ or Triton.
-        tunables: the names that get sliders, default all; the others keep the value of ``config``.
-        config: where to begin; default the variant's untuned rule for the case.
-        picture: trace -> what to show of it below the table, e.g. the `warp_map` of one of its requests.
+        tunables: the names that get sliders, default all; the others keep their values in ``config``.
+        config: the first configuration; default the variant's untuned rule for the case.
+        picture: function of a trace that returns a picture to show below the table, for example a `warp_map`.
         record_block: the block whose requests are recorded for the picture.
 
     Raises:
-        UnknownNameError: no such op, variant or case.
-        ArgumentError: a tunable that the variant does not have.
-        ConfigurationError: the configuration to begin with is illegal.
+        UnknownNameError: if the op, variant or case does not exist.
+        ArgumentError: if the variant does not have a tunable.
+        ConfigurationError: if the first configuration is illegal.
     """
 
-    config = traitlets.Dict(help="The configuration of the sliders; may be set. Every tunable has a value.")
-    broken = traitlets.List(traitlets.Unicode(), help="The rules that it breaks; empty if it is legal.")
-    trace = traitlets.Instance(Trace, allow_none=True, help="Of the last legal configuration.")
-    busy = traitlets.Bool(False, read_only=True, help="Whether the kernel is being compiled and run.")
+    config = traitlets.Dict(help="Configuration of the sliders, a value for every tunable; may be set.")
+    broken = traitlets.List(traitlets.Unicode(), help="Rules that the configuration breaks; empty if it is legal.")
+    trace = traitlets.Instance(Trace, allow_none=True, help="Trace of the last legal configuration.")
+    busy = traitlets.Bool(False, read_only=True, help="True while the kernel compiles and runs.")
 
     def __init__(
         self,
@@ -73,13 +74,13 @@ class KernelExplorer(ipywidgets.VBox):
         for name, slider in self.sliders.items():
             slider.observe(lambda change, name=name: self._on_slider(name, change.new), "value")
 
-    # -- how it looks without a browser -------------------------------------------------------------------------
+    # -- forms without JavaScript -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         lines = [f"{self.variant} on {self.case.label}, {_settings(self.config)}"]
         lines += [f"breaks {rule}" for rule in self.broken]
-        table = tables.text((), self._columns, self._rows, "lrr")
-        return "\n".join([*lines, textwrap.indent(table, "  ")])
+        table = Table(self._columns, self._rows, "lrr")
+        return "\n".join([*lines, textwrap.indent(str(table), "  ")])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -89,7 +90,7 @@ class KernelExplorer(ipywidgets.VBox):
             data["image/png"] = bytes(self._image.value)
         return data, metadata
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     @property
     def _columns(self) -> tuple[str, str, str]:
@@ -152,7 +153,7 @@ class KernelExplorer(ipywidgets.VBox):
     def _table_html(self) -> str:
         rows = self._rows
         styles = [("", "font-weight:bold" if now != start else "", "opacity:0.7") for _, now, start in rows]
-        table = tables.html("", self._columns, rows, "lrr", styles)
+        table = Table(self._columns, rows, "lrr", styles=styles).html()
         settings = html.escape(_settings(self.config))
         rules = "".join(f"<li>{html.escape(rule)}</li>" for rule in self.broken)
         said = f"<b>{settings} is illegal:</b><ul>{rules}</ul>" if rules else ""
@@ -165,7 +166,7 @@ def _settings(config: dict) -> str:
 
 
 def _facts(traced: Trace | None) -> dict[str, str]:
-    """Name -> text of what the sliders change; nothing before the first run."""
+    """Return the counts of a trace as text, by name; nothing before the first run."""
     if traced is None:
         return {}
     occupancy = traced.occupancy

@@ -1,4 +1,4 @@
-"""Lines told apart by marker and dash as well as by colour (Okabe-Ito)."""
+"""Line plots whose series differ in marker and dash as well as in colour (Okabe-Ito)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,19 @@ def marked_lines(
     legend: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """One line per series over the same ``x``.
+    """Plot one line per series over the same ``x``.
 
     Args:
-        series: name -> one value per x.
-        xscale, yscale: a matplotlib scale; "log2" is logarithmic with powers of two as ticks.
-        first_style: the first line's colour, marker and dash, counted from 0.
-        legend: False where a plot beside this one has it already.
+        x: positions of the points.
+        series: values of each series, by its name; one value per x.
+        xlabel: label of the x axis.
+        ylabel: label of the y axis.
+        title: title of the plot.
+        xscale: scale of the x axis, as in matplotlib; "log2" is logarithmic with powers of two as ticks.
+        yscale: scale of the y axis, like ``xscale``.
+        first_style: number of the first line's colour, marker and dash, from 0.
+        legend: False if a plot beside this one has the legend already.
+        ax: the Axes to draw into; default new ones.
 
     Returns:
         The matplotlib Axes.

@@ -1,4 +1,4 @@
-"""``%load_ext workbench``: ``%%cuda`` makes a module of a cell of CUDA C++."""
+"""The cell magic ``%%cuda``, which compiles a cell of CUDA C++ into a module; loaded by ``%load_ext workbench``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from workbench.base.terminal import say
+from workbench.base.time_limit import NOTEBOOK_SECONDS
 from workbench.errors import CompileError
-from workbench.kernels import Module, load_cuda
-from workbench.terminal import say
-from workbench.time_limit import NOTEBOOK_SECONDS
+from workbench.launch import Module, load_cuda
 from workbench.toolchain.source import Source, kernels_within
 from workbench.ui.program_cell import is_program, run_cell_program
 
@@ -24,16 +24,16 @@ _NOISE = ("Remark:", "Compilation terminated")
 
 
 class CellCompileError(CompileError):
-    """A compiler refused a cell. In a notebook its lines stand where a traceback would: the fault is in the cell."""
+    """A cell that does not compile; a notebook shows the compiler's messages instead of a traceback."""
 
     def _render_traceback_(self, *_: Any) -> list[str]:
-        # IPython prints what this returns, and nothing of the Python in between.
+        # IPython prints these lines instead of a traceback, whose Python frames would hide the fault in the cell.
         return str(self).splitlines()
 
 
 @magics_class
 class CudaMagics(Magics):
-    """``%%cuda``."""
+    """The cell magic ``%%cuda``."""
 
     @magic_arguments()
     @argument("name", nargs="?", default="kernels", help="the variable that becomes the module (default: kernels)")
@@ -46,27 +46,27 @@ class CudaMagics(Magics):
     @argument("--option", action="append", default=[], metavar="OPT", help="for the compiler: --option=--use_fast_math")
     @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
     @argument("--trace", action="store_true", help="every launch returns a trace: memory traffic line by line")
-    @argument("--strided", action="store_true", help="tensors may be views: the kernels know their strides")
+    @argument("--strided", action="store_true", help="allow views of tensors: the kernels handle their strides")
     @argument("--device", default="auto", choices=("auto", "sim", "cuda"), help="where launches run (default: auto)")
     @argument(
         "--seconds-limit", type=float, default=NOTEBOOK_SECONDS, metavar="S",
-        help="how long a launch in the PTX machine may take; 0 for no limit (default: %(default)g)",
+        help="time limit of a launch in the PTX machine; 0 for no limit (default: %(default)g)",
     )  # fmt: skip
     @cell_magic
     def cuda(self, line: str, cell: str) -> None:
         """Compile a cell of CUDA C++ and put its kernels into a variable.
 
         ``kernels.name(grid, block, *args, shared_bytes=0)`` launches one; arguments are torch tensors, NumPy arrays and
-        numbers. ``kernels["scale<float>"]`` is an instance of a template, ``kernels.globals["n"] = 4`` writes a
-        variable of the device. Lines count from the ``%%cuda`` line, as the notebook numbers them. ``--check`` and
-        ``--trace`` run in the PTX machine on the CPU: with ``--check`` findings are shown below the launch, which goes
-        on and returns its report; with ``--trace`` the launch returns a Trace. A cell with a ``main`` is a program: it
-        is compiled by nvcc and run, and its output shown.
+        numbers. ``kernels["scale<float>"]`` is an instance of a template, ``kernels.globals["n"] = 4`` writes a device
+        variable. Lines are counted from the ``%%cuda`` line, as in the notebook. ``--check`` and ``--trace`` run in the
+        PTX machine on the CPU. With ``--check`` the launch shows its findings below the cell, runs on, and returns its
+        report; with ``--trace`` it returns a Trace. A cell with a ``main`` is a program: nvcc compiles it, and the cell
+        shows its output.
         """
         given = self._parse(line)
         if not given.name.isidentifier() or keyword.iskeyword(given.name):
-            raise UsageError(f"%%cuda: {given.name!r} is no name for a variable")
-        # The number of the cell that runs: some IPythons count on before a cell runs, others after.
+            raise UsageError(f"%%cuda: {given.name!r} is not a valid variable name")
+        # The number of the running cell: some versions of IPython count up before a cell, others after.
         number = self.shell.displayhook.prompt_count
         if is_program(cell):
             run_cell_program(cell, number, given)
@@ -91,16 +91,16 @@ class CudaMagics(Magics):
 
 
 def cell_source(cell: str, number: int) -> Source:
-    """The source of a cell, under the name ``In[number]``, which traces and findings show with the cell's text.
+    """Return the source of a cell under the name ``In[number]``, with which traces and findings show its lines.
 
-    Its first line is the magic's own, so that lines count as in the notebook.
+    Its first line is that of the magic, so that lines are counted as in the notebook.
     """
     name = f"In[{number}]"
-    # An absolute path: a compiler would put its own folder before a relative one, and another folder's cell 3 would
-    # then be other code.
+    # An absolute path, because a compiler would prepend its folder to a relative one, and the same cell would then be
+    # other code in another folder.
     path = f"/{name}"
     text = "\n" + cell
-    # Without a time of change linecache keeps the lines of a file that does not exist.
+    # With None as the modification time, linecache keeps the lines although no such file exists.
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     return Source(text, path, name, Path.cwd())
 
@@ -117,7 +117,7 @@ def _load(source: Source, given: Any) -> Module:
             device=given.device,
             checks=given.check,
             trace=given.trace,
-            machine_code=True,  # the remarks below the cell name what spills
+            machine_code=True,  # for the remarks below the cell, which name kernels that spill
             seconds_limit=limit_of(given),
             strided=given.strided,
         )
@@ -126,7 +126,7 @@ def _load(source: Source, given: Any) -> Module:
 
 
 def limit_of(given: Any) -> float | Literal["auto"] | None:
-    """The limit of a magic's launches: its option, where 0 is none."""
+    """Return the time limit of a magic's launches from its option, where 0 means no limit."""
     return "auto" if given.seconds_limit == NOTEBOOK_SECONDS else given.seconds_limit or None
 
 
@@ -138,13 +138,13 @@ def _macro(text: str) -> tuple[str, str]:
 
 
 def _at_lines(log: str) -> str:
-    """A compiler's log with "In[5], line 4" for "In[5](4)", its source lines and carets, without what helps nobody."""
+    """Rewrite a compiler's log: "In[5](4)" becomes "In[5], line 4", and lines without information are dropped."""
     lines = [line for line in log.replace("/In[", "In[").splitlines() if not line.startswith(_NOISE)]
     return re.sub(_MESSAGE, r"\1, line \2: ", "\n".join(lines)).strip()
 
 
 def _remarks(module: Module) -> list[str]:
-    """The compiler's warnings, and which kernels spill registers."""
+    """Return the compiler's warnings, and a line for each kernel that spills registers."""
     kernels = [module[name].compiled for name in module]
     logs = dict.fromkeys(_at_lines(kernel.log) for kernel in kernels if kernel.log)
     spills = [

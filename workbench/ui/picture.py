@@ -1,4 +1,4 @@
-"""What the views of a kernel share: a picture that is also text, and how numbers and lanes are written."""
+"""Base of the pictures of a kernel: a class with a PNG and a text form, and helpers for titles, lanes and numbers."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _WIDTH = 9.4  # inches
 
 
 class Picture(ABC):
-    """Something to look at: a PNG in a notebook and on its web page, text in a terminal.
+    """A picture that is a PNG in a notebook and on its web page, and text in a terminal.
 
-    There is no ``_repr_html_`` on purpose: pages that show notebooks prefer HTML to PNG and then strip its styles.
-    `to_html` is for pages of one's own.
+    It has no ``_repr_html_``, because sites that render notebooks prefer HTML to PNG and then strip its styles.
+    `to_html` is for pages of your own.
     """
 
     @property
     @abstractmethod
     def headline(self) -> str:
-        """What the picture shows, in one sentence with its numbers."""
+        """Summary of the picture with its numbers, in one sentence."""
 
     @abstractmethod
     def draw(self, ax: Axes | None = None) -> Axes:
-        """Draw with matplotlib; returns the Axes. Without ``ax`` a figure of the right size is made."""
+        """Draw with matplotlib and return the Axes; without ``ax``, make a figure of the right size."""
 
     @abstractmethod
     def __str__(self) -> str: ...
 
     def png(self) -> bytes:
-        """The picture as a PNG of a notebook cell's width."""
+        """Return the picture as a PNG of a notebook cell's width."""
         return png_of(self.draw().figure, _DPI)
 
     def to_html(self) -> str:
-        """A figure of HTML that needs no other file: the PNG, its headline, and the text for who cannot see it."""
+        """Return an HTML ``<figure>`` with the PNG embedded, the headline, and the text form for screen readers."""
         data, text = base64.b64encode(self.png()).decode(), html.escape(self.headline)
         return (
             f'<figure style="margin:0"><img alt="{text}" src="data:image/png;base64,{data}" style="max-width:100%">'
@@ -60,7 +60,7 @@ class Picture(ABC):
 
 
 def png_of(figure: Figure, dpi: int) -> bytes:
-    """A figure as a PNG; it is closed then."""
+    """Return a matplotlib figure as a PNG, and close the figure."""
     import matplotlib.pyplot as plt
 
     data = io.BytesIO()
@@ -70,7 +70,7 @@ def png_of(figure: Figure, dpi: int) -> bytes:
 
 
 def sheet(height: float, *, top: float = 0.6) -> Axes:
-    """A new Axes of a notebook cell's width and of exactly ``height`` inches, with ``top`` inches for the titles."""
+    """Make Axes of a notebook cell's width and exactly ``height`` inches, below ``top`` inches for the titles."""
     import matplotlib.pyplot as plt
 
     left, right, bottom = 0.85, 0.1, 0.5
@@ -80,14 +80,14 @@ def sheet(height: float, *, top: float = 0.6) -> Axes:
 
 
 def title(ax: Axes, headline: str, caption: str, above: float = 4) -> None:
-    """The headline in bold over the caption, ``above`` points over the Axes."""
+    """Write the headline in bold above the caption, ``above`` points above the Axes."""
     at = {"xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points"}
     ax.annotate(caption, xytext=(0, above + 4), fontsize=8.5, color="#444444", **at)
     ax.annotate(headline, xytext=(0, above + 19), fontsize=10.5, weight="bold", **at)
 
 
 def key(ax: Axes, marks: Sequence[tuple[dict, str]], below: float = 2.0) -> None:
-    """What the faces of boxes mean, in a line under the Axes; ``below`` lines of text further down."""
+    """Draw a legend of the faces of boxes in a line under the Axes, ``below`` lines of text further down."""
     from matplotlib.patches import Patch
 
     ax.legend(
@@ -97,14 +97,14 @@ def key(ax: Axes, marks: Sequence[tuple[dict, str]], below: float = 2.0) -> None
 
 
 def folded(count: int, most: int) -> list[int | None]:
-    """Indices of rows to show: all, or the first ones, None for a gap, and the last two."""
+    """Return the indices of at most ``most`` rows to show: all, or the first ones, None for a gap, and the last two."""
     if count <= most:
         return list(range(count))
     return [*range(most - 3), None, count - 2, count - 1]
 
 
 def lane_range(lanes: Iterable[int]) -> str:
-    """Lanes as short as they can be said: ``0–7``, ``0, 2, …, 14`` for a stride, ``3, 9, 17``."""
+    """Return lanes as short text, for example ``0–7``, ``0, 2, …, 14`` for a stride, or ``3, 9, 17``."""
     found = sorted(set(lanes))
     if len(found) < 3:
         return ", ".join(map(str, found))
@@ -123,19 +123,19 @@ def lane_range(lanes: Iterable[int]) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 sector``, ``2 sectors``, ``1,024 sectors``."""
+    """Return a number with its noun, for example ``1 sector`` or ``1,024 sectors``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def verb(request: WarpRequest) -> str:
-    """What a `WarpRequest` does, as a verb."""
+    """Return the verb for a `WarpRequest`: loads, stores or updates."""
     if request.is_load and request.is_store:
         return "updates"
     return "loads" if request.is_load else "stores"
 
 
 def asking(request: WarpRequest) -> str:
-    """Which lanes ask for how much, where: ``line 113, warp 0: lanes 0–7 only; each lane loads 4 bytes``."""
+    """Describe a request, for example ``line 113, warp 0: lanes 0–7 only; each lane loads 4 bytes``."""
     active = [lane for lane, address in enumerate(request.addresses) if address is not None]
     lanes = "" if len(active) == 32 else f"lane{'s' * (len(active) > 1)} {lane_range(active)} only; "
     size = plural(request.bytes_per_lane, "byte")
@@ -143,7 +143,7 @@ def asking(request: WarpRequest) -> str:
 
 
 def place(request: WarpRequest | WarpSpan) -> str:
-    """Where a request or a barrier stands in the kernel's own file: ``line 113``, else its PTX line."""
+    """Return the line of a request or barrier in the kernel's own file, such as ``line 113``, else its PTX line."""
     if request.kernel_line:
         return f"line {request.kernel_line}"
     if request.source_line:

@@ -1,4 +1,4 @@
-"""Static plots (matplotlib), colour-blind safe: Okabe-Ito colours, and never colour alone."""
+"""Static plots with matplotlib, safe for colour-blind readers: Okabe-Ito colours, and never colour alone."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "
 MARKERS = "osD^vPX*"
 
 ON_HATCH = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-"""Behind a text that stands on hatching."""
+"""Style of the box behind a text on hatching."""
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """The Axes of a new figure of so many inches."""
+    """Return the Axes of a new figure of this size in inches."""
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=(width, height))[1]
 
 
 def marked(index: int) -> dict[str, str]:
-    """The colour and the marker of a series by its number."""
+    """Return the colour and the marker of a series by its number."""
     return {"color": OKABE_ITO[index % len(OKABE_ITO)], "marker": MARKERS[index % len(MARKERS)]}
 
 
 def box(ax: Axes, left: float, top: float, width: float, height: float, **face: Any) -> None:
-    """Draw a rectangle from a corner on."""
+    """Draw a rectangle from its corner (left, top)."""
     from matplotlib.patches import Rectangle
 
     ax.add_patch(Rectangle((left, top), width, height, **face))
 
 
 def legend_of(figure: Figure, faces: Iterable[tuple[str, str, str]], *, edgecolor: str, **options: Any) -> None:
-    """The legend of a figure of several axes: the name, colour and hatch of each kind of face."""
+    """Add a legend to a figure of several Axes, from the name, colour and hatch of each entry."""
     from matplotlib.patches import Patch
 
     patches = [Patch(facecolor=colour, hatch=hatch, edgecolor=edgecolor, label=name) for name, colour, hatch in faces]
@@ -44,7 +44,7 @@ def legend_of(figure: Figure, faces: Iterable[tuple[str, str, str]], *, edgecolo
 
 
 def legend_beside(ax: Axes) -> None:
-    """The legend on the right of the Axes."""
+    """Put the legend on the right of the Axes."""
     ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
@@ -54,7 +54,7 @@ def in_percent(axis: Any) -> None:
 
 
 def figure(value: float) -> str:
-    """A number as one reads it: ``12.3``, ``1,234``, ``254,000``; three digits below a thousand, never an exponent."""
+    """Return a number as text without an exponent: ``12.3``, ``1,234``, ``254,000``; three digits below a thousand."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if not value or abs(value) >= 1e-3 else f"{value:.6f}".rstrip("0")
@@ -69,13 +69,11 @@ def key_page_map(
     x: int = 8,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw which thread of which group reads which elements of one page of keys (one KV head), in the x layout.
+    """Draw which thread of a thread group reads which elements of one page of keys (one KV head), in layout "x".
 
-    Rows are tokens, columns the elements of a head; thin lines bound one load of a thread, thick ones the groups of x
-    elements that lie together in memory. The number in a cell is the lane within its thread group. The dashed frame
-    is one request of the warp; pale tokens wait for the warp's next turn.
-
-    Returns the matplotlib Axes.
+    Rows are tokens, columns are the elements of a head. Thin lines bound one load of a thread, thick ones the groups of
+    x elements that are contiguous in memory. The number in a cell is the lane within its thread group. The dashed frame
+    is one request of the warp; it reads the pale tokens in its next iteration. Returns the matplotlib Axes.
     """
     ax = new_axes(9, 3.6) if ax is None else ax
     groups = 32 // thread_group_size
@@ -103,7 +101,7 @@ def key_page_map(
 def grouped_bars(
     labels: Sequence[str], series: dict[str, Sequence[float]], *, ylabel: str, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Bars of several series per label, hatched as well as coloured. Returns the matplotlib Axes."""
+    """Draw bars of several series per label, hatched as well as coloured, and return the matplotlib Axes."""
     ax = new_axes(8, 3.2) if ax is None else ax
     width = 0.8 / len(series)
     for index, (name, values) in enumerate(series.items()):

@@ -1,4 +1,4 @@
-"""A ``%%cuda`` cell with a ``main``: a program, compiled and run as ``workbench run`` does."""
+"""Cells of ``%%cuda`` with a ``main``: programs that are compiled and run as by ``workbench run``."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from workbench.terminal import say
+from workbench.base.terminal import say
 from workbench.toolchain.source import kept
 
 _MAIN = re.compile(r"^[ \t]*(?:auto|int)\s+main\s*\(", re.MULTILINE)
 
 
 def is_program(cell: str) -> bool:
-    """Return whether a cell defines ``main``."""
+    """Return True if a cell defines ``main``."""
     return _MAIN.search(cell) is not None
 
 
 def run_cell_program(cell: str, number: int, given: Any) -> None:
-    """Run the program of a cell in a process of its own and show what it prints; its lines count as the notebook's.
+    """Compile and run the program of a cell in a process of its own and show its output.
 
-    ``given`` are the options of ``%%cuda``. Raises UsageError for those that a program does not have.
+    Lines are counted as in the notebook. ``given`` has the options of ``%%cuda``.
+
+    Raises:
+        UsageError: for options that programs do not take.
     """
     if given.trace or given.strided:
         option = "--trace" if given.trace else "--strided"
-        raise UsageError(f"%%cuda: {option} is for a cell with kernels alone; this one has a main(). It takes --check.")
+        raise UsageError(f"%%cuda: {option} is for a cell without a main(). A program takes --check.")
     words = [*(f"-D{text}" for text in given.macros), *(f"-I{folder}" for folder in given.include_dirs)]
     words += [*([f"-std={given.std}"] if given.std else []), *given.option]
-    command = [sys.executable, "-m", "workbench.run", "--nvcc", " ".join(words)]
+    command = [sys.executable, "-m", "workbench.cli", "run", "--nvcc", " ".join(words)]
     command += [*(["--check"] if given.check else []), *(["--simulated"] if given.device == "sim" else [])]
     command += [*(["--arch", given.arch] if given.arch else [])]
     command += [*(["--seconds-limit", str(given.seconds_limit)] if given.seconds_limit else [])]
-    # IPython's own line is the first.
+    # The line of the magic is the first.
     file = kept("\n" + cell, f"cell_{number}.cu")
     done = subprocess.run([*command, str(file)], capture_output=True, text=True, errors="replace", check=False)
     sys.stdout.write(done.stdout)

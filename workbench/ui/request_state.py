@@ -1,4 +1,4 @@
-"""One warp request as plain data: the sectors it moves, and the wavefronts it takes through the banks."""
+"""One warp request as plain data: the sectors that it moves, or its wavefronts through the banks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError
-from workbench.memory_counts import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from workbench.ptx.recording import WarpRequest
 
 LINE_BYTES = 128
-"""Of one cache line: four sectors."""
+"""Bytes of one cache line, which has four sectors."""
 
 BANKS = 32
 WORD_BYTES = 4
@@ -23,9 +23,9 @@ _LANES = 32
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring bytes of one sector that the same lanes touch; no lanes for bytes that are moved and not used.
+    """Consecutive bytes of one sector that the same lanes access; bytes that are moved but not used have no lanes.
 
-    ``start`` and ``end`` (exclusive) count from the beginning of the sector.
+    ``start`` and ``end`` (exclusive) are offsets in the sector.
     """
 
     start: int
@@ -35,22 +35,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Sector:
-    """One 32-byte sector that a request moves: its address and its bytes from first to last, as runs."""
+    """One 32-byte sector that a request moves: its address, and its bytes as runs from first to last."""
 
     address: int
     runs: tuple[Run, ...]
 
     @property
     def used(self) -> int:
-        """Bytes that some lane asked for."""
+        """Number of bytes that a lane accesses."""
         return sum(run.end - run.start for run in self.runs if run.lanes)
 
 
 def sectors_of(request: WarpRequest) -> tuple[Sector, ...]:
-    """The sectors of a request to global memory, by address; as many as ``request.sectors``.
+    """Return the sectors of a request to global memory, by address; their number is ``request.sectors``.
 
     Raises:
-        ArgumentError: a request to shared memory.
+        ArgumentError: if the request is to shared memory.
     """
     _require(request, "global")
     owners: dict[int, list[int]] = {}
@@ -73,11 +73,13 @@ def sectors_of(request: WarpRequest) -> tuple[Sector, ...]:
 
 @dataclass(frozen=True)
 class Wavefront:
-    """One pass through the banks: ``banks`` maps a bank to the word that it delivers and the lanes that take it.
+    """One pass through the banks.
 
-    ``phase`` is the part of the warp that goes: 8-byte requests go by half warps and 16-byte ones by quarters, twice as
-    many lanes for a load in which neighbours ask for the same address. ``again`` counts the passes which that part
-    already took: above 0, the banks of this pass are in conflict.
+    Attributes:
+        phase: number of the part of the warp that is served. 8-byte requests are served by half warps and 16-byte ones
+            by quarters, with twice as many lanes for a load in which neighbours access the same address.
+        again: number of earlier passes of the same part; above 0, the banks of this pass are in conflict.
+        banks: for each bank, the word that it delivers and the lanes that take it.
     """
 
     phase: int
@@ -86,19 +88,20 @@ class Wavefront:
 
 
 def wavefronts_of(request: WarpRequest) -> tuple[Wavefront, ...]:
-    """The wavefronts of a request to shared memory, as many as ``request.wavefronts``; the rules are the machine's.
+    """Return the wavefronts of a request to shared memory, by the rules of the PTX machine.
 
-    Which word a bank delivers first is not defined; here it is that of the lowest lane.
+    Their number is ``request.wavefronts``. Hardware does not define which word a bank delivers first; here it is that
+    of the lowest lane.
 
     Raises:
-        ArgumentError: a request to global memory.
+        ArgumentError: if the request is to global memory.
     """
     _require(request, "shared")
     offsets = {lane: offset for lane, offset in enumerate(request.addresses) if offset is not None}
     found = []
     for phase, lanes in enumerate(_phases(request, offsets)):
         passes: list[dict[int, tuple[int, tuple[int, ...]]]] = []
-        kept: dict[int, list[int]] = {}  # the words of each bank, in the order in which they go
+        kept: dict[int, list[int]] = {}  # the words of each bank, in the order of their passes
         for lane in lanes:
             for step in range(max(1, request.bytes_per_lane // WORD_BYTES)):
                 word = offsets[lane] // WORD_BYTES + step
@@ -114,12 +117,12 @@ def wavefronts_of(request: WarpRequest) -> tuple[Wavefront, ...]:
 
 
 def words_of(request: WarpRequest) -> int:
-    """Distinct 4-byte words that the lanes of a shared request touch."""
+    """Return the number of distinct 4-byte words that a request to shared memory accesses."""
     return len({word for front in wavefronts_of(request) for word, _ in front.banks.values()})
 
 
 def _phases(request: WarpRequest, offsets: Mapping[int, int]) -> list[list[int]]:
-    """The lanes of each part of the warp that goes by itself, of those with an active lane: see core/access.hpp."""
+    """Return the active lanes of each part of the warp that is served by itself, as core/access.hpp does."""
     count = max(1, request.bytes_per_lane // WORD_BYTES)
     if (
         count > 1
@@ -139,7 +142,7 @@ def _require(request: WarpRequest, space: str) -> None:
 
 
 def cache_lines(sectors: Sequence[Sector]) -> list[tuple[int, dict[int, Sector]]]:
-    """The 128-byte lines of a request by address, each with its moved sectors by place (0 to 3)."""
+    """Return the 128-byte lines of a request by address, each with its moved sectors by place (0 to 3)."""
     rows: dict[int, dict[int, Sector]] = {}
     for sector in sectors:
         base = sector.address // LINE_BYTES * LINE_BYTES

@@ -1,4 +1,4 @@
-"""Stepping through the requests of a recording: one picture after the other, chosen by line, warp and index."""
+"""A widget that steps through the requests of a recording and shows a picture of each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 import traitlets
 
-from workbench import tables
+from workbench.analysis.places import source_text
+from workbench.base.tables import cut
 from workbench.errors import ArgumentError
 from workbench.ptx.recording import Recording, WarpRequest
-from workbench.reports.places import source_text
 from workbench.ui.bank_picture import BankMap
 from workbench.ui.picture import Picture, plural
 from workbench.ui.sector_picture import WarpMap
@@ -27,22 +27,22 @@ _MOST_TEXT = 64
 
 
 class RequestStepper(ipywidgets.VBox):
-    """One picture of one request, and controls that choose which; `warp_maps` and `bank_maps` make it.
+    """A picture of one request, with controls to choose it by line, warp and index.
 
-    Put it last in a notebook cell; where no JavaScript runs, picture and text of the chosen one stand there instead.
-    `follow` lets a `source_view` choose the line. A line or a warp without requests empties the picture, and
-    ``headline`` says so.
+    `warp_maps` and `bank_maps` make it. Put it last in a notebook cell; without JavaScript, the picture and text of the
+    chosen request are shown instead. `follow` lets a `source_view` choose the line. A line or warp without requests
+    clears the picture, and ``headline`` reports it.
 
     Raises:
-        ArgumentError: when set, a line below 0, a warp that the block has not, or an index past the last request.
+        ArgumentError: if a line below 0, a warp that the block does not have, or an index past the last request is set.
     """
 
     line = traitlets.Int(ALL_LINES, help="Line of the kernel's own file; 0 for all.")
     warp = traitlets.Int(ALL_WARPS, help="Warp of the block; -1 for all.")
-    index = traitlets.Int(0, help="Which of the requests of that line and warp, in the order in which they ran.")
-    count = traitlets.Int(0, read_only=True, help="How many there are.")
-    headline = traitlets.Unicode(read_only=True, help="The chosen request in one sentence.")
-    facts = traitlets.Dict(read_only=True, help="Its line, warp, sectors or wavefronts, the ideal and the bytes.")
+    index = traitlets.Int(0, help="Index among the requests of that line and warp, in the order of execution.")
+    count = traitlets.Int(0, read_only=True, help="Number of requests of that line and warp.")
+    headline = traitlets.Unicode(read_only=True, help="Summary of the chosen request in one sentence.")
+    facts = traitlets.Dict(read_only=True, help="Line, warp, sectors or wavefronts, ideal and bytes of the request.")
 
     def __init__(self, recording: Recording, space: str, line: int = ALL_LINES, warp: int = ALL_WARPS, index: int = 0):
         self.recording, self.space = recording, space
@@ -73,29 +73,29 @@ class RequestStepper(ipywidgets.VBox):
 
     @property
     def requests(self) -> list[WarpRequest]:
-        """Those of the chosen line and warp."""
+        """Requests of the chosen line and warp."""
         found = self._requests if self.line == ALL_LINES else self._lines.get(self.line, [])
         return found if self.warp == ALL_WARPS else [request for request in found if request.warp == self.warp]
 
     @property
     def picture(self) -> Picture | None:
-        """The `WarpMap` or `BankMap` of the chosen request; None where there is none."""
+        """`WarpMap` or `BankMap` of the chosen request; None if there is no request."""
         found = self.requests
         return _PICTURES[self.space](found[self.index]) if found else None
 
     @property
     def lines(self) -> dict[int, int]:
-        """Requests by line of the kernel's file, for the lines that have some."""
+        """Number of requests of each line of the kernel's file that has any."""
         return {line: len(requests) for line, requests in sorted(self._lines.items())}
 
     def follow(self, source: SourceView) -> None:
-        """Show the requests of each line of the kernel's own file that is selected in ``source`` from now on.
+        """Show the requests of the line that is selected in a `source_view`, from the next selection on.
 
-        The line shown now stays until then.
+        Only lines of the kernel's own file count.
         """
         source.observe(lambda change: self._on_selection(source), ["selected_line", "selected_file"])
 
-    # -- how it looks without a browser -------------------------------------------------------------------------
+    # -- forms without JavaScript -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         where = f"{'all lines' if self.line == ALL_LINES else f'line {self.line}'}, " + (
@@ -118,14 +118,14 @@ class RequestStepper(ipywidgets.VBox):
             data["image/png"] = bytes(self._image.value)
         return data, metadata
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     def _menu(self) -> list[tuple[str, int]]:
         options = [(f"all lines ({plural(len(self._requests), 'request')})", ALL_LINES)]
         for line, requests in sorted(self._lines.items()):
             if line:
                 text = source_text(requests[0].kernel_source, line).strip()
-                options.append((f"{line}: {tables.cut(text, _MOST_TEXT)} ({plural(len(requests), 'request')})", line))
+                options.append((f"{line}: {cut(text, _MOST_TEXT)} ({plural(len(requests), 'request')})", line))
         return options
 
     @traitlets.validate("line")
@@ -151,7 +151,7 @@ class RequestStepper(ipywidgets.VBox):
     def _on_choice(self, change: traitlets.Bunch) -> None:
         last = max(0, len(self.requests) - 1)
         if self.index > last:
-            self.index = last  # draws
+            self.index = last  # its observer updates the picture
         else:
             self._update()
 
@@ -161,7 +161,7 @@ class RequestStepper(ipywidgets.VBox):
             self.line = source.selected_line
 
     def _on_line_menu(self, change: traitlets.Bunch) -> None:
-        if change.new is not None:  # None: a line without requests was set from elsewhere
+        if change.new is not None:  # None: code has set a line without requests, which the menu does not have
             self.line = change.new
 
     def _update(self) -> None:
@@ -193,30 +193,30 @@ class RequestStepper(ipywidgets.VBox):
 
 
 def warp_maps(recording: Any, *, line: int = ALL_LINES, warp: int = ALL_WARPS, index: int = 0) -> RequestStepper:
-    """`warp_map` of every request to global memory in a recording, with controls to step through them.
+    """Show the `warp_map` of each request to global memory in a recording, with controls to step through them.
 
     Args:
         recording: a `Recording`, or a trace or launch report that has one (``record_block=``).
         line: a line of the kernel's own file; 0 for all.
         warp: a warp of the block; -1 for all.
-        index: which of the requests of that line and warp.
+        index: index among the requests of that line and warp.
 
     Raises:
-        ArgumentError: nothing was recorded, or an index past the last request.
+        ArgumentError: if nothing was recorded, or the index is past the last request.
     """
     return RequestStepper(recording_of(recording), "global", line, warp, index)
 
 
 def bank_maps(recording: Any, *, line: int = ALL_LINES, warp: int = ALL_WARPS, index: int = 0) -> RequestStepper:
-    """`bank_map` of every request to shared memory in a recording; arguments and errors as for `warp_maps`."""
+    """Show the `bank_map` of each request to shared memory; arguments and errors as for `warp_maps`."""
     return RequestStepper(recording_of(recording), "shared", line, warp, index)
 
 
 def recording_of(source: Any) -> Recording:
-    """The recording of a trace or report, or ``source`` itself if it is one.
+    """Return the recording of a trace or report, or ``source`` itself if it is one.
 
     Raises:
-        ArgumentError: it has none.
+        ArgumentError: if there is no recording.
     """
     if isinstance(source, Recording):
         return source
@@ -224,7 +224,7 @@ def recording_of(source: Any) -> Recording:
     found = getattr(report, "recording", None)
     if not isinstance(found, Recording):
         raise ArgumentError(
-            "recording", f"{type(source).__name__} without one", "a Recording, or what was run with record_block=",
+            "recording", f"{type(source).__name__} without one", "a Recording, or a trace or report that has one",
             "Trace again with record_block=(0, 0, 0).",
         )  # fmt: skip
     return found

@@ -1,42 +1,44 @@
-"""The instruction roofline of compared variants (Ding and Williams, 2019): what each reached under a GPU's ceilings."""
+"""Instruction roofline (Ding and Williams, 2019) of compared variants under the ceilings of a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from workbench.device_models import DeviceModel, device_models
+from workbench.analysis.device_models import DeviceModel, device_models
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import ArgumentError
-from workbench.memory_counts import SECTOR_BYTES
 from workbench.ui.plots import figure, marked, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from workbench.comparison import Comparison
-    from workbench.trials.trial import Trial
+    from workbench.base.trials.trial import Trial
 
 
 def intensities(trial: Trial) -> tuple[float, float]:
-    """Warp instructions per 32-byte sector: of the distinct sectors, which DRAM has to move, and of all requested ones,
-    which L2 has to answer."""
+    """Return warp instructions per 32-byte sector, for distinct and for all requested sectors.
+
+    DRAM has to move the distinct sectors, L2 has to deliver all requested ones.
+    """
     counts = trial.counts
     distinct = (counts["unique_bytes_read"] + counts["unique_bytes_written"]) / SECTOR_BYTES
     return counts["warp_instructions"] / distinct, counts["warp_instructions"] / trial.memory.global_sectors
 
 
-def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Billions of warp instructions per second over warp instructions per sector, under the ceilings of the GPU.
+def roofline(op: str, compared: Iterable[Trial], ax: Axes | None = None) -> Axes:
+    """Plot billions of warp instructions per second over warp instructions per sector, under a GPU's ceilings.
 
-    A variant has a full marker at its distinct sectors, to be held against the line of DRAM, and an empty one at all
-    that it requests, against that of L2; both are at one height. The rate follows from its time: predicted or measured.
-    Returns the matplotlib Axes.
+    A variant has a full marker for its distinct sectors, to compare with the line of DRAM, and an empty one for all
+    requested sectors, to compare with that of L2; both are at one height. The rate is computed from the predicted or
+    measured time. Returns the matplotlib Axes.
 
     Raises:
-        ArgumentError: no variant has both a time and counts.
+        ArgumentError: if no variant has both a time and counts.
     """
     times = [
         (trial, trial.seconds)
-        for trial in comparison.trials
+        for trial in compared
         if trial.seconds is not None and trial.counts.get("global_load_sectors")
     ]
     if not times:
@@ -61,7 +63,7 @@ def roofline(comparison: Comparison, ax: Axes | None = None) -> Axes:
     ax.set(
         xlabel="warp instructions per 32-byte sector (full: distinct ones, empty: all requested)",
         ylabel="10⁹ warp instructions / s",
-        title=f"{comparison.op}, {first.basis} for {model.name}",
+        title=f"{op}, {first.basis} for {model.name}",
     )
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25)

@@ -1,4 +1,4 @@
-"""``%workbench`` and ``%%workbench``: Triton's kernels of a notebook or of one cell on the PTX machine."""
+"""The magics ``%workbench`` and ``%%workbench``, which run Triton kernels of a notebook or cell on the PTX machine."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from workbench.device_models import device_model
+from workbench.analysis.check_report import show_report
+from workbench.analysis.device_models import device_model
+from workbench.analysis.launches import Launch, Launches
+from workbench.analysis.watching import Watch, watch
+from workbench.base.time_limit import NOTEBOOK_SECONDS, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
-from workbench.reports.check_report import show_report
-from workbench.reports.launches import Launch, Launches
-from workbench.reports.watching import Watch, watch
-from workbench.time_limit import NOTEBOOK_SECONDS, seconds_of
-from workbench.torch_device.starting import simulated_gpu
 from workbench.ui.magics import limit_of
 
 
 class CellFailed(Exception):
-    """The cell of a ``%%workbench`` failed, which IPython has shown; the notebook stops, without a second traceback."""
+    """A failure of a ``%%workbench`` cell that IPython has shown already; it stops the notebook, with no traceback."""
 
     def _render_traceback_(self, *_: Any) -> list[str]:
         return []
 
 
 class _ShownLaunches(Launches):
-    """Launches whose findings are shown below the cell that makes them."""
+    """Launches whose findings are shown below their cell."""
 
     def add(self, *launch: Any, **options: Any) -> Launch:
-        """Keep a launch as `Launches.add` does, and show what the checks found."""
+        """Add a launch as `Launches.add` does, and show its findings."""
         row = super().add(*launch, **options)
         if row.findings or row.notes:
             show_report(row.check)
@@ -41,35 +41,36 @@ class _ShownLaunches(Launches):
 
 @magics_class
 class RunMagics(Magics):
-    """``%workbench``."""
+    """The magic ``%workbench``."""
 
     _device: SimulatedTriton | None = None
 
     @magic_arguments()
-    @argument("name", nargs="?", default="launches", help="the variable for what is launched (default: launches)")
+    @argument("name", nargs="?", default="launches", help="the variable for the launches (default: launches)")
     @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
-    @argument("--trace", action="store_true", help="keep what every line did; a cell shows it")
+    @argument("--trace", action="store_true", help="trace every launch line by line; a cell shows the traces")
     @argument("--arch", help="sm_80, sm_89 or sm_90 (default: the model's, else sm_80)")
-    @argument("--model", help="the GPU that the PTX machine stands for (default: a100-sxm-80gb)")
-    @argument("--inductor", action="store_true", help="what torch.compile writes for CPU tensors, too")
+    @argument("--model", help="the GPU that the PTX machine simulates (default: a100-sxm-80gb)")
+    @argument("--inductor", action="store_true", help="also run what torch.compile writes for CPU tensors")
     @argument(
         "--seconds-limit", type=float, default=NOTEBOOK_SECONDS, metavar="S",
-        help="how long a launch may take; 0 for no limit (default: %(default)g)",
+        help="time limit of a launch; 0 for no limit (default: %(default)g)",
     )  # fmt: skip
     @argument("--gpu", action="store_true", help="give torch's CUDA build a cuda device; before import torch, for good")
-    @argument("--force", action="store_true", help="even where there is a GPU")
-    @argument("--off", action="store_true", help="give Triton its driver back")
+    @argument("--force", action="store_true", help="simulate even if there is a GPU")
+    @argument("--off", action="store_true", help="restore Triton's own driver")
     @line_cell_magic
     def workbench(self, line: str, cell: str | None = None) -> None:
-        """Run Triton's kernels on the PTX machine, on CPU tensors: ``%workbench`` from here on, ``%%workbench`` in the
-        cell. With ``--gpu`` torch gets a ``cuda`` device instead, to the end of the notebook.
+        """Run Triton kernels on the PTX machine, on CPU tensors.
 
-        The variable ``launches`` has what ran. With ``--check`` findings are shown below the launch, which goes on;
-        with ``--trace`` a cell ends with what each launch did, line by line.
+        ``%workbench`` does so from here on, ``%%workbench`` in its cell. With ``--gpu`` torch gets a ``cuda`` device
+        instead, until the end of the notebook. The variable ``launches`` has the launches. With ``--check`` a launch
+        shows its findings below the cell and runs on; with ``--trace`` a cell ends with the traces of its launches,
+        line by line.
         """
         given = parse_argstring(self.workbench, line)
         if not given.name.isidentifier() or keyword.iskeyword(given.name):
-            raise UsageError(f"%workbench: {given.name!r} is no name for a variable")
+            raise UsageError(f"%workbench: {given.name!r} is not a valid variable name")
         if cell is None and self._device is not None:
             self._device.close()
             self._device = None
@@ -92,9 +93,9 @@ class RunMagics(Magics):
         self._show(given, device)
 
     def _start_gpu(self, given: Any, cell: str | None) -> None:
-        """Start torch's device for the rest of the notebook, each of its launches watched."""
+        """Start torch's simulated device for the rest of the notebook, and watch each of its launches."""
         if cell is not None or given.arch or given.inductor:
-            raise UsageError("%workbench --gpu: a line of its own, without --arch and --inductor")
+            raise UsageError("%workbench --gpu is a line of its own, without --arch and --inductor")
         model = given.model or DEFAULT_MODEL
         launches = _ShownLaunches()
         self.shell.user_ns[given.name] = launches

@@ -1,10 +1,10 @@
-"""One warp's request to global memory: which lane touches which bytes, and which sectors have to move for it."""
+"""Picture of one warp's request to global memory: the bytes that lanes access, and the sectors that have to move."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.memory_counts import SECTOR_BYTES
+from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.ui.picture import USED, WASTED, Picture, asking, folded, key, lane_range, plural, sheet, title
 from workbench.ui.request_state import LINE_BYTES, Run, Sector, cache_lines, sectors_of
 
@@ -26,7 +26,8 @@ class WarpMap(Picture):
     Attributes:
         request: the `WarpRequest`.
         sectors: the 32-byte sectors that it moves, by address.
-        bytes_used, bytes_moved: distinct bytes that lanes asked for, and 32 for each sector.
+        bytes_used: number of distinct bytes that lanes access.
+        bytes_moved: number of bytes moved, 32 for each sector.
         ideal_sectors: the fewest sectors that could hold the bytes used.
     """
 
@@ -39,7 +40,7 @@ class WarpMap(Picture):
 
     @property
     def headline(self) -> str:
-        """``8 sectors for 256 bytes used: 100 % of the bytes moved are used``."""
+        """Summary, such as ``8 sectors for 256 bytes used: 100 % of the bytes moved are used``."""
         ideal = "" if self.ideal_sectors == len(self.sectors) else f" ({self.ideal_sectors} would do)"
         return (
             f"{plural(len(self.sectors), 'sector')}{ideal} for {plural(self.bytes_used, 'byte')} used: "
@@ -48,7 +49,7 @@ class WarpMap(Picture):
 
     @property
     def caption(self) -> str:
-        """Who asks for what, where."""
+        """Line, warp, active lanes, size and buffer of the request."""
         return f"{asking(self.request)}, {self.request.buffer or 'memory of the program itself'}"
 
     # -- text ---------------------------------------------------------------------------------------------------
@@ -57,7 +58,10 @@ class WarpMap(Picture):
         return f"<warp map of {self.caption}: {self.headline}>"
 
     def __str__(self) -> str:
-        """A strip per 128-byte line: three characters for 4 bytes, the lane at its first byte, ░ for bytes unused."""
+        """Return a strip of text per 128-byte line, with three characters for 4 bytes.
+
+        A lane is at its first byte; ░ marks bytes that are moved but not used.
+        """
         rows = cache_lines(self.sectors)
         first = rows[0][0]
         out = [self.headline, self.caption]
@@ -80,7 +84,7 @@ class WarpMap(Picture):
     # -- picture ------------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """A row per 128-byte line, by address. Darker is a higher lane; hatched bytes are moved and not used."""
+        """Draw a row per 128-byte line, by address; darker is a higher lane, hatched bytes are moved but not used."""
         rows = cache_lines(self.sectors)
         shown = folded(len(rows), _MOST_ROWS)
         if ax is None:
@@ -109,18 +113,18 @@ class WarpMap(Picture):
 
 
 def warp_map(request: WarpRequest) -> WarpMap:
-    """Which lane of a warp touches which bytes in one request to global memory.
+    """Show which lane of a warp accesses which bytes in one request to global memory.
 
-    ``print`` gives a strip of text, a notebook cell the picture; ``.draw(ax)`` draws it into your own figure.
+    ``print`` writes strips of text, a notebook cell shows the picture, ``.draw(ax)`` draws into your own figure.
 
     Raises:
-        ArgumentError: a request to shared memory; `bank_map` shows those.
+        ArgumentError: if the request is to shared memory; `bank_map` shows those.
     """
     return WarpMap(request)
 
 
 def lane_colour(lane: int) -> tuple[float, float, float, float]:
-    """Pale for lane 0 to dark for lane 31, so that the order of lanes is seen without colour too."""
+    """Return the colour of a lane, from pale for lane 0 to dark for lane 31, so that the order shows without colour."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("lanes", ["#CFE6F5", "#56B4E9", USED, "#003A5C"])(lane / 31)

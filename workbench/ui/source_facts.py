@@ -1,4 +1,4 @@
-"""The facts that a source view can show beside each line: how each is written, and what makes a line hot."""
+"""Facts that a source view can show beside each line: their text, and the length of their bars."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.kernels import Trace, TracedLine
+    from workbench.analysis.places import Place
+    from workbench.launch import Trace, TracedLine
     from workbench.ptx import Finding
-    from workbench.reports.places import Place
 
 
 @dataclass(frozen=True)
 class SourceFact:
-    """One fact of a line, explained by ``meaning``.
+    """One kind of fact about source lines.
 
-    ``text`` is what the gutter says, "" where the line has no part in it; ``heat`` how much of it the line has, in any
-    unit: the hottest line's bar is full.
+    Attributes:
+        name: key of the fact.
+        label: its label on a button.
+        meaning: its explanation for users.
+        text: function of a line that returns the text in the gutter; empty if the fact does not apply.
+        heat: function of a line that returns its amount in any unit; the line with the most has a full bar.
     """
 
     name: str
@@ -31,14 +35,14 @@ FACTS: tuple[SourceFact, ...] = (
     SourceFact(
         "instructions",
         "instructions",
-        "share of all warp instructions, and so is the bar",
+        "share of all warp instructions, in the text and in the bar",
         lambda line: f"{100 * line.share:.1f} %",
         lambda line: line.instructions,
     ),
     SourceFact(
         "lanes",
         "active lanes",
-        "lanes at work of 32; the bar is what idle lanes cost, lanes x instructions",
+        "active lanes of 32; the bar is the cost of idle lanes, lanes x instructions",
         lambda line: f"{line.active_lanes:.0f} of 32",
         lambda line: line.instructions * (32 - line.active_lanes),
     ),
@@ -79,23 +83,23 @@ FACTS: tuple[SourceFact, ...] = (
     SourceFact(
         "waits",
         "barrier waits",
-        "warp instructions for which warps waited at the barrier of this line, and so is the bar",
+        "warp instructions that warps waited at the barrier of this line, in the text and in the bar",
         lambda line: f"{line.barrier_waits:,}" if line.barrier_waits else "",
         lambda line: line.barrier_waits,
     ),
 )
 
 FINDINGS = "findings"
-"""The name of the fact that is no count: what the checks found."""
+"""Name of the fact that is not a count: the findings of checks."""
 
 LABELS = {fact.name: (fact.label, fact.meaning) for fact in FACTS} | {
-    FINDINGS: ("findings", "what the checks found on this line, or the other side of it")
+    FINDINGS: ("findings", "findings of the checks on this line, or with their other side on it")
 }
-"""What each fact is called, and what it means."""
+"""Label and meaning of each fact."""
 
 
 def values_of(trace: Trace, findings: Iterable[Finding]) -> dict[str, dict[Place, tuple[str, float]]]:
-    """For each fact: place -> (text, heat from 0 to 1). Places without a text are left out."""
+    """Return (text, heat from 0 to 1) by fact and place; places without a text are omitted."""
     values: dict[str, dict[Place, tuple[str, float]]] = {}
     for fact in FACTS:
         most = max((fact.heat(line) for line in trace.lines), default=0) or 1
@@ -111,7 +115,7 @@ def values_of(trace: Trace, findings: Iterable[Finding]) -> dict[str, dict[Place
 
 
 def sides_of(findings: Iterable[Finding]) -> list[tuple[Place, Finding, str]]:
-    """(place, finding, what it says there) for both sides of each finding that has a line."""
+    """Return (place, finding, message at the place) for both sides of each finding that has a line."""
     sides = []
     for finding in findings:
         if finding.line:
@@ -123,12 +127,12 @@ def sides_of(findings: Iterable[Finding]) -> list[tuple[Place, Finding, str]]:
 
 
 def detail_of(trace: Trace, place: Place, findings: Iterable[Finding], *, inlined: bool) -> dict[str, Any]:
-    """Everything that is known of one line, for the panel under the source.
+    """Return all facts about one line, for the panel under the source.
 
     Returns:
-        ``facts``: pairs of label and text; ``ptx``: line, text, how often it ran, and its cost, of each instruction,
-        those that move or wait first; ``sass``: what ptxas made of the line, by class, or why that is not known;
-        ``findings``: texts.
+        A dictionary. ``facts`` has pairs of label and text. ``ptx`` has the line, text, number of executions and cost
+        of each PTX instruction; those that access memory or wait come first. ``sass`` describes the line's machine
+        code by class, or has the reason why it is not known. ``findings`` has texts.
     """
     line = next((one for one in trace.lines if (one.path, one.line) == place), None)
     facts: list[tuple[str, str]] = []
@@ -141,7 +145,7 @@ def detail_of(trace: Trace, place: Place, findings: Iterable[Finding], *, inline
         for fact in trace.report.lines
         if fact.place(inlined=inlined) == place
     ]
-    ptx.sort(key=lambda row: not row["cost"])  # what moves or waits comes first, each part in the order of the PTX
+    ptx.sort(key=lambda row: not row["cost"])  # a stable sort: each part keeps the order of the PTX
     found = [text for at, _, text in sides_of(findings) if at == place]
     return {"facts": facts, "ptx": ptx, "sass": _machine_code(trace, place), "findings": found}
 

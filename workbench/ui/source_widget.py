@@ -1,4 +1,4 @@
-"""A kernel's source with a gutter that says what each line did, and everything known of the line that is selected."""
+"""Interactive view of a kernel's source, with a gutter of facts per line and the details of the selected line."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from workbench import tables
+from workbench.analysis.places import Place, source_text
+from workbench.analysis.stages import NAMES
+from workbench.base.tables import WIDTH, cut
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.reports.places import Place, source_text
-from workbench.reports.stages import NAMES
 from workbench.ui.picture import folded
 from workbench.ui.source_facts import FINDINGS, LABELS, detail_of, sides_of, values_of
 
 if TYPE_CHECKING:
-    from workbench.kernels import Trace
+    from workbench.launch import Trace
     from workbench.ptx import Finding
 
 STATIC = Path(__file__).parent / "static"
@@ -31,33 +31,31 @@ _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the
 
 
 class SourceView(anywidget.AnyWidget):
-    """Source lines with a gutter of one fact; made by `source_view`. Put it last in a notebook cell.
+    """Source lines with a gutter that shows one fact, made by `source_view`; put it last in a notebook cell.
 
-    Below the source stands, if ``stage`` names it, what the compiler made of it: the lines of both that belong together
-    have one colour, and selecting one selects the other. Setting a trait is the same as clicking. Where no JavaScript
-    runs, the lines that have a part in the chosen fact stand there instead, with their bars as text.
+    If ``stage`` is set, the compiler's output of that stage is shown below the source. Lines that belong together have
+    the same colour, and selecting one selects the other. Setting a trait has the same effect as a click. Without
+    JavaScript, the lines to which the chosen fact applies are shown instead, with their bars as text.
 
     Raises:
-        UnknownNameError: when ``fact`` or ``stage`` is set to a name that is not one of ``LABELS`` or of ``stages``.
-        ArgumentError: when ``selected_line`` is set to a line that is not shown.
+        UnknownNameError: if ``fact`` is set to a name not in `LABELS`, or ``stage`` to one not in ``stages``.
+        ArgumentError: if ``selected_line`` is set to a line that is not shown.
     """
 
     _esm = (STATIC / "source_view.js").read_text(encoding="utf-8")
     _css = (STATIC / "source_view.css").read_text(encoding="utf-8")
 
-    fact = traitlets.Unicode("instructions", help="What the gutter shows, one of `LABELS`.").tag(sync=True)
+    fact = traitlets.Unicode("instructions", help="Fact in the gutter, one of `LABELS`.").tag(sync=True)
     selected_line = traitlets.Int(0, help="Line of `selected_file` whose details are shown; 0 for none.").tag(sync=True)
-    selected_file = traitlets.Unicode("", help="Its path; the main file if not set.").tag(sync=True)
-    state = traitlets.Dict(help="The lines and the values of every fact.").tag(sync=True)
-    detail = traitlets.Dict(help="All that is known of the selected line: facts, ptx, sass, findings.").tag(sync=True)
-    stage = traitlets.Unicode("", help="ttir, ttgir, llir, ptx or sass, those of `stages`; empty for none.").tag(
+    selected_file = traitlets.Unicode("", help="Path of the selected file; empty for the main one.").tag(sync=True)
+    state = traitlets.Dict(help="Source lines, and the values of every fact.").tag(sync=True)
+    detail = traitlets.Dict(help="Details of the selected line: facts, ptx, sass, findings.").tag(sync=True)
+    stage = traitlets.Unicode("", help="Stage to show, one of `stages` (ttir, ttgir, llir, ptx, sass), or empty.").tag(
         sync=True
     )
-    stages: traitlets.List[Any] = traitlets.List(help="Pairs of name and label of the stages that may be shown.").tag(
-        sync=True
-    )
+    stages: traitlets.List[Any] = traitlets.List(help="Name and label of each stage that can be shown.").tag(sync=True)
     code: traitlets.List[Any] = traitlets.List(
-        help="Of the stage that is shown rows of text, path, line, and runs."
+        help="Lines of the chosen stage: text, source path and line, and number of executions."
     ).tag(sync=True)
 
     def __init__(self, trace: Trace, fact: str = "instructions", checks: Any = None, line: int = 0, file: str = ""):
@@ -76,11 +74,11 @@ class SourceView(anywidget.AnyWidget):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths of the files with lines that did something, the one with the most instructions first."""
+        """Paths of the files with facts, the one with the most instructions first."""
         return tuple(self._files)
 
     def value(self, line: int, file: str = "") -> str:
-        """What the gutter says beside a line for the chosen fact; "" for nothing."""
+        """Return the text of the gutter beside a line for the chosen fact; empty if the fact does not apply."""
         return self._values[self.fact].get((self._path(file), line), ("", 0.0))[0]
 
     def select(self, line: int, file: str = "") -> None:
@@ -90,22 +88,22 @@ class SourceView(anywidget.AnyWidget):
             self.selected_file, self.selected_line = path, line
         self.detail = self._detail()
 
-    # -- how it looks without a browser -------------------------------------------------------------------------
+    # -- forms without JavaScript -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         selected = f", line {self.selected_line} selected" if self.selected_line else ""
         return f"<source view of {self.trace.title}: {self.fact}{selected}>"
 
     def __str__(self) -> str:
-        """The lines with a part in the chosen fact, their values and bars, and the details of the selected one."""
+        """Return the lines to which the chosen fact applies, with values and bars, and the selected line's details."""
         heads = (self.trace.title, ": ".join(self._heading))
-        out = [piece for head in heads for piece in textwrap.wrap(head, tables.WIDTH)]
+        out = [piece for head in heads for piece in textwrap.wrap(head, WIDTH)]
         width = self._value_width
         out += [f"{number:>5} {value:>{width}} {bar:{_BAR}} {text}" for number, value, bar, text in self._strip()]
-        return "\n".join(tables.cut(line.rstrip(), tables.WIDTH) for line in [*out, *self._detail_lines()])
+        return "\n".join(cut(line.rstrip(), WIDTH) for line in [*out, *self._detail_lines()])
 
     def to_html(self) -> str:
-        """The same as HTML that reads well where a page strips its styles: the bars are characters too."""
+        """Return the view as HTML that is readable without styles, because its bars are characters."""
         rows = []
         for number, value, bar, text in self._strip():
             heat = _HEAT.format(0.7 * len(bar.strip()) / _BAR)
@@ -124,7 +122,7 @@ class SourceView(anywidget.AnyWidget):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return data | {"text/plain": str(self), "text/html": self.to_html()}, metadata
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     @traitlets.validate("fact")
     def _check_fact(self, proposal: traitlets.Bunch) -> str:
@@ -180,7 +178,7 @@ class SourceView(anywidget.AnyWidget):
             row = detail["ptx"][at]
             cost = f"  // {row['cost']}" if row["cost"] else ""
             out.append(f"  {row['line']:>6} {row['executions']:>9,} x  {row['text']};{cost}")
-        return [tables.cut(line.rstrip(), tables.WIDTH) for line in out]
+        return [cut(line.rstrip(), WIDTH) for line in out]
 
     def _path(self, file: str) -> str:
         if not file:
@@ -197,12 +195,12 @@ class SourceView(anywidget.AnyWidget):
 
     @property
     def _heading(self) -> tuple[str, str]:
-        """The label of the chosen fact, and what it means."""
+        """Label and meaning of the chosen fact."""
         label, meaning = LABELS[self.fact]
         return label, "none" if self.fact == FINDINGS and not self._values[FINDINGS] else meaning
 
     def _strip(self) -> Iterable[tuple[str, str, str, str]]:
-        """(number, value, bar, text) of the lines that matter for the fact, by file."""
+        """Yield (number, value, bar, text) of the lines to which the fact applies, by file."""
         values = self._values[self.fact]
         before: dict | None = None
         for row in self.state["rows"]:
@@ -227,7 +225,7 @@ class SourceView(anywidget.AnyWidget):
         return {"title": self.trace.title, "facts": labels, "rows": rows, "findings": len(self.findings)}
 
     def _rows_of(self, path: str) -> list[dict[str, Any]]:
-        """Every line from the first to the last with a fact; long stretches without any as the number left out."""
+        """Return the lines from the first to the last with a fact; a long gap is the number of lines left out."""
         known = sorted({line for values in self._values.values() for at, line in values if at == path})
         first = next((line for line in known if line), 0)
         above = first
@@ -254,24 +252,24 @@ class SourceView(anywidget.AnyWidget):
 
 
 def source_view(trace: Trace, *, fact: str = "instructions", checks: Any = None, line: int = 0) -> SourceView:
-    """The source of a traced kernel, CUDA C++ or Triton, with what each line did.
+    """Show the source of a traced kernel, CUDA C++ or Triton, with the counts of each line.
 
     Args:
-        trace: of `workbench.trace`, `workbench.trace_kernel` or ``%%cuda --trace``. With ``trace.unfolded()`` the lines
-            of headers and of called functions show too.
-        fact: what the gutter shows: instructions, lanes, sectors, bytes, wavefronts, waits or findings.
-        checks: a CheckReport of the same kernel, or findings; default those of the traced launch itself.
+        trace: result of `workbench.trace`, `workbench.trace_kernel` or ``%%cuda --trace``. ``trace.unfolded()`` also
+            shows the lines of headers and called functions.
+        fact: fact in the gutter: instructions, lanes, sectors, bytes, wavefronts, copies, waits or findings.
+        checks: a CheckReport of the same kernel, or findings; default those of the traced launch.
         line: a line of the kernel's own file whose details are shown; 0 for none.
 
     Raises:
-        UnknownNameError: no such fact.
-        ArgumentError: a line that is not shown.
+        UnknownNameError: if there is no such fact.
+        ArgumentError: if the line is not shown.
     """
     return SourceView(trace, fact, checks, line)
 
 
 def _main_first(trace: Trace, findings: Iterable[Finding]) -> list[str]:
-    """Files with facts by falling number of instructions; those of findings alone behind them."""
+    """Return the files by falling number of instructions; those with findings only come last."""
     weights: dict[str, int] = {}
     for line in trace.lines:
         weights[line.path] = weights.get(line.path, 0) + line.instructions

@@ -1,7 +1,7 @@
 """Kernels of several languages side by side, step by step.
 
-A kernel of this project names its steps in comments ("1. Load ...", "2. Score ..."), the same ones in the same order in
-every language, so that the panes can be cut at the steps and lined up.
+A kernel of this project numbers its steps in comments ("1. Load ...", "2. Score ..."), with the same steps in the same
+order in every language, so that the panes can be cut at the steps and aligned.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _STYLES = {
     "Token.Literal.Number": "color:var(--jp-mirror-editor-number-color,#080)",
     "Token.Name.Decorator": "color:var(--jp-mirror-editor-meta-color,#a2f)",
 }
-"""By how a token's kind begins, the first that fits."""
+"""CSS of tokens by the beginning of their kind; the first match counts."""
 _KERNEL = re.compile(r'^(extern "C" )?__global__', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Kernel sources cut into the same steps: ``steps`` maps a step's title to one text per variant."""
+    """Kernel sources cut into the same steps; ``steps`` has one text per variant for each step's title."""
 
     variants: tuple[str, ...]
     languages: tuple[str, ...]
@@ -63,10 +63,10 @@ class SideBySide:
 
 
 def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
-    """The kernels of several variants of an op, lined up at their numbered steps.
+    """Show the kernels of several variants of an op, aligned at their numbered steps.
 
     Raises:
-        ArgumentError: a variant without a kernel, or whose steps are not those of the first one.
+        ArgumentError: if a variant has no kernel, or its number of steps differs from that of the first one.
     """
     found = [ops.get(op).variant(name) for name in variants]
     cut = [_steps(kernel_source(variant)) for variant in found]
@@ -76,7 +76,7 @@ def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
                 "variants",
                 f"{variant.name} with the steps {[title for title, _ in steps]}",
                 f"as many as {found[0].name}: {[title for title, _ in cut[0]]}",
-                "Number the steps in the kernel's comments alike.",
+                "Number the same steps in the comments of both kernels.",
             )
     rows = {}
     for number, row in enumerate(zip(*cut, strict=True)):
@@ -86,11 +86,11 @@ def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
 
 
 def coloured(text: str, language: str) -> str:
-    """The text as HTML, in the colours that JupyterLab's theme has for code; elsewhere in those of its light theme.
+    """Return a source text as HTML in the code colours of JupyterLab's theme, or elsewhere of its light theme.
 
     Args:
-        text: some lines of a source.
-        language: "cuda"; any other is taken for Python.
+        text: lines of a source.
+        language: "cuda", or anything else for Python.
     """
     from pygments import lex
     from pygments.lexers import CudaLexer, PythonLexer
@@ -104,10 +104,10 @@ def coloured(text: str, language: str) -> str:
 
 
 def kernel_source(variant: Variant) -> str:
-    """The text of a variant's kernel alone, without its file's preamble.
+    """Return the text of a variant's kernel, without the preamble of its file.
 
     Raises:
-        ArgumentError: a torch variant, which has none.
+        ArgumentError: for a torch variant, which has no kernel.
     """
     if isinstance(variant, TritonVariant):
         return inspect.getsource(variant.steps[0].function.fn)
@@ -119,7 +119,7 @@ def kernel_source(variant: Variant) -> str:
 
 
 def _steps(source: str) -> list[tuple[str, str]]:
-    """(title, text) of the signature and of each numbered step."""
+    """Return (title, text) of the signature and of each numbered step."""
     steps: list[tuple[str, list[str]]] = [("Signature", [])]
     for line in source.splitlines():
         match = _STEP.match(line)

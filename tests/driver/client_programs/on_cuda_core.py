@@ -1,4 +1,4 @@
-"""Its `Program` and `Linker` make PTX where a cubin is asked for; a warning about nvJitLink says so."""
+"""Its `Program` and `Linker` return PTX for a cubin, and warn about nvJitLink, which they do without."""
 
 import workbench as wb
 

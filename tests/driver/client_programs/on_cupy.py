@@ -1,13 +1,13 @@
-"""After `workbench setup cupy`, which rebuilds the five modules of its wheel that have NVIDIA's static runtime inside;
-without, a warning says so as CuPy is imported. Nothing has to be set: kernels are compiled to PTX with line numbers,
-and kept in the workbench's home unless `CUPY_CACHE_DIR` is set. Under `workbench run --check` CuPy's memory pool is
-off, so that each array has bounds of its own. On a machine with a GPU the rebuilt modules take NVIDIA's runtime
-(`nvidia-cuda-runtime`), and its driver compiles the kernels of sorts at their first use; `pip install --force-reinstall
-cupy-cuda13x` brings the original back.
+"""Run `workbench setup cupy` first: it rebuilds the five modules of CuPy's wheel that contain NVIDIA's static runtime.
+Without it a warning says so when CuPy is imported. No variable has to be set: kernels are compiled to PTX with line
+numbers, and cached in the workbench's home unless `CUPY_CACHE_DIR` names another folder. Under `workbench run --check`
+CuPy's memory pool is off, so that each array has bounds of its own. On a machine with a GPU the rebuilt modules use
+NVIDIA's runtime (`nvidia-cuda-runtime`), and its driver compiles the sorting kernels at their first use. `pip install
+--force-reinstall cupy-cuda13x` restores the original.
 
-Of 19,624 tests of CuPy's own (its folders for the core, maths, logic, sorting, indexing, creation, manipulation,
-statistics and random numbers), 262 drawn at random were run on workbench 31121cd and the commits around it, without
-those of Jitify: 253 passed, 7 were skipped, 2 failed, one of which wants cuSOLVER, one a second device.
+CuPy itself has 19,624 tests in its folders for the core, maths, logic, sorting, indexing, creation, manipulation,
+statistics and random numbers. 262 of them, drawn at random without those of Jitify, were run on workbench 31121cd and
+the commits around it: 253 passed, 7 were skipped, 2 failed, one because it needs cuSOLVER, one a second device.
 """
 
 import workbench as wb
@@ -255,7 +255,7 @@ kernel((1,), (64,), (x, 64))
 
 
 def checks():
-    """`workbench run --check`: a fault in a `RawKernel`, at its line in the kernel's source, which is kept"""
+    """`workbench run --check`: a fault in a `RawKernel` is reported with its line in the kernel's source"""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(FAULT)
@@ -288,7 +288,7 @@ def no_textures():
 
 
 def no_libraries():
-    """what is cuFFT's, cuSOLVER's or cuSPARSE's: `cupy.fft`, `cupy.linalg.solve`, sparse products"""
+    """functions of cuFFT, cuSOLVER and cuSPARSE: `cupy.fft`, `cupy.linalg.solve`, sparse products"""
     refused(lambda: cp.fft.fft(cp.ones(8)), "libcufft: NVIDIA's library runs on NVIDIA's driver alone")
     refused(lambda: cp.linalg.solve(cp.eye(3), cp.ones(3)), "libcusolver: NVIDIA's library")
 

@@ -18,7 +18,7 @@ A, B = np.random.default_rng(0).random((2, 4096), np.float32)
 
 
 def tuning():
-    """`tune_kernel` with its PyCUDA backend, with an answer to compare"""
+    """`tune_kernel` with its PyCUDA backend, checked against a given answer"""
     arguments, sizes = [np.zeros_like(A), A, B, np.int32(A.size)], {"block_size_x": [32, 128, 256]}
     answer = [A + B, None, None, None]
     results, _ = tune_kernel("add", SOURCE, A.size, arguments, sizes, answer=answer, lang="PYCUDA", iterations=2)

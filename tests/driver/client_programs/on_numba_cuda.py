@@ -1,4 +1,4 @@
-"""Install `numba-cuda[cu13]`; no variable has to be set. Numba links through the driver, which a warning says."""
+"""Install `numba-cuda[cu13]`; no variable has to be set. Numba links through the driver, and warns about that."""
 
 import workbench as wb
 
@@ -58,7 +58,7 @@ def shared_memory():
 
 
 def device_functions():
-    """device functions, reductions, what the compiler says of registers and shared memory"""
+    """device functions, reductions, the compiler's figures of registers and shared memory"""
 
     @cuda.jit(device=True)
     def square(x):

@@ -1,5 +1,5 @@
-"""It looks for files. Set before its import `DEV=CUDA`, `LD_LIBRARY_PATH` to the folders of
-`workbench/driver/libcuda.so.1` and of NVRTC (`nvidia/cu13/lib`), and `CUDA_PATH` to that of its headers
+"""It searches for libraries by file name. Before importing it set `DEV=CUDA`, `LD_LIBRARY_PATH` to the folders of
+`workbench/driver/libcuda.so.1` and of NVRTC (`nvidia/cu13/lib`), and `CUDA_PATH` to the folder of the CUDA headers
 (`nvidia/cu13`).
 """
 

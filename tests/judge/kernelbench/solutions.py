@@ -393,7 +393,7 @@ CHEATS = {
         "tampered",
         scale(
             "return scaled(x, self.weight)",
-            before="\n\nimport workbench.reports.watching\n\nworkbench.reports.watching.watched = lambda: None\n",
+            before="\n\nimport workbench.analysis.watching\n\nworkbench.analysis.watching.watched = lambda: None\n",
         ),
     ),
     "past the end": ("out_of_bounds", scale("return scaled(x, self.weight)", mask="offsets < n + 8", blocks=1)),

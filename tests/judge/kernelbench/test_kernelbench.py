@@ -11,9 +11,9 @@ from solutions import CHEATS, HONEST, PROBLEMS
 
 import workbench as wb
 from workbench.cli import main
+from workbench.driver.torch_device.library import installed_torch
 from workbench.errors import ArgumentError
 from workbench.judge.kernelbench.problem import BUDGET, Problem
-from workbench.torch_device.library import installed_torch
 
 _TORCH = installed_torch()
 _TAKES_GPU_BUILD = pytest.mark.skipif(

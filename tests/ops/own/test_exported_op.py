@@ -246,7 +246,7 @@ def test_command_line_refuses_an_op_that_the_package_has(tmp_path: Path):
     (tmp_path / "with_paged.py").write_text("from workbench.attention.ops.paged_attention import OP\n")
     done = CliRunner().invoke(main, ["export", f"{tmp_path / 'with_paged.py'}:OP", str(tmp_path / "one.py")])
     assert done.exit_code == 2
-    assert "the workbench's own paged_attention; allowed: an op made by @workbench.op" in done.output
+    assert "paged_attention of an installed package; allowed: an op made by @workbench.op" in done.output
 
 
 COPY = """extern "C" __global__ void copy(float *out, const float *x, int n) {

@@ -122,7 +122,7 @@ def test_it_is_benchmarked_on_every_case():
 
 @pytest.mark.gpu
 def test_it_is_benchmarked_on_a_gpu_beside_torch():
-    from workbench.bench.own_op import run
+    from workbench.tuning.bench.own_op import run
 
     result = run(row_softmax, ["small"], ["torch", *KERNELS], device="cuda")
     assert result.all_correct, str(result)

@@ -15,8 +15,8 @@ from simulated_gpu.plugin import environment, missing
 from views import BY_STRIDES, EXPORTED, FLAT, FORMS, PAIRS, outcome, pair, paired, view, viewed, viewed_in_place
 
 import workbench as wb
-from workbench import devices
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.launch import devices
 from workbench.ops import registry, tuned
 from workbench.tuning.measure import evaluate
 

@@ -1,4 +1,7 @@
-"""CHECKS.md: page.md with a table of which planted races the checks find, ``python tests/ptx/fuzz --page``."""
+"""Generator of CHECKS.md, from page.md and a table of the planted races that the checks find.
+
+``python tests/ptx/fuzz --page`` writes the page.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from fuzz import races
 
 PAGE = Path(__file__).parents[3] / "workbench" / "ptx" / "CHECKS.md"
 TEXT = Path(__file__).with_suffix(".md")
-ROWS = "(rows)\n"  # stands in the text for those of the table
-SEEDS = range(6)  # of each class
+ROWS = "(rows)\n"  # stands in the text for the table's rows
+SEEDS = range(6)  # for each class
 
 
 def markdown() -> str:

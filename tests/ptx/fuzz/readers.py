@@ -23,19 +23,20 @@ from ptx_wmma_cases import PRODUCTS
 
 from fuzz.damage import changed_bytes, changed_json, changed_text, draw_steps, one_kernel
 from workbench import ptx
+from workbench.analysis.prediction import confidence
 from workbench.attention.bench.paged_attention.ledger import FORMAT, Ledger
+from workbench.base.recorded import recorded_folders
+from workbench.base.trials.store import Store
 from workbench.driver import simulated_driver
 from workbench.driver.images import image, resources_of
 from workbench.errors import ArgumentError, KernelFault, StoreWarning, UnsupportedInstructionError
-from workbench.judge.description import Code, Description, InvalidDescription
+from workbench.judge.description import Description, InvalidDescription
 from workbench.ops import tuned
-from workbench.prediction import confidence
 from workbench.toolchain import compile_cuda_module
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.kernel import entry_parameters
 from workbench.toolchain.ptx_text import kernels_of_ptx
 from workbench.toolchain.shared_memory import static_shared_bytes
-from workbench.trials.store import Store
 from workbench.tuning import sweep
 
 HERE = Path(__file__).parents[1]
@@ -194,7 +195,7 @@ def _copy() -> tuple[ptx.Kernel, np.ndarray]:
 
 
 def _map_samples() -> list[bytes]:
-    from workbench.tensor_map import TensorMap
+    from workbench.ptx.tensor_map import TensorMap
 
     _, array = _copy()
     shape = ((64, 64), (256,), (16, 16))
@@ -237,7 +238,10 @@ def _changed_file(data: bytes, draw: random.Random) -> bytes:
 def _sweep_samples() -> list[bytes]:
     from workbench.tuning import kernel_tuner_files
 
-    smallest = min(sweep.SHIPPED.glob("*.json.gz"), key=lambda path: path.stat().st_size)
+    smallest = min(
+        (path for folder in recorded_folders("sweeps") for path in folder.glob("*.json.gz")),
+        key=lambda path: path.stat().st_size,
+    )
     whole = json.loads(gzip.decompress(smallest.read_bytes()))
     count = len(whole["configs"])
     for values in (whole, whole["columns"]):  # twenty rows are enough
@@ -266,7 +270,10 @@ def _read_sweep(data: bytes, folder: Path) -> None:
 
 
 def _table_samples() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(tuned.SHIPPED.glob("*.json"))] or [b'{"format": 1, "entries": []}']
+    return [
+        path.read_bytes()
+        for path in [path for folder in recorded_folders("tuned") for path in sorted(folder.glob("*.json"))]
+    ] or [b'{"format": 1, "entries": []}']
 
 
 def _record_samples() -> list[bytes]:
@@ -299,9 +306,8 @@ def _read_description(data: bytes, folder: Path) -> None:
         record = json.loads(data)
     except (ValueError, RecursionError):
         return
-    for kind in (Description, Code):
-        with contextlib.suppress(InvalidDescription):
-            asdict(kind.of(record))
+    with contextlib.suppress(InvalidDescription):
+        asdict(Description.of(record))
 
 
 @functools.cache

@@ -26,7 +26,7 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module):
         self._loader.exec_module(module)
         vars(module).update(SIZES.get(module.__name__, {}))
-        if module.__name__ == "workbench.worker":
+        if module.__name__ == "workbench.base.processes.worker":
             _count_what_is_killed(module)
 
     def __getattr__(self, name):
@@ -67,7 +67,7 @@ if os.environ.get("COVERAGE_PROCESS_START"):  # see blind.py
     import coverage
 
     coverage.process_startup()
-    WATCHED |= {"workbench.worker"}
+    WATCHED |= {"workbench.base.processes.worker"}
 if os.environ.get("WORKBENCH_SIMULATED_GPU"):
     WATCHED |= {"torch", *SIZES}
 if WATCHED:

@@ -1,9 +1,9 @@
-"""``workbench bench flash-attention``: predicted times of ``cuda_wgmma`` beside published ones of FlashAttention-3.
+"""Predicted times of ``cuda_wgmma`` beside published ones of FlashAttention-3: ``workbench bench flash-attention``.
 
-Of each shape the middle block of a few parts of the grid is run and recorded in the PTX machine; their times make that
-of the launch (:mod:`workbench.prediction.block_time`). The tensors are zeros: how long a block takes does not depend on
-what they hold. Attention that is not causal is asked for as causal attention of the same work, in which the queries of
-each block are the last of all tokens, heads of one group.
+For each shape, the PTX machine runs and records the middle block of a few parts of the grid; the time of the launch is
+computed from theirs (:mod:`workbench.analysis.prediction.block_time`). The tensors are zeros, because the time of a
+block does not depend on their values. Attention that is not causal is replaced by causal attention with the same work,
+in which the queries of each block are the last tokens of a sequence and a head of their own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench import devices
+from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.analysis.prediction.predict import Prediction, counts_of, predict_counts
 from workbench.attention.ops.causal_attention import Tensors
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.attention.ops.causal_attention.problem import Problem
-from workbench.bench.results import Benchmark
-from workbench.device_models import DeviceModel, device_model
 from workbench.errors import ArgumentError
+from workbench.launch import devices
 from workbench.ops.expressions import cdiv
 from workbench.ops.variant import PARTS
-from workbench.prediction.predict import Prediction, counts_of, predict_counts
 from workbench.ptx.sample import middles_of, parts_of
+from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.ranking import spearman
 
 COLUMNS = ("batch", "seqlen", "heads", "head_size", "causal", "measured_us")
@@ -37,7 +37,7 @@ ARCH = "sm_90"
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape with its measured time in microseconds; ``causal`` is 1 or 0."""
+    """Shape of an attention problem with its measured time in microseconds; ``causal`` is 1 or 0."""
 
     batch: int
     seqlen: int
@@ -48,7 +48,7 @@ class Shape:
 
     @property
     def usable(self) -> bool:
-        """Whether its numbers are those of a shape and a time."""
+        """True if all sizes are positive, ``causal`` is 0 or 1, and the time is positive and finite."""
         sizes = self.batch, self.seqlen, self.heads, self.head_size
         return min(sizes) > 0 and self.causal in (0, 1) and 0 < self.measured_us < math.inf
 
@@ -58,25 +58,25 @@ class Shape:
 
 @dataclass(frozen=True)
 class Row:
-    """A shape, and what is predicted for it."""
+    """A shape and the prediction for it."""
 
     shape: Shape
     prediction: Prediction
 
     @property
     def predicted_us(self) -> float:
-        """In microseconds."""
+        """Predicted time in microseconds."""
         return self.prediction.seconds * 1e6
 
     @property
     def ratio(self) -> float:
-        """Predicted by measured."""
+        """Predicted time divided by measured time."""
         return self.predicted_us / self.shape.measured_us
 
 
 @dataclass(frozen=True)
 class FlashAttentionBenchmark(Benchmark):
-    """Predictions for ``model`` beside what a file has as measured elsewhere."""
+    """Predictions for ``model`` beside times from a file, measured elsewhere."""
 
     kind = "bench-flash-attention"
 
@@ -86,17 +86,18 @@ class FlashAttentionBenchmark(Benchmark):
 
     @property
     def spearman(self) -> float:
-        """The correlation of the ranks."""
+        """Spearman rank correlation of predicted and measured times."""
         times = [(row.predicted_us, row.shape.measured_us) for row in self.rows]
         return spearman(*np.array(times).T)
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """The smallest and the largest."""
+        """Smallest and largest ratio of predicted to measured time."""
         found = [row.ratio for row in self.rows]
         return min(found), max(found)
 
     def record(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON."""
         rows = [
             asdict(row.shape) | {"predicted_us": row.predicted_us, "bound_by": row.prediction.bound_by}
             for row in self.rows
@@ -119,9 +120,10 @@ class FlashAttentionBenchmark(Benchmark):
 
 
 def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
-    """What the file says of itself, and its shapes: lines ``# ...``, then CSV with the columns `COLUMNS`.
+    """Read the description and the shapes of a file: lines ``# ...``, then CSV with the columns `COLUMNS`.
 
-    Raises ArgumentError for a file that cannot be read, a column that is missing and a row that is none.
+    Raises:
+        ArgumentError: if the file cannot be read, a column is missing, or a row is invalid.
     """
     path = Path(path)
     try:
@@ -132,7 +134,7 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
     table = csv.DictReader(line for line in lines if line.strip() and not line.startswith("#"))
     if set(COLUMNS) - set(table.fieldnames or ()):
         raise ArgumentError(
-            "measured", f"columns {', '.join(table.fieldnames or ('none',))}", ", ".join(COLUMNS), "Name them in a row."
+            "measured", f"columns {', '.join(table.fieldnames or ('none',))}", ", ".join(COLUMNS), "Name the columns."
         )
     shapes = []
     for number, row in enumerate(table, 1):
@@ -142,16 +144,19 @@ def shapes_of(path: str | Path) -> tuple[str, list[Shape]]:
         except (TypeError, ValueError):
             shape = None
         if shape is None or not shape.usable:
-            remedy = "Only causal is 0 or 1, only measured_us no whole number."
+            remedy = "All are whole numbers except measured_us; causal is 0 or 1."
             raise ArgumentError(f"measured, row {number}", dict(row), "numbers above 0", remedy)
         shapes.append(shape)
     if not shapes:
-        raise ArgumentError("measured", "no rows", "one or more", "A row for each shape.")
+        raise ArgumentError("measured", "no rows", "one or more", "Add a row for each shape.")
     return " ".join(notes) or path.name, shapes
 
 
 def problem_of(shape: Shape) -> Problem:
-    """The problem of a shape; of one that is not causal one of the same work, with a head for each block of queries."""
+    """Return the problem of a shape; one that is not causal becomes a causal problem with the same work.
+
+    That problem has a head for each block of queries.
+    """
     causal = Problem(
         num_seqs=shape.batch, num_heads=shape.heads, num_kv_heads=shape.heads, num_queries=shape.seqlen,
         num_tokens=shape.seqlen, head_size=shape.head_size, dtype="float16", arch=ARCH,
@@ -163,7 +168,7 @@ def problem_of(shape: Shape) -> Problem:
 
 
 def predicted(shape: Shape, model: DeviceModel) -> Prediction:
-    """The predicted time of ``cuda_wgmma`` on a shape in fp16."""
+    """Predict the time of ``cuda_wgmma`` on a shape in fp16."""
     problem = problem_of(shape)
     config = VARIANT.default_config(problem)
     kernel, sim = VARIANT.compile(config, problem, ARCH), devices.simulator(ARCH)
@@ -175,7 +180,7 @@ def predicted(shape: Shape, model: DeviceModel) -> Prediction:
     )
     tensors = Tensors(query, key, value, problem.head_size**-0.5, torch.zeros_like(query), None)
     grid = VARIANT.launch(config, problem, tensors).grid
-    neighbours = [(0, y, 0) for y in range(min(2, grid[1]))]  # of one KV head, where all blocks are alike
+    neighbours = [(0, y, 0) for y in range(min(2, grid[1]))]  # blocks of one KV head: all of them do the same work
     blocks = middles_of(grid, parts_of(grid, PARTS)) if shape.causal else neighbours
     report = VARIANT.run(config, problem, tensors, sim, sample=blocks, statistics=True)
     parts = PARTS if shape.causal else 1
@@ -195,14 +200,14 @@ def run(
 
     Args:
         measured: the file, see `shapes_of`, or its shapes.
-        source: where the times are from, if not as the file says.
+        source: origin of the times; default the description in the file.
         model: the GPU; default an H100.
-        clock_mhz: of its multiprocessors, if it is not the model's.
-        progress: told each row.
+        clock_mhz: clock of the multiprocessors in MHz; default the model's.
+        progress: function called with each row.
 
     Raises:
-        ArgumentError: a file that cannot be used; a GPU of another architecture; a clock that is not above 0.
-        UnknownNameError: no such model.
+        ArgumentError: if the file cannot be used, the GPU has another architecture, or the clock is not above 0.
+        UnknownNameError: if there is no such model.
     """
     said, shapes = shapes_of(measured) if isinstance(measured, str | Path) else ("", list(measured))
     found = device_model(model or "h100-sxm")

@@ -1,8 +1,8 @@
-"""``workbench bench generate``: the shipped model over every cache: speed, memory, and how both grow with length.
+"""Speed and memory of the shipped model over every cache, and their growth: ``workbench bench generate``.
 
-All caches take a step in turns, so that a busier moment of the machine meets every one of them; the ratios hold where
-the seconds do not. The tokens of the unquantized caches are compared first: one that changes the text gets no time. The
-engine, with its continuous batching, is measured beside transformers in `workbench.attention.bench.serving`.
+The caches take steps in turn, so that other load on the machine affects all of them: trust the ratios rather than the
+seconds. The tokens of the unquantized caches are compared first; one that changes the text gets no time. The engine,
+with its continuous batching, is measured beside transformers in `workbench.attention.bench.serving`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from workbench.attention.kvcache import MemoryUse
 from workbench.attention.kvcache.errors import check_count
 from workbench.attention.models import CACHES, held_out_documents, load_gpt, make_cache
 from workbench.attention.models.generation import advance, check_prompt
-from workbench.bench.results import Benchmark
 from workbench.errors import UnknownNameError, WrongResultError
+from workbench.tuning.bench.results import Benchmark
 
 _UNQUANTIZED = ("none", "contiguous", "paged")
 _EDGE = 16
-"""Steps at each end that a growth is taken from."""
+"""Number of steps at each end from which the growth is computed."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cache.
+    """Measurements of one cache.
 
     Attributes:
-        cache: its name.
-        prompt_seconds: to compute all prompts, one after the other.
-        step_seconds: of each step, one token for every sequence.
-        reserved_bytes: of the cache after each step, what its sequences hold.
-        memory: after the last step.
-        same_tokens: share of all tokens that are those of the unquantized caches, up to the first that is not.
+        cache: name of the cache.
+        prompt_seconds: time to compute all prompts, one after the other.
+        step_seconds: time of each step, in which every sequence gets one token.
+        reserved_bytes: bytes that the sequences hold after each step.
+        memory: memory use after the last step.
+        same_tokens: fraction of the tokens that equal those of an unquantized cache, up to the first difference of each
+            sequence.
     """
 
     cache: str
@@ -47,13 +48,13 @@ class Row:
 
     @property
     def growth(self) -> float:
-        """Median seconds of the last steps over those of the first."""
+        """Median time of the last steps, as a multiple of that of the first steps."""
         return statistics.median(self.step_seconds[-_EDGE:]) / statistics.median(self.step_seconds[:_EDGE])
 
 
 @dataclass(frozen=True)
 class GenerationBenchmark(Benchmark):
-    """What `run` measured: ``num_seqs`` sequences, from prompts of ``prompt_tokens`` on; ``serving`` beside peers."""
+    """Result of `run`: a row for each cache, and with peers ``serving``, the comparison with transformers."""
 
     kind = "bench-generate"
 
@@ -64,11 +65,11 @@ class GenerationBenchmark(Benchmark):
     serving: tuple[Serving, ...] = ()
 
     def row(self, cache: str) -> Row:
-        """The row of that cache."""
+        """Return the row of a cache."""
         return next(row for row in self.rows if row.cache == cache)
 
     def tokens_per_second(self, row: Row) -> float:
-        """New tokens of all sequences together, prompts not counted."""
+        """Return the new tokens per second of all sequences together, without the time of the prompts."""
         return len(self.prompt_tokens) / statistics.median(row.step_seconds)
 
     def __str__(self) -> str:
@@ -95,19 +96,19 @@ def run(
     caches: Sequence[str] = CACHES,
     peers: bool = False,
 ) -> GenerationBenchmark:
-    """Generate the same sequences over every cache, a step of each in turns.
+    """Generate the same sequences over every cache; the caches take steps in turn.
 
     Args:
-        new_tokens: for each sequence; at least 1.
+        new_tokens: new tokens of each sequence; at least 1.
         prompt_tokens: lengths of the prompts, which are the beginnings of held-out documents.
-        caches: names in `CACHES`, in the order of the table; ratios are to the first.
-        peers: also let the engine and transformers serve four times as many requests: all as long, then of 1/4 to all
-            of ``new_tokens``, as requests are.
+        caches: names in `CACHES`, in the order of the table; ratios are relative to the first.
+        peers: True also lets the engine and transformers serve four times as many requests, first with ``new_tokens``
+            each, then with lengths from a quarter of that to all of it, as real requests differ.
 
     Raises:
-        ArgumentError: lengths that the model's context does not have room for, a cache that does not exist.
-        WrongResultError: an unquantized cache changed the text.
-        MissingToolError: ``peers`` without transformers.
+        ArgumentError: if the model's context is too short for the lengths, or a cache does not exist.
+        WrongResultError: if an unquantized cache changed the text.
+        MissingToolError: if ``peers`` is given without transformers.
     """
     check_count("new_tokens", new_tokens, 1, "160 show the growth well.")
     for name in caches:

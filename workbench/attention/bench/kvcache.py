@@ -1,9 +1,9 @@
-"""``workbench bench kvcache``: what an operation of the block manager costs, from a thousand blocks to a million.
+"""Cost of the block manager's operations, from a thousand blocks to a million: ``workbench bench kvcache``.
 
-Allocating, appending, forking and freeing should cost the same however large the cache is. All sizes are measured in
-one run, in turns, so that a busier moment of the machine meets every size; the ratios hold where the seconds do not.
-Steps are counted exactly in ``tests/kvcache/test_block_cost.py``; seconds show what such a count cannot, as a slow call
-into C over a whole list.
+Allocating, appending, forking and freeing should cost the same whatever the size of the cache. All sizes are measured
+in one run, in turn, so that other load on the machine affects every size: trust the ratios rather than the seconds.
+``tests/kvcache/test_block_cost.py`` counts steps exactly; seconds show what such a count misses, for example a slow
+call into C over a whole list.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.attention.kvcache import BlockManager
-from workbench.bench.results import Benchmark
 from workbench.errors import ArgumentError
+from workbench.tuning.bench.results import Benchmark
 
 SIZES = (10**3, 10**4, 10**5, 10**6)
 BLOCK_SIZE = 16
 _LEAST_BLOCKS = 256
 _SEQS = 8
-"""Sequences that each round allocates, appends to, forks and frees; each holds `_BLOCKS` blocks."""
+"""Number of sequences that each round allocates, appends to, forks and frees; each holds `_BLOCKS` blocks."""
 _BLOCKS = 4
 _FILLER_BLOCKS = 10
 OPERATIONS = {
@@ -36,12 +36,12 @@ OPERATIONS = {
     "append, copy": "one token into a shared block: copy-on-write",
     "free": f"a sequence of {_BLOCKS + 1} blocks, all but one of them shared with its fork",
 }
-"""What is timed: name -> what one operation is, in the order of a sequence's life."""
+"""Description of each timed operation by its name, in the order of a sequence's life."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation: median nanoseconds of one call at each size, and the largest size's over the smallest's."""
+    """Measurements of one operation: median nanoseconds of a call, by the number of blocks."""
 
     operation: str
     what: str
@@ -49,14 +49,14 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The time in the largest pool by that in the smallest."""
+        """Time in the largest pool divided by the time in the smallest."""
         sizes = sorted(self.nanoseconds)
         return self.nanoseconds[sizes[-1]] / self.nanoseconds[sizes[0]]
 
 
 @dataclass(frozen=True)
 class KVCacheBenchmark(Benchmark):
-    """What `run` measured, with ``filled`` of the blocks in use at every size."""
+    """Result of `run`, with a row for each operation; the fraction ``filled`` of the blocks was in use."""
 
     kind = "bench-kvcache"
 
@@ -66,10 +66,11 @@ class KVCacheBenchmark(Benchmark):
     rows: tuple[Row, ...]
 
     def row(self, operation: str) -> Row:
-        """The row of that operation."""
+        """Return the row of an operation."""
         return next(row for row in self.rows if row.operation == operation)
 
     def record(self) -> dict[str, Any]:
+        """Return the result as plain values for JSON."""
         return super().record() | {"rows": [dataclasses.asdict(row) | {"ratio": row.ratio} for row in self.rows]}
 
     def __str__(self) -> str:
@@ -88,16 +89,16 @@ class KVCacheBenchmark(Benchmark):
 def run(sizes: Sequence[int] = SIZES, *, filled: float = 0.8, rounds: int = 200) -> KVCacheBenchmark:
     """Time every operation of `OPERATIONS` on managers of these sizes.
 
-    Before, each manager is filled up with sequences of `_FILLER_BLOCKS` blocks, of which some are freed in random
-    order, so that free blocks lie scattered, as after a while of serving.
+    Each manager is first filled with sequences of `_FILLER_BLOCKS` blocks, some of which are then freed in random
+    order, so that free blocks are scattered as after some time of serving.
 
     Args:
         sizes: numbers of blocks, at least two.
-        filled: share of the blocks that other sequences hold.
-        rounds: times that each operation is timed at each size, over 8 sequences each time; the median counts.
+        filled: fraction of the blocks that other sequences hold.
+        rounds: number of timings of each operation at each size, each over 8 sequences; the result is their median.
 
     Raises:
-        ArgumentError: fewer than two sizes, one of fewer than 256 blocks, or a share that leaves no room.
+        ArgumentError: if there are fewer than two sizes, one is below 256 blocks, or ``filled`` leaves no room.
     """
     sizes = sorted(set(sizes))
     if len(sizes) < 2 or sizes[0] < _LEAST_BLOCKS:
@@ -110,7 +111,7 @@ def run(sizes: Sequence[int] = SIZES, *, filled: float = 0.8, rounds: int = 200)
     managers = {size: _filled_manager(size, filled) for size in sizes}
     taken: dict[str, dict[int, list[float]]] = {name: {size: [] for size in sizes} for name in OPERATIONS}
     collecting = gc.isenabled()
-    gc.disable()  # a collection walks every sequence there is, at a moment of its own choosing
+    gc.disable()  # a collection visits every sequence, at an unpredictable moment
     try:
         for _ in range(rounds):
             for size, manager in managers.items():
@@ -137,7 +138,7 @@ def _filled_manager(num_blocks: int, filled: float) -> BlockManager:
 
 
 def _life(manager: BlockManager) -> list[tuple[str, float]]:
-    """Nanoseconds of one call of each operation, a mean over `_SEQS` sequences; leaves the manager as it was."""
+    """Time one call of each operation in nanoseconds, as a mean over `_SEQS` sequences, then free them all."""
     seqs, children = range(_SEQS), range(_SEQS, 2 * _SEQS)
     free = manager.num_free_blocks
     found = []

@@ -1,4 +1,4 @@
-"""``workbench bench perplexity``: what a quantized cache does to the shipped model's reading of held-out text."""
+"""Perplexity of the shipped model on held-out text with quantized caches: ``workbench bench perplexity``."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from workbench.attention.models import NoCache, held_out_documents, load_gpt, ma
 from workbench.attention.models.caches import TOKEN_SCALES, ModelCache
 from workbench.attention.models.calibration import calibrated_scales
 from workbench.attention.models.evaluate import Perplexity, perplexities, windows
-from workbench.bench.results import Benchmark
+from workbench.tuning.bench.results import Benchmark
 
 UNCALIBRATED = {"k_scale": 1.0, "v_scale": 1.0}
 
 
 @dataclass(frozen=True)
 class PerplexityBenchmark(Benchmark):
-    """What `run` measured.
+    """Result of `run`.
 
     Attributes:
-        num_windows, length: of the text that was read; calibration_windows: others, that scales were found on.
-        rows: no cache first.
+        num_windows: number of windows of text.
+        length: tokens of a window.
+        calibration_windows: number of other windows, on which scales were calibrated.
+        rows: perplexity of each cache; the first is without a cache.
     """
 
     kind = "bench-perplexity"
@@ -34,12 +36,12 @@ class PerplexityBenchmark(Benchmark):
     rows: tuple[Perplexity, ...]
 
     def row(self, name: str) -> Perplexity:
-        """The row of that cache."""
+        """Return the row of a cache."""
         return next(row for row in self.rows if row.name == name)
 
     def __str__(self) -> str:
         head = (
-            f"{self.num_windows} windows of {self.length} held-out tokens, scales found on {self.calibration_windows} "
+            f"{self.num_windows} windows of {self.length} held-out tokens, scales from {self.calibration_windows} "
             "others; 95 % intervals over windows"
         )
         names = f"{'cache':28}{'perplexity':>8}{'':18}change against no cache"
@@ -47,15 +49,15 @@ class PerplexityBenchmark(Benchmark):
 
 
 def run(*, num_windows: int | None = None, length: int = 256, calibration_windows: int = 8) -> PerplexityBenchmark:
-    """Read held-out text through every cache, quantized with every granularity of scales, calibrated and not.
+    """Measure the perplexity of held-out text over every cache, with every granularity of scales, calibrated or not.
 
     Args:
-        num_windows: of the text; default all there are.
+        num_windows: number of windows of text; default all.
         length: tokens of a window.
-        calibration_windows: of other held-out text, evenly spread, that scales are found on.
+        calibration_windows: number of other held-out windows, evenly spread, on which scales are calibrated.
 
     Raises:
-        ArgumentError: no such numbers of windows.
+        ArgumentError: if a number of windows is too small.
     """
     model, tokenizer = load_gpt()
     check_count("calibration_windows", calibration_windows, 1, "8 are enough for a maximum.")

@@ -1,8 +1,8 @@
-"""The engine beside transformers' batched ``generate``, on the weights of the shipped model: tokens per CPU second.
+"""Tokens per CPU second of the engine and of transformers' batched ``generate``, with the shipped model's weights.
 
-Both serve the same requests, in turns, so that a busier moment of the machine meets both; the least seconds of each
-count. transformers computes a batch of rows, padded on the left, until its longest is done. Their tokens are compared
-first: where they differ by more than rounding explains, nobody gets a time.
+Both serve the same requests in turn, so that other load on the machine affects both; the least time of each counts.
+transformers computes a batch of rows, padded on the left, until the longest is finished. The tokens of both are
+compared first; if they differ by more than rounding explains, neither gets a time.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ import torch
 from workbench.attention.kvcache import PagedKVCache
 from workbench.attention.models import Engine
 from workbench.attention.models.gpt import GPT
-from workbench.bench.results import in_turn
 from workbench.errors import MissingToolError, WrongResultError
+from workbench.tuning.bench.results import in_turn
 
 ROUNDS = 5
 _LEAST_SAME = 0.98
-"""Greedy choices between two tokens that are as likely as each other go either way with the rounding."""
+"""Least fraction of equal tokens; rounding may decide between two tokens that are equally probable."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """One set of requests.
+    """Measurements of one set of requests.
 
     Attributes:
-        prompt_tokens, new_tokens: of each request.
-        engine_seconds, peer_seconds: CPU time for all of them, the least of `ROUNDS`.
-        same_tokens: share of the tokens that are the same, up to the first of a request that is not.
+        prompt_tokens: tokens of each prompt.
+        new_tokens: new tokens of each request.
+        engine_seconds: CPU time of the engine for all requests, the least of `ROUNDS`.
+        peer_seconds: CPU time of transformers for all requests, the least of `ROUNDS`.
+        same_tokens: fraction of the tokens that are equal, up to the first difference of each request.
     """
 
     prompt_tokens: tuple[int, ...]
@@ -44,7 +46,7 @@ class Serving:
 
     @property
     def ratio(self) -> float:
-        """The engine's tokens per CPU second over those of transformers."""
+        """Tokens per CPU second of the engine, as a multiple of those of transformers."""
         return self.peer_seconds / self.engine_seconds
 
     def __str__(self) -> str:
@@ -59,11 +61,11 @@ class Serving:
 
 
 def serve(model: GPT, prompts: Sequence[Sequence[int]], new_tokens: Sequence[int], rounds: int = ROUNDS) -> Serving:
-    """Let both serve the requests.
+    """Serve the requests with the engine and with transformers, in turn, and compare their tokens and times.
 
     Raises:
-        MissingToolError: transformers is not installed.
-        WrongResultError: their texts differ.
+        MissingToolError: if transformers is not installed.
+        WrongResultError: if their tokens differ.
     """
     ways = {"engine": _engine(model, prompts, new_tokens), "peer": _peer(model, prompts, new_tokens)}
     texts: dict[str, list[list[int]]] = {}
@@ -74,13 +76,13 @@ def serve(model: GPT, prompts: Sequence[Sequence[int]], new_tokens: Sequence[int
     seconds = in_turn({name: functools.partial(served, name) for name in ways}, rounds, time.process_time)
     same = agreement(texts["engine"], texts["peer"])
     if same < _LEAST_SAME:
-        raise WrongResultError(f"the engine and transformers write other texts: {same:.0%} of the tokens agree")
+        raise WrongResultError(f"the engine and transformers write different texts: {same:.0%} of the tokens agree")
     lengths = tuple(map(len, prompts))
     return Serving(lengths, tuple(new_tokens), min(seconds["engine"]), min(seconds["peer"]), same)
 
 
 def agreement(found: Sequence[Sequence[int]], exact: Sequence[Sequence[int]]) -> float:
-    """The share of tokens that are the same, of each sequence up to the first that is not."""
+    """Return the fraction of tokens that are equal, up to the first difference of each sequence."""
     same = 0
     for one, other in zip(found, exact, strict=True):
         same += next((index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), len(one))
@@ -122,10 +124,10 @@ def _peer(model: GPT, prompts: Sequence[Sequence[int]], new_tokens: Sequence[int
 
 
 def as_llama(model: GPT) -> Any:
-    """The same weights as a ``LlamaForCausalLM`` of transformers, which computes the same.
+    """Return a ``LlamaForCausalLM`` of transformers with the model's weights, which computes the same.
 
     Raises:
-        MissingToolError: transformers is not installed.
+        MissingToolError: if transformers is not installed.
     """
     try:
         from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,1 +1,1 @@
-"""How keys and values lie in memory: the layouts of a KV cache, and the bytes of quantized elements."""
+"""Memory formats of keys and values: the layouts of a paged KV cache, and quantized elements with their scales."""

@@ -1,16 +1,16 @@
-"""The layouts of a paged cache of keys and values, and the way between them and plain token sequences.
+"""Layouts of a paged KV cache, and conversions between them and plain token sequences.
 
 A page (a "block") holds ``block_size`` consecutive tokens of one sequence; ``block_tables [num_seqs, max_blocks]``
-says which page holds which tokens. What differs between layouts is the order inside a page:
+lists the pages of each sequence in order. Layouts differ in the order of the elements inside a page:
 
 * "x": keys ``[num_blocks, num_kv_heads, head_size/x, block_size, x]``,
   values ``[num_blocks, num_kv_heads, head_size, block_size]``;
 * "nhd": both ``[num_blocks, block_size, num_kv_heads, head_size]``;
 * "hnd": both ``[num_blocks, num_kv_heads, block_size, head_size]``.
 
-``x = 16 / sizeof(cache element)`` is the number of elements in one 16-byte step, so that neighbouring threads which
-read neighbouring tokens of a key read neighbouring 16 bytes (vLLM, csrc/attention). "nhd" and "hnd" are the names
-that FlashInfer uses. The *canonical* form that everything here goes through is that of "nhd".
+``x = 16 / sizeof(cache element)`` is the number of elements in 16 bytes, so that neighbouring threads, which read the
+keys of neighbouring tokens, read neighbouring 16 bytes (vLLM, csrc/attention). "nhd" and "hnd" are FlashInfer's names.
+The *canonical* form, through which all conversions go, is that of "nhd".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAYOUTS = ("x", "nhd", "hnd")
 
 @dataclass(frozen=True)
 class PagedGeometry:
-    """The sizes of a paged cache. ``block_size`` is in tokens, the rest counts pages, heads and elements."""
+    """Layout and sizes of a paged cache; ``block_size`` is in tokens, ``head_size`` in elements."""
 
     layout: str
     num_blocks: int
@@ -36,7 +36,7 @@ class PagedGeometry:
     head_size: int
 
     def key_shape(self, dtype: torch.dtype) -> tuple[int, ...]:
-        """Shape of the key cache for cache elements of this dtype; ArgumentError if ``x`` does not divide."""
+        """Return the shape of the key cache for a dtype; ArgumentError if ``x`` does not divide ``head_size``."""
         if self.layout != "x":
             return self.value_shape()
         x = x_of(dtype)
@@ -45,12 +45,12 @@ class PagedGeometry:
                 "head_size",
                 self.head_size,
                 f"a multiple of x = {x} for layout 'x' with {dtype}",
-                "Use layout 'nhd' or 'hnd', which have no such rule.",
+                "Use layout 'nhd' or 'hnd', which take any head_size.",
             )
         return (self.num_blocks, self.num_kv_heads, self.head_size // x, self.block_size, x)
 
     def value_shape(self) -> tuple[int, ...]:
-        """Shape of the value cache."""
+        """Return the shape of the value cache."""
         if self.layout == "nhd":
             return (self.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
         if self.layout == "hnd":
@@ -59,15 +59,15 @@ class PagedGeometry:
 
 
 def x_of(dtype: torch.dtype) -> int:
-    """The elements of one 16-byte step: 4 for float32, 8 for float16 and bfloat16, 16 for one-byte types."""
+    """Return the number of elements in 16 bytes: 4 for float32, 8 for float16 and bfloat16, 16 for one-byte types."""
     return 16 // dtype.itemsize
 
 
 def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | None = None) -> PagedGeometry:
-    """The geometry of a pair of caches; a 5-D key cache is "x", a 4-D one needs ``layout``.
+    """Return the geometry of a pair of caches; a 5-D key cache has layout "x", a 4-D one needs ``layout``.
 
     Raises:
-        ArgumentError: the shapes do not belong to the layout or to each other, or a 4-D cache came without layout.
+        ArgumentError: if the shapes fit neither the layout nor each other, or ``layout`` is missing for a 4-D cache.
     """
     if layout is not None and layout not in LAYOUTS:
         raise UnknownNameError(
@@ -79,7 +79,7 @@ def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | Non
                 "layout",
                 f"None for a {key_cache.dim()}-D key cache",
                 "'nhd' or 'hnd'",
-                "A 4-D cache does not tell block_size from num_kv_heads: say which it is.",
+                "The shape of a 4-D cache does not show which dimension is block_size: name the layout.",
             )
         layout = "x"
     if key_cache.dim() != (5 if layout == "x" else 4) or value_cache.dim() != 4:
@@ -108,21 +108,27 @@ def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | Non
 
 
 def canonical_keys(key_cache: torch.Tensor, layout: str) -> torch.Tensor:
-    """``[num_blocks, block_size, num_kv_heads, head_size]`` of a key cache; a view except for "x"."""
+    """Return a key cache as ``[num_blocks, block_size, num_kv_heads, head_size]``; a view, except for layout "x"."""
     if layout == "x":
         return key_cache.permute(0, 3, 1, 2, 4).flatten(3)
     return key_cache if layout == "nhd" else key_cache.transpose(1, 2)
 
 
 def canonical_values(value_cache: torch.Tensor, layout: str) -> torch.Tensor:
-    """``[num_blocks, block_size, num_kv_heads, head_size]``, a view of a value cache."""
+    """Return a view of a value cache as ``[num_blocks, block_size, num_kv_heads, head_size]``."""
     if layout == "x":
         return value_cache.permute(0, 3, 1, 2)
     return value_cache if layout == "nhd" else value_cache.transpose(1, 2)
 
 
 def from_canonical(keys: torch.Tensor, values: torch.Tensor, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contiguous caches in a layout from two ``[num_blocks, block_size, num_kv_heads, head_size]``."""
+    """Return contiguous key and value caches in a layout from two in canonical form.
+
+    Args:
+        keys: keys ``[num_blocks, block_size, num_kv_heads, head_size]``.
+        values: values of the same shape.
+        layout: one of `LAYOUTS`.
+    """
     num_blocks, block_size, num_kv_heads, head_size = keys.shape
     geometry = PagedGeometry(layout, num_blocks, block_size, num_kv_heads, head_size)
     shape = geometry.key_shape(keys.dtype)
@@ -136,12 +142,12 @@ def from_canonical(keys: torch.Tensor, values: torch.Tensor, layout: str) -> tup
 
 
 def unused_value(dtype: torch.dtype) -> float:
-    """What to put in slots that no token owns so that reading them shows: NaN, or the lowest value of int8."""
+    """Return the value for slots without a token, chosen so that reading one shows: NaN, or int8's lowest value."""
     return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def slots_of(block_tables: torch.Tensor, seq_lens: Sequence[int], block_size: int) -> torch.Tensor:
-    """The slot ``page * block_size + offset`` of every token of every sequence, ``[total_tokens] int64``."""
+    """Return the slot ``page * block_size + offset`` of every token of every sequence, ``[total_tokens] int64``."""
     slots = []
     for table, length in zip(block_tables.long(), seq_lens, strict=True):
         tokens = torch.arange(length, device=block_tables.device)
@@ -158,12 +164,14 @@ def to_paged(
     block_size: int,
     layout: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A paged cache that holds the given sequences; every slot that no token owns holds `unused_value`.
+    """Return a paged cache that holds the given sequences; slots without a token hold `unused_value`.
 
     Args:
-        keys, values: one ``[tokens, num_kv_heads, head_size]`` per sequence, all of one dtype.
-        block_tables: ``[num_seqs, max_blocks]`` integers; entries past a sequence's last page are not looked at.
-        num_blocks: pages in the cache; block_size: tokens per page.
+        keys: keys ``[tokens, num_kv_heads, head_size]`` of each sequence, all of one dtype.
+        values: values of each sequence, of the same shapes and dtype.
+        block_tables: ``[num_seqs, max_blocks]`` integers; entries past a sequence's last page are not read.
+        num_blocks: pages in the cache.
+        block_size: tokens per page.
         layout: one of `LAYOUTS`.
     """
     slots = slots_of(block_tables, [len(key) for key in keys], block_size)
@@ -188,7 +196,7 @@ def from_paged(
     *,
     layout: str | None = None,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The keys and values of every sequence, one ``[tokens, num_kv_heads, head_size]`` each: `to_paged` undone."""
+    """Return the keys and values of every sequence, ``[tokens, num_kv_heads, head_size]`` each; inverts `to_paged`."""
     geometry = detect(key_cache, value_cache, layout)
     lengths = [int(length) for length in seq_lens]
     slots = slots_of(block_tables, lengths, geometry.block_size)
@@ -207,5 +215,5 @@ def _fill_unused(cache: torch.Tensor) -> None:
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
-    """One-byte elements as uint8, because torch does not index float8 on every device; others as they are."""
+    """Return one-byte elements as uint8, because torch cannot index float8 on every device; others unchanged."""
     return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor

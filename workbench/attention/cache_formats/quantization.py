@@ -1,18 +1,18 @@
-"""Keys and values in one byte each: what a code means, and how its scale is found.
+"""Quantization of keys and values to one byte per element: codes, scales and calibration.
 
     code  = round(element * (1 / scale))     when storing; 1 / scale is TensorRT-LLM's kv_orig_quant_scale
     value = code * scale                     when reading; scale is its kv_quant_orig_scale, and our k_scale, v_scale
 
-All of it in fp32: the reciprocal is divided and rounded once per scale, every element is multiplied by it (which may
-differ from a division in the last bit), then rounded to the nearest code, ties to the even one. Too large magnitudes
-*saturate*: they become the largest code, infinity too, as in OCP's saturating mode. (torch's own casts do not all:
-e5m2 gives infinity, e4m3 NaN or the largest code, depending on the version.) NaN stays NaN in FP8 (the code 0x7F,
-whatever its sign); INT8 has none and stores 0. INT8 is symmetric: -128 is never stored. The kernels of
+All arithmetic is in fp32: the reciprocal is computed and rounded once per scale, every element is multiplied by it
+(which may differ from a division in the last bit), then rounded to the nearest code, ties to even. Magnitudes that are
+too large *saturate*: they become the largest code, infinity too, as in OCP's saturating mode. (Not all of torch's casts
+do: e5m2 gives infinity, e4m3 NaN or the largest code, depending on the version.) NaN stays NaN in FP8 (the code 0x7F,
+whatever its sign); INT8 has no NaN and stores 0. INT8 is symmetric: -128 is never stored. The kernels of
 `workbench.attention.ops.reshape_and_cache` agree bit for bit.
 
 A scale may be one number for the whole cache ``[1]``, one per KV head ``[num_kv_heads]``, or one per token and head
-``[num_blocks, block_size, num_kv_heads]``, which lies beside the cache and is written with the tokens
-(`store_token_scales`). The first two are found beforehand, from tokens like those to come (`Calibration`).
+``[num_blocks, block_size, num_kv_heads]``; the last is stored beside the cache and written with the tokens
+(`store_token_scales`). The first two are calibrated beforehand on similar tokens (`Calibration`).
 
 FP8: "OCP 8-bit Floating Point Specification" 1.0 and Micikevicius et al., "FP8 Formats for Deep Learning", 2022.
 """
@@ -26,24 +26,24 @@ import torch
 from workbench.errors import ArgumentError
 
 CACHE_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8}
-"""The quantized cache element types by name; ``"auto"`` elsewhere means the dtype of the model."""
+"""Element types of a quantized cache by name; ``"auto"`` elsewhere means the dtype of the model."""
 
 LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "int8": 127.0}
-"""The largest magnitude of a code, before its scale."""
+"""Largest magnitude that a code represents before its scale is applied."""
 
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-126, 2.0**126
-"""Between these both a scale and its reciprocal are normal fp32 numbers."""
+"""Range in which both a scale and its reciprocal are normal fp32 numbers."""
 
 _NAN = 0x7F
-_BINS = 1 << 15  # of a magnitude's upper 16 bits in fp32: the sign is gone
+_BINS = 1 << 15  # the upper 16 bits of an fp32 magnitude, whose sign bit is 0
 
 
 def quantize(tokens: torch.Tensor, scale: torch.Tensor | float, kv_cache_dtype: str) -> torch.Tensor:
-    """The codes of some elements, in the cache's dtype.
+    """Return the codes of keys or values, in the cache's dtype.
 
     Args:
         tokens: ``[..., num_kv_heads, head_size]`` float32, float16 or bfloat16.
-        scale: to multiply by when reading: a number, ``[1]``, ``[num_kv_heads]`` or ``[..., num_kv_heads]``.
+        scale: factor to multiply by when reading: a number, ``[1]``, ``[num_kv_heads]`` or ``[..., num_kv_heads]``.
         kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
     """
     dtype, largest = CACHE_DTYPES[check_kind(kv_cache_dtype)], LARGEST[kv_cache_dtype]
@@ -55,15 +55,18 @@ def quantize(tokens: torch.Tensor, scale: torch.Tensor | float, kv_cache_dtype: 
 
 
 def dequantize(codes: torch.Tensor, scale: torch.Tensor | float) -> torch.Tensor:
-    """What codes ``[..., num_kv_heads, head_size]`` stand for, in fp32; ``scale`` as in `quantize`."""
+    """Return the values of codes ``[..., num_kv_heads, head_size]`` in fp32; ``scale`` as in `quantize`."""
     return codes.float() * _for_elements(scale, codes)
 
 
 def token_scales(tokens: torch.Tensor, kv_cache_dtype: str) -> torch.Tensor:
-    """The scale of every token and head: its largest magnitude becomes the largest code. 1 where all are zero.
+    """Return a scale for every token and head, at which its largest magnitude becomes the largest code.
+
+    The scale is 1 where all elements are zero.
 
     Args:
         tokens: ``[..., num_kv_heads, head_size]``.
+        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
 
     Returns:
         ``[..., num_kv_heads] float32``.
@@ -74,24 +77,27 @@ def token_scales(tokens: torch.Tensor, kv_cache_dtype: str) -> torch.Tensor:
 def store_token_scales(
     tokens: torch.Tensor, scales: torch.Tensor, slot_mapping: torch.Tensor, kv_cache_dtype: str
 ) -> None:
-    """Write the scales of new tokens beside their slots: what `reshape_and_cache` then quantizes by.
+    """Write the scales of new tokens at their slots, for `reshape_and_cache` to quantize with.
 
     Args:
         tokens: ``[num_tokens, num_kv_heads, head_size]``.
         scales: ``[num_blocks, block_size, num_kv_heads] float32``, contiguous; written in place.
         slot_mapping: ``[num_tokens] int64``; -1 skips a token.
+        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
     """
     kept = slot_mapping >= 0
     scales.view(-1, scales.shape[-1])[slot_mapping[kept]] = token_scales(tokens[kept], kv_cache_dtype)
 
 
 class Calibration:
-    """Finds scales from sample tokens, batch by batch: one for all heads, or one for each::
+    """A histogram of sample tokens that yields quantization scales, one for all heads or one per head.
+
+    ::
 
         keys = Calibration("int8", per_head=True)
         for batch in batches:
             keys.add(batch)
-        k_scale = keys.scale()                  # the absolute maximum: nothing of what was seen saturates
+        k_scale = keys.scale()                  # the absolute maximum: no sample saturates
         k_scale = keys.scale(percentile=99.9)   # one element in a thousand may: finer steps for the others
 
     Memory does not grow with the samples: magnitudes are counted by the upper 16 bits of their fp32 pattern (a
@@ -99,21 +105,20 @@ class Calibration:
 
     Args:
         kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
-        per_head: a scale per KV head instead of one for all.
+        per_head: True for a scale per KV head instead of one for all.
 
     Raises:
-        UnknownNameError: an unknown kv_cache_dtype.
-        ArgumentError: no tokens, NaN or infinity among them, another number of heads than before.
+        ArgumentError: if kv_cache_dtype is unknown, or tokens are empty, not finite, or of another number of heads.
     """
 
     def __init__(self, kv_cache_dtype: str, *, per_head: bool = False):
         self.kv_cache_dtype = check_kind(kv_cache_dtype)
         self.per_head = per_head
         self._seen: tuple[torch.Tensor, torch.Tensor] | None = None
-        """On the CPU, of each head the largest, ``[num_kv_heads]``, and the counts, ``[num_kv_heads, _BINS] int64``."""
+        """Largest magnitude ``[num_kv_heads]`` and counts ``[num_kv_heads, _BINS] int64`` of each head, on the CPU."""
 
     def add(self, tokens: torch.Tensor) -> None:
-        """Count tokens ``[..., num_kv_heads, head_size]``: keys, or values, of one layer."""
+        """Count the magnitudes of keys, or of values, of one layer: ``[..., num_kv_heads, head_size]``."""
         if not tokens.is_floating_point() or tokens.dim() < 2 or tokens.numel() == 0:
             raise ArgumentError(
                 "tokens",
@@ -134,16 +139,16 @@ class Calibration:
                 "finite elements",
                 "A scale cannot cover them; look where the model overflows, often in float16.",
             )
-        bins = magnitudes.view(torch.int32) + 0xFFFF >> 16  # rounded up: a bin holds what is at most its bfloat16
+        bins = magnitudes.view(torch.int32) + 0xFFFF >> 16  # rounded up, so a bin's bfloat16 is its upper bound
         counts = torch.stack([torch.bincount(row, minlength=_BINS) for row in bins]).cpu()
         if self._seen is not None:
             largest, counts = torch.maximum(self._seen[0], largest), self._seen[1] + counts
         self._seen = largest, counts
 
     def scale(self, percentile: float = 100.0) -> torch.Tensor:
-        """``[1]`` or ``[num_kv_heads] float32``: the scale at which this percentage of what was seen is in range.
+        """Return the scale at which a percentage of the samples does not saturate, ``[1]`` or ``[num_kv_heads]``.
 
-        A head that was all zeros gets 1.
+        The scale is float32. A head whose samples are all zero gets 1.
         """
         if self._seen is None:
             raise ArgumentError("tokens", "none yet", "at least one batch", "Call add first.")
@@ -154,13 +159,13 @@ class Calibration:
             largest, counts = largest.amax(0, keepdim=True), counts.sum(0, keepdim=True)
         if percentile < 100:
             wanted = torch.ceil(counts.sum(1, keepdim=True).double() * (percentile / 100)).long()
-            reached = (counts.cumsum(1) >= wanted).int().argmax(1)  # the first bin up to which there are so many
+            reached = (counts.cumsum(1) >= wanted).int().argmax(1)  # the first bin that reaches the percentile
             largest = torch.minimum(largest, (reached.int() << 16).view(torch.float32))
         return _scale_of(largest, self.kv_cache_dtype)
 
 
 def check_kind(kv_cache_dtype: str) -> str:
-    """A name in `CACHE_DTYPES`; ArgumentError otherwise."""
+    """Return the name of a quantized dtype; ArgumentError if it is not in `CACHE_DTYPES`."""
     if kv_cache_dtype not in CACHE_DTYPES:
         raise ArgumentError(
             "kv_cache_dtype", repr(kv_cache_dtype), ", ".join(CACHE_DTYPES), '"auto" means a cache without scales.'
@@ -169,7 +174,7 @@ def check_kind(kv_cache_dtype: str) -> str:
 
 
 def usable(scale: torch.Tensor | float) -> bool:
-    """Whether every scale and its reciprocal is a positive normal fp32 number. (Looks at values: waits for a GPU.)"""
+    """Return True if every scale and its reciprocal are positive normal fp32 numbers; synchronizes with a GPU."""
     if not isinstance(scale, torch.Tensor):
         return math.isfinite(scale) and SMALLEST_SCALE <= scale <= LARGEST_SCALE
     return bool(((scale >= SMALLEST_SCALE) & (scale <= LARGEST_SCALE)).all())
@@ -181,6 +186,6 @@ def _scale_of(largest: torch.Tensor, kv_cache_dtype: str) -> torch.Tensor:
 
 
 def _for_elements(scale: torch.Tensor | float, tokens: torch.Tensor) -> torch.Tensor:
-    """The scale in fp32, to be broadcast over ``tokens [..., num_kv_heads, head_size]``."""
+    """Return the scale in fp32, in a shape that broadcasts over ``tokens [..., num_kv_heads, head_size]``."""
     scale = torch.as_tensor(scale, dtype=torch.float32, device=tokens.device)
     return scale if scale.dim() == 0 else scale[..., None]

@@ -1,2 +1,5 @@
-"""Studies of what a cache of keys and values does with its memory: `waste` and `sharing` under `traces` of requests
-(with a `buddy` allocator for rows), the `replay` of a trace step by step, and `samples` to try a quantization on."""
+"""Studies of the memory of a KV cache.
+
+`waste` and `sharing` measure it under `traces` of requests (with a `buddy` allocator for rows), `replay` serves a trace
+step by step, and `samples` draws keys and values to quantize.
+"""

@@ -1,14 +1,14 @@
-"""A buddy allocator: what a contiguous cache of rows of different lengths gets its memory from.
+"""A buddy allocator, which gives memory to a contiguous cache whose rows differ in length.
 
-Every chunk is a power of two; a larger one is split in halves, and two free halves ("buddies") are joined again. It is
-the allocator that the PagedAttention paper assumes behind its Orca baselines (section 6.1).
+The size of every chunk is a power of two. A chunk is split in halves when a smaller one is needed, and two free halves
+("buddies") are joined again. The PagedAttention paper assumes this allocator for its Orca baselines (section 6.1).
 """
 
 from __future__ import annotations
 
 
 class BuddyAllocator:
-    """Chunks out of ``capacity`` slots; a capacity that is no power of two starts as several chunks."""
+    """Chunks of ``capacity`` slots; a capacity that is not a power of two starts as several chunks."""
 
     def __init__(self, capacity: int):
         self.capacity = capacity
@@ -21,7 +21,7 @@ class BuddyAllocator:
             start += size
 
     def allocate(self, size: int) -> int | None:
-        """The start of a chunk of at least ``size`` slots, or None if no chunk is large enough."""
+        """Take a chunk of at least ``size`` slots and return its first slot, or None if no chunk is large enough."""
         wanted = 1 << max(size - 1, 0).bit_length()
         found = min((chunk for chunk, starts in self._free.items() if starts and chunk >= wanted), default=None)
         if found is None:
@@ -35,7 +35,7 @@ class BuddyAllocator:
         return start
 
     def release(self, start: int) -> None:
-        """Give a chunk back."""
+        """Free the chunk that starts at a slot, and join it with its free buddies."""
         size = self._sizes.pop(start)
         while start ^ size in self._free.get(size, ()):
             self._free[size].remove(start ^ size)

@@ -1,4 +1,4 @@
-"""Requests that come and go in a contiguous cache, step by step: what its rows hold while a trace is served."""
+"""A replay of a trace of requests on a contiguous cache, step by step, with the contents of every row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.errors import ArgumentError
 
 @dataclass(frozen=True)
 class RowState:
-    """A row: tokens of its request's prompt, tokens generated so far, and tokens that will still come; 0 if free."""
+    """State of a row: tokens of the prompt, tokens generated so far, tokens still to be generated; all 0 if free."""
 
     prompt: int = 0
     generated: int = 0
@@ -23,7 +23,7 @@ class RowState:
 
 @dataclass(frozen=True)
 class ReplayStep:
-    """The cache after one step: every row, the requests that wait for one, and the bytes."""
+    """State of the cache after one step: every row, the number of waiting requests, and the memory use."""
 
     rows: tuple[RowState, ...]
     waiting: int
@@ -31,24 +31,24 @@ class ReplayStep:
 
     @property
     def tokens(self) -> int:
-        """Slots that hold a token."""
+        """Number of slots that hold a token."""
         return sum(row.prompt + row.generated for row in self.rows)
 
     @property
     def to_come(self) -> int:
-        """Slots that a running request will fill later."""
+        """Number of slots that running requests will fill later."""
         return sum(row.to_come for row in self.rows)
 
 
 def replay(trace: Sequence[Request], cache: ContiguousKVCache) -> Iterator[ReplayStep]:
-    """Serve a trace, first come, first served: a free row takes the next request and stores its prompt (context phase),
-    then every running request stores one more token (generation phase). A row is free again after its last token.
+    """Serve a trace, first come, first served, and yield the state of the cache after each step.
 
-    No keys and values are written: this is the bookkeeping of the cache, whose rows are all free before and after.
+    In each step, free rows take the next requests and store their prompts (context phase), then every running request
+    stores one more token (generation phase). A row is free again after its last token. No keys or values are written,
+    only the bookkeeping of the cache changes; all its rows must be free before, and are free at the end.
 
     Raises:
-        ArgumentError: rows in use, a request longer than a row, or one that generates nothing; nothing has been taken
-            then.
+        ArgumentError: if rows are in use, or a request is longer than a row or generates nothing; no row is taken then.
     """
     if cache.rows:
         raise ArgumentError("cache", f"rows {list(cache.rows)} in use", "an empty cache", "Free its rows.")

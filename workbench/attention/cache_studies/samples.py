@@ -1,8 +1,8 @@
-"""Keys and values to try a quantization on, as different from each other as those of real models are.
+"""Random keys and values for trying a quantization, with outlier channels as in real models.
 
-In decoder-only models a few *channels* (elements of a head) of the keys are large for every token, with a sign and
-size of their own, while values have no such channels: see Liu et al., "KIVI", and Hooper et al., "KVQuant" (both 2024),
-who measured it. These are drawn, not taken from a model.
+In decoder-only models a few *channels* (elements of a head) of the keys are large for every token, each with its own
+sign and size, while values have no such channels: Liu et al., "KIVI", and Hooper et al., "KVQuant" (both 2024),
+measured it. The samples here are drawn at random, not taken from a model.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ def keys_and_values(
     outlier_size: float = 20.0,
     seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``keys, values [num_tokens, num_kv_heads, head_size] float32``, N(0, 1) but for what follows.
+    """Draw ``keys, values [num_tokens, num_kv_heads, head_size] float32`` from N(0, 1), with outliers and scales.
 
-    Each head has ``outlier_channels`` channels of the keys in places of its own, whose mean is about ``outlier_size``
-    in one direction; heads differ in size up to a factor of 4, keys and values alike; and a token is up to 2 times as
-    large as another.
+    In each head, ``outlier_channels`` random channels of the keys get a mean of plus or minus about ``outlier_size``.
+    Keys and values of different heads differ in size by a factor of up to 4, those of different tokens by up to 2.
     """
     generator = torch.Generator().manual_seed(seed)
     keys, values = torch.randn(2, num_tokens, num_kv_heads, head_size, generator=generator)

@@ -1,9 +1,10 @@
-"""What sharing blocks saves: parallel sampling, beam search and a common prefix, on the real `BlockManager`.
+"""Savings by sharing blocks, measured on the real `BlockManager`: parallel sampling, beam search, common prefixes.
 
-Saved is what Kwon et al. plot in Figure 15 of "Efficient Memory Management for Large Language Model Serving with
-PagedAttention" (2023): blocks saved by sharing over blocks without sharing, here summed over the steps of all requests,
-each run to its end. The requests of these two studies share nothing with each other, so that each can run alone; a
-common prefix is shared between requests, which takes a full queue (`workbench.attention.cache_studies.waste.simulate`).
+The measure is that of Figure 15 in Kwon et al., "Efficient Memory Management for Large Language Model Serving with
+PagedAttention" (2023): blocks saved by sharing, as a fraction of the blocks without sharing. Here both are summed over
+the steps of all requests, each run to its end. In parallel sampling and beam search, requests share nothing with each
+other, so each runs alone. A common prefix is shared between requests, so that study simulates a full queue
+(`workbench.attention.cache_studies.waste.simulate`).
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ from workbench.attention.kvcache.errors import check_count
 from workbench.errors import ArgumentError
 
 _TOKENS = 50
-"""Tokens that a beam may go on with."""
+"""Number of tokens that may continue a beam."""
 
 
 @dataclass(frozen=True)
 class SharingResult:
-    """What sharing within each request saved, over a trace.
+    """Savings by sharing within each request of a trace.
 
     Attributes:
-        method: "parallel sampling" or "beam search"; ways: sequences of each request.
-        saved: blocks saved over blocks without sharing, both summed over all steps.
+        method: "parallel sampling" or "beam search".
+        ways: sequences of each request.
+        block_size: tokens per block.
+        saved: blocks saved, as a fraction of the blocks without sharing, both summed over all steps.
         copied_tokens: slots copied by copy-on-write.
-        contiguous_copied_tokens: tokens that a contiguous cache copies for the same: prompts spread over the rows, and
-            rows that take over another row's history.
+        contiguous_copied_tokens: tokens that a contiguous cache copies for the same work: prompts copied to every row,
+            and rows that take over another row's history.
     """
 
     method: str
@@ -46,7 +49,7 @@ class SharingResult:
 
 @dataclass(frozen=True)
 class PublishedSharing:
-    """What the paper reports for OPT-13B: sequences of a request -> blocks saved over blocks without sharing."""
+    """Savings that the paper reports for OPT-13B, by number of sequences per request."""
 
     method: str
     workload: str
@@ -59,13 +62,13 @@ PAPER_SHARING = (
     PublishedSharing("beam search", "Alpaca", {2: 0.3756, 4: 0.5313, 6: 0.5516}),
     PublishedSharing("beam search", "ShareGPT", {2: 0.443, 6: 0.663}),
 )
-"""Alpaca: the labels of Figure 15. ShareGPT: the ranges in section 6.3, whose ends are taken for 2 and 6 ways."""
+"""Published savings. Alpaca: labels of Figure 15. ShareGPT: ranges of section 6.3, whose ends we take for 2 and 6."""
 
 
 def parallel_sampling(trace: Sequence[Request], ways: int, *, block_size: int = 16) -> SharingResult:
-    """Several samples of each request: they share the prompt, and part at the first token that they generate.
+    """Measure what sharing saves when ``ways`` samples of each request share its prompt and nothing after it.
 
-    All samples of a request are as long as its trace says.
+    Every sample generates the number of tokens that the trace gives for its request.
     """
     return _study("parallel sampling", trace, ways, block_size, lambda index: lambda: list(range(ways)))
 
@@ -73,15 +76,19 @@ def parallel_sampling(trace: Sequence[Request], ways: int, *, block_size: int = 
 def beam_search(
     trace: Sequence[Request], ways: int, *, block_size: int = 16, concentration: float = 2.0, seed: int = 0
 ) -> SharingResult:
-    """Beam search of a given width. In each step the best continuations of all beams become the next beams.
+    """Measure what sharing saves in beam search, where the best continuations of all beams become the next beams.
 
-    There is no model here to score continuations. Each beam's next-token probabilities are drawn at random, peaked as
-    a language model's are (a Dirichlet distribution over 50 tokens), and the beams of highest total log-probability
-    survive. How long histories stay common depends on that, so treat the result as one of a family.
+    No model scores the continuations. Each beam's next-token probabilities are drawn from a Dirichlet distribution over
+    50 tokens, peaked like those of a language model, and the beams with the highest sum of log probabilities survive.
+    The result depends on that distribution, because it decides how long beams share their history.
 
     Args:
-        concentration: sum of the Dirichlet parameters; at 2.0 the most probable token has 0.49 on average, and more
-            makes the tokens more alike.
+        trace: requests, each run alone.
+        ways: beam width.
+        block_size: tokens per block.
+        concentration: sum of the Dirichlet parameters; at 2.0 the most probable token has probability 0.49 on average,
+            and larger values make the tokens more equal.
+        seed: seed of the probabilities.
     """
     if not concentration > 0:
         raise ArgumentError("concentration", concentration, "a positive number", "2.0 is peaked, 50 is even.")
@@ -110,10 +117,10 @@ def beam_search(
 def common_prefix(
     trace: Sequence[Request], prefix_tokens: int, *, block_size: int = 16, capacity: int = OPT_13B_SLOTS
 ) -> tuple[WasteResult, WasteResult]:
-    """A full queue of requests that all start with the same tokens: without the prefix cache, and with it.
+    """Simulate a full queue of requests that start with the same tokens, without the prefix cache and with it.
 
-    ``sharing_saved`` and ``mean_batch`` of the two results say what the cache is worth. The prefix comes on top of the
-    input tokens of the trace. (The paper's translation prompts have 80 and 341 such tokens, section 6.4.)
+    Compare ``sharing_saved`` and ``mean_batch`` of the two results. The prefix is added to the input tokens of the
+    trace. (The paper's translation prompts share 80 and 341 tokens, section 6.4.)
     """
     check_count("prefix_tokens", prefix_tokens, 0, "Tokens that all prompts start with.")
     without, cached = (
@@ -124,7 +131,7 @@ def common_prefix(
 
 
 def _keep_in_place(parents: list[int]) -> list[int]:
-    """The same parents in an order that leaves as many beams as possible where they are."""
+    """Reorder parents so that as many beams as possible keep their place."""
     places: list[int | None] = [None] * len(parents)
     rest = []
     for parent in parents:
@@ -142,7 +149,10 @@ def _study(
     block_size: int,
     parents_of: Callable[[int], Callable[[], list[int]]],
 ) -> SharingResult:
-    """Run every request alone; before each step, beam i goes on from ``next_parents()[i]`` (beams: from beam 0)."""
+    """Run every request alone and sum up what its sequences share.
+
+    ``parents_of(index)`` makes the function of a request that returns, before each step, the parent of each sequence.
+    """
     check_count("ways", ways, 1, "Sequences of each request.")
     saved = without = copied = contiguous = 0
     for index, request in enumerate(trace):
@@ -156,7 +166,7 @@ def _study(
         for step in range(request.output_tokens):
             parents = next_parents()
             moved = {beam: parent for beam, parent in enumerate(parents) if beam != parent}
-            if moved and step:  # in the first step all beams are the prompt
+            if moved and step:  # before the first step all beams hold just the prompt
                 manager.reorder(moved)
                 contiguous += len(moved) * manager.num_tokens(0)
             placement = manager.append_batch(dict.fromkeys(range(ways), 1))

@@ -1,14 +1,14 @@
-"""Request lengths as a serving system meets them: traces with published means, drawn with a seed.
+"""Traces of request lengths for serving studies, drawn at random with published means.
 
 Kwon et al. ("Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section 6.1 and
-Figure 11) publish the mean input and output lengths of two data sets, tokenised for OPT. Of the spread they publish a
-picture, no numbers, and the data sets are not part of this package. So each length is drawn from a log-normal
-distribution, cut off at ``longest``, whose mean is the published one exactly and whose spread is chosen here:
+Figure 11) publish the mean input and output lengths of two data sets, tokenised for OPT. They publish the spread as a
+picture, without numbers, and the data sets are not part of this package. So each length is drawn from a log-normal
+distribution, truncated at ``longest``, whose mean is exactly the published one and whose spread is chosen here:
 
 * ShareGPT outputs: fitted to one bar of the paper's Figure 2. Orca (Max) holds 7 requests in 15.7 K slots and 13.3 % of
-  the slots are reserved for tokens to come, 298 of each request; over time that is E[n^2] / (2 E[n]) of the output
+  the slots are reserved for tokens to come, 298 per request; averaged over time that is E[n^2] / (2 E[n]) of the output
   lengths n. Everything else in that figure is then a prediction.
-* the other three: assumed, of the shape that the histograms of Figure 11 show. Pass another ``sigma`` to see how much
+* the other three: assumed, with the shape of the histograms in Figure 11. Pass another ``sigma`` to see how much
   a conclusion depends on it.
 
 ``longest`` is assumed too, such that a request has at most the 2048 tokens of the model.
@@ -30,20 +30,26 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class Request:
-    """One request of a trace: tokens of its prompt and tokens that it will generate."""
+    """One request of a trace: the number of tokens of its prompt, and the number that it will generate."""
 
     input_tokens: int
     output_tokens: int
 
     @property
     def total_tokens(self) -> int:
-        """Its length in the end."""
+        """Length of the finished request in tokens."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Log-normal lengths between 1 and ``longest`` tokens: their mean, and the standard deviation of the logarithm."""
+    """Log-normal distribution of lengths, truncated to 1 to ``longest`` tokens.
+
+    Attributes:
+        mean: mean length after truncation.
+        sigma: standard deviation of the logarithm before truncation.
+        longest: largest length.
+    """
 
     mean: float
     sigma: float
@@ -57,7 +63,7 @@ class Lengths:
 
     @cached_property
     def mu(self) -> float:
-        """The mean of the logarithm before cutting off, such that the mean after it is ``mean``."""
+        """Mean of the logarithm before truncation, chosen so that the mean after truncation is ``mean``."""
         low, high = -20.0, 20.0
         for _ in range(100):
             mu = (low + high) / 2
@@ -65,13 +71,13 @@ class Lengths:
         return mu
 
     def draw(self, rng: random.Random) -> int:
-        """One length."""
+        """Draw one length."""
         low, high = (_NORMAL.cdf((math.log(end) - self.mu) / self.sigma) for end in (1, self.longest))
         uniform = low + (high - low) * rng.random()
         return max(1, min(self.longest, round(math.exp(self.mu + self.sigma * _NORMAL.inv_cdf(uniform)))))
 
     def _moment(self, mu: float, power: int) -> float:
-        """E[n^power] of the distribution after cutting off."""
+        """Return E[n^power] of the truncated distribution, for a mean ``mu`` of the logarithm."""
 
         def share(shift: float) -> float:
             ends = ((math.log(end) - mu - shift) / self.sigma for end in (self.longest, 1))
@@ -84,14 +90,14 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Workload:
-    """The lengths of the requests of one data set."""
+    """Distributions of the request lengths of one data set."""
 
     name: str
     input_lengths: Lengths
     output_lengths: Lengths
 
     def trace(self, num_requests: int, seed: int = 0) -> list[Request]:
-        """Requests in order of arrival, the same for the same seed."""
+        """Draw requests in order of arrival; the same seed gives the same requests."""
         check_count("num_requests", num_requests, 1, "Requests in the trace.")
         rng = random.Random(f"{self.name} {seed}")
         return [Request(self.input_lengths.draw(rng), self.output_lengths.draw(rng)) for _ in range(num_requests)]

@@ -1,17 +1,17 @@
-"""Where the slots of a KV cache go: contiguous reservation, an ideal allocator and paging under the same requests.
+"""Waste of KV cache memory under one trace: contiguous reservation, an ideal allocator and paging.
 
 A queue that never runs empty is served first come, first served with continuous batching: in each step every running
-request generates one token, and the head of the queue is admitted as soon as it fits. Averaged over the steps, every
-slot is one of four things, as Kwon et al. define them ("Efficient Memory Management for Large Language Model Serving
-with PagedAttention", 2023, section 3.1 and Figure 2):
+request generates one token, and the head of the queue is admitted as soon as it fits. Every slot is in one of four
+states, as Kwon et al. define them ("Efficient Memory Management for Large Language Model Serving with PagedAttention",
+2023, section 3.1 and Figure 2), and the results are averages over the steps:
 
 * token states: it holds the keys and values of a token;
 * reserved: its request will fill it later;
 * internal fragmentation: it belongs to a request that will never fill it;
-* external fragmentation (and others): it belongs to no request, though one is waiting. What a buddy allocator adds to a
-  row to make its length a power of two counts here.
+* external fragmentation (and others): it belongs to no request, though one is waiting. The slots that a buddy allocator
+  adds to make the length of a row a power of two count here.
 
-Paging is measured on the real `BlockManager`, not on a formula. The figures of the paper stand in `PAPER`.
+Paging is measured on the real `BlockManager`, not computed by a formula. `PAPER` has the figures of the paper.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from workbench.attention.kvcache.errors import OutOfBlocksError
 from workbench.errors import ArgumentError
 
 OPT_13B_SLOTS = 12 * 2**30 // (2 * 40 * 5120 * 2)
-"""Slots of the paper's main setting (Table 1): 12 GB beside OPT-13B on an A100; K and V, 40 layers, 5120 x fp16."""
+"""Number of slots in the paper's main setting (Table 1): 12 GB for K and V of OPT-13B, 40 layers of 5120 x fp16."""
 
 MAX_SEQLEN = 2048
-"""What Orca (Max) reserves: the longest sequence of OPT."""
+"""Longest sequence of OPT in tokens, which Orca (Max) reserves for every request."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,15 @@ class WasteResult:
 
     Attributes:
         policy: "contiguous max", "contiguous pow2", "contiguous oracle", "ideal" or "paged".
-        block_size: tokens of a block; None where there are none.
-        token_states, reserved, internal, external: shares of the slots, see the module.
-        mean_batch: requests that run at a time.
-        sharing_saved: blocks that sharing saves, over blocks without sharing.
-        preemptions: how often a request was thrown out, to be computed again later.
-        steps: steps that the averages are over.
+        block_size: tokens per block; None for a policy without blocks.
+        token_states: share of the slots that hold a token.
+        reserved: share of the slots that a running request will fill later.
+        internal: share of the slots that belong to a request and will never be filled.
+        external: share of the slots that belong to no request.
+        mean_batch: mean number of running requests.
+        sharing_saved: blocks that sharing saves, as a fraction of the blocks without sharing.
+        preemptions: number of times that a running request lost its slots and was queued again.
+        steps: number of steps averaged over.
     """
 
     policy: str
@@ -64,7 +67,7 @@ class WasteResult:
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper reports for one system; None where it reports nothing."""
+    """Shares and batch size that the paper reports for one system; None where it reports nothing."""
 
     system: str
     policy: str
@@ -81,35 +84,35 @@ PAPER = (
     Published("Orca (Oracle)", "contiguous oracle", 0.382, 0.252, 0.0, 0.366, 13.62),
     Published("vLLM", "paged", 0.963, None, None, None, 30.42),
 )
-"""The labels of Figure 2 (shares of KV cache memory during section 6.2) and of Figure 13 (mean number of batched
-requests of OPT-13B, ShareGPT at 2 requests/s).
+"""Published figures: the labels of Figures 2 and 13.
 
-The caption of Figure 2 names no data set. It must be ShareGPT: 7 requests of Alpaca's mean 78 tokens would fill at most
-3.5 % of 15.7 K slots, not 20.4 %.
+Figure 2 has the shares of KV cache memory in the experiment of section 6.2, Figure 13 the mean number of batched
+requests for OPT-13B, with ShareGPT at 2 requests/s. The caption of Figure 2 does not name the data set. It must be
+ShareGPT: 7 requests of Alpaca's mean 78 tokens would fill at most 3.5 % of 15.7 K slots, not 20.4 %.
 """
 
 
 @dataclass(slots=True)
 class Running:
-    """A request under way."""
+    """A running or waiting request, with the number of tokens it has generated."""
 
     request: Request
     generated: int = 0
 
     @property
     def tokens(self) -> int:
-        """Its length now."""
+        """Current length in tokens."""
         return self.request.input_tokens + self.generated
 
     @property
     def to_come(self) -> int:
-        """Tokens that it will generate yet."""
+        """Number of tokens still to be generated."""
         return self.request.output_tokens - self.generated
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Slots by what they are; what is missing from the capacity is external."""
+    """Numbers of slots in each state; the rest of the capacity is external fragmentation."""
 
     token_states: int
     reserved: int
@@ -118,33 +121,36 @@ class Tally:
 
 
 class Policy(Protocol):
-    """How a cache gives slots to requests."""
+    """A way in which a cache gives slots to requests."""
 
     name: str
     block_size: int | None
     capacity: int
 
     def fits(self, request: Request) -> bool:
-        """Whether the empty cache could serve a request to its end."""
+        """Return True if the empty cache could serve a request to its end."""
 
     def admit(self, seq: int, running: Running) -> bool:
-        """Take what a request needs to start (or to go on after a preemption); False: it does not fit now."""
+        """Take the slots that a request needs to start (or to resume); return False if it does not fit now."""
 
     def grow(self, seq: int) -> bool:
-        """Take what one more token needs; False: there is nothing left."""
+        """Take the slot of one more token; return False if there is none."""
 
     def release(self, seq: int) -> None:
-        """Give everything of a request back."""
+        """Free all slots of a request."""
 
     def tally(self, running: dict[int, Running]) -> Tally:
-        """What the slots are now."""
+        """Count the slots in each state."""
 
 
 class Contiguous(Policy):
-    """A row for each request, as long as it may become, from a buddy allocator.
+    """A policy that reserves a row for each request, from a buddy allocator: the paper's Orca baselines.
 
-    ``rule``: "max" reserves ``max_seqlen``, "pow2" the prompt and the next power of two of the true output length,
-    "oracle" exactly the true length. (Orca (Max), (Pow2) and (Oracle) of the paper.)
+    Args:
+        rule: length of a row. "max" reserves ``max_seqlen`` (Orca (Max)), "pow2" the prompt and the true output length
+            rounded up to a power of two (Orca (Pow2)), "oracle" the true length (Orca (Oracle)).
+        capacity: slots in all.
+        max_seqlen: tokens that a sequence may have.
     """
 
     block_size = None
@@ -158,7 +164,7 @@ class Contiguous(Policy):
         self._reserved = 0
 
     def row_length(self, request: Request) -> int:
-        """The slots that a request reserves."""
+        """Return the number of slots that a request reserves."""
         if self.rule == "oracle":
             return request.total_tokens
         if self.rule == "pow2":
@@ -166,10 +172,12 @@ class Contiguous(Policy):
         return self.max_seqlen
 
     def fits(self, request: Request) -> bool:
+        """Return True if the request is no longer than a sequence may be, and its row no longer than any chunk."""
         largest_chunk = 1 << (self.capacity.bit_length() - 1)
         return request.total_tokens <= self.max_seqlen and self.row_length(request) <= largest_chunk
 
     def admit(self, seq: int, running: Running) -> bool:
+        """Reserve the row of a request; return False if no chunk is free."""
         length = self.row_length(running.request)
         start = self._buddy.allocate(length)
         if start is None:
@@ -179,14 +187,17 @@ class Contiguous(Policy):
         return True
 
     def grow(self, seq: int) -> bool:
+        """Return True, because the row has room for every token."""
         return True
 
     def release(self, seq: int) -> None:
+        """Free the row of a request."""
         start, length = self._rows.pop(seq)
         self._buddy.release(start)
         self._reserved -= length
 
     def tally(self, running: dict[int, Running]) -> Tally:
+        """Count the slots in each state."""
         tokens = to_come = 0
         for one in running.values():
             tokens += one.request.input_tokens + one.generated
@@ -195,7 +206,7 @@ class Contiguous(Policy):
 
 
 class Ideal(Policy):
-    """Each token gets a slot when it comes, anywhere: the most that is possible without sharing."""
+    """A policy that takes a slot anywhere for each new token: the best that is possible without sharing."""
 
     name, block_size = "ideal", None
 
@@ -204,9 +215,11 @@ class Ideal(Policy):
         self._held: dict[int, int] = {}
 
     def fits(self, request: Request) -> bool:
+        """Return True if the request is no longer than the cache."""
         return request.total_tokens <= self.capacity
 
     def admit(self, seq: int, running: Running) -> bool:
+        """Take a slot for each token that the request has; return False if too few are free."""
         if running.tokens > self._free:
             return False
         self._held[seq] = running.tokens
@@ -214,6 +227,7 @@ class Ideal(Policy):
         return True
 
     def grow(self, seq: int) -> bool:
+        """Take one slot; return False if none is free."""
         if not self._free:
             return False
         self._held[seq] += 1
@@ -221,18 +235,24 @@ class Ideal(Policy):
         return True
 
     def release(self, seq: int) -> None:
+        """Free all slots of a request."""
         self._free += self._held.pop(seq)
 
     def tally(self, running: dict[int, Running]) -> Tally:
+        """Count the slots: each one that is taken holds a token."""
         return Tally(sum(self._held.values()), 0, 0)
 
 
 class Paged(Policy):
-    """Blocks on demand from a `BlockManager`.
+    """A policy that takes blocks from a `BlockManager` on demand.
 
-    ``shared_prefix``: every prompt starts with the same so many tokens (on top of its own), kept by the prefix cache
-    if ``prefix_caching``. ``watermark``: share of the blocks that stays free when a request is admitted, so that it is
-    not preempted at once; 1 % is vLLM's default.
+    Args:
+        block_size: tokens per block.
+        capacity: slots in all.
+        watermark: fraction of the blocks that must stay free when a request is admitted, so that it is not preempted
+            at once; 1 % is vLLM's default.
+        shared_prefix: number of tokens that all prompts start with, in addition to their own.
+        prefix_caching: share the blocks of that prefix between requests.
     """
 
     name = "paged"
@@ -252,9 +272,11 @@ class Paged(Policy):
         self._spare = math.ceil(watermark * self.manager.num_blocks)
 
     def fits(self, request: Request) -> bool:
+        """Return True if the request, with the shared prefix, is no longer than all blocks together."""
         return len(self._prefix) + request.total_tokens <= self.manager.num_blocks * self.block_size
 
     def admit(self, seq: int, running: Running) -> bool:
+        """Allocate the blocks of a request; return False if that would leave less than the watermark free."""
         num_tokens = len(self._prefix) + running.tokens
         cached = len(self._prefix) // self.block_size if self.manager.prefix_caching and self.manager.sequences else 0
         needed = -(-num_tokens // self.block_size) - cached
@@ -268,6 +290,7 @@ class Paged(Policy):
         return True
 
     def grow(self, seq: int) -> bool:
+        """Append one token; return False if it needs a block and none is free."""
         try:
             self.manager.append(seq)
         except OutOfBlocksError:
@@ -275,9 +298,11 @@ class Paged(Policy):
         return True
 
     def release(self, seq: int) -> None:
+        """Free the blocks of a request."""
         self.manager.free(seq)
 
     def tally(self, running: dict[int, Running]) -> Tally:
+        """Count the slots in each state; those of a partial last block are reserved as far as tokens will come."""
         counts = self.manager.statistics()
         size = self.block_size
         rooms = ((-self.manager.num_tokens(seq) % size, one.to_come) for seq, one in running.items())
@@ -286,18 +311,19 @@ class Paged(Policy):
 
 
 def simulate(trace: Sequence[Request], policy: Policy, *, warm_up: float = 0.2) -> WasteResult:
-    """Serve a trace from a full queue and average what the slots are.
+    """Serve a trace from a full queue and average the states of the slots.
 
-    The averages start when ``warm_up`` of the requests have finished and end when the last one has been admitted, so
-    that the cache is always under pressure. When a token finds no slot, the newest request is preempted and computed
-    again later.
+    The averages start when the fraction ``warm_up`` of the requests has finished and end when the last request has been
+    admitted, so that the cache is always under pressure. When no slot is left for a token, the newest request is
+    preempted and computed again later.
 
     Raises:
-        ArgumentError: a request that does not fit into the empty cache, or a trace too short for its averages.
+        ArgumentError: if a request does not fit into the empty cache, or the trace is too short to average over.
     """
     for request in trace:
         if not policy.fits(request):
-            raise ArgumentError("trace", request, f"what fits {policy.name}, {policy.capacity} slots", "Raise them.")
+            allowed = f"requests that fit {policy.name} with {policy.capacity} slots"
+            raise ArgumentError("trace", request, allowed, "Raise the capacity, or leave it out.")
     waiting = deque((seq, Running(request)) for seq, request in enumerate(trace))
     running: dict[int, Running] = {}
     sums, batches, saved, steps, finished, preemptions = [0, 0, 0], 0, 0.0, 0, 0, 0
@@ -339,10 +365,10 @@ def simulate(trace: Sequence[Request], policy: Policy, *, warm_up: float = 0.2) 
 
 
 def average(results: Sequence[WasteResult]) -> WasteResult:
-    """The mean of results of one policy, over traces that differ in their seeds.
+    """Return the mean of results of one policy, for traces of different seeds.
 
     Raises:
-        ArgumentError: no results, or of several policies or block sizes.
+        ArgumentError: if there are no results, or they are of several policies or block sizes.
     """
     if len({(result.policy, result.block_size) for result in results}) != 1:
         raise ArgumentError("results", f"{len(results)}", "one policy and block size", "Average each by itself.")
@@ -356,7 +382,7 @@ def compare_waste(
     block_sizes: Iterable[int] = (1, 8, 16, 32, 64, 128, 256),
     capacity: int = OPT_13B_SLOTS,
 ) -> list[WasteResult]:
-    """The three contiguous rules, the ideal allocator, and paging with each block size, under one trace."""
+    """Simulate the three contiguous rules, the ideal allocator and paging with each block size under one trace."""
     policies: list[Policy] = [Contiguous(rule, capacity) for rule in ("max", "pow2", "oracle")]
     policies += [Ideal(capacity), *(Paged(block_size, capacity) for block_size in block_sizes)]
     return [simulate(trace, policy) for policy in policies]

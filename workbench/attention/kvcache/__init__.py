@@ -1,13 +1,13 @@
-"""The cache of keys and values of past tokens: its layouts in memory, and who owns which part of it.
+"""KV caches, paged and contiguous, with the block manager that assigns blocks to sequences.
 
-The names below are loaded when first used: importing `BlockManager` imports no torch.
+The names below are loaded when first used: importing `BlockManager` does not import torch.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import lazily
+from workbench.base.lazy import lazily
 
 _LAZY = {
     "BlockManager": "workbench.attention.kvcache.block_manager",

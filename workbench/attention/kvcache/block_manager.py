@@ -1,9 +1,9 @@
-"""Which block holds which tokens of which sequence: the virtual memory of a paged KV cache, without the memory.
+"""The block manager of a paged KV cache: block tables, sharing, copy-on-write and swapping, without any tensor.
 
-Every sequence has a block table, from its logical blocks of ``block_size`` tokens to physical ones. Blocks are taken
-when tokens arrive, shared by forks and by equal prefixes, copied when a sharer writes, and given back. Nothing here
-touches a tensor: calls return the slots to write and the blocks to copy or move, and `PagedKVCache` does that.
-Allocating, appending and freeing take a constant number of steps for each block concerned, however many there are.
+Every sequence has a block table, which maps its logical blocks of ``block_size`` tokens to physical ones. Blocks are
+taken when tokens arrive, shared by forks and by equal prefixes, copied when a sharer writes, and given back. Methods
+return the slots to write and the blocks to copy or move; `PagedKVCache` writes, copies and moves them. Allocating,
+appending and freeing take constant time for each block concerned, independent of the number of blocks.
 
 Method: Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, section
 4; the prefix cache as in vLLM (chained hashes of full blocks, least recently used contents are evicted first).
@@ -22,14 +22,13 @@ from workbench.attention.kvcache.sequence import FREED, BlockStatistics, Placeme
 from workbench.errors import ArgumentError
 
 _REMEMBERED_FREED = 1024
-"""Freed sequences that are remembered, to tell a double free from an unknown name."""
+"""Number of freed sequences remembered, so that an error can tell a double free from an unknown name."""
 
 
 class BlockManager:
     """Block tables, reference counts, prefix cache and swap space of a paged cache.
 
-    Sequences are named by any hashable value. Every method either does all that it says or raises one of the errors
-    below and changes nothing.
+    Any hashable value names a sequence. A method that raises one of the errors below has changed nothing.
 
     Args:
         num_blocks: blocks on the device.
@@ -37,13 +36,14 @@ class BlockManager:
         num_host_blocks: blocks of swap space on the host.
         prefix_caching: keep the contents of full blocks after their last sequence is freed, and give them to a new
             sequence that starts with the same tokens under the same salt.
-        sliding_window: tokens that attention looks back, the newest included: blocks behind it are freed. None: all.
+        sliding_window: tokens that attention reads, the newest included; blocks behind the window are freed. None: no
+            window.
 
     Raises:
-        ArgumentError: a size that is no whole number, or too small.
-        OutOfBlocksError: not enough free blocks; says how many, and which sequences could be preempted.
-        UnknownSequenceError: a sequence that was never allocated or has been freed.
-        SequenceStateError: a name that is taken, or a sequence that is swapped out (or is not) when it must not be.
+        ArgumentError: if a size is not a whole number, or too small.
+        OutOfBlocksError: if too few blocks are free; it has their number and the sequences that could be preempted.
+        UnknownSequenceError: if a sequence was never allocated or has been freed.
+        SequenceStateError: if a new name is in use, or a sequence is on the host (or device) and must not be.
     """
 
     def __init__(
@@ -74,16 +74,17 @@ class BlockManager:
     def allocate(self, seq: Hashable, tokens: Tokens, *, salt: Hashable = None) -> Placement:
         """Begin a sequence with its prompt.
 
-        With prefix caching and token ids, leading full blocks that are in the cache are shared, at most up to the
-        block before the last token, which an engine must compute anyway to go on. New full blocks count as cached
-        at once: write them before anything else reads.
+        With prefix caching and token ids, the sequence shares the leading full blocks that are in the cache. The block
+        of the last token is never shared, because an engine has to compute that token to continue. New full blocks
+        count as cached at once: write them before anything reads them.
 
         Args:
+            seq: the name of the new sequence.
             tokens: the token ids, or only their number (then nothing of the sequence is cached).
-            salt: only sequences of equal salt share cached contents.
+            salt: a namespace for cached contents; only sequences with equal salt share them.
 
         Returns:
-            `Placement`: slots of the tokens after the first ``num_cached_tokens``. No copies.
+            The slots of the tokens after the first ``num_cached_tokens``, and no copies.
         """
         if seq in self._sequences:
             raise SequenceStateError("seq", repr(seq), "a name not in use", "Free it first, or choose another name.")
@@ -115,13 +116,13 @@ class BlockManager:
         return self.append_batch({seq: tokens})
 
     def append_batch(self, batch: Mapping[Any, Tokens]) -> Placement:
-        """Make room for new tokens of several sequences, one step of an engine: all of them or none.
+        """Make room for new tokens of several sequences, as one step of an engine does: for all of them or none.
 
-        Blocks that have left the sliding window of every new token are freed first. A partial last block that is
-        shared is replaced by a copy of its own for all but the last of its sharers: copy-on-write.
+        Blocks that have left the sliding window are freed first. Sequences that share a partial last block each get a
+        copy of it, except for the last one, which keeps the block: copy-on-write.
 
         Returns:
-            `Placement`: slots in the order of ``batch``, and the blocks to copy before writing.
+            The slots in the order of ``batch``, and the blocks to copy before writing.
         """
         records = {seq: self._running(seq) for seq in batch}
         counted = {seq: count_tokens(tokens, 1) for seq, tokens in batch.items()}
@@ -156,7 +157,7 @@ class BlockManager:
         return Placement(slots, copies)
 
     def fork(self, parent: Hashable, child: Hashable) -> None:
-        """Begin ``child`` with the history of ``parent``, over the same blocks (parallel sampling, beam search)."""
+        """Begin ``child`` with the history of ``parent``, sharing its blocks (parallel sampling, beam search)."""
         record = self._running(parent).copy()
         if child in self._sequences:
             raise SequenceStateError("child", repr(child), "a name not in use", "Free it first, or use reorder.")
@@ -165,9 +166,9 @@ class BlockManager:
         self._sequences[child] = record
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
-        """Give every sequence the history that another one has now, all at once: one step of beam search.
+        """Replace the histories of sequences by those of their ``parents``, all at once: one step of beam search.
 
-        ``{"a": "b", "b": "b"}`` drops a's history and lets both go on from b's. A name that is new is begun.
+        ``{"a": "b", "b": "b"}`` drops a's history and lets both continue from b's. A new name begins a sequence.
         """
         records = {child: self._running(parent).copy() for child, parent in parents.items()}
         dropped = [self._running(child) for child in parents if child in self._sequences]
@@ -179,7 +180,7 @@ class BlockManager:
         self._sequences.update(records)
 
     def free(self, seq: Hashable) -> None:
-        """End a sequence, running or swapped out; its blocks lose a reference each, the last block first."""
+        """End a sequence, running or swapped out; each of its blocks loses a reference, the last block first."""
         record = self._known(seq)
         if record.on_host:
             for block in record.live:
@@ -192,10 +193,10 @@ class BlockManager:
     # -- swapping -----------------------------------------------------------------------------------------------
 
     def swap_out(self, *seqs: Hashable) -> list[tuple[int, int]]:
-        """Move sequences to the host. Blocks shared among them stay shared: swap the beams of a request together.
+        """Move sequences to the host; blocks that they share stay shared, so swap the beams of a request together.
 
         Returns:
-            (device block, host block) pairs to copy at once, before anything is written to the device cache.
+            Pairs (device block, host block) to copy before anything is written to the device cache.
         """
         records = {seq: self._running(seq) for seq in seqs}
         blocks = dict.fromkeys(block for record in records.values() for block in record.live)
@@ -218,10 +219,10 @@ class BlockManager:
         return list(moved.items())
 
     def swap_in(self, *seqs: Hashable) -> list[tuple[int, int]]:
-        """Move sequences back to the device; contents that are still cached there are shared and not moved.
+        """Move sequences back to the device, sharing the contents that are still cached there.
 
         Returns:
-            (host block, device block) pairs to copy at once, before anything is written to the host's blocks.
+            Pairs (host block, device block) to copy before anything is written to the host's blocks.
         """
         records = {seq: self._known(seq) for seq in seqs}
         for seq, record in records.items():
@@ -233,7 +234,7 @@ class BlockManager:
         idle = sum(self._device.counts[block] == 0 for block in set(resident.values()))
         self._require(len(blocks) - len(resident), idle=idle, but=records)
 
-        for record in records.values():  # before a block is taken, because that may evict one of them
+        for record in records.values():  # before a block is taken: taking one may evict a resident block
             for block in record.live:
                 if block in resident:
                     self._device.claim(resident[block])
@@ -253,40 +254,48 @@ class BlockManager:
             record.table, record.on_host = table, False
         return list(moved.items())
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     @property
     def sequences(self) -> tuple[Hashable, ...]:
-        """Every sequence, the oldest first."""
+        """Names of all sequences, the oldest first."""
         return tuple(self._sequences)
 
     @property
     def num_free_blocks(self) -> int:
-        """Device blocks that can be taken: those that hold nothing and those that can be evicted."""
+        """Number of device blocks that can be taken: empty ones, and those whose cached contents can be evicted."""
         return self._device.num_free
 
     def __contains__(self, seq: Hashable) -> bool:
         return seq in self._sequences
 
     def num_tokens(self, seq: Hashable) -> int:
-        """The length of a sequence."""
+        """Return the length of a sequence in tokens."""
         return self._known(seq).num_tokens
 
     def is_swapped(self, seq: Hashable) -> bool:
-        """Whether a sequence is on the host."""
+        """Return True if a sequence is on the host."""
         return self._known(seq).on_host
 
     def check_running(self, seqs: Iterable[Hashable]) -> None:
-        """Raise for the first sequence that is not known, or is on the host."""
+        """Check that all sequences are on the device.
+
+        Raises:
+            UnknownSequenceError: if one was never allocated or has been freed.
+            SequenceStateError: if one is on the host.
+        """
         for seq in seqs:
             self._running(seq)
 
     def block_table(self, seq: Hashable) -> list[int]:
-        """The physical block of each logical one, host blocks for a swapped-out sequence; `FREED` (-1) for none."""
+        """Return the physical block of each logical block; those of a swapped-out sequence are host blocks.
+
+        Blocks that have left the sliding window are `FREED` (-1).
+        """
         return self._known(seq).table.copy()
 
     def slots(self, seq: Hashable, start: int = 0, stop: int | None = None) -> list[int]:
-        """The slots of tokens ``start`` to ``stop`` of a running sequence; -1 for those behind the sliding window."""
+        """Return the slots of tokens ``start`` to ``stop`` of a running sequence, -1 for those behind the window."""
         record = self._running(seq)
         positions = range(*slice(start, stop).indices(record.num_tokens))
         size = self.block_size
@@ -294,23 +303,23 @@ class BlockManager:
         return [FREED if block == FREED else block * size + position % size for block, position in blocks]
 
     def reference_count(self, block: int) -> int:
-        """How many sequences refer to a device block.
+        """Return the number of sequences that refer to a device block.
 
         Raises:
-            ArgumentError: there is no such block.
+            ArgumentError: if there is no such block.
         """
         if not 0 <= block < self.num_blocks:
             raise ArgumentError("block", block, f"0 to {self.num_blocks - 1}", "Block tables name the blocks.")
         return self._device.counts[block]
 
     def is_cached(self, block: int) -> bool:
-        """Whether the contents of a device block can be found by a new sequence."""
+        """Return True if a new sequence can find the contents of a device block."""
         return block in self._device.contents
 
     def statistics(self) -> BlockStatistics:
-        """Utilisation, waste, sharing and cache hits now; takes one step per sequence."""
+        """Return the current counts of blocks, slots, shared blocks and cache hits; takes one step per sequence."""
         size = self.block_size
-        # The free slots of partial last blocks, each block once: its sharers have filled it equally far.
+        # Free slots of partial last blocks, each block once, because its sharers have filled it equally far.
         partial = {
             record.table[-1]: size - record.num_tokens % size
             for record in self._sequences.values()
@@ -333,7 +342,7 @@ class BlockManager:
             evictions=self._device.num_evictions,
         )
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     def _known(self, seq: Hashable) -> SequenceRecord:
         record = self._sequences.get(seq)
@@ -354,7 +363,14 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def _require(self, needed: int, *, idle: int = 0, gained: int = 0, but: Iterable[Hashable]) -> None:
-        """OutOfBlocksError unless ``needed`` blocks can be taken beside ``idle`` cached ones, ``gained`` new ones."""
+        """Raise OutOfBlocksError unless ``needed`` blocks can be taken.
+
+        Args:
+            needed: blocks that the call takes.
+            idle: evictable blocks that the call uses as they are, so that they cannot be taken.
+            gained: blocks that the call frees first.
+            but: sequences of the call, which the error does not offer for preemption.
+        """
         if needed <= self._device.num_free - idle + gained:
             return
         but = set(but)
@@ -363,7 +379,7 @@ class BlockManager:
         raise OutOfBlocksError("device", needed, free, self._device.num_evictable - idle, newest)
 
     def _extend(self, record: SequenceRecord, num_tokens: int, ids: list[Hashable] | None) -> list[int]:
-        """The slots of new tokens, with new blocks as needed; full blocks of known tokens become cached."""
+        """Append tokens to a sequence and return their slots; blocks that become full are cached if ids are known."""
         size, start = self.block_size, record.num_tokens
         record.num_tokens = stop = start + num_tokens
         while len(record.table) * size < stop:
@@ -387,7 +403,7 @@ class BlockManager:
         return record.num_tokens % self.block_size != 0 and self._device.counts[record.table[-1]] > 1
 
     def _has_room(self, record: SequenceRecord) -> bool:
-        """Whether a token of unknown contents needs no other block: most steps of an engine."""
+        """Return True if one token without an id fits into the last block: the fast path of most engine steps."""
         partial = record.num_tokens % self.block_size != 0
         return partial and record.prefix is None and self.sliding_window is None and not self._must_copy(record)
 
@@ -399,7 +415,7 @@ class BlockManager:
         record.first_live = start
 
     def _release_all(self, record: SequenceRecord) -> None:
-        # The end of a sequence is evicted before its beginning, which is of use without the end, but not vice versa.
+        # The last block is freed, and so evicted, first: a prefix is useful without its end, but not vice versa.
         for block in reversed(record.live):
             self._device.release(block)
 

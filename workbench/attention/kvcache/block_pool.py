@@ -1,10 +1,9 @@
-"""The blocks of one memory: how often each is referred to, which are free, what they hold. Twelve bytes a block.
+"""Pools of blocks: reference counts, the free queue and cached contents, in twelve bytes per block.
 
-Free blocks form one queue, an intrusive doubly linked list in two arrays, so that every operation below touches a
-constant number of entries however many blocks there are. Blocks are taken from its front. A freed block whose
-contents nobody may want goes to the front; one whose contents are cached goes to the back. The cached ones are
-therefore evicted last and least recently used first, and one that is wanted again leaves from the middle.
-(The same idea as the free block queue of vLLM's V1 block pool.)
+Free blocks form one queue, an intrusive doubly linked list in two arrays, so that every operation below takes constant
+time. Blocks are taken from the front. A freed block goes to the front if its contents are not cached, and to the back
+if they are. Cached blocks are therefore evicted last, the least recently used one first; one that is needed again
+leaves from the middle. (As the free block queue of vLLM's V1 block pool.)
 """
 
 from __future__ import annotations
@@ -18,8 +17,11 @@ class BlockPool:
     """Reference counts and the free queue of ``num_blocks`` blocks.
 
     Attributes:
-        num_blocks: blocks in all; num_free: those in the queue.
-        references: the sum of all reference counts; num_shared: blocks with more than one reference.
+        num_blocks: number of blocks.
+        num_free: number of blocks in the queue.
+        references: sum of all reference counts.
+        num_shared: number of blocks with more than one reference.
+        counts: reference count of each block.
     """
 
     def __init__(self, num_blocks: int):
@@ -28,7 +30,7 @@ class BlockPool:
         self.references = 0
         self.num_shared = 0
         self.counts = array("i", bytes(4 * num_blocks))
-        # The queue is a ring through one more entry, the end: next[end] is its front and previous[end] its back.
+        # The queue is a ring with one more entry as a sentinel: next[end] is the front, previous[end] the back.
         self._end = num_blocks
         self._next = array("i", range(1, num_blocks + 2))
         self._next[self._end] = 0
@@ -37,22 +39,22 @@ class BlockPool:
 
     @property
     def num_used(self) -> int:
-        """Blocks that some sequence refers to."""
+        """Number of blocks that a sequence refers to."""
         return self.num_blocks - self.num_free
 
     @property
     def front(self) -> int:
-        """The free block that `take` would give; ``num_blocks`` if there is none."""
+        """First block of the free queue, the one that `take` takes; ``num_blocks`` if the queue is empty."""
         return self._next[self._end]
 
     def take(self) -> int:
-        """Give the block at the front its first reference."""
+        """Take the block at the front of the queue, give it its first reference and return it."""
         block = self.front
         self.take_from_queue(block)
         return block
 
     def take_from_queue(self, block: int) -> None:
-        """Give a free block its first reference; it leaves the queue from wherever it stands."""
+        """Remove a free block from the queue, wherever it stands, and give it its first reference."""
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before
         self.num_free -= 1
@@ -60,16 +62,17 @@ class BlockPool:
         self.references += 1
 
     def share(self, block: int) -> None:
-        """One more reference to a block that has some."""
+        """Add a reference to a block that is in use."""
         self.counts[block] += 1
         self.references += 1
         self.num_shared += self.counts[block] == 2
 
     def drop(self, block: int, *, keep: bool = False) -> bool:
-        """One reference less; True if that was the last, so that the block is free.
+        """Remove a reference and return True if it was the last one, so that the block is free.
 
         Args:
-            keep: a free block goes to the back of the queue, because its contents may be wanted again.
+            block: a block in use.
+            keep: put the free block at the back of the queue, because its contents are cached.
         """
         self.counts[block] -= 1
         self.references -= 1
@@ -85,11 +88,12 @@ class BlockPool:
 
 
 class CachingPool(BlockPool):
-    """A pool whose blocks may hold contents that can be found again, also while no sequence refers to them.
+    """A pool whose blocks may hold cached contents, also after the last sequence has freed them.
 
     Attributes:
-        contents: of the cached blocks, in use or not; each knows its block.
-        num_evictable: free blocks with contents; num_evictions: contents overwritten so far.
+        contents: the prefix that each cached block holds, by block, in use or not.
+        num_evictable: number of free blocks with cached contents.
+        num_evictions: number of cached blocks taken for other contents so far.
     """
 
     def __init__(self, num_blocks: int):
@@ -99,7 +103,7 @@ class CachingPool(BlockPool):
         self.num_evictions = 0
 
     def take(self) -> int:
-        """Give the block at the front its first reference, evicting what it holds."""
+        """Take the block at the front of the queue, evict its cached contents, and return it."""
         contents = self.contents.pop(self.front, None)
         if contents is not None:
             contents.block = None
@@ -108,7 +112,7 @@ class CachingPool(BlockPool):
         return super().take()
 
     def claim(self, block: int) -> None:
-        """One more reference to a cached block, which may be idle."""
+        """Add a reference to a cached block, which may be free."""
         if self.counts[block]:
             self.share(block)
         else:
@@ -116,13 +120,13 @@ class CachingPool(BlockPool):
             self.num_evictable -= 1
 
     def remember(self, block: int, contents: Prefix) -> None:
-        """Let contents be found in a block that is in use, unless another block has them already."""
+        """Cache the contents of a block in use, unless another block holds the same contents."""
         if contents.block is None:
             contents.block = block
             self.contents[block] = contents
 
     def release(self, block: int) -> None:
-        """One reference less; contents outlive the last one."""
+        """Remove a reference; cached contents stay when it was the last one."""
         keep = block in self.contents
         if self.drop(block, keep=keep):
             self.num_evictable += keep

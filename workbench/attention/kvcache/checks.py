@@ -1,4 +1,4 @@
-"""What both caches check of the tensors that they are given."""
+"""Checks of layers, tensors, devices and dtypes, shared by the contiguous and the paged cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.errors import ArgumentError
 
 
 def check_layer(layer: int, num_layers: int) -> int:
-    """The index of a layer; ArgumentError if there is no such layer."""
+    """Return the index of a layer; ArgumentError if there is no such layer."""
     if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < num_layers:
         raise ArgumentError("layer", repr(layer), f"0 to {num_layers - 1}", "Layers are counted from 0.")
     return layer
@@ -20,7 +20,7 @@ def check_tokens(
     """Check that new keys and values are ``[num_tokens, num_kv_heads, head_size]`` of the cache's dtype and device.
 
     Raises:
-        ArgumentError: names the tensor and what differs.
+        ArgumentError: if one differs; it names the tensor and the difference.
     """
     for name, tensor in (("key", key), ("value", value)):
         if tuple(tensor.shape) != shape:
@@ -34,7 +34,7 @@ def check_tokens(
 
 
 def check_device(device: torch.device | str) -> torch.device:
-    """The device, if torch makes tensors there; ArgumentError with its reason otherwise."""
+    """Return the device if torch can make tensors there; otherwise ArgumentError with torch's reason."""
     try:
         return torch.empty(0, device=device).device
     except (AssertionError, RuntimeError, TypeError) as error:
@@ -44,7 +44,7 @@ def check_device(device: torch.device | str) -> torch.device:
 
 
 def check_cache_dtype(dtype: torch.dtype) -> torch.dtype:
-    """A dtype that a cache can hold; ArgumentError otherwise."""
+    """Return the dtype if a cache can hold it; otherwise ArgumentError."""
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ArgumentError("dtype", repr(dtype), "torch.float32, float16 or bfloat16", "Choose that of the model.")
     return dtype

@@ -1,9 +1,9 @@
 """The contiguous KV cache: one row of ``max_seqlen`` tokens for every sequence that may ever run.
 
 The layout is that of TensorRT-LLM: ``[max_batch_size * max_beam_width, 2, num_heads, max_seqlen, head_size]``, with
-keys at index 0 and values at index 1 of the second dimension. The third counts the heads that are cached: with
-grouped-query attention the ``num_kv_heads``, not the query heads. Each layer has such a tensor of its own, rather than
-one with a leading layer dimension, so that the rows in flight while beams are reordered are those of one layer.
+keys at index 0 and values at index 1 of the second dimension. The third dimension counts the cached heads: with
+grouped-query attention ``num_kv_heads``, not the query heads. Each layer has a tensor of its own, instead of one tensor
+with a leading layer dimension, so that reordering beams needs temporary memory for the rows of one layer only.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from dataclasses import dataclass
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.kvcache.checks import check_cache_dtype, check_device, check_layer, check_tokens
 from workbench.attention.kvcache.errors import SequenceStateError, UnknownSequenceError, check_count
 from workbench.attention.kvcache.memory_use import MemoryUse
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 
 
 @dataclass(frozen=True)
 class ContiguousStep:
-    """Where new tokens go, for `ContiguousKVCache.write`: row and position of each, sequence after sequence.
+    """Places of new tokens for `ContiguousKVCache.write`, sequence after sequence.
 
     Attributes:
-        rows, positions: ``[num_tokens] int64``.
+        rows: row of each token, ``[num_tokens] int64``.
+        positions: position of each token in its row, ``[num_tokens] int64``.
     """
 
     rows: torch.Tensor
@@ -33,23 +34,25 @@ class ContiguousStep:
 
 
 class ContiguousKVCache:
-    """Keys and values of up to ``max_batch_size * max_beam_width`` sequences, a row each.
+    """Keys and values of up to ``max_batch_size * max_beam_width`` sequences, each in a row of its own.
 
     A forward pass first makes room (`allocate` for a prompt, `append` for one new token of each sequence), then
-    writes every layer: ``cache.write(layer, key, value, step)``. Every method either does all that it says or raises
-    and changes nothing.
+    writes every layer: ``cache.write(layer, key, value, step)``. A method that raises an error has changed nothing.
 
     Args:
-        num_layers: layers, each with a tensor in ``.layers``.
-        max_batch_size, max_beam_width: requests, and beams of each; beam b of request i is row
-            ``i * max_beam_width + b`` (see `row`).
-        max_seqlen: tokens that a row has room for.
-        num_kv_heads: heads that are cached; head_size: elements of each.
-        dtype, device: of the cache.
+        num_layers: layers of the model; each has a tensor in ``.layers``.
+        max_batch_size: largest number of requests.
+        max_beam_width: beams of each request; beam b of request i is row ``i * max_beam_width + b`` (see `row`).
+        max_seqlen: capacity of a row in tokens.
+        num_kv_heads: cached heads.
+        head_size: elements of each head.
+        dtype: element type of the cache: torch.float32, float16 or bfloat16.
+        device: where the cache lives.
 
     Raises:
-        ArgumentError: a size, row, layer or tensor that does not fit.
-        SequenceStateError: a row that is taken. UnknownSequenceError: one that is not.
+        ArgumentError: if a size, row, layer or tensor does not fit.
+        SequenceStateError: if a row to allocate is in use.
+        UnknownSequenceError: if a row is not in use and must be.
     """
 
     @names_wrong_kinds
@@ -67,7 +70,7 @@ class ContiguousKVCache:
     ):
         self.num_layers = check_count("num_layers", num_layers, 1, "Layers of the model.")
         self.max_batch_size = check_count("max_batch_size", max_batch_size, 1, "Requests at a time.")
-        self.max_beam_width = check_count("max_beam_width", max_beam_width, 1, "1 is no beam search.")
+        self.max_beam_width = check_count("max_beam_width", max_beam_width, 1, "1 means no beam search.")
         self.max_seqlen = check_count("max_seqlen", max_seqlen, 1, "Tokens of a row.")
         self.num_kv_heads = check_count("num_kv_heads", num_kv_heads, 1, "KV heads of the model.")
         self.head_size = check_count("head_size", head_size, 1, "Elements of a head.")
@@ -81,7 +84,7 @@ class ContiguousKVCache:
     # -- the life of a sequence ---------------------------------------------------------------------------------
 
     def row(self, request: int, beam: int = 0) -> int:
-        """The row of one beam of one request."""
+        """Return the row of one beam of a request."""
         if not 0 <= request < self.max_batch_size:
             raise ArgumentError("request", request, f"0 to {self.max_batch_size - 1}", "See max_batch_size.")
         if not 0 <= beam < self.max_beam_width:
@@ -89,7 +92,7 @@ class ContiguousKVCache:
         return request * self.max_beam_width + beam
 
     def allocate(self, row: int, num_tokens: int) -> ContiguousStep:
-        """Context phase: take a row and make room for the tokens of a prompt."""
+        """Take a row and make room for the tokens of a prompt (the context phase)."""
         self._check_row(row)
         if row in self._lengths:
             raise SequenceStateError("row", row, f"one that is not in use ({self._free_rows()})", "Free it first.")
@@ -98,7 +101,7 @@ class ContiguousKVCache:
         return self._advance({row: num_tokens})
 
     def append(self, rows: Iterable[int], num_tokens: int = 1) -> ContiguousStep:
-        """Generation phase: make room for one new token (or ``num_tokens``) of each of the rows, in their order."""
+        """Make room for ``num_tokens`` new tokens in each of the rows, in their order (the generation phase)."""
         check_count("num_tokens", num_tokens, 1, "New tokens of each row.")
         rows = list(rows)
         counts = dict.fromkeys(rows, num_tokens)
@@ -112,7 +115,10 @@ class ContiguousKVCache:
         """Store the keys and values of new tokens in one layer.
 
         Args:
-            key, value: ``[num_tokens, num_kv_heads, head_size]``, in the order of ``step``.
+            layer: index of the layer, from 0.
+            key: keys ``[num_tokens, num_kv_heads, head_size]``, in the order of ``step``.
+            value: values of the same shape and order.
+            step: the places of the tokens, from `allocate` or `append`.
         """
         cache = self.layers[check_layer(layer, self.num_layers)]
         shape = (len(step.rows), self.num_kv_heads, self.head_size)
@@ -121,13 +127,13 @@ class ContiguousKVCache:
         cache[step.rows, 1, :, step.positions] = value
 
     def reorder(self, parents: Mapping[int, int]) -> int:
-        """Give every row the history that another row has now, all at once: one step of beam search.
+        """Replace the histories of rows by those of their ``parents``, all at once: one step of beam search.
 
-        ``{0: 1, 1: 0}`` exchanges two rows. A row that is not in use is taken, so that ``{1: 0, 2: 0}`` spreads the
-        prompt over the beams.
+        ``{0: 1, 1: 0}`` exchanges two rows. A row that is not in use is taken, so that ``{1: 0, 2: 0}`` copies the
+        prompt to the other beams.
 
         Returns:
-            Bytes copied: what paging saves by exchanging block tables instead.
+            The number of bytes copied. A paged cache copies none of them: it changes block tables instead.
         """
         for row, parent in parents.items():
             self._check_row(row)
@@ -139,7 +145,7 @@ class ContiguousKVCache:
             rows = torch.tensor(list(moves), device=self.device)
             sources = torch.tensor(list(moves.values()), device=self.device)
             for cache in self.layers:
-                # Indexing copies the sources before anything is written, so that rows may be sources and targets.
+                # Indexing copies the sources before anything is written, so a row may be both source and target.
                 cache[rows, :, :, :longest] = cache[sources, :, :, :longest]
         self._lengths.update(lengths)
         return len(moves) * longest * self._bytes_per_token
@@ -149,22 +155,22 @@ class ContiguousKVCache:
         self.length(row)
         del self._lengths[row]
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The rows in use, in ascending order."""
+        """Rows in use, in ascending order."""
         return tuple(sorted(self._lengths))
 
     def length(self, row: int) -> int:
-        """Tokens in a row that is in use."""
+        """Return the number of tokens in a row that is in use."""
         self._check_row(row)
         if row not in self._lengths:
             raise UnknownSequenceError("row", row, f"one in use: {list(self.rows)}", "Call allocate first.")
         return self._lengths[row]
 
     def seq_lens(self, rows: Iterable[int] | None = None) -> torch.Tensor:
-        """``[num_seqs] int32`` lengths of the given rows; by default of all ``num_rows``, 0 for those not in use."""
+        """Return the lengths ``[num_seqs] int32`` of rows, by default of all ``num_rows``; 0 for a row not in use."""
         if rows is None:
             lengths = [self._lengths.get(row, 0) for row in range(self.num_rows)]
         else:
@@ -172,20 +178,20 @@ class ContiguousKVCache:
         return torch.tensor(lengths, dtype=torch.int32, device=self.device)
 
     def gather(self, layer: int, row: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of a row, copies, ``[num_tokens, num_kv_heads, head_size]`` each."""
+        """Return copies of the keys and values of a row, ``[num_tokens, num_kv_heads, head_size]`` each."""
         cache = self.layers[check_layer(layer, self.num_layers)]
         key, value = cache[row, :, :, : self.length(row)].transpose(1, 2).unbind(0)
         return key.clone(), value.clone()
 
     def memory(self) -> MemoryUse:
-        """Bytes of the cache, of the rows in use, and of the tokens in them."""
+        """Return the bytes of the cache, of the rows in use, and of the tokens in them."""
         return MemoryUse(
             pool_bytes=self.num_rows * self.max_seqlen * self._bytes_per_token,
             reserved_bytes=len(self._lengths) * self.max_seqlen * self._bytes_per_token,
             used_bytes=sum(self._lengths.values()) * self._bytes_per_token,
         )
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     @property
     def _bytes_per_token(self) -> int:

@@ -1,4 +1,4 @@
-"""What a cache refuses. Every one of these is raised before anything has changed."""
+"""Errors of the KV caches; each is raised before anything has changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from workbench.errors import ArgumentError, WorkbenchError
 
 _MOST_NAMED = 8
-"""Sequences that a message names; `OutOfBlocksError.preemptible` has them all."""
+"""Number of sequences that a message names; `OutOfBlocksError.preemptible` has all of them."""
 
 
 class UnknownSequenceError(ArgumentError):
@@ -15,18 +15,18 @@ class UnknownSequenceError(ArgumentError):
 
 
 class SequenceStateError(ArgumentError):
-    """A sequence that exists, but not in the state that the call needs: it is already there, or swapped out."""
+    """A sequence in another state than the call needs: its name is in use already, or it is swapped out."""
 
 
 class OutOfBlocksError(WorkbenchError):
-    """Not enough free blocks; nothing has changed.
+    """A call that needs more blocks than are available; nothing has changed.
 
     Attributes:
         pool: "device" or "host".
-        needed: blocks that the call has to take.
+        needed: blocks that the call needs.
         free: blocks that hold nothing.
-        evictable: blocks that hold cached contents which no sequence refers to; they count as available too.
-        preemptible: running sequences outside the call, the newest first: freeing them or swapping them out gives
+        evictable: blocks with cached contents that no sequence refers to; these are available too.
+        preemptible: running sequences outside the call, the newest first; freeing them or swapping them out gives
             blocks back. Empty for the host pool.
     """
 
@@ -45,11 +45,11 @@ class OutOfBlocksError(WorkbenchError):
         super().__init__(f"{wanted}; available: {free} free + {evictable} evictable. Nothing has changed. {remedy}")
 
 
-_MOST = 2**31 - 1  # what tables of 32-bit integers can name
+_MOST = 2**31 - 1  # block tables and lengths are 32-bit integers
 
 
 def check_count(argument: str, value: object, least: int, remedy: str) -> int:
-    """A whole number of at least ``least``, of 32 bits; ArgumentError otherwise (True and 2.0 are no counts)."""
+    """Return ``value`` as a whole number from ``least`` to 2^31 - 1; ArgumentError otherwise, also for True and 2.0."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value.__index__() <= _MOST:
         raise ArgumentError(argument, repr(value), f"a whole number of at least {least}, of 32 bits", remedy)
     return value.__index__()

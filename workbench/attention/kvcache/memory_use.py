@@ -1,4 +1,4 @@
-"""How much of a cache's memory holds tokens; one value for both kinds of cache, so that they can be compared."""
+"""Memory use of a KV cache, in one class for both kinds of cache, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of device memory over all layers, keys and values.
+    """Bytes of device memory of a KV cache, over all layers, keys and values together.
 
     Attributes:
-        pool_bytes: the whole cache.
-        reserved_bytes: what the live sequences hold: whole rows (contiguous) or whole blocks (paged).
-        used_bytes: what holds a token; a token that several sequences share counts once.
+        pool_bytes: size of the whole cache.
+        reserved_bytes: memory that the live sequences hold: whole rows (contiguous) or whole blocks (paged).
+        used_bytes: memory that holds tokens; a token that several sequences share counts once.
     """
 
     pool_bytes: int
@@ -21,12 +21,12 @@ class MemoryUse:
 
     @property
     def wasted_bytes(self) -> int:
-        """Held by a sequence and holding no token."""
+        """Bytes that a sequence holds and that hold no token."""
         return self.reserved_bytes - self.used_bytes
 
     @property
     def free_bytes(self) -> int:
-        """Held by no sequence."""
+        """Bytes that no sequence holds."""
         return self.pool_bytes - self.reserved_bytes
 
     def __str__(self) -> str:

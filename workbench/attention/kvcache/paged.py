@@ -1,6 +1,6 @@
-"""The paged KV cache: the tensors of several layers over one `BlockManager`.
+"""The paged KV cache: the tensors of several layers, managed by one `BlockManager`.
 
-A block number means the same in every layer, so one block table per sequence serves them all. The layouts of the
+A block number means the same in every layer, so one block table per sequence serves all layers. The layouts of the
 tensors are those of `workbench.attention.cache_formats.layouts`; `workbench.attention.ops.paged_attention` reads them
 in place::
 
@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, check_kind, store_token_scales
 from workbench.attention.kvcache.block_manager import BlockManager
@@ -33,6 +32,7 @@ from workbench.attention.ops.gather_cache import gather_cache
 from workbench.attention.ops.reshape_and_cache import reshape_and_cache
 from workbench.attention.ops.reshape_and_cache.api import check_slots
 from workbench.attention.ops.swap_blocks import swap_blocks
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]
@@ -41,11 +41,11 @@ Scale: TypeAlias = torch.Tensor | float | None
 
 @dataclass(frozen=True)
 class PagedStep:
-    """Where new tokens go.
+    """Slots of new tokens, for `PagedKVCache.write`.
 
     Attributes:
-        slot_mapping: ``[num_tokens] int64`` on the cache's device, sequence after sequence, for `write`.
-        num_cached_tokens: tokens at the front of a new sequence that the prefix cache has; they get no slot.
+        slot_mapping: slot of each new token, ``[num_tokens] int64`` on the cache's device, sequence after sequence.
+        num_cached_tokens: number of leading tokens of a new sequence that the prefix cache holds; they get no slot.
     """
 
     slot_mapping: torch.Tensor
@@ -53,27 +53,31 @@ class PagedStep:
 
 
 class PagedKVCache:
-    """Keys and values in blocks. Making room, sharing and freeing are the manager's; see `BlockManager`.
+    """Keys and values of sequences, in blocks that a `BlockManager` allocates, shares and frees.
 
-    Every method that takes sequences does all that it says or raises an error of the manager and changes nothing.
+    A method that raises an error of the manager has changed nothing.
 
     Args:
-        num_layers: layers, each with a (key_cache, value_cache) in ``.layers``.
-        num_blocks: device blocks of each layer. num_host_blocks: swap space.
+        num_layers: layers of the model; each has a pair (key_cache, value_cache) in ``.layers``.
+        num_blocks: blocks on the device, the same number in each layer.
+        num_host_blocks: blocks of swap space on the host.
         block_size: tokens per block.
-        num_kv_heads, head_size: of the model.
-        dtype: of what is written and gathered, and of the cache unless that is quantized.
-        layout: "x", "nhd" or "hnd".
+        num_kv_heads: KV heads of the model.
+        head_size: elements of a head.
+        dtype: element type of the tensors written and gathered, and of the cache unless that is quantized.
+        layout: order of the elements in a block: "x", "nhd" or "hnd".
         kv_cache_dtype: "auto" (not quantized), "int8", "fp8_e4m3" or "fp8_e5m2"; see
             `workbench.attention.cache_formats.quantization`.
-        k_scale, v_scale: of a quantized cache: a number, ``[1]`` or ``[num_kv_heads] float32`` for all layers, or a
-            list with one of these for each; default 1. Or "token": every token and head gets a scale of its own when it
-            is written, which lies beside the cache and goes where its block goes. ``.scales`` has those of each layer.
+        k_scale: scale of quantized keys: a number, ``[1]`` or ``[num_kv_heads] float32`` for all layers, or a list with
+            one of these for each layer; default 1. "token" gives every token and head a scale of its own when it is
+            written; it is stored beside the cache and moves with its block. ``.scales`` has the scales of each layer.
+        v_scale: scale of quantized values, given as ``k_scale`` is.
         device: where the cache lives; the swap space is in host memory, pinned if the device is a GPU.
-        prefix_caching, sliding_window: see `BlockManager`.
+        prefix_caching: keep the contents of freed blocks for sequences with the same prefix; see `BlockManager`.
+        sliding_window: tokens that attention reads, the newest included; see `BlockManager`.
 
     Raises:
-        ArgumentError: a size, layer or tensor that does not fit.
+        ArgumentError: if a size, layer or tensor does not fit.
     """
 
     @names_wrong_kinds
@@ -126,7 +130,7 @@ class PagedKVCache:
     # -- the life of a sequence ---------------------------------------------------------------------------------
 
     def allocate(self, seq: Hashable, tokens: Tokens, *, salt: Hashable = None) -> PagedStep:
-        """Begin a sequence with its prompt: room for those of its tokens that the prefix cache does not have."""
+        """Begin a sequence and make room for the tokens of its prompt that the prefix cache does not hold."""
         return self._step(self.manager.allocate(seq, tokens, salt=salt))
 
     def append(self, seq: Hashable, tokens: Tokens = 1) -> PagedStep:
@@ -134,15 +138,17 @@ class PagedKVCache:
         return self._step(self.manager.append(seq, tokens))
 
     def append_batch(self, batch: Mapping[Any, Tokens]) -> PagedStep:
-        """Make room for new tokens of several sequences; copies the blocks that they stop sharing."""
+        """Make room for new tokens of several sequences, and copy the shared blocks that they will write."""
         return self._step(self.manager.append_batch(batch))
 
     def write(self, layer: int, key: torch.Tensor, value: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store the keys and values of new tokens in one layer, quantized if the cache is.
 
         Args:
-            key, value: ``[num_tokens, num_kv_heads, head_size]`` in the dtype of the cache.
-            slot_mapping: ``[num_tokens] int64``; -1 skips a token.
+            layer: index of the layer, from 0.
+            key: keys ``[num_tokens, num_kv_heads, head_size]`` of the cache's ``dtype``.
+            value: values of the same shape and dtype.
+            slot_mapping: slot of each token, ``[num_tokens] int64``; -1 skips a token.
         """
         caches = self.layers[check_layer(layer, self.num_layers)]
         options: dict[str, Any] = {"layout": self.layout, "kv_cache_dtype": self.kv_cache_dtype}
@@ -158,11 +164,11 @@ class PagedKVCache:
         reshape_and_cache(key, value, *caches, slot_mapping, **options)
 
     def fork(self, parent: Hashable, child: Hashable) -> None:
-        """Begin ``child`` with the history of ``parent``, over the same blocks."""
+        """Begin ``child`` with the history of ``parent``, sharing its blocks."""
         self.manager.fork(parent, child)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
-        """Give every sequence the history that another one has now: a step of beam search that copies nothing."""
+        """Replace the histories of sequences by those of their ``parents``: a step of beam search without copies."""
         self.manager.reorder(parents)
 
     def free(self, seq: Hashable) -> None:
@@ -170,19 +176,22 @@ class PagedKVCache:
         self.manager.free(seq)
 
     def swap_out(self, *seqs: Hashable) -> int:
-        """Move sequences to host memory; returns how many blocks moved."""
+        """Move sequences to host memory and return the number of blocks moved."""
         pairs = self.manager.swap_out(*seqs)
         return self._move(pairs, (self.layers, self._token_scales), (self._host_layers, self._host_token_scales))
 
     def swap_in(self, *seqs: Hashable) -> int:
-        """Move sequences back to the device; returns how many blocks moved."""
+        """Move sequences back to the device and return the number of blocks moved."""
         pairs = self.manager.swap_in(*seqs)
         return self._move(pairs, (self._host_layers, self._host_token_scales), (self.layers, self._token_scales))
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def attention_options(self, layer: int) -> dict[str, Any]:
-        """How `workbench.attention.ops.paged_attention` must read one layer: layout, quantization, sliding window."""
+        """Return the keyword arguments with which `workbench.attention.ops.paged_attention` reads one layer.
+
+        They are the layout, the quantization with its scales, and the sliding window.
+        """
         k_scale, v_scale = self.scales[check_layer(layer, self.num_layers)]
         return {
             "layout": self.layout,
@@ -193,10 +202,10 @@ class PagedKVCache:
         }
 
     def block_tables(self, seqs: Iterable[Hashable]) -> torch.Tensor:
-        """``[num_seqs, max_blocks] int32`` tables of running sequences, for `workbench.attention.ops.paged_attention`.
+        """Return the block tables ``[num_seqs, max_blocks] int32`` of running sequences, for attention ops.
 
         Entries behind the sliding window name the sequence's first live block, so that a kernel which reads and masks
-        them reads nobody else's memory; entries past the end are 0 and not looked at.
+        them never reads another sequence's memory. Entries past the end are 0 and never read.
         """
         tables = []
         for seq in self._check_running(seqs):
@@ -210,19 +219,18 @@ class PagedKVCache:
         return torch.tensor(rows, dtype=torch.int32, device=self.device).view(len(rows), widest)
 
     def seq_lens(self, seqs: Iterable[Hashable]) -> torch.Tensor:
-        """``[num_seqs] int32`` lengths in tokens."""
+        """Return the lengths of running sequences in tokens, ``[num_seqs] int32``."""
         lengths = [self.manager.num_tokens(seq) for seq in self._check_running(seqs)]
         return torch.tensor(lengths, dtype=torch.int32, device=self.device)
 
     def slot_mapping(self, seq: Hashable, start: int = 0, stop: int | None = None) -> torch.Tensor:
-        """``[num_tokens] int64`` slots of tokens ``start`` to ``stop``; -1 for those behind the sliding window."""
+        """Return the slots of tokens ``start`` to ``stop``, ``[num_tokens] int64``; -1 behind the sliding window."""
         return self._slots(self.manager.slots(seq, start, stop))
 
     def gather(self, layer: int, seq: Hashable) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of a running sequence side by side, ``[num_tokens, num_kv_heads, head_size]`` each,
-        dequantized into ``dtype``.
+        """Return keys and values of a running sequence, ``[num_tokens, num_kv_heads, head_size]`` each, dequantized.
 
-        Tokens whose block was freed behind the sliding window are left out, at the front.
+        Both have the cache's ``dtype``. Leading tokens whose blocks have left the sliding window are omitted.
         """
         caches = self.layers[check_layer(layer, self.num_layers)]
         (seq,) = self._check_running([seq])
@@ -236,7 +244,10 @@ class PagedKVCache:
         return gather_cache(*caches, tables, lengths, dtype=self.dtype, **options)
 
     def memory(self) -> MemoryUse:
-        """Bytes of the device cache with its scales per token, of the blocks in use, and of the tokens in them."""
+        """Return the bytes of the device cache, of the blocks in use, and of the tokens in them.
+
+        Scales per token are included.
+        """
         counts = self.manager.statistics()
         slot_bytes = self.num_layers * 2 * self.num_kv_heads * self.head_size * self._element.itemsize
         slot_bytes += 4 * self.num_kv_heads * len(self._token_scales)
@@ -246,7 +257,7 @@ class PagedKVCache:
             used_bytes=counts.filled_slots * slot_bytes,
         )
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     def _new_pair(
         self, num_blocks: int, device: torch.device | str, *, pinned: bool = False
@@ -263,7 +274,7 @@ class PagedKVCache:
         return CACHE_DTYPES.get(self.kv_cache_dtype, self.dtype)
 
     def _new_scales(self, name: str, given: Scale | Sequence[Scale] | str) -> list[torch.Tensor | None]:
-        """The scales of K or of V in every layer, on the device."""
+        """Return the scales of K or of V for every layer, on the device."""
         shape = (self.manager.num_blocks, self.block_size, self.num_kv_heads)
         if isinstance(given, str) and given != "token":
             raise ArgumentError(
@@ -297,7 +308,7 @@ class PagedKVCache:
         sources: tuple[Layers, list[torch.Tensor]],
         targets: tuple[Layers, list[torch.Tensor]],
     ) -> int:
-        """Copy blocks and their scales from one memory to the other and wait for it."""
+        """Copy blocks and their scales between device and host, wait for it, and return the number of blocks."""
         if pairs:
             mapping = torch.tensor(pairs, dtype=torch.int64)
             source_caches, target_caches = (

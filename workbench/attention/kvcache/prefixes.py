@@ -1,11 +1,11 @@
-"""What full blocks contain, named so that equal prefixes have one name.
+"""Identities of cached prefixes: equal contents of full blocks are one `Prefix` object.
 
 The keys and values of a token depend on every token before it. The contents of a full block are therefore determined
 by its own tokens and by the contents of the block before it: a chain of `Prefix`, each with a hash of its parent's
 hash and its tokens (as in vLLM's automatic prefix caching). Two tenants with different salts start different chains.
 
-A hash alone would let two contents collide into one block, that is, show one user the cache of another. Here equal
-contents are one object, because the table that finds them compares the tokens and the identity of the parent.
+A hash alone would let two different contents collide, and so show one user the cache of another. Here the table that
+finds a `Prefix` compares the tokens and the identity of the parent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 
 class Prefix:
-    """Everything from the salt up to the end of one full block. Compared by identity; made by `Prefixes` only."""
+    """Contents from the salt up to the end of one full block; compared by identity, created by `Prefixes` only."""
 
     __slots__ = ("__weakref__", "block", "hash", "parent", "tokens")
 
@@ -24,7 +24,7 @@ class Prefix:
         self.tokens = tokens
         self.hash = hash_value
         self.block: int | None = None
-        """The device block that holds these contents, if one does."""
+        """Device block that holds these contents; None if no block does."""
 
     def __hash__(self) -> int:
         return self.hash
@@ -33,7 +33,7 @@ class Prefix:
 
 
 class Prefixes:
-    """Finds the one `Prefix` of given contents. One that no block, sequence or longer prefix refers to vanishes."""
+    """Table that holds one `Prefix` for given contents, as long as a block, sequence or longer prefix refers to it."""
 
     def __init__(self) -> None:
         self._found: WeakValueDictionary[tuple[object, ...], Prefix] = WeakValueDictionary()
@@ -42,11 +42,11 @@ class Prefixes:
         return len(self._found)
 
     def root(self, salt: Hashable) -> Prefix:
-        """The empty prefix of a salt."""
+        """Return the empty prefix of a salt."""
         return self.extend(None, salt)
 
     def extend(self, parent: Prefix | None, tokens: Hashable) -> Prefix:
-        """The prefix that follows ``parent`` with one more full block of tokens."""
+        """Return the prefix that extends ``parent`` by one full block of tokens."""
         key = (parent, tokens)  # hashed by parent.hash and the tokens, compared by the parent itself and the tokens
         found = self._found.get(key)
         if found is None:
@@ -54,9 +54,9 @@ class Prefixes:
         return found
 
     def longest_cached(self, root: Prefix, tokens: list[Hashable], block_size: int) -> tuple[list[int], Prefix]:
-        """The blocks that hold the longest cached run of full blocks of ``tokens``, and its name.
+        """Return the blocks of the longest cached prefix of ``tokens``, and that prefix.
 
-        The block of the last token is left out, full or not: that token has to be computed to go on from it.
+        The block of the last token is left out, even if it is full: an engine has to compute that token to continue.
         """
         blocks, prefix = [], root
         for start in range(0, (len(tokens) - 1) // block_size * block_size, block_size):

@@ -1,4 +1,4 @@
-"""What the block manager knows of one sequence, and what its calls return."""
+"""Records of the block manager: the state of one sequence, and the values that its methods return."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from workbench.attention.kvcache.prefixes import Prefix
 from workbench.errors import ArgumentError
 
 FREED = -1
-"""In a block table: a block that fell out of the sliding window and belongs to the sequence no more."""
+"""Entry of a block table for a block that has left the sliding window and no longer belongs to the sequence."""
 
 Tokens = int | Sequence[Hashable]
-"""How many tokens, or which ones: contents can be cached only where the tokens are known."""
+"""Tokens as their number or as their ids; only with ids can their contents be cached."""
 
 
 @dataclass(slots=True)
 class SequenceRecord:
-    """One sequence. ``table`` holds device blocks, or host blocks while ``on_host``."""
+    """State of one sequence; ``table`` holds device blocks, or host blocks while ``on_host``."""
 
     table: list[int] = field(default_factory=list)
     num_tokens: int = 0
     first_live: int = 0
-    """Blocks at the front of the table that are `FREED`."""
+    """Number of leading blocks of the table that are `FREED`."""
     prefix: Prefix | None = None
-    """The contents of its full blocks; None where they are not known, so that nothing more of it is cached."""
+    """Contents of its full blocks; None if they are unknown, so that no further block is cached."""
     tail: list[Hashable] = field(default_factory=list)
-    """The tokens of the last, partial block, where they are known."""
+    """Token ids of the partial last block, if they are known."""
     on_host: bool = False
 
     def copy(self) -> SequenceRecord:
-        """The same history over the same blocks."""
+        """Return a record of the same history over the same blocks."""
         return SequenceRecord(self.table.copy(), self.num_tokens, self.first_live, self.prefix, self.tail.copy())
 
     def window_start(self, block_size: int, sliding_window: int | None) -> int:
-        """The first logical block that the next token may look at."""
+        """Return the first logical block that the next token may read."""
         if sliding_window is None:
             return self.first_live
         return max(self.first_live, (self.num_tokens + 1 - sliding_window) // block_size)
 
     @property
     def live(self) -> list[int]:
-        """The blocks that it refers to, in order."""
+        """Blocks that the sequence refers to, in order."""
         return self.table[self.first_live :]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where new tokens go.
+    """Slots of new tokens, and the blocks to copy before they are written.
 
     Attributes:
-        slots: ``block * block_size + offset`` of every new token, sequence after sequence.
-        copies: (source, destination) blocks to copy, in all layers, before any of the tokens is written. No
-            destination is another pair's source, so that they can all be copied at once.
-        num_cached_tokens: tokens at the front of the sequence that are in the cache already and need no slot.
+        slots: slot ``block * block_size + offset`` of every new token, sequence after sequence.
+        copies: pairs (source, destination) of blocks to copy, in all layers, before any of the tokens is written. No
+            destination is another pair's source, so all pairs can be copied at once.
+        num_cached_tokens: number of leading tokens that are in the cache already and need no slot.
     """
 
     slots: list[int]
@@ -65,16 +65,21 @@ class Placement:
 
 @dataclass(frozen=True)
 class BlockStatistics:
-    """A snapshot of a `BlockManager`; counts of blocks unless it says otherwise.
+    """Snapshot of the counts of a `BlockManager`.
 
     Attributes:
-        num_blocks: on the device; used_blocks: that a running sequence refers to; evictable_blocks: free ones with
-            cached contents; free_blocks: free ones without.
-        shared_blocks: used ones with several references; saved_blocks: references beyond the first of each, that is,
-            the blocks that sharing saves.
-        num_slots: tokens that the used blocks have room for; filled_slots: how many they hold.
-        num_host_blocks, used_host_blocks: the same for swapped-out sequences.
-        queried_tokens, hit_tokens: tokens allocated so far with known ids, and those of them found in the cache.
+        num_blocks: blocks on the device.
+        used_blocks: device blocks that a running sequence refers to.
+        evictable_blocks: free device blocks with cached contents.
+        free_blocks: free device blocks without contents.
+        shared_blocks: used blocks with several references.
+        saved_blocks: references beyond the first one of each block: the blocks that sharing saves.
+        num_slots: capacity of the used blocks in tokens.
+        filled_slots: tokens in the used blocks.
+        num_host_blocks: blocks of swap space.
+        used_host_blocks: host blocks that a swapped-out sequence refers to.
+        queried_tokens: tokens allocated so far with known ids, while prefix caching was on.
+        hit_tokens: those of them that were found in the cache.
         evictions: cached blocks overwritten so far.
     """
 
@@ -94,25 +99,29 @@ class BlockStatistics:
 
     @property
     def wasted_slots(self) -> int:
-        """Slots of used blocks that hold no token: at most block_size - 1 for each distinct last block."""
+        """Number of slots of used blocks that hold no token: at most block_size - 1 for each distinct last block."""
         return self.num_slots - self.filled_slots
 
     @property
     def sharing_saved(self) -> float:
-        """Blocks saved by sharing over blocks without sharing (the measure of PagedAttention's Figure 15)."""
+        """Blocks that sharing saves, as a fraction of the blocks without sharing (PagedAttention's Figure 15)."""
         without = self.used_blocks + self.saved_blocks
         return self.saved_blocks / without if without else 0.0
 
     @property
     def prefix_hit_rate(self) -> float:
-        """Tokens found in the cache over tokens looked for."""
+        """Tokens found in the cache, as a fraction of the tokens looked up."""
         return self.hit_tokens / self.queried_tokens if self.queried_tokens else 0.0
 
 
 def count_tokens(tokens: Tokens, least: int) -> tuple[int, list[Hashable] | None]:
-    """How many tokens, and which (None: not known); ArgumentError for fewer than ``least``, or for what has no hash."""
+    """Return the number of tokens and their ids, or None if only the number is known.
+
+    Raises:
+        ArgumentError: if there are fewer than ``least``, or an id has no hash.
+    """
     remedy = "Pass a number of tokens, or the token ids as a sequence."
-    if type(tokens) is int:  # the usual step of an engine
+    if type(tokens) is int:  # a fast path: most steps of an engine
         return check_count("tokens", tokens, least, remedy), None
     if hasattr(tokens, "tolist"):  # arrays and tensors: their elements are no usable keys
         tokens = tokens.tolist()

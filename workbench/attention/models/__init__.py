@@ -1,4 +1,6 @@
-"""A small language model that runs on the caches and kernels of this package: the end of the walk::
+"""A small language model that runs on the caches and kernels of this package.
+
+::
 
     from workbench.attention.models import load_gpt, stream_text
     model, tokenizer = load_gpt()
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.lazy import lazily
+from workbench.base.lazy import lazily
 
 _LAZY = {
     "CACHES": "workbench.attention.models.caches",

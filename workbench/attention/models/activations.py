@@ -1,4 +1,4 @@
-"""Queries, keys and values of a running model: what a quantized cache has to hold, and where its outliers are."""
+"""Recorded queries, keys and values of a running model, for studying quantized caches and their outliers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from workbench.attention.models.gpt import GPT
 
 @torch.inference_mode()
 def record(model: GPT, tokens: Sequence[int], *, num_queries: int | None = None) -> dict[str, torch.Tensor]:
-    """One pass over a text, every layer's attention inputs kept.
+    """Run a model once over a text and record the inputs of attention in every layer.
 
     Args:
+        model: the model to run.
         tokens: ids of the text, at most the model's context.
-        num_queries: how many of the last tokens' queries are kept; default all.
+        num_queries: number of last tokens whose queries are kept; default all.
 
     Returns:
         ``keys``, ``values [num_layers, num_tokens, num_kv_heads, head_size]``, ``queries [num_layers, num_queries,
-        num_heads, head_size]`` in the model's dtype; keys and queries after the rotary turn.
+        num_heads, head_size]`` in the model's dtype; keys and queries after the rotary embedding.
 
     Raises:
-        ArgumentError: no tokens, unknown ones, or too many.
+        ArgumentError: if there are no tokens, unknown ones, or too many.
     """
     tokens = check_prompt(model, tokens, 0)
     first = 0 if num_queries is None else max(0, len(tokens) - num_queries)

@@ -1,4 +1,4 @@
-"""Beam search: the best of many continuations, over any cache."""
+"""Beam search over any cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Beam:
     log_probability: float
 
     def score(self, length_penalty: float) -> float:
-        """``log_probability / length ** length_penalty``."""
+        """Return ``log_probability / length ** length_penalty``, by which beams are ranked."""
         return self.log_probability / max(len(self.tokens), 1) ** length_penalty
 
 
@@ -37,17 +37,24 @@ def beam_search(
     cache: ModelCache | None = None,
     stop: Sequence[int] = STOP,
 ) -> list[Beam]:
-    """The ``beam_width`` best continuations that were found, the best first.
+    """Return the ``beam_width`` best continuations found, the best first.
 
-    Every step looks at all tokens after all beams and keeps the best ``beam_width`` of them; a beam may live on in
-    several, or in none. In the cache that is one `reorder`: in a paged one a change of block tables. A beam that ends
-    with a stop token is finished, and its place goes to the next best.
+    Every step scores all tokens after all beams and keeps the best ``beam_width`` of them; several of these may extend
+    the same beam, and some beams end. In the cache that is one `reorder`, which in a paged cache only changes block
+    tables. A beam that ends with a stop token is finished, and the next best takes its place.
 
     Args:
-        length_penalty: beams are compared by ``log_probability / length ** length_penalty`` in the end.
+        model: the model that scores tokens.
+        prompt: token ids, at least one.
+        beam_width: number of beams; at most half of the vocabulary.
+        max_new_tokens: largest number of tokens of a beam; 0 returns one empty beam.
+        length_penalty: finished beams are ranked by ``log_probability / length ** length_penalty``.
+        cache: where keys and values are kept; default: a paged cache of the size needed.
+        stop: token ids that end a beam.
 
     Raises:
-        ArgumentError, OutOfBlocksError: as `stream`; everything is given back then.
+        ArgumentError: if a size, or the prompt, does not fit the model or the cache.
+        OutOfBlocksError: if the pool is full. After either error, all sequences are freed.
     """
     check_count("beam_width", beam_width, 1, "1 is greedy search.")
     if beam_width * 2 > model.config.vocab_size:
@@ -74,7 +81,7 @@ def beam_search(
                     break
             beams = chosen
             full = len(beams[0].tokens) == max_new_tokens
-            # With no penalty a sum of logarithms only falls: what is behind the finished beams stays there.
+            # Without a penalty a sum of logarithms only falls: a beam behind the finished ones stays behind.
             beaten = length_penalty == 0 and len(finished) >= beam_width and (
                 sorted(beam.log_probability for beam in finished)[-beam_width] >= beams[0].log_probability
             )  # fmt: skip
@@ -90,7 +97,7 @@ def beam_search(
 
 
 def _best(chances: torch.Tensor, beams: list[Beam], number: int) -> list[tuple[int, int, float]]:
-    """The likeliest (beam, token, sum of log probabilities) after beams with ``chances [num_beams, vocab_size]``."""
+    """Return the most probable (beam, token, sum of log probabilities) for ``chances [num_beams, vocab_size]``."""
     sums = chances + torch.tensor([beam.log_probability for beam in beams], dtype=chances.dtype)[:, None].to(chances)
     best, vocab_size = sums.flatten().topk(min(number, sums.numel())), chances.shape[1]
     places = zip(best.indices.tolist(), best.values.tolist(), strict=True)

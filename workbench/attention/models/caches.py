@@ -1,14 +1,14 @@
-"""What a model's attention looks at: nothing cached, rows, or blocks; all three with the same methods.
+"""Caches of a model behind one interface: none, contiguous rows, or paged blocks.
 
-A sequence begins with its prompt and then grows, a token a step. Each call makes room for the new tokens and returns a
-`Step`: the tokens that the model has to compute, and the function that attends for them::
+A sequence begins with its prompt and then grows by one token per step. Each call makes room for the new tokens and
+returns a `Step`: the tokens that the model has to compute, and the function that computes their attention::
 
     step = cache.begin("a", prompt)                      # or cache.extend({"a": [token], "b": [token]})
     hidden = model(step.tokens, step.positions, step.attend)
     logits = model.logits(hidden[step.last])             # of the newest token of each sequence
 
-Prompts attend by `workbench.attention.ops.causal_attention`, new tokens by `contiguous_attention` and
-`paged_attention`. Every method either does all that it says or raises and changes nothing.
+Prompts use `workbench.attention.ops.causal_attention`, new tokens `contiguous_attention` and `paged_attention`. A
+method that raises an error has changed nothing.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from workbench.attention.models.slot_attention import SlotAttention, serves
 from workbench.errors import ArgumentError, UnknownNameError
 
 Batch = Mapping[Any, Sequence[int]]
-"""The new tokens of each sequence."""
+"""New tokens of each sequence, by its name."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to compute.
+    """The tokens that a model computes in one forward pass.
 
     Attributes:
-        tokens, positions: ``[num_tokens] int64``, sequence after sequence.
-        last: ``[num_seqs] int64``, where each sequence's newest token is among them.
-        attend: the attention of exactly these tokens, for `GPT.forward`.
+        tokens: token ids ``[num_tokens] int64``, sequence after sequence.
+        positions: position of each token in its sequence, ``[num_tokens] int64``.
+        last: index of each sequence's newest token in ``tokens``, ``[num_seqs] int64``.
+        attend: attention function for exactly these tokens, for `GPT.forward`.
     """
 
     tokens: torch.Tensor
@@ -50,41 +51,42 @@ class Step:
 
 
 class ModelCache(Protocol):
-    """A cache, as `workbench.attention.models.generation` needs it."""
+    """Interface of a cache for `workbench.attention.models.generation`."""
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
         """Begin a sequence with its prompt."""
 
     def extend(self, batch: Batch) -> Step:
-        """One new token of each of some sequences."""
+        """Append one new token to each sequence of a batch."""
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
-        """Give every sequence the history that another one has now; a name that is new is begun."""
+        """Replace the histories of sequences by those of their ``parents``; a new name begins a sequence."""
 
     def free(self, seq: Hashable) -> None:
         """End a sequence."""
 
     def length(self, seq: Hashable) -> int:
-        """Its tokens."""
+        """Return the number of tokens of a sequence."""
 
     def memory(self) -> MemoryUse:
-        """Bytes of keys and values."""
+        """Return the bytes of keys and values."""
 
 
 class NoCache(ModelCache):
-    """Every step computes the keys and values of all tokens again; sequences are lists of token ids."""
+    """A cache that keeps token ids only, so that every step computes the keys and values of all tokens again."""
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = torch.device(device)
         self._tokens: dict[Hashable, list[int]] = {}
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
+        """Begin a sequence with its prompt."""
         _check_new(seq, self._tokens)
         self._tokens[seq] = list(tokens)
         return self._step([seq])
 
     def extend(self, batch: Batch) -> Step:
-        """New tokens of each of some sequences."""
+        """Append new tokens, one or more, to each sequence of a batch."""
         for seq in batch:
             self.length(seq)
         for seq, tokens in batch.items():
@@ -92,17 +94,20 @@ class NoCache(ModelCache):
         return self._step(batch)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
+        """Replace the tokens of sequences by those of their ``parents``; a new name begins a sequence."""
         self._tokens |= {child: _held(parent, self._tokens).copy() for child, parent in parents.items()}
 
     def free(self, seq: Hashable) -> None:
+        """End a sequence."""
         self.length(seq)
         del self._tokens[seq]
 
     def length(self, seq: Hashable) -> int:
+        """Return the number of tokens of a sequence."""
         return len(_held(seq, self._tokens))
 
     def memory(self) -> MemoryUse:
-        """No bytes."""
+        """Return zero bytes, because no keys or values are kept."""
         return MemoryUse(0, 0, 0)
 
     def _step(self, seqs: Collection[Hashable]) -> Step:
@@ -116,14 +121,14 @@ class NoCache(ModelCache):
 
 
 class ContiguousCache(ModelCache):
-    """A row of a `ContiguousKVCache` for each sequence, taken when it begins."""
+    """A cache that takes a row of a `ContiguousKVCache` for each sequence when it begins."""
 
     def __init__(self, cache: ContiguousKVCache):
         self.kv = cache
         self._rows: dict[Hashable, int] = {}
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
-        """Begin a sequence with its prompt; ArgumentError if there is no row, or it is too short."""
+        """Begin a sequence with its prompt; ArgumentError if no row is free, or rows are too short."""
         _check_new(seq, self._rows)
         row = self._free_rows(1)[0]
         placed = self.kv.allocate(row, len(tokens))
@@ -136,7 +141,7 @@ class ContiguousCache(ModelCache):
         return _step_of([(tokens, 0)], attend, self.kv.device)
 
     def extend(self, batch: Batch) -> Step:
-        """One new token of each of some sequences."""
+        """Append one new token to each sequence of a batch."""
         _check_single(batch)
         rows = [_held(seq, self._rows) for seq in batch]
         starts = [self.kv.length(row) for row in rows]
@@ -151,7 +156,7 @@ class ContiguousCache(ModelCache):
         return _step_of(list(zip(batch.values(), starts, strict=True)), attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
-        """Give every sequence the history that another one has now, by copying its row."""
+        """Replace the histories of sequences by those of their ``parents``, by copying rows."""
         sources = {child: _held(parent, self._rows) for child, parent in parents.items()}
         new = [child for child in parents if child not in self._rows]
         rows = self._rows | dict(zip(new, self._free_rows(len(new)), strict=True))
@@ -159,14 +164,16 @@ class ContiguousCache(ModelCache):
         self._rows = rows
 
     def free(self, seq: Hashable) -> None:
+        """End a sequence and free its row."""
         self.kv.free(_held(seq, self._rows))
         del self._rows[seq]
 
     def length(self, seq: Hashable) -> int:
+        """Return the number of tokens of a sequence."""
         return self.kv.length(_held(seq, self._rows))
 
     def memory(self) -> MemoryUse:
-        """Bytes of the cache, of the rows in use and of the tokens in them."""
+        """Return the bytes of the cache, of the rows in use and of the tokens in them."""
         return self.kv.memory()
 
     def _free_rows(self, number: int) -> list[int]:
@@ -181,13 +188,17 @@ class ContiguousCache(ModelCache):
 
 
 class PagedCache(ModelCache):
-    """The blocks of a `PagedKVCache`, quantized or not.
+    """A cache that keeps sequences in the blocks of a `PagedKVCache`, quantized or not.
 
-    A prompt attends to keys and values as they were computed, and to those that the prefix cache had; new tokens read
-    everything from the cache. With ``read_back`` a prompt reads everything from the cache too: what a quantized cache
-    then makes of a text is what it would make of it token by token, at the price of one pass. ``variant`` is that of
-    `workbench.attention.ops.paged_attention` for new tokens: "tuned", or a kernel by name, which on a CPU runs in the
-    simulator.
+    A prompt attends to its keys and values as they were computed, and to those that the prefix cache holds. New tokens
+    read everything from the cache.
+
+    Args:
+        cache: the `PagedKVCache`.
+        read_back: True lets a prompt, too, read its keys and values from the cache. One pass over a text then sees
+            what a quantized cache would return if the text came token by token.
+        variant: variant of `workbench.attention.ops.paged_attention` for new tokens: "auto", "tuned", or a kernel by
+            name, which on a CPU runs in the simulator.
     """
 
     def __init__(self, cache: PagedKVCache, *, read_back: bool = False, variant: str = "auto"):
@@ -196,7 +207,7 @@ class PagedCache(ModelCache):
         self.variant = variant
 
     def begin(self, seq: Hashable, tokens: Sequence[int]) -> Step:
-        """Begin a sequence with its prompt; the step computes what the prefix cache does not have."""
+        """Begin a sequence with its prompt; the step computes the tokens that the prefix cache does not hold."""
         placed = self.kv.allocate(seq, list(tokens))
         cached = placed.num_cached_tokens
 
@@ -209,7 +220,7 @@ class PagedCache(ModelCache):
         return _step_of([(tokens[cached:], cached)], attend, self.kv.device)
 
     def extend(self, batch: Batch) -> Step:
-        """One new token of each of some sequences; OutOfBlocksError if the pool has no room for them."""
+        """Append one new token to each sequence of a batch; OutOfBlocksError if the pool has no room for them."""
         _check_single(batch)
         starts = [self.kv.manager.num_tokens(seq) for seq in batch]
         placed = self.kv.append_batch(batch)
@@ -227,7 +238,7 @@ class PagedCache(ModelCache):
         return _step_of(parts, attend, self.kv.device)
 
     def reorder(self, parents: Mapping[Any, Hashable]) -> None:
-        """Give every sequence the history that another one has now, over the same blocks: nothing is copied."""
+        """Replace the histories of sequences by those of their ``parents``, sharing blocks instead of copying."""
         self.kv.reorder(parents)
 
     def free(self, seq: Hashable) -> None:
@@ -235,16 +246,16 @@ class PagedCache(ModelCache):
         self.kv.free(seq)
 
     def length(self, seq: Hashable) -> int:
-        """Its tokens."""
+        """Return the number of tokens of a sequence."""
         return self.kv.manager.num_tokens(seq)
 
     def memory(self) -> MemoryUse:
-        """Bytes of the cache, of the blocks in use and of the tokens in them."""
+        """Return the bytes of the cache, of the blocks in use and of the tokens in them."""
         return self.kv.memory()
 
 
 def joined(steps: Sequence[Step]) -> Step:
-    """Several steps of one cache, of different sequences, as one; they attend in their order."""
+    """Join steps of one cache, each of other sequences, into one step; attention runs in their order."""
     if len(steps) == 1:
         return steps[0]
     lengths = [len(step.tokens) for step in steps]
@@ -259,16 +270,16 @@ def joined(steps: Sequence[Step]) -> Step:
 
 
 def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Causal attention of the last tokens of one sequence; ``[num_tokens, heads, head_size]`` each."""
+    """Compute causal attention of the last tokens of one sequence; ``[num_tokens, heads, head_size]`` each."""
     query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
     return causal_attention(query, key, value, variant="torch_sdpa")[0].transpose(0, 1)
 
 
 CACHES = ("none", "contiguous", "paged", "paged int8", "paged fp8_e4m3", "paged fp8_e5m2")
-"""The names that `make_cache` knows."""
+"""Kinds of cache that `make_cache` makes."""
 
 TOKEN_SCALES = {"k_scale": "token", "v_scale": "token"}
-"""Scales that a quantized `PagedKVCache` finds by itself: one for every token and head."""
+"""Scale arguments with which a quantized `PagedKVCache` computes one scale for every token and head."""
 
 
 def make_cache(
@@ -281,14 +292,16 @@ def make_cache(
     scales: Mapping[str, Any] = TOKEN_SCALES,
     read_back: bool = False,
 ) -> ModelCache:
-    """A cache for so many sequences of at most so many tokens each.
+    """Make a cache for ``num_seqs`` sequences of at most ``num_tokens`` tokens each.
 
     Args:
         kind: one of `CACHES`.
-        num_tokens: a contiguous row has so many; a paged pool has the blocks for ``num_seqs`` such sequences.
-        block_size: tokens of a block.
-        scales: the k_scale and v_scale of a quantized `PagedKVCache`, e.g. of `calibrated_scales`.
-        read_back: see `PagedCache`.
+        model: the model whose sizes, dtype and device the cache has.
+        num_tokens: capacity of a contiguous row; a paged pool has the blocks for ``num_seqs`` sequences of this length.
+        num_seqs: number of sequences.
+        block_size: tokens per block.
+        scales: k_scale and v_scale of a quantized `PagedKVCache`, for example from `calibrated_scales`.
+        read_back: True lets prompts read from a paged cache too; see `PagedCache`.
     """
     if kind not in CACHES:
         raise UnknownNameError("kind", repr(kind), ", ".join(CACHES), "See workbench.attention.models.caches.")
@@ -313,7 +326,7 @@ def _check_new(seq: Hashable, held: Collection[Hashable]) -> None:
 
 
 def _held(seq: Hashable, held: Mapping[Hashable, _T]) -> _T:
-    """What a sequence has; UnknownSequenceError for one that was not begun."""
+    """Return the entry of a sequence; UnknownSequenceError if it was not begun."""
     if seq not in held:
         raise UnknownSequenceError("seq", repr(seq), f"one of {list(held)}", "Call begin first.")
     return held[seq]
@@ -328,7 +341,7 @@ def _check_single(batch: Batch) -> None:
 
 
 def _step_of(parts: Sequence[tuple[Sequence[int], int]], attend: Attend, device: torch.device) -> Step:
-    """A step over parts of (tokens, position of the first)."""
+    """Make a step from parts (tokens, position of the first token), one for each sequence."""
     tokens = [token for part, _ in parts for token in part]
     positions = [start + index for part, start in parts for index in range(len(part))]
     last, end = [], 0

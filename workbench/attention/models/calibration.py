@@ -1,4 +1,4 @@
-"""Scales for a quantized cache, found on text like that to come."""
+"""Calibration of the scales of a quantized cache on sample text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ def calibrated_scales(
     per_head: bool = True,
     percentile: float = 100.0,
 ) -> dict[str, list[torch.Tensor]]:
-    """The scales of every layer, for `PagedKVCache` or `make_cache`.
+    """Compute the scales of every layer from sample texts, for `PagedKVCache` or `make_cache`.
 
     Args:
-        texts: token ids; not those that the cache is judged on.
+        model: the model whose keys and values are measured.
+        texts: token ids of the sample texts; not those on which the cache is evaluated.
         kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
-        per_head: a scale for each KV head instead of one for all of a layer.
-        percentile: of the magnitudes that are to be in range; see `Calibration.scale`.
+        per_head: True for a scale per KV head instead of one per layer.
+        percentile: percentage of the elements that must not saturate; see `Calibration.scale`.
 
     Returns:
-        ``k_scale`` and ``v_scale``, a list of ``[num_kv_heads]`` or ``[1] float32``, one for each layer.
+        ``k_scale`` and ``v_scale``: lists with a ``[num_kv_heads]`` or ``[1] float32`` tensor for each layer.
 
     Raises:
-        ArgumentError: no text, unknown tokens, an unknown dtype.
+        ArgumentError: if there is no text, or a token or the dtype is unknown.
     """
     layers = range(model.config.num_layers)
     counted = {name: [Calibration(kv_cache_dtype, per_head=per_head) for _ in layers] for name in ("keys", "values")}

@@ -1,4 +1,4 @@
-"""A model and its tokenizer in one safetensors file: weights, merges and sizes, and nothing that runs when loaded."""
+"""Checkpoints: a model and its tokenizer in one safetensors file, which runs no code when it is loaded."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch.overrides import TorchFunctionMode
 
 from workbench.attention.models.gpt import GPT, GPTConfig
 from workbench.attention.models.tokenizer import Tokenizer
+from workbench.base.files import replace_file
 from workbench.errors import WorkbenchError
-from workbench.files import replace_file
 
 FORMAT = "workbench.gpt.1"
 _MERGES = "tokenizer.merges"
 
 
 class CheckpointError(WorkbenchError):
-    """A file that is no checkpoint of ours, or one whose weights are missing or misshapen; nothing was loaded."""
+    """A file that is not a checkpoint of this package, or whose weights do not fit; nothing was loaded."""
 
 
 def save(path: str | Path, model: GPT, tokenizer: Tokenizer, *, dtype: torch.dtype = torch.float16) -> None:
@@ -36,13 +36,16 @@ def save(path: str | Path, model: GPT, tokenizer: Tokenizer, *, dtype: torch.dty
 def load(
     path: str | Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> tuple[GPT, Tokenizer]:
-    """The model, ready to generate, and its tokenizer.
+    """Load a model, ready to generate, and its tokenizer.
 
     Args:
-        dtype: of the weights in memory, and of the keys and values that the model makes; a CPU wants float32.
+        path: file that `save` or ``workbench train-gpt`` wrote.
+        dtype: element type of the weights in memory, and of the model's keys and values; use float32 on a CPU.
+        device: where the weights go.
 
     Raises:
-        CheckpointError: no such file, another format, or weights that are missing, misshapen, not finite or too many.
+        CheckpointError: if the file does not exist or has another format, or if weights are missing, misshapen, not
+            finite or too many.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -75,7 +78,10 @@ def load(
 
 
 class _Unfilled(TorchFunctionMode):
-    """Modules made within take no first values; on "meta" a random one loads torch's compiler, to no effect."""
+    """A mode in which modules skip the initialization of weights.
+
+    On the device "meta" a random initialization has no effect, but imports torch's compiler, which takes seconds.
+    """
 
     def __torch_function__(
         self, function: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -87,7 +93,7 @@ class _Unfilled(TorchFunctionMode):
 
 
 def _differences(model: GPT, tensors: dict[str, torch.Tensor]) -> list[str]:
-    """What is wrong with the tensors as weights of the model, one text each."""
+    """Return a line for each tensor that is missing, misshapen, not finite or unknown as a weight of the model."""
     wrong = []
     for name, weight in model.state_dict().items():
         found = tensors.get(name)

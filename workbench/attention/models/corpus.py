@@ -1,9 +1,9 @@
-"""English text that every Python ships: the documentation topics of ``help()`` and the docstrings of its own modules.
+"""English text shipped with every Python: the topics of ``help()`` and the docstrings of the standard library.
 
 Copyright (c) Python Software Foundation, licensed under the PSF License Version 2 (https://docs.python.org/license.html).
 
-A paragraph that stands in several places counts once, at the first of them, so that no paragraph of the held-out
-documents is among those trained on. Wrapped lines of prose are joined: where a line ends says nothing about English.
+A paragraph that occurs in several documents is kept in the first one only, so that no paragraph of the held-out
+documents is in the training text. Wrapped lines of prose are joined, because line ends are no property of English.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pathlib import Path
 SOURCE = "pydoc_data/topics.py and the docstrings of the standard library"
 LICENCE = "PSF-2.0, (c) Python Software Foundation"
 HELD_OUT_SHARE = 16
-"""One document in so many is held out, chosen by the hash of its name."""
+"""One in this many documents is held out, chosen by the hash of its name."""
 
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "ensurepip", "lib2to3", "encodings"}
 _PROSE = re.compile(r"\s*[\w(\"'`*](?!.*(?:\S  |#|>>>|\s=\s))")
 _WRAPPED_AT = 52
-"""A line at least this long that goes on with prose in the next line was wrapped."""
+"""Least length in characters of a line that counts as wrapped if the next line continues with prose."""
 _LEAST_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents by name: ``topic:<name>`` or ``module:<path>``, split into those to train on and those held out."""
+    """Training and held-out documents by name: ``topic:<name>`` or ``module:<path>``."""
 
     training: dict[str, str]
     held_out: dict[str, str]
 
     @property
     def sha256(self) -> str:
-        """Of all names and texts: what a training record names, because every Python ships another text."""
+        """SHA-256 of all names and texts; a training record has it, because each Python version ships other text."""
         digest = hashlib.sha256()
         for name, text in sorted((self.training | self.held_out).items()):
             digest.update(f"{name}\0{text}\0".encode())
@@ -46,7 +46,7 @@ class Corpus:
 
 
 def standard_library_text() -> Corpus:
-    """The corpus of the Python that runs; reading it takes a few seconds and imports nothing of what it reads."""
+    """Read the corpus of the running Python, in a few seconds, without importing the modules that it reads."""
     seen: set[str] = set()
     training: dict[str, str] = {}
     held_out: dict[str, str] = {}
@@ -64,7 +64,7 @@ def standard_library_text() -> Corpus:
 
 
 def unwrap(text: str) -> str:
-    """Join the lines of a paragraph of prose; short lines and code keep their line ends."""
+    """Join the wrapped lines of prose; short lines and code keep their line ends."""
     lines: list[str] = []
     wrapped = False
     for line in text.replace("’", "'").splitlines():
@@ -92,7 +92,7 @@ def _documents() -> Iterator[tuple[str, str]]:
 def _docstrings(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):  # a template, or a file in another encoding than it says
+    except (SyntaxError, ValueError):  # a template, or a file whose declared encoding is wrong
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,8 +1,10 @@
-"""A decode step of the running model as a case: its own queries, keys and values for `compare` and `trace`.
+"""A decode step of a model as a case for `compare` and `trace`, with the model's own queries, keys and values.
 
-case = decode_case(model, [tokens_a, tokens_b], layer=2)
-wb.compare("paged_attention", case)                                # every variant on them, checked
-wb.trace("paged_attention", case, variant="cuda_thread_group")     # what one does to memory
+::
+
+    case = decode_case(model, [tokens_a, tokens_b], layer=2)
+    wb.compare("paged_attention", case)                                # every variant, checked
+    wb.trace("paged_attention", case, variant="cuda_thread_group")     # memory accesses of one variant
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ from workbench.ops.variant import Check
 
 @dataclass(frozen=True, eq=False)
 class DecodeCase:
-    """The tensors of one decode step in one layer; see `workbench.attention.ops.paged_attention.cases` for what a case
-    is.
+    """Tensors of one decode step in one layer, as a case of `workbench.attention.ops.paged_attention.cases`.
 
     Attributes:
         sizes: heads, lengths, dtype and layout.
-        query: ``[num_seqs, num_heads, head_size]``.
-        keys, values: one ``[tokens, num_kv_heads, head_size]`` per sequence.
+        query: queries ``[num_seqs, num_heads, head_size]``.
+        keys: keys ``[tokens, num_kv_heads, head_size]`` of each sequence.
+        values: values of each sequence, of the same shapes.
     """
 
     sizes: Case
@@ -47,24 +49,24 @@ class DecodeCase:
 
     @property
     def name(self) -> str:
-        """Which layer of the model."""
+        """Name of the case: the layer of the model."""
         return self.sizes.name
 
     @property
     def label(self) -> str:
-        """The name with lengths and dtype."""
+        """Name of the case with its lengths and dtype."""
         return self.sizes.label
 
     def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> Problem:
-        """The problem that a configuration is to solve: its BLOCK_SIZE becomes the page size."""
+        """Return the problem for a configuration, whose BLOCK_SIZE becomes the page size."""
         return self.sizes.problem(config, arch)
 
     def minimum_bytes(self, problem: Problem) -> int:
-        """Bytes that must cross memory once."""
+        """Return the bytes that any kernel must read or write at least once."""
         return self.sizes.minimum_bytes(problem)
 
     def inputs(self, problem: Problem, device: str | torch.device = "cpu") -> Tensors:
-        """The step's tensors in the problem's page size and layout, in shuffled pages; ``out`` is NaN everywhere."""
+        """Return the step's tensors in shuffled pages of the problem's size and layout; ``out`` is filled with NaN."""
         counts = [math.ceil(len(key) / problem.page) for key in self.keys]
         pages = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(0)).int()
         tables = torch.full((len(counts), max(counts)), -1, dtype=torch.int32)
@@ -85,11 +87,11 @@ class DecodeCase:
         )
 
     def reference(self) -> torch.Tensor:
-        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
+        """Return the float64 result, computed on the CPU: ``[num_seqs, num_heads, head_size]``."""
         return self._answers[0]
 
     def check(self, out: torch.Tensor) -> Check:
-        """Judge an output by the bound of `workbench.attention.ops.paged_attention.cases`."""
+        """Check an output against the error bound of `workbench.attention.ops.paged_attention.cases`."""
         return check_sequences(out, *self._answers)
 
     @cached_property
@@ -100,33 +102,35 @@ class DecodeCase:
         return exact, 2 * (same.double() - exact).abs().flatten(1).amax(1) + 1e-5
 
     def override(self, **changes: object) -> Self:
-        """Not possible: a recorded step has the sizes that it has."""
+        """Refuse every change, because the sizes of a recorded step are fixed."""
         raise ArgumentError("override", sorted(changes), "nothing", "Make another with decode_case().")
 
     def to_dict(self) -> dict[str, Any]:
-        """Not possible: what a model computed is not kept in a store."""
+        """Refuse, because a store keeps no tensors that a model computed."""
         raise ArgumentError(
             "case", self.name, "a case of the op, made of its seed", "Tune for a case with these sizes."
         )
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        """Not possible, see `to_dict`."""
+        """Refuse, because `to_dict` writes no record."""
         raise ArgumentError("record", sorted(record), "none", "Make one with decode_case().")
 
 
 def decode_case(
     model: GPT, sequences: Sequence[Sequence[int]], layer: int = 0, *, dtype: str = "float16", layout: str = "x"
 ) -> DecodeCase:
-    """Let the model take one decode step over a paged cache, and keep what the attention of one layer was given.
+    """Run one decode step of a model over a paged cache and record the inputs of attention in one layer.
 
     Args:
-        sequences: token ids, two at least of each: the last one is the new token, the others are cached.
-        layer: of the model.
-        dtype: "float32", "float16" or "bfloat16", what the tensors are rounded to; layout: of the cache.
+        model: the model to run.
+        sequences: token ids of each sequence, at least two: the last one is the new token, the others are cached.
+        layer: index of the layer, from 0.
+        dtype: "float32", "float16" or "bfloat16", to which the tensors are rounded.
+        layout: layout of the case's caches: "x", "nhd" or "hnd".
 
     Raises:
-        ArgumentError: no sequences, a sequence or a layer that the model cannot take, an unknown dtype.
+        ArgumentError: if there are no sequences, a sequence or layer does not fit the model, or the dtype is unknown.
     """
     check_layer(layer, model.config.num_layers)
     if dtype not in DTYPES:

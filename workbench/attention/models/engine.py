@@ -1,16 +1,16 @@
 """Continuous batching: requests join and leave the batch at every step, as the blocks of one paged cache allow.
 
-A step gives every running request one token (the newest request is preempted where blocks run out), brings back what
-was swapped out, and admits waiting requests, first come, first served. The oldest request can take every other one's
-blocks, and a request that could not run alone is refused when it is added: so every accepted request comes to an end.
+A step gives every running request one token, resumes swapped-out requests, and admits waiting ones, first come, first
+served. When blocks run out, the newest request is preempted. The oldest request can take the blocks of all others, and
+a request that could not run alone is refused when it is added, so every accepted request ends.
 
 Preempted requests are swapped to the host, or freed and later computed again, prompt and tokens, in one pass (the two
 ways of Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023, 4.5).
 
-A request gets the tokens that it would get alone, up to rounding: how many rows a matrix product has decides in which
-order its sums are rounded, so that logits differ in the last bits with the size of the batch. Where two tokens are
-that close, greedy choices may differ; nothing else of the batch takes part. (The same holds for serving systems.)
-Over a quantized cache, alone means with ``read_back`` (`PagedCache`): a prompt too sees its past as the cache keeps it.
+A request gets the tokens that it would get alone, up to rounding. The number of rows of a matrix product determines the
+order of its sums, so logits differ in the last bits with the size of the batch, and greedy choices may differ between
+two tokens that are this close. Nothing else of the batch has an influence. (This holds for serving systems too.)
+With a quantized cache, "alone" means with ``read_back`` (`PagedCache`): a prompt, too, reads its past from the cache.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PREEMPTIONS = ("recompute", "swap")
 
 @dataclass(frozen=True)
 class Result:
-    """How a request ended.
+    """Outcome of a request.
 
     Attributes:
-        tokens: what was generated, the stop token left out.
-        reason: "length", "stop", "cancelled" or "error".
-        error: for "error", what was raised.
-        preemptions: how often it had to give its blocks back on the way.
+        tokens: generated tokens, without the stop token.
+        reason: why it ended: "length", "stop", "cancelled" or "error".
+        error: the exception, if the reason is "error".
+        preemptions: number of times that the request was preempted.
     """
 
     tokens: list[int]
@@ -49,15 +49,17 @@ class Result:
 
 @dataclass(frozen=True)
 class EngineStep:
-    """What one step did and how things stand after it.
+    """Outcome of one step, and the state of the engine after it.
 
     Attributes:
-        number: of the step, from 0.
+        number: number of the step, from 0.
         tokens: the new token of each request that got one.
-        finished: the results of the requests that ended in this step or were cancelled since the last.
-        preempted: the requests that were preempted in this step.
-        running, waiting, swapped: how many requests are where.
-        memory: of the cache while the step was computed, before what has ended was freed.
+        finished: results of the requests that ended in this step or were cancelled since the last one.
+        preempted: names of the requests that were preempted in this step.
+        running: number of running requests after the step.
+        waiting: number of waiting requests after the step.
+        swapped: number of swapped-out requests after the step.
+        memory: memory use of the cache during the step, before the blocks of ended requests were freed.
     """
 
     number: int
@@ -72,7 +74,7 @@ class EngineStep:
 
 @dataclass(eq=False)
 class _Request:
-    """One that has not ended."""
+    """A request that has not ended."""
 
     name: str
     prompt: list[int]
@@ -84,16 +86,16 @@ class _Request:
 
 
 class Engine:
-    """Serves requests from one paged cache, which nothing else may use meanwhile.
+    """A server of requests from one paged cache, which nothing else may use meanwhile.
 
     Args:
-        model: on the cache's device.
-        cache: its pool is the engine's memory; with prefix caching, requests share equal beginnings.
-        max_num_seqs: requests that run at a time, at most.
-        preemption: "recompute" or "swap" (into the cache's host blocks; recomputed where those run out too).
+        model: the model, on the cache's device.
+        cache: the cache whose blocks the engine uses; with prefix caching, requests share equal prefixes.
+        max_num_seqs: largest number of requests that run at the same time.
+        preemption: "recompute", or "swap" to the cache's host blocks (recomputed when those run out too).
 
     Attributes:
-        results: of the requests that have ended, by name; take out what you have read.
+        results: results of the requests that have ended, by name; remove those that you have read.
     """
 
     def __init__(self, model: GPT, cache: PagedKVCache, *, max_num_seqs: int = 16, preemption: str = "recompute"):
@@ -101,12 +103,12 @@ class Engine:
             raise UnknownNameError("preemption", repr(preemption), ", ".join(PREEMPTIONS), "See Engine.")
         if preemption == "swap" and not cache.manager.num_host_blocks:
             raise ArgumentError(
-                "preemption", "'swap' with no host blocks", "a cache with some", "Make it with num_host_blocks=."
+                "preemption", "'swap' with no host blocks", "a cache with some", "Make the cache with num_host_blocks=."
             )
         self.model, self.preemption = model, preemption
         self.max_num_seqs = check_count("max_num_seqs", max_num_seqs, 1, "Requests that run at a time.")
         self.results: dict[str, Result] = {}
-        # What is computed again must come out as it was: from a quantized cache, through what the cache keeps.
+        # A recomputed request must give the same tokens, so with a quantized cache its prompt reads from the cache too.
         self._cache = PagedCache(cache, read_back=cache.kv_cache_dtype != "auto")
         self._manager = cache.manager
         self._waiting: deque[_Request] = deque()
@@ -116,7 +118,7 @@ class Engine:
         self._finished: dict[str, Result] = {}
         self._preempted: list[str] = []
         self._tokens: dict[str, int] = {}
-        self._ended: list[tuple[_Request, str, BaseException | None]] = []  # in this step; they hold their blocks yet
+        self._ended: list[tuple[_Request, str, BaseException | None]] = []  # in this step; blocks not freed yet
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -128,11 +130,11 @@ class Engine:
         sampling: Sampling = GREEDY,
         stop: Sequence[int] = STOP,
     ) -> str:
-        """Accept a request; returns its name. One of no new tokens has ended at once, with an empty result.
+        """Add a request and return its name; a request for no new tokens ends at once, with an empty result.
 
         Raises:
-            ArgumentError: a prompt that is empty, has unknown ids, is too long for the model or, with the tokens to
-                come, for the pool; the engine is as before.
+            ArgumentError: if the prompt is empty or has unknown ids, or if it is, with the tokens to come, too long for
+                the model or the pool; the engine is unchanged.
         """
         prompt = check_prompt(self.model, prompt, max_new_tokens)
         longest = len(prompt) + max(max_new_tokens - 1, 0)  # the last token is never written
@@ -151,10 +153,10 @@ class Engine:
         return request.name
 
     def cancel(self, name: str) -> bool:
-        """End a request now, with the tokens that it has; False if it had ended already.
+        """End a request now, with the tokens that it has; return False if it had ended already.
 
         Raises:
-            UnknownNameError: there was never such a request.
+            UnknownNameError: if no request ever had this name.
         """
         for queue in (self._waiting, self._running, self._swapped):
             for request in queue:
@@ -168,28 +170,28 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether every request has ended."""
+        """True if every request has ended."""
         return not (self._waiting or self._running or self._swapped)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def run(self) -> Iterator[EngineStep]:
-        """Step until every request has ended; more may be added and cancelled meanwhile."""
+        """Step until every request has ended; requests may be added and cancelled meanwhile."""
         while not self.idle:
             yield self.step()
 
     def step(self) -> EngineStep:
-        """Give every running request a token, then bring back and admit what fits.
+        """Give every running request a token, then resume and admit the requests that fit.
 
-        An exception while computing ends the requests of that computation with it; the others go on. What is no
-        ``Exception``, as Ctrl-C, is raised too.
+        An exception in a computation ends the requests of that computation with it; the others continue. One that is
+        not an ``Exception``, such as KeyboardInterrupt, is also raised.
         """
         self._preempted, self._tokens = [], {}
         try:
             self._decode()
             self._resume()
             while self._admit():
-                pass  # what has ended with its first token left a place
+                pass  # a request that ended with its first token leaves a place for another
             memory = self._cache.memory()
         finally:
             while self._ended:
@@ -217,7 +219,7 @@ class Engine:
                 self._cache.kv.swap_out(request.name)
                 self._swapped.appendleft(request)
                 return
-            except OutOfBlocksError:  # of the host
+            except OutOfBlocksError:  # no free host block: recompute instead
                 pass
         self._cache.free(request.name)
         self._waiting.appendleft(request)
@@ -227,7 +229,7 @@ class Engine:
             request = self._swapped[0]
             blocks = len(self._manager.block_table(request.name))
             if self._running and blocks + 1 > self._manager.num_free_blocks:
-                return  # it would have to leave again for its next token
+                return  # its next token would preempt it again
             try:
                 self._cache.kv.swap_in(request.name)
             except OutOfBlocksError:
@@ -235,7 +237,7 @@ class Engine:
             self._running.append(self._swapped.popleft())
 
     def _admit(self) -> bool:
-        """Begin the waiting requests that fit, all in one pass of the model; whether there were any."""
+        """Begin the waiting requests that fit, in one pass of the model; return True if there were any."""
         begun: list[tuple[_Request, Step]] = []
         while self._waiting and not self._swapped and len(self._running) < self.max_num_seqs:
             request = self._waiting[0]

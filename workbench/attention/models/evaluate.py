@@ -1,10 +1,10 @@
-"""How well a model predicts held-out text over a cache: perplexity, with the interval that its sample allows.
+"""Perplexity of a model on held-out text over a cache, with confidence intervals.
 
-Every window of text is read through the cache (`PagedCache` with ``read_back``), so that a token sees its past, and
-itself, as the cache kept them: what it would see if the text had been generated token by token.
+Every window of text is read back through the cache (`PagedCache` with ``read_back``), so that a token sees its past,
+and itself, as the cache stores them: as if the text had been generated token by token.
 
 The interval is a bootstrap over windows (Efron, 1979), because tokens of one text are not independent. Two caches are
-compared window by window on the same draws: how hard a text is cancels out, and small differences show.
+compared window by window on the same draws, so that the difficulty of a text cancels out and small differences show.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from workbench.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Perplexity:
-    """One cache on some windows of text.
+    """Perplexity of one cache on some windows of text.
 
     Attributes:
-        name: of the cache.
-        value, low, high: perplexity, ``exp(mean loss per token)``, and the ends of its 95 % interval.
-        ratio, ratio_low, ratio_high: the same over that of the first cache measured, window by window.
+        name: name of the cache.
+        value: perplexity, ``exp(mean loss per token)``.
+        low: lower end of its 95 % interval.
+        high: upper end of that interval.
+        ratio: perplexity as a multiple of that of the first cache measured, window by window.
+        ratio_low: lower end of the ratio's 95 % interval.
+        ratio_high: upper end of that interval.
     """
 
     name: str
@@ -49,7 +53,7 @@ class Perplexity:
 
 
 def token_stream(tokenizer: Tokenizer, texts: Iterable[str]) -> torch.Tensor:
-    """Token ids ``[num_tokens] int64`` of texts one after the other, an end of text before each and after the last."""
+    """Return token ids ``[num_tokens] int64`` of texts in a row, an end of text before each and after the last."""
     tokens = [END_OF_TEXT]
     for text in texts:
         tokens += [*tokenizer.encode(text), END_OF_TEXT]
@@ -57,10 +61,10 @@ def token_stream(tokenizer: Tokenizer, texts: Iterable[str]) -> torch.Tensor:
 
 
 def windows(tokenizer: Tokenizer, texts: Iterable[str], length: int) -> torch.Tensor:
-    """The stream of some texts cut into ``[num_windows, length + 1] int64``, each window sharing a token with the next.
+    """Cut the token stream of texts into windows ``[num_windows, length + 1] int64`` that overlap by one token.
 
     Raises:
-        ArgumentError: less text than one window.
+        ArgumentError: if there is less text than one window.
     """
     tokens = token_stream(tokenizer, texts)
     if len(tokens) <= length:
@@ -72,7 +76,10 @@ def windows(tokenizer: Tokenizer, texts: Iterable[str], length: int) -> torch.Te
 
 @torch.inference_mode()
 def losses(model: GPT, tokens: torch.Tensor, cache: ModelCache) -> torch.Tensor:
-    """Cross-entropy ``[num_windows]`` in nats per token of windows ``[num_windows, length + 1]`` over a cache."""
+    """Return the cross-entropy ``[num_windows]`` in nats per token of windows ``[num_windows, length + 1]``.
+
+    The model reads each window over the cache, which is empty before and after.
+    """
     found = []
     for window in tokens:
         step = cache.begin("window", window[:-1].tolist())
@@ -92,12 +99,14 @@ def perplexities(
     draws: int = 2000,
     seed: int = 0,
 ) -> list[Perplexity]:
-    """The perplexity of a model over several caches; the first is the one that the others are compared with.
+    """Measure the perplexity of a model over several caches; ratios are relative to the first cache.
 
     Args:
+        model: the model.
         tokens: windows ``[num_windows, length + 1]``, at least two.
-        caches: name -> what makes the cache, empty and large enough for a window.
-        draws: of the bootstrap, with this seed.
+        caches: functions by name, each of which makes an empty cache with room for a window.
+        draws: number of bootstrap samples.
+        seed: seed of the bootstrap.
     """
     check_count("draws", draws, 1, "2000 are usual.")
     if len(tokens) < 2:
@@ -114,6 +123,6 @@ def perplexities(
 
 
 def _interval(values: torch.Tensor, drawn: torch.Tensor) -> tuple[float, float]:
-    """exp of the 2.5 % and 97.5 % quantiles of the mean over drawn windows."""
+    """Return exp of the 2.5 % and 97.5 % quantiles of the mean over drawn windows."""
     low, high = values[drawn].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).exp().tolist()
     return low, high

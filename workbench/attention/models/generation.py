@@ -1,5 +1,7 @@
-"""Writing text over any cache: one sequence, or several samples of one prompt. Beams:
-`workbench.attention.models.beam`."""
+"""Text generation over any cache: one sequence, or several samples of one prompt.
+
+Beam search is in `workbench.attention.models.beam`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ STOP = (END_OF_TEXT,)
 
 @torch.inference_mode()
 def advance(model: GPT, step: Step) -> torch.Tensor:
-    """The logits ``[num_seqs, vocab_size] float32`` of the newest token of each sequence of a step."""
+    """Run the model for a step and return the logits ``[num_seqs, vocab_size] float32`` of each newest token."""
     return model.logits(model(step.tokens, step.positions, step.attend)[step.last])
 
 
@@ -38,19 +40,22 @@ def stream(
 ) -> Generator[int, None, None]:
     """Yield the tokens that continue a prompt, each as soon as it is known.
 
-    The prompt is computed when the first token is asked for. However the generator ends, also by ``close()`` or an
-    error, the sequence's blocks or row are given back.
+    The prompt is computed when the first token is requested. However the generator ends, also by ``close()`` or an
+    error, the sequence's blocks or row are freed.
 
     Args:
+        model: the model.
         prompt: token ids, at least one.
-        max_new_tokens: at most so many; 0 yields nothing and touches no cache.
-        cache: where keys and values are kept, under the name ``seq``; default: a paged one of just the size needed.
+        max_new_tokens: largest number of tokens; 0 yields nothing and leaves the cache untouched.
+        cache: where keys and values are kept; default: a paged cache of the size needed.
         sampling: how tokens are chosen.
         stop: token ids that end the text; they are not yielded.
+        seq: name of the sequence in the cache.
 
     Raises:
-        ArgumentError: a prompt that is empty, has unknown ids or leaves no room in the model's context, at once; one
-            that does not fit into the cache, when it is computed. OutOfBlocksError: the pool is full.
+        ArgumentError: at once, if the prompt is empty, has unknown ids or leaves no room in the model's context; later,
+            when it is computed, if it does not fit into the cache.
+        OutOfBlocksError: if the pool is full.
     """
     prompt = check_prompt(model, prompt, max_new_tokens)
     if cache is None:
@@ -78,12 +83,12 @@ def _stream(
 
 
 def generate(model: GPT, prompt: Sequence[int], **options: Any) -> list[int]:
-    """The tokens that continue a prompt; arguments and errors as for `stream`."""
+    """Return the tokens that continue a prompt; arguments and errors as for `stream`."""
     return list(stream(model, prompt, **options))
 
 
 def stream_text(model: GPT, tokenizer: Tokenizer, prompt: str, **options: Any) -> Iterator[str]:
-    """The text that continues a text, piece by piece; arguments and errors as for `stream`."""
+    """Yield the text that continues a prompt, piece by piece; options and errors as for `stream`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may come in several tokens
     for token in stream(model, tokenizer.encode(prompt), **options):
         piece = decoder.decode(tokenizer.decode_bytes([token]))
@@ -104,13 +109,11 @@ def parallel_samples(
     cache: ModelCache | None = None,
     stop: Sequence[int] = STOP,
 ) -> list[list[int]]:
-    """Several continuations of one prompt, which is computed once: the samples fork it, a step computes them all.
+    """Generate several continuations of one prompt, which is computed once and then shared by all samples.
 
-    Sample i draws with ``sampling.seed + i``, so that it is what `generate` gives for that seed. In a paged cache the
-    samples share the prompt's blocks; of a partial last one each but one gets a copy when it first writes.
-
-    Raises:
-        ArgumentError, OutOfBlocksError: as `stream`; everything is given back then.
+    Sample i draws with ``sampling.seed + i``, so it equals what `generate` returns for that seed. In a paged cache the
+    samples share the prompt's blocks; if the last one is partial, each sample but one copies it when it first writes.
+    Errors are those of `stream`; after one, all sequences are freed.
     """
     check_count("num_samples", num_samples, 1, "Continuations of the prompt.")
     prompt = check_prompt(model, prompt, max_new_tokens)
@@ -143,10 +146,10 @@ def parallel_samples(
 
 
 def check_prompt(model: GPT, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
-    """The prompt as a list of token ids that the model can go on from.
+    """Return the prompt as a list of token ids that the model can continue.
 
     Raises:
-        ArgumentError: it is empty, has ids outside the vocabulary, or is too long with what is to come.
+        ArgumentError: if it is empty, has ids outside the vocabulary, or is too long with the tokens to come.
     """
     check_count("max_new_tokens", max_new_tokens, 0, "Tokens to generate at most.")
     prompt = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)

@@ -1,8 +1,8 @@
 """A small decoder-only language model: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-The model works on a flat list of tokens, of one sequence or of many, and leaves to the caller what a token may look at:
-``attend(layer, query, key, value)`` is called once per layer and returns the attention output. Every cache is such a
-function (`workbench.attention.models.caches`), and so is plain causal attention.
+The model computes a flat list of tokens, of one sequence or of many. The caller passes the attention as a function:
+``attend(layer, query, key, value)`` is called once per layer and returns the attention output. Every cache provides
+such a function (`workbench.attention.models.caches`), and plain causal attention is one too.
 """
 
 from __future__ import annotations
@@ -19,19 +19,28 @@ from workbench.attention.kvcache.errors import check_count
 from workbench.errors import ArgumentError
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""``(layer, query [num_tokens, num_heads, head_size], key and value [num_tokens, num_kv_heads, head_size])`` to
-``[num_tokens, num_heads, head_size]``."""
+"""Attention function of a model.
+
+It takes ``(layer, query [num_tokens, num_heads, head_size], key and value [num_tokens, num_kv_heads, head_size])`` and
+returns ``[num_tokens, num_heads, head_size]``.
+"""
 
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The sizes of a model.
+    """Sizes of a model.
 
     Attributes:
-        vocab_size: token ids; context_length: tokens that a sequence may have.
-        num_layers, hidden_size, ffn_size: of the decoder.
-        num_heads, num_kv_heads, head_size: of its attention; each KV head serves a group of query heads.
-        rope_theta: base of the rotary frequencies; norm_eps: added to the mean square.
+        vocab_size: number of token ids.
+        context_length: largest number of tokens of a sequence.
+        num_layers: layers of the decoder.
+        hidden_size: elements of the hidden state of a token.
+        ffn_size: elements of the inner state of the feed-forward network.
+        num_heads: query heads.
+        num_kv_heads: KV heads; each serves a group of query heads.
+        head_size: elements of a head.
+        rope_theta: base of the rotary frequencies.
+        norm_eps: term that RMSNorm adds to the mean square.
     """
 
     vocab_size: int = 1024
@@ -59,19 +68,19 @@ class GPTConfig:
 
 
 class RMSNorm(nn.Module):
-    """``x / sqrt(mean(x^2) + eps) * weight`` (Zhang and Sennrich, 2019)."""
+    """Root mean square normalization, ``x / sqrt(mean(x^2) + eps) * weight`` (Zhang and Sennrich, 2019)."""
 
     def __init__(self, size: int, eps: float):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``x [..., size]``, normalised over its last dimension."""
+        """Normalize ``x [..., size]`` over its last dimension."""
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class Block(nn.Module):
-    """One layer: attention, then a gated feed-forward network (SwiGLU: Shazeer, 2020), each added to the stream."""
+    """One layer: attention, then a gated feed-forward network (SwiGLU: Shazeer, 2020), each with a residual."""
 
     def __init__(self, config: GPTConfig, layer: int):
         super().__init__()
@@ -84,7 +93,7 @@ class Block(nn.Module):
         self.down = nn.Linear(c.ffn_size, c.hidden_size, bias=False)
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """The stream ``x [num_tokens, hidden_size]`` after this layer; ``rotation`` has the tokens' positions."""
+        """Return the hidden states ``x [num_tokens, hidden_size]`` after this layer; ``rotation`` as of `rotations`."""
         c = self.config
         qkv = linear(self.attention_norm(x), self.qkv.weight).view(x.shape[0], -1, c.head_size)
         turned = rotate(qkv[:, : c.num_heads + c.num_kv_heads], rotation)
@@ -107,12 +116,12 @@ class GPT(nn.Module):
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
                 std = 0.02 if name == "embedding.weight" else weight.shape[1] ** -0.5
-                if name.endswith(("out.weight", "down.weight")):  # what adds to the stream, so that its size stays put
+                if name.endswith(("out.weight", "down.weight")):  # residual sums must not grow with the depth
                     std *= (2 * config.num_layers) ** -0.5
                 nn.init.normal_(weight, std=std)
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """The hidden states ``[num_tokens, hidden_size]`` of tokens ``[num_tokens] int64`` at their positions."""
+        """Return the hidden states ``[num_tokens, hidden_size]`` of tokens ``[num_tokens] int64`` at positions."""
         x = self.embedding(tokens)
         rotation = rotations(positions, self.config.head_size, self.config.rope_theta).to(x.dtype)
         for block in self.blocks:
@@ -120,28 +129,28 @@ class GPT(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``[..., vocab_size]`` float32 of hidden states ``[..., hidden_size]``."""
+        """Return the logits ``[..., vocab_size] float32`` of hidden states ``[..., hidden_size]``."""
         return linear(hidden, self.embedding.weight).float()
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, and therefore of keys and values."""
+        """Element type of the weights, and therefore of keys and values."""
         return self.embedding.weight.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.embedding.weight.device
 
 
 def rotations(positions: torch.Tensor, head_size: int, theta: float) -> torch.Tensor:
-    """Cosines and sines ``[num_tokens, 2, 1, head_size / 2] float32`` of ``position * theta^(-2i / head_size)``."""
+    """Return cosines and sines ``[num_tokens, 2, 1, head_size / 2]`` of ``position * theta^(-2i / head_size)``."""
     frequencies = theta ** (torch.arange(0, head_size, 2, device=positions.device).float() / -head_size)
     angles = positions[:, None].float() * frequencies
     return torch.stack([angles.cos(), angles.sin()], dim=1)[:, :, None]
 
 
 def rotate(x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
-    """Turn element i of each head and element ``i + head_size / 2`` by the token's angle i (RoPE: Su et al., 2021)."""
+    """Rotate elements i and ``i + head_size / 2`` of each head by the token's angle i (RoPE: Su et al., 2021)."""
     (left, right), (cos, sin) = x.chunk(2, dim=-1), rotation.unbind(1)
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)

@@ -8,10 +8,10 @@
     cache = hf.PagedCache(model.config, num_blocks=256)
     model.generate(**tokenizer(prompts, padding=True, return_tensors="pt"), past_key_values=cache)
 
-Importing the module registers the attention function. Prompts may have unequal lengths: what the attention mask hides
-takes no slot, but counts where a sliding window does, as in transformers: a window is one of columns. The new tokens of
-a prompt attend in plain torch; each later token goes through `workbench.attention.ops.paged_attention`, so that
-``PagedCache(..., variant="cuda_thread_group")`` runs a kernel of choice.
+Importing the module registers the attention function. Prompts may have unequal lengths. Columns that the attention mask
+hides take no slot, but they count in a sliding window, as in transformers. The tokens of a prompt attend in plain
+torch; each later token goes through `workbench.attention.ops.paged_attention`, so that
+``PagedCache(..., variant="cuda_thread_group")`` selects its kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workbench.attention.kvcache import PagedKVCache
 from workbench.errors import ArgumentError
 
 NAME = "workbench_paged"
-"""What to pass as ``attn_implementation``."""
+"""Name of the attention function, for ``attn_implementation``."""
 
 _LAYER_TYPES = ("full_attention", "sliding_attention")
 _REMEDY = 'Use another attn_implementation ("sdpa", "eager") for this model.'
@@ -38,20 +38,24 @@ class PagedCache(Cache):
     """A cache for one batch of a decoder-only model, for ``generate(..., past_key_values=)``.
 
     Row i of the batch is sequence i of ``.paged``, a `PagedKVCache` that all layers share. Blocks behind a sliding
-    window are freed where every layer has the same one.
+    window are freed if every layer has the same window. In a quantized cache, the tokens of a first prompt attend to
+    each other's keys and values before quantization, and all later tokens to the quantized ones.
 
     Args:
-        config: of the model (its text part, where it has several).
+        config: configuration of the model; of a multimodal model its text decoder is used.
         num_blocks: blocks of the pool; a batch needs at most ``ceil(tokens / block_size)`` for each row.
         block_size: tokens per block.
-        dtype: of keys and values; default the model's.
-        layout, device, kv_cache_dtype, k_scale, v_scale: as in `PagedKVCache`. The tokens of a first prompt see each
-            other's keys and values as they are; everything later sees the quantized ones.
-        variant: of `paged_attention`.
+        dtype: element type of keys and values; default the model's.
+        layout: order of the elements in a block, as in `PagedKVCache`.
+        device: where the cache lives.
+        kv_cache_dtype: "auto" or a quantized type, as in `PagedKVCache`.
+        k_scale: scale of quantized keys, as in `PagedKVCache`.
+        v_scale: scale of quantized values, as in `PagedKVCache`.
+        variant: variant of `paged_attention`.
 
     Raises:
-        ArgumentError: a model whose attention is of another kind, or a size that does not fit.
-        OutOfBlocksError: while generating, when the pool is full; the tokens so far stay in the cache.
+        ArgumentError: if the model has another kind of attention, or a size does not fit.
+        OutOfBlocksError: while generating, if the pool is full; the tokens so far stay in the cache.
     """
 
     def __init__(
@@ -92,12 +96,12 @@ class PagedCache(Cache):
         return f"PagedCache({self.paged.memory()})"
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Row i goes on from what row ``beam_idx[i]`` has; blocks are shared, and copied when one of two writes."""
+        """Let row i continue from row ``beam_idx[i]``; they share blocks, which are copied when one of them writes."""
         self.paged.reorder({row: int(parent) for row, parent in enumerate(beam_idx)})
         self.step.shown = self.step.shown[beam_idx.cpu()]
 
     def reset(self) -> None:
-        """Give every block back; the cache is ready for another batch."""
+        """Free every block, so that the cache can take another batch."""
         for row in range(self.step.num_rows):
             self.paged.free(row)
         self.step = _Step(self.paged)
@@ -105,20 +109,20 @@ class PagedCache(Cache):
             layer.steps = 0
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Not supported: assisted generation takes tokens back."""
+        """Refuse to remove tokens, as assisted generation would."""
         raise _refused("crop", f"{tokens_to_remove} tokens to take back", "a cache that only grows")
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Not supported: let ``generate`` repeat the prompts."""
+        """Refuse to repeat rows; let ``generate`` repeat the prompts."""
         raise _refused("batch_repeat_interleave", repeats, "rows that stay")
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Not supported: rows stay until `reset`."""
+        """Refuse to select rows, because rows stay until `reset`."""
         raise _refused("batch_select_indices", indices, "rows that stay")
 
 
 class PagedLayer(CacheLayerMixin):
-    """One layer's part of a `PagedCache`. Its tensors live in the pool, not here."""
+    """One layer of a `PagedCache`; the pool of the cache holds its tensors."""
 
     def __init__(self, cache: PagedCache, index: int, sliding_window: int | None):
         super().__init__()
@@ -128,25 +132,25 @@ class PagedLayer(CacheLayerMixin):
         self.steps = 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to do: the pool exists."""
+        """Do nothing, because the pool exists already."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hand the new keys and values on to the attention function, which knows the mask and writes them."""
+        """Return the new keys and values to the attention function, which knows the mask and writes them."""
         key_states.paged_layer = self
         return key_states, value_states
 
     def get_seq_length(self) -> int:
-        """Columns seen so far, padding included: what transformers counts in."""
+        """Return the number of columns so far, padding included, which transformers takes as the length."""
         return self.cache.step.columns
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Columns of the mask with ``query_length`` new ones, and the first one's number."""
+        """Return the number of columns of the mask with ``query_length`` new ones, and 0, the first column."""
         return self.get_seq_length() + query_length, 0
 
     def get_max_length(self) -> int:
-        """-1: the pool bounds the tokens of all rows together, not of one."""
+        """Return -1 for no limit, because the pool bounds the tokens of all rows together, not of one."""
         return -1
 
     def attend(
@@ -157,9 +161,9 @@ class PagedLayer(CacheLayerMixin):
         mask: torch.Tensor | None,
         how: Mapping[str, Any],
     ) -> torch.Tensor:
-        """Store the new tokens and return their attention, ``[num_rows, num_new, num_heads, head_size]``."""
+        """Write the new tokens and return their attention, ``[num_rows, num_new, num_heads, head_size]``."""
         paged, step = self.cache.paged, self.cache.step
-        if self.steps == step.number:  # the first layer of a forward pass makes room in all of them
+        if self.steps == step.number:  # the first layer of a forward pass makes room in all layers
             step.make_room(mask, num_rows=query.shape[0], num_new=query.shape[2])
         self.steps = step.number
         new_keys, new_values = (side.transpose(1, 2).flatten(0, 1) for side in (key, value))
@@ -185,7 +189,7 @@ class PagedLayer(CacheLayerMixin):
     def _prompt(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, how: Mapping[str, Any]
     ) -> torch.Tensor:
-        """Several new tokens of each row, over what the row has in the cache and over each other."""
+        """Return the attention of several new tokens per row, to the row's cached tokens and to each other."""
         step = self.cache.step
         out = query.new_zeros(query.shape).transpose(1, 2).contiguous()
         for row, new in enumerate(step.real):
@@ -199,9 +203,9 @@ class PagedLayer(CacheLayerMixin):
 
 
 class _Step:
-    """One forward pass: where the new tokens of every row are, the same for all layers.
+    """State of one forward pass, shared by all layers: the slots of the new tokens of every row.
 
-    ``shown`` ``[num_rows, columns] bool`` is the attention mask so far: the columns that are tokens.
+    ``shown`` ``[num_rows, columns] bool`` is the attention mask so far: True for tokens, False for padding.
     """
 
     def __init__(self, paged: PagedKVCache):
@@ -211,14 +215,14 @@ class _Step:
 
     @property
     def columns(self) -> int:
-        """Seen so far, padding included."""
+        """Number of columns so far, padding included."""
         return self.shown.shape[1]
 
     def make_room(self, mask: torch.Tensor | None, *, num_rows: int, num_new: int) -> None:
-        """Take the slots of the columns that the mask ``[num_rows, columns]`` (None: all) shows; all rows or none."""
+        """Allocate slots for the new columns that the mask ``[num_rows, columns]`` shows (None: all), for all rows."""
         if self.number and num_rows != self.num_rows:
             raise ArgumentError(
-                "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the batch it began with", "Call reset()."
+                "past_key_values", f"of {self.num_rows} rows for {num_rows}", "the first call's batch", "Call reset()."
             )
         shown = self._shown(mask, num_rows, num_new)
         real = shown[:, self.columns :]
@@ -236,9 +240,9 @@ class _Step:
         self.number += 1
 
     def rows_by_window(self, columns: int | None) -> list[tuple[int | None, slice | list[int]]]:
-        """For the newest tokens and a window of so many columns: a window in tokens, and the rows that it is right for.
+        """Convert a window in columns to windows in tokens, each with the rows for which it is right.
 
-        They differ only where the window has a hole: padding after a row's first token.
+        The two differ only where padding after a row's first token leaves a hole in the window.
         """
         if columns is None:
             return [(None, slice(None))]
@@ -251,13 +255,13 @@ class _Step:
         return list(rows.items())
 
     def _shown(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> torch.Tensor:
-        """The mask with the new columns; ArgumentError where it says something else of those before."""
+        """Return the mask with the new columns; ArgumentError if it differs in the columns before."""
         columns = self.columns + num_new
         shown = torch.ones(num_rows, columns, dtype=torch.bool) if mask is None else mask.bool().cpu()
         if tuple(shown.shape) != (num_rows, columns):
             raise ArgumentError(
                 "attention_mask", f"shape {tuple(shown.shape)}", f"({num_rows}, {columns})",
-                "It is of all columns: those in the cache, then the new ones.",
+                "The mask has all columns: those in the cache, then the new ones.",
             )  # fmt: skip
         changed = shown[:, : self.columns] != self.shown if self.number else shown[:, :0]
         if changed.any():
@@ -265,7 +269,7 @@ class _Step:
             raise ArgumentError(
                 "attention_mask", f"{int(shown[row, column])} at [{row}, {column}]",
                 f"{int(not shown[row, column])}, as when that column was computed",
-                "Tokens that are in the cache stay seen, and padding has no slot: call reset() and begin again.",
+                "The mask of columns in the cache cannot change, as padding has no slot: call reset() and start again.",
             )  # fmt: skip
         return shown
 
@@ -292,16 +296,22 @@ def causal(
     window: int | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of the last ``num_new`` tokens of one sequence; softmax in float32, as in transformers' eager path.
+    """Compute the attention of the last ``num_new`` tokens of one sequence.
+
+    The softmax is in float32, as in transformers' eager path.
 
     Args:
-        query: ``[num_heads, num_new, head_size]``.
-        key, value: ``[num_kv_heads, num_tokens, head_size]``; of a window's tokens at least those that are seen.
-        columns: ``[num_tokens] int64``, which columns of the attention mask these are, rising.
-        scale, soft_cap, sinks: as in `paged_attention`. window: in columns, the newest included.
+        query: queries ``[num_heads, num_new, head_size]``.
+        key: keys ``[num_kv_heads, num_tokens, head_size]``; with a window, at least those inside it.
+        value: values of the same shape.
+        columns: column of the attention mask of each token, ``[num_tokens] int64``, rising.
+        scale: factor of the scores, as in `paged_attention`.
+        soft_cap: bound of the scores by tanh, as in `paged_attention`; None: no bound.
+        window: sliding window in columns, the newest included; None: no window.
+        sinks: attention sinks ``[num_heads]``, as in `paged_attention`; None: no sinks.
 
     Returns:
-        ``[num_new, num_heads, head_size]``.
+        The attention, ``[num_new, num_heads, head_size]``.
     """
     group, num_new, num_tokens = query.shape[0] // key.shape[0], query.shape[1], key.shape[1]
     key, value = key.repeat_interleave(group, 0), value.repeat_interleave(group, 0)
@@ -330,12 +340,13 @@ def attention(
     s_aux: torch.Tensor | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention interface over a `PagedCache`; the mask is 2-D or None, see `padding_mask`.
+    """Compute attention over a `PagedCache`, as transformers' attention interface requires.
 
-    ``s_aux`` ``[num_heads]`` are the attention sinks of GPT-OSS: a score per head that takes part in the softmax only.
+    The mask is 2-D or None; see `padding_mask`. ``s_aux`` ``[num_heads]`` are the attention sinks of GPT-OSS: a score
+    per head that enters the denominator of the softmax only.
 
     Raises:
-        ArgumentError: a model or call that asks for what this cannot do, by name.
+        ArgumentError: if the model or the call needs a feature that is not supported; the error names it.
     """
     layer = getattr(key, "paged_layer", None)
     if layer is None:
@@ -371,14 +382,14 @@ def padding_mask(
     attention_mask: torch.Tensor | None = None,
     **others: Any,
 ) -> torch.Tensor | None:
-    """The mask that `attention` wants: which of the ``kv_length`` columns are tokens; None if all are."""
+    """Return the mask for `attention`: True for those of ``kv_length`` columns that are tokens; None if all are."""
     if attention_mask is None or (attention_mask.shape[1] >= kv_length and attention_mask.all()):
         return None
     return attention_mask[:, -kv_length:]
 
 
 def _windows(config: Any) -> list[int | None]:
-    """The sliding window of each layer, in tokens."""
+    """Return the sliding window of each layer in tokens, None for full attention; refuse other attention."""
     if getattr(config, "is_encoder_decoder", False):
         raise _refused("config", f"{config.model_type}, an encoder and a decoder", "a decoder-only model")
     for name in ("kv_lora_rank", "attention_chunk_size"):

@@ -1,4 +1,4 @@
-"""From logits to a token: the likeliest, or one drawn with a seed."""
+"""Sampling of a token from logits: the most probable one, or one drawn with a seed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from workbench.errors import ArgumentError, WorkbenchError
 
 
 class GenerationError(WorkbenchError):
-    """The model gave logits from which no token can be chosen."""
+    """Logits from which no token can be chosen, because some are not finite."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen; the default is greedy.
+    """Parameters that control how a token is chosen; the default is greedy.
 
     Attributes:
-        temperature: logits are divided by it; 0 takes the likeliest token, whatever else is set.
-        top_k: only the k likeliest tokens (ties at the edge included).
-        top_p: only the likeliest tokens that together reach this probability, after ``top_k``.
-        seed: of the draws; the same seed, prompt and logits give the same text.
+        temperature: divisor of the logits; 0 takes the most probable token, whatever else is set.
+        top_k: keep only the k most probable tokens (and those equal to the last of them).
+        top_p: keep only the most probable tokens that together reach this probability, after ``top_k``.
+        seed: seed of the draws; the same seed, prompt and logits give the same text.
 
     Raises:
-        ArgumentError: a value outside its range.
+        ArgumentError: if a value is outside its range.
     """
 
     temperature: float = 0.0
@@ -48,17 +48,17 @@ GREEDY = Sampling()
 
 
 class Sampler:
-    """Chooses the tokens of one sequence, one after the other."""
+    """Chooser of the tokens of one sequence, with a random generator of its own."""
 
     def __init__(self, sampling: Sampling = GREEDY):
         self.sampling = sampling
         self._generator = torch.Generator().manual_seed(sampling.seed)
 
     def pick(self, logits: torch.Tensor) -> int:
-        """A token for logits ``[vocab_size]``.
+        """Choose a token for logits ``[vocab_size]``.
 
         Raises:
-            GenerationError: NaN or infinity among them.
+            GenerationError: if a logit is NaN or infinite.
         """
         check_finite(logits)
         if self.sampling.temperature == 0:
@@ -67,7 +67,7 @@ class Sampler:
 
 
 def pick_each(samplers: Sequence[Sampler], logits: torch.Tensor) -> list[int | WorkbenchError]:
-    """What each sampler picks of its row of logits ``[num_seqs, vocab_size]``, or the error that its `pick` raises."""
+    """Return the token that each sampler picks from its row of logits ``[num_seqs, vocab_size]``, or its error."""
     likeliest, finite = logits.argmax(dim=-1).tolist(), logits.isfinite().all(dim=-1).tolist()
     found: list[int | WorkbenchError] = []
     for row, sampler in enumerate(samplers):
@@ -82,23 +82,23 @@ def pick_each(samplers: Sequence[Sampler], logits: torch.Tensor) -> list[int | W
 
 
 def check_finite(logits: torch.Tensor) -> torch.Tensor:
-    """The logits; GenerationError for NaN or infinity among them."""
+    """Return the logits; GenerationError if one is NaN or infinite."""
     if not bool(logits.isfinite().all()):
         raise GenerationError(
-            f"{int((~logits.isfinite()).sum())} of {logits.numel()} logits of the model are no finite numbers. "
+            f"{int((~logits.isfinite()).sum())} of {logits.numel()} logits of the model are not finite. "
             "Look for a broken scale of a quantized cache, or for weights that overflow."
         )
     return logits
 
 
 def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """What a token is drawn from, ``[vocab_size] float64`` on the CPU, for a temperature above 0."""
+    """Return the probabilities of the tokens, ``[vocab_size] float64`` on the CPU, for a temperature above 0."""
     scaled = logits.detach().double().cpu() / sampling.temperature
     if sampling.top_k is not None and sampling.top_k < len(scaled):
         scaled = scaled.masked_fill(scaled < scaled.topk(sampling.top_k).values[-1], -torch.inf)
     chances = torch.softmax(scaled, dim=-1)
     if sampling.top_p is not None:
         ordered, order = chances.sort(descending=True, stable=True)
-        before = ordered.cumsum(0) - ordered  # what the likelier ones reach: a token stays if that is not enough
+        before = ordered.cumsum(0) - ordered  # sum of the more probable tokens: a token stays if that is below top_p
         chances = chances.index_fill(0, order[before >= sampling.top_p], 0.0)
     return chances / chances.sum()

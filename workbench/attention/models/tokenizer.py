@@ -1,6 +1,6 @@
-"""Byte-pair encoding: bytes, and the pairs of tokens that the training text repeats most, merged into tokens.
+"""Byte-pair encoding: a tokenizer that merges the most frequent pairs of tokens of its training text.
 
-Token ids: 0 to 255 are bytes, 256 ends a document, the rest are merges in the order in which they were learned.
+Token ids 0 to 255 are bytes, 256 ends a document, and the rest are merges in the order in which they were learned.
 Method: Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016, on bytes.
 """
 
@@ -22,13 +22,13 @@ Pair = tuple[int, int]
 
 
 class Tokenizer:
-    """Text to token ids and back; ``decode(encode(text)) == text`` for every text.
+    """A converter between text and token ids; ``decode(encode(text)) == text`` for every text.
 
     Args:
         merges: pairs of earlier token ids; pair i makes token ``257 + i``.
 
     Raises:
-        ArgumentError: a pair that names a token that does not exist yet, or the end of text.
+        ArgumentError: if a pair names a token that does not exist yet, or the end of text.
     """
 
     def __init__(self, merges: Iterable[Pair]):
@@ -47,15 +47,15 @@ class Tokenizer:
         return len(self._bytes)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text."""
+        """Return the token ids of a text."""
         return [token for word in _WORD.findall(text) for token in self._encode_word(word)]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; bytes that are no UTF-8, as of a character cut in two, become U+FFFD."""
+        """Return the text of tokens; invalid UTF-8, such as a part of a character, becomes U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")
 
     def decode_bytes(self, tokens: Iterable[int]) -> bytes:
-        """The bytes of tokens, for a stream that joins them before it decodes; ArgumentError for unknown ids."""
+        """Return the bytes of tokens, for a stream that decodes them later; ArgumentError for unknown ids."""
         found = []
         for token in tokens:
             if not 0 <= token < len(self._bytes):
@@ -74,7 +74,7 @@ class Tokenizer:
 
 
 def learn(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """The tokenizer of so many ids for these texts: the most frequent pair is merged, again and again."""
+    """Learn a tokenizer of ``vocab_size`` ids from texts, by merging the most frequent pair again and again."""
     if vocab_size < _FIRST_MERGE:
         raise ArgumentError("vocab_size", vocab_size, f"at least {_FIRST_MERGE}", "Bytes and the end of text are ids.")
     counts = Counter(word for text in texts for word in _WORD.findall(text))
@@ -88,7 +88,7 @@ def learn(texts: Iterable[str], vocab_size: int) -> Tokenizer:
             where[pair].add(index)
     merges: list[Pair] = []
     while len(merges) < vocab_size - _FIRST_MERGE and totals:
-        best = max(totals, key=lambda pair: (totals[pair], pair))  # ties by id: the same text gives the same merges
+        best = max(totals, key=lambda pair: (totals[pair], pair))  # break ties by id, so that merges are reproducible
         for index in where.pop(best):
             for pair in _pairs(words[index]):
                 totals[pair] -= weights[index]
@@ -106,7 +106,7 @@ def _pairs(tokens: Sequence[int]) -> list[Pair]:
 
 
 def _merged(tokens: Sequence[int], pair: Pair, token: int) -> list[int]:
-    """Tokens with every occurrence of a pair, from the left, replaced."""
+    """Replace every occurrence of a pair, from the left, by a token."""
     found, index = [], 0
     while index < len(tokens):
         if index + 1 < len(tokens) and (tokens[index], tokens[index + 1]) == pair:

@@ -1,7 +1,7 @@
-"""``workbench train-gpt``: the shipped model, trained on the text that this Python ships.
+"""Training of the shipped model on the text of the running Python, for ``workbench train-gpt``.
 
-Deterministic for one machine, corpus and number of threads: the seed fixes the weights' start and the order of the
-windows. Matrices inside the layers are stepped by Muon (Jordan et al., 2024), the rest by AdamW.
+The result is deterministic for one machine, corpus and number of threads: the seed determines the initial weights and
+the order of the windows. Muon (Jordan et al., 2024) optimizes the matrices inside the layers, AdamW the other weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.attention.models.corpus import LICENCE, SOURCE, standard_library_
 from workbench.attention.models.evaluate import token_stream, windows
 from workbench.attention.models.gpt import GPT, Attend, GPTConfig
 from workbench.attention.models.tokenizer import learn
-from workbench.files import replace_file
+from workbench.base.files import replace_file
 
 _CONFIG = GPTConfig()
 _MATRIX_RATE, _OTHER_RATE = 5e-3, 3e-3
@@ -33,7 +33,7 @@ _WARM_UP, _DECAY_FROM = 40, 0.4
 
 @dataclass(frozen=True)
 class Training:
-    """What to train with; the defaults made the shipped checkpoint."""
+    """Parameters of a training run; the defaults made the shipped checkpoint."""
 
     steps: int = 2200
     batch: int = 4
@@ -42,7 +42,10 @@ class Training:
 
 
 def train(folder: Path, plan: Training, say: Callable[[str], None] = print) -> Path:
-    """Train and write ``gpt.safetensors``, ``training.json`` (the record) and ``held_out.json.gz`` into a folder."""
+    """Train the model and write its files into a folder; return the path of the checkpoint.
+
+    The files are ``gpt.safetensors``, ``training.json`` (the record of the run) and ``held_out.json.gz``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     cpu_start = time.process_time()
     corpus = standard_library_text()
@@ -56,7 +59,7 @@ def train(folder: Path, plan: Training, say: Callable[[str], None] = print) -> P
     curve = _fit(model, stream, held_out, plan, say)
     path = folder / "gpt.safetensors"
     checkpoint.save(path, model, tokenizer)
-    model, _ = checkpoint.load(path)  # what is recorded is the loss of what was written, rounded as it was
+    model, _ = checkpoint.load(path)  # record the loss of the written weights, which are rounded
     loss = held_out_loss(model, held_out)
     text_bytes = len(tokenizer.decode_bytes(held_out[:, 1:].flatten().tolist()))
     record = {
@@ -89,7 +92,7 @@ def train(folder: Path, plan: Training, say: Callable[[str], None] = print) -> P
 
 @torch.inference_mode()
 def held_out_loss(model: GPT, held_out: torch.Tensor) -> float:
-    """Mean cross-entropy in nats per token over windows ``[num_windows, length + 1]``."""
+    """Return the mean cross-entropy in nats per token over windows ``[num_windows, length + 1]``."""
     return torch.stack([_loss(model, part) * len(part) for part in held_out.split(8)]).sum().item() / len(held_out)
 
 
@@ -101,7 +104,7 @@ def _loss(model: GPT, batch: torch.Tensor) -> torch.Tensor:
 
 
 def _causal_windows(num_seqs: int) -> Attend:
-    """Causal attention of equally long sequences, flat one after the other, with torch's fused backward."""
+    """Return causal attention for ``num_seqs`` sequences of equal length in a row, with torch's fused backward."""
 
     def attend(layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.unflatten(0, (num_seqs, -1)).transpose(1, 2) for x in (query, key, value))
@@ -142,5 +145,5 @@ def _fit(
 
 
 def _rate(step: int, steps: int) -> float:
-    """Of the full learning rate: up at first, then level, then down to zero."""
+    """Return the fraction of the full learning rate at a step: it rises, stays constant, then falls to zero."""
     return min(1.0, (step + 1) / _WARM_UP, (steps - step) / (steps * (1 - _DECAY_FROM)))

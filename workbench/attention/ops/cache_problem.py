@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.ops.constants import constant
 from workbench.ops.element_types import CPP_NAMES, DTYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
@@ -137,7 +138,7 @@ def never_none(arguments: Arguments) -> Arguments:
 def _or_one(scale: torch.Tensor | None, tensors: Any, problem: CacheProblem) -> torch.Tensor | None:
     if not problem.quantized:
         return None
-    return torch.ones(1, dtype=torch.float32, device=tensors.key_cache.device) if scale is None else scale
+    return constant((1,), torch.float32, tensors.key_cache.device) if scale is None else scale
 
 
 def _bytes(cache: torch.Tensor, problem: CacheProblem) -> torch.Tensor:

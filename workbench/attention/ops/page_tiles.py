@@ -1,4 +1,4 @@
-"""What kernels that move tiles of tokens between pages and rows declare alike: macros, constexprs, rules.
+"""Declarations that kernels moving tiles of tokens between pages and rows share: macros, constexprs, rules.
 
 `reshape_and_cache` writes pages and `gather_cache` reads them. Their problems have ``num_kv_heads``, ``head_size``,
 ``dtype``, ``layout``, ``block_size`` and ``kv_cache_dtype``.
@@ -39,11 +39,11 @@ CUDA_SPACE = {
 
 
 def macros(config: Config, problem: Any) -> Mapping[str, Any]:
-    """The macros of a CUDA kernel: elements, and where they lie in a page."""
+    """Return the macros of a CUDA kernel: elements, and their places in a page."""
     head, token = head_and_token_stride(problem, problem.block_size)
     if problem.quantized:
         scalar, cache = CPP_NAMES[problem.dtype], CPP_NAMES[dtype_name(problem.cache_dtype)]
-    else:  # words of that size: the same code for float16 and bfloat16
+    else:  # words of the element's size, so that float16 and bfloat16 share one kernel
         scalar = cache = {2: "unsigned short", 4: "unsigned int"}[problem.itemsize]
     return {
         "SCALAR": scalar,
@@ -74,7 +74,7 @@ TRITON_SPACE = {
 
 
 def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
-    """The constexprs of a Triton function: a head, and where its elements lie in a page."""
+    """Return the constexprs of a Triton function: the size of a head, and the places of its elements in a page."""
     return {
         "NUM_KV_HEADS": problem.num_kv_heads,
         **head_and_strides(problem, problem.block_size),
@@ -85,14 +85,14 @@ def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
 
 
 def triton_types(problem: Any) -> dict[str, str]:
-    """Triton's types of what both functions take."""
+    """Return Triton's types of the parameters that both functions take."""
     cache, page = f"*{'u8' if problem.quantized else TRITON_NAMES[problem.dtype]}", f"i64:{problem.x}"
     pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": page, "value_page_stride": page}
     return TYPES | pages
 
 
 def default_triton_config(problem: Any) -> dict:
-    """16 tokens on four warps, turned, where the layout turns values; else enough tokens for 16 bytes per thread."""
+    """Return 16 tokens, turned, if the layout turns values, else enough tokens for 16 bytes per thread; four warps."""
     size, turn = next_power_of_2(problem.head_size), int(problem.layout == "x")
     tile = min(16, 8192 // size) if turn else min(32, 128 * 16 // problem.itemsize // size)
     return {"TILE_TOKENS": max(tile, 1), "TURN_VALUES": turn, "num_warps": 4, "num_stages": 1}

@@ -1,4 +1,4 @@
-"""Triton's types of the parameters that are called alike in the kernels of several ops, and are of one type in all."""
+"""Triton's types of parameters that have the same name and type in the kernels of several ops."""
 
 from __future__ import annotations
 
@@ -16,4 +16,7 @@ TYPES = {
     **dict.fromkeys(("table_stride", "query_stride", "k_scale_page", "v_scale_page"), "i64"),
     **dict.fromkeys(("source_page_steps", "target_page_steps"), "i64"),
 }
-"""A number after the colon is a multiple that addresses are, in bytes; without one that is 16."""
+"""Type by parameter name.
+
+A number after the colon is the multiple that addresses are, in bytes; without one it is 16.
+"""

@@ -1,1 +1,1 @@
-"""Pictures and views of the running example: caches, attention, quantization, the model."""
+"""Plots and interactive views of the running example: caches, attention, quantization and the model."""

@@ -1,4 +1,4 @@
-"""A model that writes while you watch its cache: a prompt, a choice of cache, and the block table beside the text."""
+"""Interactive view of a model that writes text, with a choice of cache and the cache's blocks beside the text."""
 
 from __future__ import annotations
 
@@ -23,29 +23,33 @@ _TINTS = ("#d6e8f5", "#fbe8c8")
 
 
 class WriterView(ipywidgets.VBox):
-    """Writes a continuation of a prompt over the chosen cache, token by token; put it last in a notebook cell.
+    """A widget that continues a prompt over the chosen cache, token by token; put it last in a notebook cell.
 
-    In the text, tokens of one block have one tint, and those of the prompt are bold. Beside it, a paged cache shows its
-    block table and its blocks, a contiguous one how much of its row is filled. What the cache held at the end stays to
-    be looked at until the next text. The button writes on a thread of its own; `write` does the same at once.
+    In the text, the tokens of one block have the same tint, and those of the prompt are bold. Beside it, a paged cache
+    shows its block table and its blocks, a contiguous one the filled part of its row. The final state of the cache
+    stays visible until the next text. The button writes in a thread of its own; `write` writes in the caller's.
 
     Args:
-        model, tokenizer: as `load_gpt` gives them.
-        prompt: text to begin with. cache: one of `CACHES`. max_new_tokens: to write at most.
-        block_size: tokens of a block; sampling: how tokens are chosen.
+        model: the model, as `load_gpt` returns it.
+        tokenizer: the model's tokenizer.
+        prompt: text to continue.
+        cache: one of `CACHES`.
+        max_new_tokens: largest number of new tokens.
+        block_size: tokens per block.
+        sampling: how tokens are chosen.
 
     Raises:
-        ArgumentError: an unknown cache.
+        ArgumentError: if the cache is unknown.
     """
 
-    prompt = traitlets.Unicode(help="The text to continue; may be set.")
-    cache = traitlets.Unicode("paged", help="One of CACHES; may be set.")
-    max_new_tokens = traitlets.Int(40, help="May be set.")
+    prompt = traitlets.Unicode(help="Text to continue; may be set.")
+    cache = traitlets.Unicode("paged", help="Kind of cache, one of CACHES; may be set.")
+    max_new_tokens = traitlets.Int(40, help="Largest number of new tokens; may be set.")
     text = traitlets.Unicode(read_only=True, help="Prompt and continuation so far.")
-    tokens = traitlets.List(traitlets.Int(), read_only=True, help="Their token ids.")
-    facts = traitlets.Unicode(read_only=True, help="What the cache holds, in one line.")
-    message = traitlets.Unicode(read_only=True, help="What went wrong, if anything did.")
-    running = traitlets.Bool(False, read_only=True, help="Whether it is writing.")
+    tokens = traitlets.List(traitlets.Int(), read_only=True, help="Token ids of the text so far.")
+    facts = traitlets.Unicode(read_only=True, help="Contents of the cache, in one line.")
+    message = traitlets.Unicode(read_only=True, help="Error message of the last text; empty if there was none.")
+    running = traitlets.Bool(False, read_only=True, help="True while it is writing.")
 
     def __init__(
         self,
@@ -77,20 +81,20 @@ class WriterView(ipywidgets.VBox):
         self._button.on_click(lambda _: self.stop() if self.running else self.start())
 
     def start(self) -> None:
-        """Write on a thread of its own; nothing happens where it is writing already."""
+        """Write in a thread of its own; do nothing if it is writing already."""
         if not self.running:
             self.set_trait("running", True)
             self._thread = threading.Thread(target=self.write, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End the text after the token that is being computed, and wait for that."""
+        """End the text after the current token, and wait for that."""
         self._stopping.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def write(self) -> str:
-        """Write the continuation, and return prompt and continuation; ``message`` says what was refused."""
+        """Write the continuation and return it with the prompt; ``message`` has the error, if there is one."""
         self._stopping.clear()
         self.set_trait("running", True)
         self.set_trait("message", "")
@@ -108,7 +112,7 @@ class WriterView(ipywidgets.VBox):
             for number, token in enumerate(written, len(tokens) + 1):
                 self._show([*self.tokens, token], len(tokens), cache)
                 if self._stopping.is_set() or number == len(tokens) + self.max_new_tokens:
-                    break  # the cache is shown as the last token left it
+                    break  # before the generator frees the sequence, so that the last state stays visible
             written.close()
         except WorkbenchError as error:
             self.set_trait("message", str(error))
@@ -127,7 +131,7 @@ class WriterView(ipywidgets.VBox):
         shown = f"{self._text.value}<p>{html.escape(self.facts)}</p>"
         return data | {"text/plain": repr(self), "text/html": shown}, metadata
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     @traitlets.validate("cache")
     def _check_cache(self, proposal: traitlets.Bunch) -> str:
@@ -160,9 +164,10 @@ class WriterView(ipywidgets.VBox):
         use = cache.memory()
         if isinstance(cache, ContiguousCache):
             return (
-                f"one row of {cache.kv.max_seqlen} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold some"
+                f"one row of {cache.kv.max_seqlen} tokens: "
+                f"{use.used_bytes:,} of {use.reserved_bytes:,} bytes hold tokens"
             )
         if isinstance(cache, PagedCache):
             held = count_of(use.reserved_bytes * cache.kv.manager.num_blocks // use.pool_bytes, "block")
-            return f"{held} of {self.block_size} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold some"
+            return f"{held} of {self.block_size} tokens: {use.used_bytes:,} of {use.reserved_bytes:,} bytes hold tokens"
         return f"nothing kept: the next token computes all {num_tokens} again"

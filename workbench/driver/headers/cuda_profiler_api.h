@@ -1,4 +1,4 @@
-// The two functions of the profiler's control, whose header comes in a package of its own.
+// The two functions that control a profiler. NVIDIA ships their header in a separate package.
 #pragma once
 #include <cuda_runtime_api.h>
 

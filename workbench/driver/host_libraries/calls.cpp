@@ -10,7 +10,7 @@ void workbench_runtime_refused(const char* text);
 namespace workbench::host {
 namespace {
 
-struct Ended {};  // the driver knows why
+struct Ended {};  // the driver has the reason
 
 void run(void* data, HostFrame* frame) {
   try {
@@ -70,7 +70,7 @@ int failed(const char* name, int status, const std::string& why, bool refused) n
     workbench_driver_remember(refused ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE,
                               text.c_str());
   } catch (const std::bad_alloc&) {
-    // The status alone has to do.
+    // No memory for the words: the status has to do.
   }
   return status;
 }

@@ -1,5 +1,5 @@
-// The frame of the calls that these libraries make: what a call checks before it is enqueued, and
-// how it reaches its arguments when its turn in the stream has come.
+// The frame of a library's calls: the checks before a call is enqueued, and the access to its
+// arguments when it runs in its stream.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -12,14 +12,14 @@ namespace workbench::host {
 
 using i64 = std::int64_t;
 
-// Thrown before a call is enqueued; the frame makes it the call's status.
+// Thrown before a call is enqueued; the frame turns it into the call's status.
 struct Failed {
   int status;
   std::string why;
-  bool refused = false;  // the library has it, this one not: listed when the program has ended
+  bool refused = false;  // NVIDIA's library has it, ours does not: listed when the program ends
 };
 
-// Thrown for what the driver refuses, and by a call that runs and cannot go on.
+// Thrown if the driver refuses a call, and by a running call that cannot go on.
 struct DriverFailed {
   CUresult code;
   std::string why;
@@ -27,12 +27,12 @@ struct DriverFailed {
 
 enum class Access { reads, writes, updates };
 
-// The arguments of a call that runs. A range that is not in one allocation ends the call.
+// The arguments of a running call. A range that is not within one allocation ends the call.
 class Frame {
  public:
   explicit Frame(HostFrame* frame) : frame_(frame) {}
 
-  // `columns` runs of `rows` elements, `stride` elements apart. Null where there are none.
+  // `columns` runs of `rows` elements, `stride` elements apart. Null for an empty matrix.
   template <class T>
   T* matrix(const std::string& argument, T* address, i64 rows, i64 columns, i64 stride,
             Access access = Access::updates) {
@@ -45,7 +45,7 @@ class Frame {
         range(argument, address, sizeof(T), rows, columns, stride, Access::reads));
   }
 
-  // `count` elements, |increment| apart: a negative increment walks the same ones backwards.
+  // `count` elements, |increment| apart; a negative increment walks through them backwards.
   template <class T>
   T* vector(const std::string& argument, T* address, i64 count, i64 increment = 1,
             Access access = Access::updates) {
@@ -67,26 +67,26 @@ class Frame {
 
 using Body = std::function<void(Frame&)>;
 
-// Runs `body` in the order of the stream. Throws DriverFailed for what the driver refuses.
+// Runs `body` in the order of the stream. Throws DriverFailed if the driver refuses.
 void enqueue(CUstream stream, const char* name, const std::string& shape, Body body);
 
-// The first argument that a call cannot take.
+// Throws Failed for a value below the least allowed one.
 void at_least(i64 value, i64 least, const char* argument, int status);
 
-// Joins `name=value` of sizes.
+// Joins sizes as `name=value`.
 std::string sizes(std::initializer_list<std::pair<const char*, i64>> given);
 
-// Keeps the words of a call that did not succeed; returns its status.
+// Keeps the message of a failed call; returns its status.
 int failed(const char* name, int status, const std::string& why, bool refused = false) noexcept;
 
-// The numbers that a library has for what can go wrong with any of its calls.
+// A library's status numbers for the errors that any call can have.
 struct Statuses {
   int out_of_memory, internal;
-  int not_supported;  // 0: it has none
+  int not_supported;  // 0: the library has no such status
   int (*of_driver)(CUresult) noexcept;
 };
 
-// The frame of every call: `body` throws what is wrong. 0 is every library's success.
+// The frame of every call; `body` throws errors. 0 means success in every library.
 template <class Body>
 int framed(const Statuses& statuses, const char* name, Body&& body) noexcept {
   try {
@@ -105,7 +105,7 @@ int framed(const Statuses& statuses, const char* name, Body&& body) noexcept {
   }
 }
 
-// Makes the device's primary context current where the thread has none, as the runtime does.
+// Makes the device's primary context current if the thread has no context, as the runtime does.
 // Returns the runtime's error.
 int need_context();
 

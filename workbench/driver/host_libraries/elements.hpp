@@ -1,4 +1,4 @@
-// The elements of matrices, by the numbers that cudaDataType has for them.
+// The types of elements, by their numbers in cudaDataType.
 #pragma once
 #include <cmath>
 #include <complex>
@@ -54,7 +54,7 @@ constexpr int code_of() {
 
 constexpr bool is_integer(int type) { return type == kInt8 || type == kInt32; }
 
-// Calls `body` with a value of the type; throws Failed with `status` for one that is not known.
+// Calls `body` with a value of the type; throws Failed with `status` for an unknown type.
 template <class Body>
 auto with_type(int type, const char* argument, int status, Body&& body) {
   switch (type) {
@@ -97,7 +97,7 @@ To converted(From from) {
   } else if constexpr (is_complex<From>) {
     return converted<To>(from.real());
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-    // An exact whole number of a product of integers, which wraps as those do; int8 saturates.
+    // An integer product is exact and wraps as integers do; int8 saturates.
     if constexpr (sizeof(To) == 1)
       return static_cast<To>(std::clamp(std::nearbyint(from), From{-128}, From{127}));
     else

@@ -8,7 +8,7 @@
 namespace workbench::host {
 namespace {
 
-constexpr int kMostThreads = 16;  // beside a program's own; OPENBLAS_NUM_THREADS asks for fewer
+constexpr int kMostThreads = 16;  // OPENBLAS_NUM_THREADS can ask for fewer
 
 struct Library {
   void* handle = nullptr;

@@ -1,15 +1,15 @@
-// The host's BLAS and LAPACK, by their Fortran interface with 64-bit integers: every argument is a
-// pointer, so that one template serves four types.
+// The host's BLAS and LAPACK through their Fortran interface with 64-bit integers. Every argument
+// is a pointer, so one template serves four types.
 #pragma once
 #include "elements.hpp"
 
 namespace workbench::host {
 
-// The address of a routine, such as "sgemm". Throws DriverFailed where there is none.
+// The address of a routine, such as "sgemm". Throws DriverFailed without one.
 void* routine(const std::string& name);
-// The same of one of the C interface, such as "cblas_zdotc_sub".
+// The address of a routine of the C interface, such as "cblas_zdotc_sub".
 void* c_routine(const std::string& name);
-// What is missing for any routine to be there; empty where they are.
+// The reason why there are no routines; empty if there are.
 std::string blas_missing();
 
 template <class T>
@@ -26,7 +26,7 @@ Result fortran(const std::string& name, Pointers... arguments) {
   return reinterpret_cast<Result (*)(Pointers...)>(routine(name))(arguments...);
 }
 
-// The routine of a type: blas<float>("gemm", ...) is sgemm.
+// Calls the routine for a type: blas<float>("gemm", ...) is sgemm.
 template <class T, class... Pointers>
 void blas(const char* name, Pointers... arguments) {
   fortran(letter<T>() + std::string(name), arguments...);

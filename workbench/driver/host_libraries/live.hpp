@@ -1,4 +1,4 @@
-// The handles of a library that clients hold: those that were created and not destroyed.
+// A library's live handles: those that were created and not destroyed.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -11,13 +11,14 @@ namespace workbench::host {
 template <class Handle>
 class Live {
  public:
-  // The library's own; it outlives the library's end, after which handles may be destroyed.
+  // The library's only instance. It is never destroyed: clients may destroy handles at process
+  // exit.
   static Live& all() {
     static auto* const live = new Live;
     return *live;
   }
 
-  // Throws `status` for what is none of them; `noun` is what the library calls one.
+  // Throws `status` unless the handle is live; `noun` is the library's word for a handle.
   Handle& checked(Handle* handle, int status, const char* noun) {
     std::lock_guard lock(mutex_);
     if (!handles_.contains(handle)) {

@@ -3,7 +3,7 @@
 namespace workbench::host {
 namespace {
 
-// cublasComputeType_t: what differs between those of a kind is how fast a GPU may be.
+// Kinds of cublasComputeType_t; the types of one kind differ only in a GPU's speed.
 enum Kind { kHalves, kFloats, kDoubles, kIntegers, kUnknown };
 
 Kind kind_of(int compute) {

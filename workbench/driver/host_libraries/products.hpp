@@ -1,5 +1,5 @@
-// Products of matrices of any type: elements are converted to the type that is computed in, exact
-// ones of which the host's BLAS multiplies, and the result is rounded once.
+// Products of matrices of any type: elements are converted, exactly, to the type of the
+// computation, the host's BLAS multiplies, and the result is rounded once.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace workbench::host {
 
-// A matrix by columns, as it lies in memory.
+// A matrix in memory, column by column.
 template <class Pointer>
 struct Stored {
   int type;
@@ -19,7 +19,7 @@ using Result = Stored<void*>;
 
 std::size_t bytes_of(int type);
 
-// The matrix as T's: itself, or converted into `room`; `stride` is then another.
+// The matrix as elements of T: itself, or converted into `room`; `stride` is set for either.
 template <class T>
 const T* loaded(const Given& matrix, std::vector<T>& room, i64& stride) {
   if (matrix.type == code_of<T>()) {
@@ -49,7 +49,7 @@ void store(const T* from, const Result& matrix) {
   });
 }
 
-// to = alpha * op_a(a) * op_b(b) + beta * to; `k` is what is summed over.
+// to = alpha * op_a(a) * op_b(b) + beta * to; `k` is the length of the sums.
 template <class T>
 void multiply(char op_a, char op_b, i64 k, T alpha, const Given& a, const Given& b, T beta, T* to,
               i64 rows, i64 columns, i64 stride) {
@@ -61,7 +61,7 @@ void multiply(char op_a, char op_b, i64 k, T alpha, const Given& a, const Given&
           &stride);
 }
 
-// The same for a result of any type.
+// The product for a result of any type, rounded once.
 template <class T>
 void multiply(char op_a, char op_b, i64 k, T alpha, const Given& a, const Given& b, T beta,
               const Result& to) {
@@ -79,14 +79,14 @@ void multiply(char op_a, char op_b, i64 k, T alpha, const Given& a, const Given&
   store(room.data(), to);
 }
 
-// The type that a product is computed in, and that of alpha and beta, by the numbers of
-// cublasComputeType_t and of the matrices. Throws Failed(`refused`) where there is none.
+// The type of a product's computation, and that of alpha and beta, from cublasComputeType_t and the
+// types of the matrices. Throws Failed(`refused`) for a combination without one.
 struct Computed {
   int type, scale;
 };
 Computed computed_in(int compute, int type_a, int type_b, int type_c, int refused);
 
-// Calls `body` with a value of a type that products are computed in.
+// Calls `body` with a value of a computation's type.
 template <class Body>
 auto with_computed(int type, Body&& body) {
   switch (type) {

@@ -19,7 +19,7 @@ int status_of(CUresult code) noexcept;
 const char* name_of_status(int status);
 const char* words_of_status(int status);
 
-inline constexpr int kBlasVersion = 130100;  // of the headers, as cuda-toolkit 13.0 has them
+inline constexpr int kBlasVersion = 130100;  // the version of cuda-toolkit 13.0's headers
 inline constexpr int kRuntimeVersion = 13000;
 
 inline constexpr Statuses kBlasStatuses{kAllocFailed, kInternalError, kNotSupported, status_of};

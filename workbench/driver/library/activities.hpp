@@ -1,19 +1,19 @@
-// Kernels as streams end them, for a profiler: our libcupti.so.13 makes its records of them.
+// Records of finished kernels for a profiler: our libcupti.so.13 turns them into CUPTI's.
 #pragma once
 #include "abi.hpp"
 
-// A kernel of a launch, or one of torch's operators or a library's call, which run on the host.
+// A launched kernel, or a torch operator or library call, which run on the host.
 struct Activity {
   const char* name;
   u32 device, context;
   u64 stream;      // 0: the default stream
   double seconds;  // predicted
   u32 grid[3], block[3];
-  u32 static_shared, dynamic_shared, registers;  // 0 where nobody knows
+  u32 static_shared, dynamic_shared, registers;  // 0 if unknown
 };
 
 // Runs with the driver's lock held, on the thread that enqueued the kernel.
 using ActivityFollower = void (*)(const Activity*);
 
-// Has `follower` told of each kernel from here on, and times predicted; null ends that.
+// Calls `follower` for each kernel from here on, with predicted times; null ends that.
 extern "C" void workbench_driver_follow_activities(ActivityFollower follower);

@@ -1,5 +1,5 @@
 // Blocks of a client's caching allocator, such as torch's: the parts of an allocation that are in
-// use, with the bytes that were asked for. Kernels are held to them instead of to the whole.
+// use, in the sizes that were requested. Kernels are checked against them instead of the whole.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kRemembered = 1024;  // freed blocks of an allocation
 
-// Where in `blocks` the last one begins at or before an address; the end where there is none.
+// The last of `blocks` that begins at or before an address, or the end.
 std::map<u64, u64>::const_iterator before(const std::map<u64, u64>& blocks, u64 address) {
   const auto after = blocks.upper_bound(address);
   return after == blocks.begin() ? blocks.end() : std::prev(after);
@@ -42,7 +42,8 @@ std::string describe_block(const Allocation& allocation, u64 address) {
 
 using namespace workbench::driver;
 
-// For the client's allocator: a block of `bytes` was given out at an address, or taken back.
+// Called for the client's allocator: it handed out a block of `bytes` at an address, or took it
+// back.
 extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u64 address,
                                                                               u64 bytes, int live) {
   answer_or(0, [&] {

@@ -1,4 +1,4 @@
-// Stream capture: what a captured stream is given becomes the nodes of a graph instead of running.
+// Stream capture: operations on a captured stream become nodes of a graph instead of running.
 #include <algorithm>
 
 #include "graphs.hpp"
@@ -23,7 +23,7 @@ void leave(const std::shared_ptr<Capture>& capture) {
   std::erase(state().captures, capture);
 }
 
-// Its streams, which must all have come back to the one where it began.
+// Refuses a capture whose streams have not all joined the one where it began.
 void check_joined(const Capture& capture, const Seen& seen) {
   for (const auto& [stream, count] : capture.enqueued) {
     const auto found = seen.find(stream);
@@ -63,7 +63,7 @@ using namespace workbench::driver;
 
 namespace {
 
-// Into a graph that is there already, if one is given; its nodes follow `after`.
+// Begins a capture, into an existing graph if one is given; its nodes then follow `after`.
 void begin_capture(Call& call, CUstream handle, unsigned mode, CUgraph into,
                    std::vector<u64> after) {
   Stream& stream = stream_of(call, handle);
@@ -107,7 +107,7 @@ CU_API cuStreamEndCapture(CUstream handle, CUgraph* out) {
   return entry([&](Call& call) {
     Stream& stream = stream_of(call, handle);
     const std::shared_ptr<Capture> capture = stream.capture;
-    CUgraph known = nullptr;  // who captures into a graph of theirs has it already
+    CUgraph known = nullptr;  // a client that captures into its own graph knows it
     CUgraph& graph = capture && !capture->owned && !out ? known : needed(out, "graph");
     graph = nullptr;
     if (!capture) throw Refused{CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the stream is not captured"};
@@ -150,8 +150,8 @@ CUresult capture_info(CUstream handle, unsigned* status, u64* id, CUgraph* graph
     if (!capture) return;
     if (id) *id = capture->id;
     if (graph) *graph = reinterpret_cast<CUgraph>(capture->handle);
-    // Handles are numbers behind pointer types: the list serves as it is, until the stream is given
-    // more.
+    // Handles are numbers behind pointer types, so the list itself is returned; it is valid until
+    // the next operation on the stream.
     if (last) *last = reinterpret_cast<const CUgraphNode*>(stream->last.data());
     if (count) *count = stream->last.size();
   });

@@ -1,4 +1,4 @@
-// Contexts: each thread has a stack of them; the primary one is shared by all who retain it.
+// Contexts: each thread has a stack of them; all clients that retain the primary one share it.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -43,7 +43,7 @@ namespace {
 std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
   auto context = std::make_shared<Context>();
   context->handle = new_handle(), context->flags = flags, context->device = device;
-  // What a GPU starts with.
+  // The defaults of a GPU.
   context->limits = {{CU_LIMIT_STACK_SIZE, 1024},
                      {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
                      {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20}};
@@ -51,7 +51,7 @@ std::shared_ptr<Context> create_context(unsigned flags, CUdevice device) {
   return context;
 }
 
-// Everything that belongs to a context goes with it.
+// Destroys a context and everything that belongs to it.
 void destroy_context(const std::shared_ptr<Context>& context) {
   State& all = state();
   std::vector<u64> modules;
@@ -142,7 +142,7 @@ CU_API cuCtxAttach(CUcontext* out, unsigned) {
 CU_API cuCtxDetach(CUcontext handle) {
   return entry([&](Call&) {
     const auto context = find_context(handle);
-    // PyCUDA detaches a primary context, too, when it forgets about it.
+    // PyCUDA detaches a primary context, too, when it drops it.
     if (is_primary(context)) {
       if (Primary& primary = primary_of(context->device); --primary.users == 0) release(primary);
       return;
@@ -243,7 +243,7 @@ CU_API cuCtxSetLimit(int limit, std::size_t value) {
   });
 }
 
-// The preferences below are remembered and have no effect: the machine has no cache to divide.
+// The preferences below are stored and have no effect: the machine has no cache to divide.
 CU_API cuCtxGetCacheConfig(int* config) {
   return entry([&](Call& call) { needed(config, "config") = call.context()->cache_config; });
 }
@@ -301,7 +301,7 @@ CU_API workbench_driver_fault() {
   return entry([](Call& call) { call.context(); });
 }
 
-// ---- CUDA 13: of a context that need not be current ----
+// ---- CUDA 13: calls for a context that need not be current ----
 
 namespace {
 

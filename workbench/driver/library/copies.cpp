@@ -1,5 +1,5 @@
 // Copies and fills. Bounds are checked under the lock; the bytes move without it, so that threads
-// copy side by side.
+// copy in parallel.
 #include <cstring>
 
 #include "driver.hpp"
@@ -49,7 +49,7 @@ double seconds(const Side& to, const Side& from, u64 bytes) {
   return device.operation_seconds + 2 * moved / device.device_bytes_per_second;
 }
 
-// Copies of one call: rows of `width` bytes, `height` of them to a slice. Offsets are in bytes.
+// The shape of one copy: rows of `width` bytes, `height` rows in a slice. Offsets are in bytes.
 struct Shape {
   u64 width = 0, height = 1, depth = 1;
   u64 from_row = 0, from_slice = 0, to_row = 0, to_slice = 0;
@@ -73,7 +73,7 @@ void mark(const Side& target, const Side& source, const Shape& shape) {
   }
 }
 
-// Rows and slices as a node of a graph tells of them.
+// The rows and slices as the parameters of a graph's node.
 CUDA_MEMCPY3D as_params(unsigned to_type, u64 to, unsigned from_type, u64 from,
                         const Shape& shape) {
   const auto rows = [](u64 slice, u64 row) { return row ? slice / row : 0; };
@@ -131,7 +131,7 @@ u64 base_of(unsigned type, const void* host, u64 device) {
   return type == CU_MEMORYTYPE_HOST ? reinterpret_cast<u64>(host) : device;
 }
 
-// The distance between rows, which must hold one; a single row needs none.
+// The distance between rows, which must be at least a row; a single row needs none.
 u64 pitch(u64 given, u64 begin, u64 width, bool single, const char* which) {
   if (single && given == 0) return begin + width;
   if (begin > given || width > given - begin) {

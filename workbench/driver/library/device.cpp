@@ -10,7 +10,7 @@ namespace workbench::driver {
 
 State& state() {
   static State* one =
-      new State;  // never destroyed: clients clean up late, from destructors of their own
+      new State;  // never destroyed: clients clean up late, in their own destructors
   return *one;
 }
 
@@ -49,8 +49,8 @@ using namespace workbench::driver;
 
 #define HOOK extern "C" __attribute__((visibility("default")))
 
-// Called once by workbench.driver, before any client. Everything is copied. Returns 0 where memory
-// is out.
+// Called once by workbench.driver, before any client. Everything is copied. Returns 0 if there is
+// no memory.
 HOOK int workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
   return answer_or(0, [&] {
     State& all = state();
@@ -64,7 +64,7 @@ HOOK int workbench_driver_start(const HookDevice* device, const Hooks* hooks) {
   });
 }
 
-// The interpreter goes: from now on nothing is loaded or launched; what only frees goes on working.
+// Python ends: from now on nothing is loaded or launched, but calls that only free still work.
 HOOK void workbench_driver_close() {
   std::lock_guard lock(state().mutex);
   state().closed = true;
@@ -160,7 +160,7 @@ CU_API cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   return entry([&](Call&) { check_device(device), check_device(peer), needed(can, "can") = 0; });
 }
 
-// Of what one device could do for another: nothing.
+// No device can access another.
 CU_API cuDeviceGetP2PAttribute(int* value, int, CUdevice device, CUdevice peer) {
   return entry(
       [&](Call&) { check_device(device), check_device(peer), needed(value, "value") = 0; });
@@ -168,8 +168,8 @@ CU_API cuDeviceGetP2PAttribute(int* value, int, CUdevice device, CUdevice peer) 
 
 namespace {
 
-// Where a later CUDA changed what a function takes, the symbol has a suffix: since which version.
-// Others with a suffix came with CUDA 4 or before.
+// Symbols with a suffix, which a later CUDA added because a function's parameters changed, and the
+// version that added them. Suffixes that are not listed came with CUDA 4 or before.
 struct Since {
   const char* symbol;
   int version;
@@ -220,7 +220,7 @@ int since(const std::string& symbol) {
   return 0;
 }
 
-// Of the symbols that a function has, the latest which a client of this version knows.
+// The latest of a function's symbols that a client of this version knows.
 void* symbol_for(void* library, const std::string& name, int version, bool& newer) {
   if (name == "cuGraphInstantiate" && version >= 12000)
     return dlsym(library, "cuGraphInstantiateWithFlags");
@@ -234,8 +234,7 @@ void* symbol_for(void* library, const std::string& name, int version, bool& newe
 
 }  // namespace
 
-// For clients that ask for every function by name; those that do not exist come back as "symbol not
-// found".
+// For clients that look up every function by name; a missing one is "symbol not found".
 CU_API cuGetProcAddress_v2(const char* symbol, void** function, int version, u64, int* status) {
   return entry(Needs::nothing, [&](Call&) {
     const std::string name = &needed(symbol, "symbol");

@@ -1,5 +1,5 @@
-// Results and their words. cuGetErrorString says what the latest failing call of the thread found,
-// where it can.
+// Results and their messages. cuGetErrorString returns the message of the thread's latest failing
+// call with this code, if there was one.
 #include <pthread.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ CUresult remember(CUresult code, const char* why, const char* more) noexcept {
     thread.told[code] = std::string(known ? known->text : "unknown error") +
                         (thread.latest.empty() ? "" : ": " + thread.latest);
   } catch (const std::bad_alloc&) {
-    // The code alone has to do.
+    // No memory for the message: the code has to do.
   }
   return code;
 }
@@ -126,7 +126,7 @@ CU_API cuGetErrorName(CUresult code, const char** out) {
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// What the thread's latest failing call said, for workbench.driver.
+// The message of the thread's latest failing call, for workbench.driver.
 extern "C" __attribute__((visibility("default"))) const char* workbench_driver_latest_error() {
   const ThreadState* thread = thread_state();
   return thread ? thread->latest.c_str() : "";
@@ -134,7 +134,8 @@ extern "C" __attribute__((visibility("default"))) const char* workbench_driver_l
 
 namespace workbench::driver {
 
-// A forked child has the parent's memory but not its threads, one of which may have held the lock.
+// A forked child has the parent's memory but not its threads, and one of them may have held the
+// lock.
 void watch_forks() {
   static std::once_flag once;
   std::call_once(once, [] {

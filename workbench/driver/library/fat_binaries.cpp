@@ -1,6 +1,6 @@
-// Fat binaries: what nvcc puts into a program, several images of the same code. The simulated
-// device runs PTX, so the newest PTX for it is taken. The format is not documented by NVIDIA; its
-// layout is known from cuobjdump's output, and LLVM's clang writes the same.
+// Fat binaries, which nvcc embeds in programs: several images of the same code. The simulated
+// device runs the newest PTX for it. NVIDIA does not document the format; its layout is known from
+// cuobjdump's output, and LLVM's clang writes the same.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -15,7 +15,7 @@ constexpr u16 kPtx = 1;
 constexpr u64 kLz4 = 0x2000, kZstd = 0x8000;
 constexpr u64 kMostBytes = u64{1} << 32;
 
-// What nvcc's registration code hands over: a pointer to the fat binary.
+// The struct that nvcc's registration code passes, with a pointer to the fat binary.
 struct Wrapper {
   u32 magic, version;
   const char* data;
@@ -49,7 +49,7 @@ constexpr const char* kRemedy =
   throw Refused{CUDA_ERROR_INVALID_IMAGE, "the fatbin is damaged: its PTX cannot be unpacked"};
 }
 
-// A length of LZ4: four bits, and bytes as long as they are 255.
+// A length in LZ4: four bits, then further bytes up to the first below 255.
 std::size_t lz4_length(std::size_t first, const u8*& from, const u8* end) {
   if (first != 15) return first;
   for (u8 more = 255; more == 255; first += more) {
@@ -59,8 +59,8 @@ std::size_t lz4_length(std::size_t first, const u8*& from, const u8* end) {
   return first;
 }
 
-// One block of LZ4: literals, then a match that lies some bytes before, which may overlap what it
-// writes.
+// Decompresses a block of LZ4: literals, then a match some bytes back, which may overlap its own
+// output.
 std::string from_lz4(const u8* from, std::size_t bytes, std::size_t plain) {
   std::string text;
   text.reserve(plain);
@@ -71,7 +71,7 @@ std::string from_lz4(const u8* from, std::size_t bytes, std::size_t plain) {
       damaged();
     text.append(reinterpret_cast<const char*>(from), literals);
     from += literals;
-    if (from == end) break;  // the last one has no match
+    if (from == end) break;  // the last sequence has no match
     if (end - from < 2) damaged();
     const std::size_t back = from[0] | from[1] << 8;
     from += 2;
@@ -113,7 +113,8 @@ std::string plain_text(const Entry& entry) {
   return text.substr(0, text.find('\0'));
 }
 
-// The letter after the number in `.target sm_90a`: a runs on this one alone, f on its family.
+// The letter after the number in `.target sm_90a`: `a` runs on this architecture alone, `f` on its
+// family.
 char letter_of(const std::string& text) {
   const std::size_t at = text.find(".target sm_");
   if (at == std::string::npos) return 0;

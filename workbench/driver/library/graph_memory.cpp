@@ -1,5 +1,5 @@
-// Memory that graphs allocate and free themselves, at addresses that are known when a node is
-// added; and the numbers by which conditional nodes decide.
+// Memory that graphs allocate and free, at addresses that are known when a node is added; and the
+// numbers by which conditional nodes decide.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +48,7 @@ bool allocates(const GraphNode& node, CUdeviceptr address) {
   return made && made->dptr == address;
 }
 
-// Whether some graph, or one that was instantiated, allocates at an address.
+// Whether any graph, instantiated or not, allocates at an address.
 bool of_any_graph(CUdeviceptr address) {
   for (const auto& [_, graph] : state().graphs) {
     for (const auto& [number, node] : graph->nodes)
@@ -62,7 +62,7 @@ bool of_any_graph(CUdeviceptr address) {
 
 }  // namespace
 
-// Another graph may free what one allocates: it has to be there when the other one runs.
+// A graph may free another one's allocation, which has to exist when this one runs.
 NodeWork free_work(CUdeviceptr address) {
   if (!of_any_graph(address) && !state().allocations.contains(address))
     throw Refused{CUDA_ERROR_INVALID_VALUE, describe_address(address, 1)};
@@ -93,7 +93,7 @@ Operation condition_runs(u64 address, int type, std::vector<Operation> bodies) {
     if (type == CU_GRAPH_COND_TYPE_IF) return run(value ? 0 : 1);
     while (!context.fault && number_at(address)) {
       run(0);
-      call.lock.unlock();  // an endless loop keeps nobody else out
+      call.lock.unlock();  // so that an endless loop blocks no other thread
       call.lock.lock();
     }
   };
@@ -103,7 +103,7 @@ Operation condition_runs(u64 address, int type, std::vector<Operation> bodies) {
 
 using namespace workbench::driver;
 
-// The handle is the address of the number: setting it is a store.
+// The handle is the address of the number, so a kernel sets it with a store.
 CU_API cuGraphConditionalHandleCreate(u64* out, CUgraph graph, CUcontext, unsigned initial,
                                       unsigned flags) {
   return entry([&](Call& call) {
@@ -139,7 +139,7 @@ CU_API cuDeviceGetGraphMemAttribute(CUdevice device, int which, void* out) {
   });
 }
 
-// The highest ones can be set back.
+// Resets the high-water marks.
 CU_API cuDeviceSetGraphMemAttribute(CUdevice device, int which, void*) {
   return entry([&](Call&) {
     check_device(device);
@@ -151,7 +151,7 @@ CU_API cuDeviceSetGraphMemAttribute(CUdevice device, int which, void*) {
   });
 }
 
-// What is freed is free at once.
+// There is nothing to trim: freed memory is free at once.
 CU_API cuDeviceGraphMemTrim(CUdevice device) {
   return entry([&](Call&) { check_device(device); });
 }

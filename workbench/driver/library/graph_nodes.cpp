@@ -1,4 +1,4 @@
-// Nodes of graphs by their kinds: added, read back, and given other parameters.
+// Nodes of graphs by their kinds: adds them, reads their parameters, and changes them.
 #include <algorithm>
 #include <cstring>
 
@@ -46,7 +46,8 @@ MakeWork nothing() {
   return [](Call&) { return NodeWork{[](Call&, CUstream) {}}; };
 }
 
-// The graph is copied now, and can be changed until the one around it is instantiated.
+// Gives a graph inside a node a handle, by which it can be changed until the outer one is
+// instantiated.
 ChildNode child_of(const std::shared_ptr<Graph>& graph) {
   const u64 handle = new_handle();
   state().graphs[handle] = graph;
@@ -101,7 +102,7 @@ MakeWork condition_of(CUDA_CONDITIONAL_NODE_PARAMS& params) {
   };
 }
 
-// The work of a node whose parameters say of which kind it is.
+// The work of a node of the kind that its parameters name.
 MakeWork work_of(CUgraphNodeParams& params) {
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: return kernel(&params.kernel);
@@ -132,7 +133,7 @@ void check_type(const GraphNode& node, int type) {
   if (node.type != type) throw Refused{CUDA_ERROR_INVALID_VALUE, "the node is of another kind"};
 }
 
-// Gives a node other parameters.
+// Replaces the parameters of a node.
 CUresult replace(CUgraphNode handle, CUgraphNodeType type, const MakeWork& make) {
   return entry([&](Call& call) {
     GraphNode& node = node_of(handle);
@@ -156,7 +157,7 @@ CUresult replace_step(CUgraphExec executable, CUgraphNode handle, CUgraphNodeTyp
   return entry([&](Call& call) { replace_step(call, executable, handle, type, make); });
 }
 
-// What a node was made from. Refuses a node of another kind, and one that was captured whole.
+// The parameters of a node. Refuses a node of another kind, and a captured one without parameters.
 template <class Params>
 const Params& params_of(CUgraphNode handle) {
   const auto* found = std::get_if<Params>(&node_of(handle).work.params);
@@ -413,7 +414,7 @@ CU_API cuGraphNodeGetEnabled(CUgraphExec executable, CUgraphNode node, unsigned*
 
 namespace {
 
-// Clusters and cooperative launches are what it runs by; the others are hints, which are kept.
+// Clusters and cooperative launches take effect; other attributes are hints, which are only stored.
 void set_attribute(CUgraphNode handle, const CUlaunchAttribute& given) {
   auto made = std::make_shared<KernelNode>(*params_of<Kernel>(handle));
   for (std::size_t i = 0; i < made->pointers.size(); ++i)

@@ -1,4 +1,4 @@
-// Graphs as shapes: copies of one, its edges, and a drawing of them.
+// The shape of a graph: copies of it, its edges, and a drawing.
 #include <algorithm>
 #include <fstream>
 
@@ -50,7 +50,7 @@ std::string label_of(const GraphNode& node) {
   return std::string(kKinds[node.type]) + (kernel ? " " + (*kernel)->function->name : "");
 }
 
-// As many handles as there is room for; without room, how many there are.
+// Writes as many handles as there is room for; without an array, only their number.
 void put_nodes(const std::vector<u64>& found, CUgraphNode* nodes, CUgraphEdgeData* edges,
                std::size_t* count) {
   std::size_t& room = needed(count, "count");
@@ -130,7 +130,7 @@ CU_API cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgr
   return cuGraphAddDependencies_v2(graph, from, to, nullptr, count);
 }
 
-// As many edges as there is room for; without room, how many there are.
+// Writes as many edges as there is room for; without arrays, only their number.
 CU_API cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to,
                           CUgraphEdgeData* edges, std::size_t* count) {
   return entry([&](Call&) {

@@ -1,5 +1,4 @@
-// Graphs: nodes that a capture or a client adds, and that run, each after those it waits for, when
-// the graph is launched.
+// Graphs: a capture or a client adds nodes; a launch runs each after those that it waits for.
 #include "graphs.hpp"
 
 #include <algorithm>
@@ -49,7 +48,7 @@ void add_node(Call& call, CUgraphNode* out, CUgraph handle, const CUgraphNode* a
 
 namespace {
 
-// Its nodes, each after those that it waits for.
+// The nodes of a graph, each after those that it waits for.
 std::vector<u64> in_order(const Graph& graph) {
   std::vector<u64> order, path;
   std::unordered_map<u64, int> seen;  // 1: on the path, 2: in the order
@@ -119,7 +118,7 @@ Operation all_of(const std::shared_ptr<const Executable>& executable) {
       if (executable->context->fault) return;
       if (!executable->steps[i].enabled) continue;
       const Operation run =
-          executable->steps[i].work.run;  // another thread may give it other parameters
+          executable->steps[i].work.run;  // a copy: another thread may replace the step
       run(call, stream);
     }
     if (!call.lock.owns_lock()) call.lock.lock();
@@ -138,7 +137,8 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, u64 flags) {
   });
 }
 
-// Before a launch: memory that the last one left, and conditions.
+// Prepares a launch: memory that the last one left is freed, or the launch refused; conditions are
+// reset.
 void begin(const Executable& executable) {
   for (u64 address : executable.allocated) {
     if (!state().allocations.contains(address)) continue;
@@ -152,7 +152,7 @@ void begin(const Executable& executable) {
   for (u64 address : executable.conditions) begin_condition(address);
 }
 
-// As many handles as the caller has room for; without room, how many there are.
+// Writes as many handles as the caller has room for; without an array, only their number.
 void list(const std::vector<u64>& handles, CUgraphNode* out, std::size_t* count) {
   std::size_t& room = needed(count, "count");
   if (out) {
@@ -254,7 +254,7 @@ CU_API cuGraphUpload(CUgraphExec handle, CUstream stream) {
   });
 }
 
-// The parameters of another graph of the same shape.
+// Takes the parameters of another graph of the same shape.
 CU_API cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
   constexpr int kTopologyChanged = 2;
   return entry([&](Call&) {

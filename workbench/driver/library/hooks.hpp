@@ -1,25 +1,25 @@
-// Between this library and workbench.driver, which reads PTX and runs kernels. hooks.py has the
-// same structs, and tests/driver/test_hooks.py compares the two.
+// The interface between this library and workbench.driver, which parses PTX and runs kernels.
+// hooks.py declares the same structs, and tests/driver/test_hooks.py compares the two.
 #pragma once
 #include "abi.hpp"
 
 // A range of memory that a kernel may touch: device address, bytes, address in this process, and a
-// bit for each byte that was written, in words of 32; null where all of it counts as written.
+// bit for each byte that was written, in words of 32, or null if all bytes count as written.
 struct HookBuffer {
   u64 address, size;
   u8* host;
   u32* written;
 };
 
-// What the client learns about a kernel, and what a launch is checked against. Sizes in bytes.
+// Facts of a kernel, for the client and for the checks of a launch. Sizes are in bytes.
 struct HookFunction {
   u32 parameter_count, parameter_bytes;
   const u32* parameter_offsets;  // as PTX lays them out
   const u32* parameter_sizes;
-  const u32* buffer_offsets;  // as a GPU does, and the buffer of a launch
+  const u32* buffer_offsets;  // as a GPU does, for the buffer of a launch
   u32 buffer_bytes;
   u32 static_shared, local_bytes, constant_bytes;
-  u32 max_threads, required_threads;  // 0: no bound of the kernel's own
+  u32 max_threads, required_threads;  // 0: the kernel states none
   u32 registers;                      // 0: unknown
   u32 ptx_version, binary_version;    // 10 * major + minor
 };
@@ -29,18 +29,18 @@ struct HookLaunch {
   const char* name;
   u32 grid[3], block[3];
   u32 dynamic_shared;
-  u32 timed;         // somebody measures: predict the time
+  u32 timed;         // the client measures: predict the time
   u32 cooperative;   // blocks may wait for each other: all of them fit
   u32 cluster[3];    // blocks; zeros: what the kernel requires
-  u32 programmatic;  // it may begin before the launch before it in the stream has ended
+  u32 programmatic;  // may begin before the previous launch of the stream has ended
   const u8* parameters;
   u64 parameter_bytes;
   const HookBuffer* buffers;  // ascending addresses
   u64 buffer_count;
   u64 generation;           // of the buffers: the same number means the same buffers
-  u64 context, heap_bytes;  // and how much malloc may take in its kernels
+  u64 context, heap_bytes;  // and the size of the heap for malloc in kernels
   double seconds;           // out: the predicted time, where timed
-  u32 heap_is_used;         // out: from here on the context has a heap
+  u32 heap_is_used;         // out: the context has a heap from here on
 };
 
 // A tensor map to encode, in the numbers of cuTensorMapEncodeTiled.
@@ -53,8 +53,8 @@ struct HookTensorMap {
   u8* out;  // 128 bytes
 };
 
-// A call of a library that computes on the host (host_calls.hpp), and what ended it: a code, 0 for
-// none, its words, and the address that they are about.
+// A call of a library that computes on the host (host_calls.hpp), and its end: an error code or 0,
+// its message, and the address that the message is about.
 struct HookCall {
   const char* name;
   const char* shape;
@@ -63,29 +63,29 @@ struct HookCall {
   u64 address;
 };
 
-// The answer of a hook that Ctrl-C ended: none.
+// The answer of a hook that Ctrl-C ended before it could answer.
 inline constexpr CUresult kInterrupted = -1;
 
-// Each writes a CUresult to `answer`, where the library put kInterrupted; with an error it writes
-// what is wrong to `why` (NUL-terminated, `why_size` at most). `launch` answers 700 or more for a
-// fault inside the kernel.
+// Each hook writes a CUresult to `answer`, which holds kInterrupted before, and for an error a
+// message to `why` (NUL-terminated, `why_size` at most). `launch` answers 700 or more for a fault
+// inside the kernel.
 struct Hooks {
   void (*load)(u64 module, const char* ptx, CUresult* answer, char* why, u64 why_size);
   void (*function)(u64 module, const char* name, HookFunction* out, CUresult* answer, char* why,
                    u64 why_size);
   void (*launch)(HookLaunch* launch, CUresult* answer, char* why, u64 why_size);
-  // How many blocks of a kernel fit on one multiprocessor.
+  // The number of blocks of a kernel that fit on one multiprocessor.
   void (*occupancy)(u64 module, const char* name, u32 threads, u32 dynamic_shared, u32* blocks,
                     CUresult* answer, char* why, u64 why_size);
-  // One PTX module out of several; `device_runtime`: CUDA's own device functions are among them.
-  // `put` takes the result, and returns 0 where it has no memory for it.
+  // Links several PTX modules into one, with CUDA's own device functions if `device_runtime`. `put`
+  // receives the result, and returns 0 if it has no memory for it.
   void (*link)(const char* const* modules, u32 count, u32 device_runtime, void* taker,
                int (*put)(void* taker, const char* text, u64 size), CUresult* answer, char* why,
                u64 why_size);
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why,
                    u64 why_size);
   void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);
-  // A library's call on the host has ended.
+  // Reports the end of a library's call on the host.
   void (*host_call)(const HookCall* call, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from
@@ -94,7 +94,7 @@ struct Hooks {
 
 struct HookDevice {
   const char* name;
-  u64 memory_bytes;       // of one device: what clients may allocate together
+  u64 memory_bytes;       // of one device, for all its clients
   const int* attributes;  // pairs: attribute, value
   u32 attribute_count;
   double device_bytes_per_second;  // memory of the device

@@ -23,7 +23,7 @@ struct HostCall {
   std::shared_ptr<void> data;
 };
 
-// The last byte and one more; a range that wraps around is longer than any allocation.
+// The bytes from a range's begin to its end; a range that wraps around exceeds any allocation.
 u64 extent(const HostRange& range) {
   if (!range.rows || !range.row_bytes) return 0;
   u64 before_last = 0;
@@ -47,7 +47,7 @@ std::string described(const HostRange& range, u64 bytes) {
          " bytes: " + std::to_string(bytes - room) + " bytes past its end";
 }
 
-// Tells of bytes that the call reads and nobody wrote, and marks those that it writes.
+// Reports bytes that the call reads and nobody wrote, and marks those that it writes.
 void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
   const u64 begin = range.address - held.address;
   for (u64 row = 0; row < range.rows; ++row) {
@@ -63,7 +63,7 @@ void follow(HostFrame& frame, const HostRange& range, Allocation& held) {
   }
 }
 
-// A call's end as a launch's: a fault is met by the next call of the context.
+// Runs a call. As after a launch, a fault shows at the next call of the context.
 void run(Call& call, const HostCall& what, CUstream stream) {
   const std::shared_ptr<Context> context = call.context();
   advance(*context, stream, state().device.operation_seconds);
@@ -126,7 +126,7 @@ HOST_API void workbench_driver_host_fail(HostFrame* frame, CUresult result, cons
   try {
     frame->why = why;
   } catch (const std::bad_alloc&) {
-    // The code alone has to do.
+    // No memory for the message: the code has to do.
   }
 }
 

@@ -1,10 +1,9 @@
-// For libraries of ours that compute on the host what NVIDIA's compute on the device (cuBLAS,
-// cuRAND): their calls take a place in a stream, are captured into graphs, and touch no byte that
-// is in no allocation.
+// For our own cuBLAS and cuRAND, which compute on the host: their calls run in the order of a
+// stream, are captured into graphs, and touch no byte outside an allocation.
 #pragma once
 #include "abi.hpp"
 
-// The bytes that a call touches through one of its arguments: `rows` pieces of `row_bytes`, which
+// The bytes that a call touches through one of its arguments: `rows` rows of `row_bytes`, which
 // begin `stride` bytes apart.
 struct HostRange {
   const char* argument;
@@ -12,27 +11,27 @@ struct HostRange {
   bool reads, writes;
 };
 
-// A call while it runs.
+// A running call.
 struct HostFrame;
 
-// What a call does, with the data that it was enqueued with. It must not throw.
+// The function of a call, with the data it was enqueued with. It must not throw.
 using HostBody = void (*)(void* data, HostFrame* frame);
 
 extern "C" {
 // Runs a call in the order of the stream, or with every launch of the graph that the stream is
-// captured into. `name` and `shape` tell of it in reports; `release` frees `data` with the last
-// use, and also where the call is refused.
+// captured into. `name` and `shape` are for reports. `release` frees `data` after the last use,
+// also if the call is refused.
 CUresult workbench_driver_host_call(CUstream stream, const char* name, const char* shape,
                                     HostBody body, void* data, void (*release)(void*));
-// For a body: where this process holds a range, which stays there until the call has ended. Null
-// where part of it is in no allocation: then the call is to end, and the driver tells of it.
+// For a body: the address of a range in this process, valid until the call ends. Null if part of it
+// is in no allocation: the call then has to end, and the driver reports the fault.
 void* workbench_driver_host_range(HostFrame* frame, const HostRange* range);
-// For a body: ends the call with a result and its words.
+// For a body: ends the call with a result and a message.
 void workbench_driver_host_fail(HostFrame* frame, CUresult result, const char* why);
-// Whether an address is one of device memory, which the host cannot read.
+// Whether an address is device memory, which the host cannot read.
 int workbench_driver_on_device_alone(u64 address);
-// The host's BLAS library, as workbench.driver found it; empty where there is none.
+// The path of the host's BLAS library that workbench.driver found, or "".
 const char* workbench_driver_host_blas();
-// Keeps what is wrong about a call for who asks for the latest error.
+// Keeps the message of a failed call as the thread's latest one.
 void workbench_driver_remember(CUresult result, const char* why);
 }

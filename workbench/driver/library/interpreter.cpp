@@ -1,6 +1,6 @@
 // Python for a program that is a process of its own. Under `workbench run` its first call starts an
 // interpreter in a thread, which starts the driver (workbench/programs/embedded.py) and serves its
-// hooks until the process ends. A process that is Python already starts the driver at once.
+// hooks until the process ends. In a process that is Python already the driver starts at once.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 namespace workbench::driver {
 namespace {
 
-constexpr std::array kTakenOver{SIGINT, SIGPIPE, SIGXFSZ};  // by Python, when it starts
+constexpr std::array kTakenOver{SIGINT, SIGPIPE, SIGXFSZ};  // Python sets these when it starts
 
 enum class Stage : u8 { starting, serving, ending, ended };
 
@@ -27,7 +27,7 @@ struct Interpreter {
   std::condition_variable changed;
   Stage stage = Stage::starting;
   int status = 0;
-  std::string said;  // by the driver, of the last call that failed in the thread which ends
+  std::string said;  // message of the ending thread's latest failing call
   pid_t process = getpid();
   std::array<struct sigaction, kTakenOver.size()> actions{};
   std::string locale = std::setlocale(LC_CTYPE, nullptr);
@@ -40,18 +40,18 @@ Function function_in(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));
 }
 
-// What the program set up is its own again, now that Python has started.
+// Restores the program's own signal handlers and locale after Python has started.
 void give_back(const Interpreter& one) {
   for (std::size_t i = 0; i < kTakenOver.size(); ++i)
     sigaction(kTakenOver[i], &one.actions[i], nullptr);
   std::setlocale(LC_CTYPE, one.locale.c_str());
 }
 
-// Has the interpreter say what is left to say. Handlers that were registered earlier run after this
-// one, and may still call the driver.
+// Lets the interpreter print its report. Handlers that were registered earlier run after this one,
+// and may still call the driver.
 void end_program(int status, void*) {
   Interpreter& one = *interpreter;
-  if (one.process != getpid()) return;  // a fork: the end is the parent's
+  if (one.process != getpid()) return;  // a fork: the parent reports
   std::unique_lock lock(one.mutex);
   if (one.stage != Stage::serving) return;
   one.status = status;
@@ -89,7 +89,7 @@ std::string embed(const char* path, const char* python) {
   return "";
 }
 
-// Whether this process is Python: then it starts the driver itself.
+// Starts the driver in a process that is Python; false in any other.
 bool join_python() {
   const auto started = function_in<int (*)()>(RTLD_DEFAULT, "Py_IsInitialized");
   if (!started || !started()) return false;
@@ -97,7 +97,8 @@ bool join_python() {
   const auto run = function_in<int (*)(const char*)>(RTLD_DEFAULT, "PyRun_SimpleString");
   const auto release = function_in<void (*)(int)>(RTLD_DEFAULT, "PyGILState_Release");
   const int held = ensure();
-  // One without the workbench, such as a compiler's helper, finds a driver that nobody started.
+  // A Python without the workbench, such as a compiler's helper, finds a driver that was not
+  // started.
   run("try:\n  from workbench.programs.running import join_run\n"
       "except ModuleNotFoundError:\n  pass\nelse:\n  join_run()");
   release(held);
@@ -129,8 +130,8 @@ void start_interpreter() {
 
 using namespace workbench::driver;
 
-// Called by the interpreter's thread once the driver has started; never returns. `end` is called
-// with the program's exit status, and what the driver said last.
+// Called by the interpreter's thread once the driver has started; never returns. Calls `end` with
+// the program's exit status and the driver's latest message.
 extern "C" __attribute__((visibility("default"))) void workbench_driver_serve(
     void (*end)(int, const char*)) {
   Interpreter& one = *interpreter;

@@ -1,5 +1,5 @@
-// The newer way to load code (CUDA 12), which cuda.core and Numba take: a library is a module of
-// the context that it was loaded in, and a kernel is a function of it.
+// CUDA 12's libraries, with which cuda.core and Numba load code: here a library is a module of the
+// context that it was loaded in, and a kernel is a function of the module.
 #include "driver.hpp"
 
 using namespace workbench::driver;

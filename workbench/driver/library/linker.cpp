@@ -1,4 +1,4 @@
-// The linker, for PTX: what comes out is PTX again. Numba and cuda.core link whatever they compile.
+// The linker, from PTX to PTX. Numba and cuda.core link everything that they compile.
 #include <fstream>
 #include <sstream>
 
@@ -22,7 +22,7 @@ std::unordered_map<u64, std::shared_ptr<Link>>& links() {
 void add(Link& link, std::string image, const std::string& name) {
   constexpr const char* archive = "!<arch>";
   if (image.starts_with(archive) && name.ends_with("libcudadevrt.a")) {
-    link.device_runtime = true;  // of which PTX is put in place
+    link.device_runtime = true;  // the link adds our PTX of it
     return;
   }
   std::string unpacked;
@@ -36,7 +36,7 @@ void add(Link& link, std::string image, const std::string& name) {
   link.modules.push_back(std::move(image));
 }
 
-// One step of a link, whose logs tell how it went.
+// Runs one step of a link, and writes its message to the link's logs.
 template <class Body>
 CUresult step(void* handle, Body&& body) {
   std::shared_ptr<Link> link;

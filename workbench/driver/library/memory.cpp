@@ -1,5 +1,5 @@
-// Memory: which addresses exist, to the byte. An address is not given out again soon, so that a
-// stale one is noticed.
+// Memory: which addresses exist, to the byte. Addresses are not reused soon, so that a stale one is
+// noticed.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,13 +12,13 @@
 namespace workbench::driver {
 namespace {
 
-// Device addresses: where no process of Linux on x86-64 has anything of its own.
+// Device addresses, where no Linux process on x86-64 has memory of its own.
 constexpr u64 kBase = u64{0x0200} << 32, kEnd = u64{0x5000} << 32;
 constexpr u64 kAlignment = 512;
 constexpr u64 kGap = u64{1} << 20;  // an index that runs away does not land in the next allocation
 constexpr u64 kPage = 4096;
-// From here on an allocation has pages of its own, which go back to the host when it is freed: the
-// heap of glibc keeps blocks of up to 32 MiB, which are what torch's allocator takes and frees.
+// From this size on an allocation has pages of its own, which go back to the host when it is freed.
+// glibc's heap would keep blocks of up to 32 MiB, and torch's allocator uses such blocks.
 constexpr u64 kOwnPages = u64{1} << 16;
 constexpr std::size_t kRemembered = 4096;  // freed allocations
 
@@ -64,7 +64,7 @@ std::shared_ptr<void> zeros(u64 bytes) {
   return {storage, std::free};
 }
 
-// Whole pages of zeros, at an address that this process can use too.
+// Whole pages of zeros, at an address that this process can use, too.
 std::shared_ptr<void> host_pages(u64 bytes) {
   void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) refuse_on_host(bytes);
@@ -95,7 +95,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
 
 namespace {
 
-// Frees what begins at an address. Refuses any other address, and says why it is none.
+// Frees the allocation that begins at an address. Refuses any other address, with a description.
 void release(u64 address, bool (*fits)(const Allocation&), const char* wanted) {
   const auto found = state().allocations.find(address);
   if (found == state().allocations.end()) {
@@ -148,7 +148,7 @@ u64 reserve_addresses(u64 bytes) {
 void add_allocation(const std::shared_ptr<Allocation>& made) {
   State& all = state();
   const Allocation& added =
-      *(all.allocations[made->address] = made);  // before anything else changes: it may throw
+      *(all.allocations[made->address] = made);  // first, because it may throw
   made->number = ++all.allocation_count;
   if (added.counts()) used_bytes(*added.context) += added.size;
   all.freed.erase(added.address);
@@ -160,7 +160,7 @@ void drop_allocation(u64 address) {
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
   if (found->second->where != Where::registered)
-    all.freed[address] = found->second->size;  // it may throw
+    all.freed[address] = found->second->size;  // first, because it may throw
   if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
   if (found->second->pool) found->second->pool->used -= found->second->size;
   if (found->second->of_graph)
@@ -245,8 +245,8 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
 
 using namespace workbench::driver;
 
-// For workbench.driver: what lies at an address where a kernel found nothing. Returns 1 if it was
-// freed.
+// For workbench.driver: describes an address that a kernel touched outside all allocations. Returns
+// 1 if it is freed memory.
 extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(u64 address,
                                                                                 char* text,
                                                                                 u64 size) {
@@ -257,7 +257,7 @@ extern "C" __attribute__((visibility("default"))) int workbench_driver_describe(
   });
 }
 
-// Where this process holds the bytes of a device address; 0 where there are none.
+// The address in this process of a device address, or 0.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_view(u64 address) {
   return answer_or(u64{0}, [&] {
     const auto found = find_allocation(address, 1);
@@ -265,8 +265,8 @@ extern "C" __attribute__((visibility("default"))) u64 workbench_driver_view(u64 
   });
 }
 
-// The same for who says nothing of what is done with them: from here on the
-// allocation counts as written, as nobody sees what is done with it.
+// The address in this process, for a caller whose writes the driver cannot follow: from here on the
+// allocation counts as written.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_storage(u64 address) {
   answer_or(0, [&] {
     const auto found = find_allocation(address, 1);
@@ -336,7 +336,7 @@ CU_API cuMemHostAlloc(void** out, std::size_t bytes, unsigned flags) {
     outside_captures("allocating memory");
     void*& pointer = needed(out, "pointer");
     if (flags & ~7u) throw Refused{CUDA_ERROR_INVALID_VALUE, "unknown flags"};
-    // Page-locked memory is the machine's own: it is held to the same bound.
+    // Page-locked memory belongs to the host, but has the same bound.
     if (bytes > state().device.memory_bytes)
       throw Refused{CUDA_ERROR_OUT_OF_MEMORY, "more than the device's memory"};
     pointer = allocate(call, bytes, Where::pinned, flags)->host;
@@ -412,7 +412,7 @@ CU_API cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr
 
 namespace {
 
-// What is known of an allocation, or of an address in none (null).
+// Writes an attribute of an allocation, or of an address in none (null).
 void put_attribute(int which, CUdeviceptr address, const std::shared_ptr<Allocation>& found,
                    u8& data) {
   const auto put = [&](auto value) { std::memcpy(&data, &value, sizeof value); };
@@ -430,7 +430,7 @@ void put_attribute(int which, CUdeviceptr address, const std::shared_ptr<Allocat
         throw Refused{CUDA_ERROR_INVALID_VALUE, "device memory has no host address"};
       put(found ? address : 0);
       break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(u8{1}); break;  // work is done when a call returns
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: put(u8{1}); break;  // every call is synchronous
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: put(found ? found->number : 0); break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: put(u8{found && found->where == Where::managed}); break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -461,8 +461,8 @@ CU_API cuPointerGetAttribute(void* out, int which, CUdeviceptr address) {
   });
 }
 
-// Unlike the call for one attribute this one answers for memory that the driver does not know, too:
-// with zeros.
+// Unlike the call for one attribute, this one also answers for memory unknown to the driver, with
+// zeros.
 CU_API cuPointerGetAttributes(unsigned count, const int* which, void** out, CUdeviceptr address) {
   return entry([&](Call&) {
     const auto found = find_allocation(address, 1);
@@ -486,7 +486,7 @@ CU_API cuPointerSetAttribute(const void*, int which, CUdeviceptr address) {
   });
 }
 
-// Advice on where managed memory should lie: there is one place.
+// Advice on the place of managed memory has no effect: there is one place.
 CU_API cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t bytes, CUmemLocation, unsigned,
                              CUstream stream) {
   return entry(

@@ -1,6 +1,5 @@
-// Modules, functions and launches. PTX is read and kernels run on the other side of the hooks, in
-// Python: the lock is never held there, because the thread that waits for it may be the one that
-// has the interpreter.
+// Modules, functions and launches. PTX is parsed and kernels run behind the hooks, in Python. The
+// lock is never held there, because the thread that waits for it may hold the interpreter.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -18,7 +17,7 @@ const Hooks& hooks() {
 
 namespace {
 
-constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory must be asked for
+constexpr u32 kDefaultShared = 48 * 1024;  // more dynamic shared memory needs an opt-in
 
 int attribute(int which) { return state().attributes.at(which); }
 
@@ -59,7 +58,7 @@ Function& own_function(Call& call, CUfunction handle) {
   return function;
 }
 
-// NVIDIA's driver takes a buffer that is too small, and the kernel reads what lies behind it.
+// NVIDIA's driver accepts a buffer that is too small, and the kernel reads the memory behind it.
 void check_buffer(const Function& function, std::size_t size) {
   const std::size_t wanted = function.facts.buffer_bytes, most = (wanted + 7) / 8 * 8;
   if (size >= wanted && size <= most) return;
@@ -70,7 +69,8 @@ void check_buffer(const Function& function, std::size_t size) {
           std::to_string(size)};
 }
 
-// The parameters of a launch, from a list of pointers or from a buffer that the client packed.
+// Packs the parameters of a launch, from a list of pointers or from a buffer that the client
+// packed.
 std::vector<u8> packed(const Function& function, void** pointers, void** extra) {
   std::vector<u8> bytes(function.facts.parameter_bytes);
   if (!extra) {
@@ -124,7 +124,7 @@ u64 check_block(const Function& function, const u32* block) {
   return threads;
 }
 
-// What a GPU of this model would refuse.
+// Refuses a launch that a GPU of this model would refuse.
 void check_shape(const Function& function, const HookLaunch& launch) {
   const auto refuse = [&](CUresult code, const std::string& what) {
     throw Refused{code, function.name + ": " + what};
@@ -143,7 +143,7 @@ void check_shape(const Function& function, const HookLaunch& launch) {
            std::to_string(threads) + " threads per block, its __launch_bounds__ allow " +
                std::to_string(facts.max_threads));
   }
-  // Registers are given to a warp in units of 256.
+  // A warp's registers are allocated in units of 256.
   const u64 registers = (threads + 31) / 32 * ((u64{facts.registers} * 32 + 255) / 256 * 256);
   if (registers > static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK))) {
     refuse(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, std::to_string(threads) + " threads of " +
@@ -158,7 +158,7 @@ void check_shape(const Function& function, const HookLaunch& launch) {
   }
 }
 
-// Runs a launch that was found right, on a stream.
+// Runs a validated launch on a stream.
 void run(Call& call, const KernelNode& node, CUstream stream) {
   const std::shared_ptr<Function>& function = node.function;
   HookLaunch launch = node.launch;
@@ -184,8 +184,8 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   }
   if (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_NOT_SUPPORTED &&
       result != CUDA_ERROR_UNKNOWN) {
-    // On a GPU the launch has long returned when the kernel fails: the next call learns of it, and
-    // every one after.
+    // On a GPU the launch has long returned when the kernel fails: the next call reports it, and so
+    // does every later one.
     context->fault = result, context->fault_text = why;
     return;
   }
@@ -286,8 +286,8 @@ void unload_module(u64 handle) {
   for (const auto& [address, allocation] : all.allocations)
     if (allocation->module == handle) variables.push_back(address);
   for (u64 address : variables) drop_allocation(address);
-  // Not told now: a client unloads from destructors, which may run while a Python exception is on
-  // its way.
+  // The hook is called later: a client unloads in destructors, which may run while a Python
+  // exception propagates.
   all.unloaded.push_back(handle);
 }
 
@@ -295,8 +295,8 @@ void unload_module(u64 handle) {
 
 using namespace workbench::driver;
 
-// From the load hook: addresses for a module's variables, then each of them. Return 0 where nothing
-// is left.
+// Called by the load hook: reserves addresses for a module's variables, then adds each of them.
+// Both return 0 on failure.
 extern "C" __attribute__((visibility("default"))) u64 workbench_driver_reserve(u64 bytes) {
   return answer_or(u64{0}, [&] { return reserve_addresses(bytes); });
 }
@@ -341,7 +341,7 @@ CU_API cuModuleLoad(CUmodule* out, const char* path) {
     if (!file) throw Refused{CUDA_ERROR_FILE_NOT_FOUND, path};
     std::ostringstream all;
     all << file.rdbuf(), text = all.str();
-    text.resize(text.size() + 64);  // an image is looked at by its first bytes
+    text.resize(text.size() + 64);  // check_image reads an image's first bytes
   });
   return result ? result : cuModuleLoadData(out, text.data());
 }
@@ -418,7 +418,7 @@ CU_API cuFuncGetAttribute(int* value, int which, CUfunction handle) {
       default:
         if (which >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET &&
             which <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE) {
-          out = 0;  // a kernel says itself which cluster it requires
+          out = 0;  // the kernel states the cluster that it requires
           break;
         }
         throw Refused{CUDA_ERROR_INVALID_VALUE,
@@ -447,8 +447,8 @@ CU_API cuFuncSetAttribute(CUfunction handle, int which, int value) {
   });
 }
 
-// PyCUDA sets the shape before every launch, which then brings it again: all that is left of it is
-// the check.
+// PyCUDA sets the shape before every launch, and the launch passes it again, so this only checks
+// it.
 CU_API cuFuncSetBlockShape(CUfunction handle, int x, int y, int z) {
   return entry([&](Call& call) {
     const u32 block[3] = {static_cast<u32>(x), static_cast<u32>(y), static_cast<u32>(z)};
@@ -477,8 +477,8 @@ CU_API cuFuncGetModule(CUmodule* module, CUfunction handle) {
   });
 }
 
-// Where parameter `index` lies in the buffer of the parameters; the first index that is refused
-// tells their number.
+// The offset of parameter `index` in the buffer; a client finds their number by the first refused
+// index.
 CU_API cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* offset,
                           std::size_t* size) {
   return entry([&](Call&) {
@@ -499,7 +499,7 @@ CU_API cuFuncGetParamCount(CUfunction handle, std::size_t* count) {
   });
 }
 
-// Modules are loaded as a whole.
+// A module is loaded as a whole, so its functions already are.
 CU_API cuFuncLoad(CUfunction handle) {
   return entry([&](Call& call) { own_function(call, handle); });
 }
@@ -538,8 +538,8 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
                         "launch attribute " + std::to_string(given.id) +
                             ": a launch is over when its call returns; record an event after it"};
         default:
-          break;  // hints for caches, priorities and the order of launches, of which nothing
-                  // depends here
+          break;  // hints for caches, priorities and the order of launches: they
+                  // have no effect here
       }
     }
   });

@@ -1,5 +1,5 @@
-// How many blocks of a kernel fit on a multiprocessor, which workbench.toolchain.occupancy
-// computes, and what follows.
+// Occupancy: the blocks of a kernel that fit on a multiprocessor, computed by
+// workbench.toolchain.occupancy, and the figures that follow.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -54,8 +54,8 @@ CU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction handle, 
                                                               0);
 }
 
-// The largest block with which the most threads are resident; and how many such blocks fill the
-// device.
+// The largest block with which the most threads are resident, and the number of such blocks that
+// fill the device.
 CU_API cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid_out, int* block_out, CUfunction handle,
                                                  CUoccupancyB2DSize shared_of,
                                                  std::size_t dynamic_shared, int limit, unsigned) {

@@ -1,4 +1,4 @@
-// For torch's operators, which run on the host: their part of what a launch does in the driver.
+// torch's operators, which run on the host: they advance a stream and mark memory as launches do.
 #include "driver.hpp"
 
 #define OPERATOR_API extern "C" __attribute__((visibility("default"))) void
@@ -21,8 +21,8 @@ void mark(const Range* written, u64 count) {
 
 }  // namespace
 
-// An operator has run, and wrote ranges of memory. Its time is the one that a GPU would take to
-// move `bytes`.
+// Reports an operator that has run and written ranges of memory. Its time is that of a GPU to move
+// `bytes`.
 OPERATOR_API workbench_driver_operator(CUstream stream, const char* name, u64 bytes,
                                        const Range* written, u64 count) {
   entry([&](Call& call) {
@@ -37,12 +37,12 @@ OPERATOR_API workbench_driver_operator(CUstream stream, const char* name, u64 by
   });
 }
 
-// Memory was written, in no time.
+// Marks memory as written, without advancing a clock.
 OPERATOR_API workbench_driver_written(const Range* written, u64 count) {
   entry([&](Call&) { mark(written, count); });
 }
 
-// The stream does nothing for some seconds.
+// Advances the stream's clock by some seconds.
 OPERATOR_API workbench_driver_sleep(CUstream stream, double seconds) {
   entry([&](Call& call) {
     advance(*call.context(), stream, state().device.operation_seconds + seconds);

@@ -1,5 +1,5 @@
-// Memory in the order of streams (CUDA 11.2): pools, and allocations from them. Work is done when
-// it is enqueued, so an allocation is there at once and gone at once.
+// Stream-ordered memory (CUDA 11.2): pools, and allocations from them. Work runs when it is
+// enqueued, so an allocation exists and is freed at once.
 #include <algorithm>
 #include <cstring>
 
@@ -135,7 +135,7 @@ CU_API cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   });
 }
 
-// Its allocations live on until they are freed.
+// Allocations from a destroyed pool live until they are freed.
 CU_API cuMemPoolDestroy(CUmemoryPool handle) {
   return entry([&](Call&) {
     if (!pool_of(handle)->owned)

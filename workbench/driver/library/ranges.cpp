@@ -1,4 +1,4 @@
-// Several ranges of memory in one call, and what is known of a range of managed memory.
+// Calls for several ranges of memory at once, and attributes of a range of managed memory.
 #include <cstring>
 
 #include "driver.hpp"
@@ -18,7 +18,7 @@ void check_range(CUdeviceptr address, std::size_t bytes) {
     throw Refused{CUDA_ERROR_INVALID_VALUE, "not managed memory"};
 }
 
-// Advice is not kept: memory lies in one place, which no device and no host is nearer to.
+// Advice is not stored: memory lies in one place, equally near to all devices and the host.
 void put_range_attribute(void* out, std::size_t size, int which) {
   u8& data = needed(static_cast<u8*>(out), "data");
   if (which < kReadMostly || which > kLastAttribute)
@@ -57,7 +57,7 @@ CU_API cuMemRangeGetAttributes(void** data, std::size_t* sizes, const int* which
   });
 }
 
-// One copy after the other, by the addresses. Hints of where they lie are not needed.
+// Copies one range after the other, by the addresses; hints of their locations are not needed.
 CU_API cuMemcpyBatchAsync_v2(const CUdeviceptr* to, const CUdeviceptr* from,
                              const std::size_t* sizes, std::size_t count, const void*,
                              const std::size_t*, std::size_t, CUstream stream) {
@@ -76,13 +76,13 @@ CU_API cuMemcpyBatchAsync_v2(const CUdeviceptr* to, const CUdeviceptr* from,
   return result;
 }
 
-// CUDA 12.8's also says which copy failed.
+// CUDA 12.8's version has an output for the index of the copy that failed.
 CU_API cuMemcpyBatchAsync(const CUdeviceptr* to, const CUdeviceptr* from, const std::size_t* sizes,
                           std::size_t count, const void* attributes, const std::size_t* which,
                           std::size_t attribute_count, std::size_t* failed, CUstream stream) {
   const CUresult result =
       cuMemcpyBatchAsync_v2(to, from, sizes, count, attributes, which, attribute_count, stream);
-  if (result && failed) *failed = ~std::size_t{0};  // not told
+  if (result && failed) *failed = ~std::size_t{0};  // unknown
   return result;
 }
 
@@ -95,7 +95,7 @@ CU_API cuMemPrefetchBatchAsync(const CUdeviceptr* addresses, const std::size_t* 
   });
 }
 
-// What is discarded is never read again, so that it may stay.
+// Discarded memory is not read again, so its content may stay.
 CU_API cuMemDiscardBatchAsync(const CUdeviceptr* addresses, const std::size_t* sizes,
                               std::size_t count, unsigned long long, CUstream stream) {
   return cuMemPrefetchBatchAsync(addresses, sizes, count, nullptr, nullptr, 0, 0, stream);

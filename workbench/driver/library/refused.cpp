@@ -1,5 +1,5 @@
-// Entry points that clients link against, or look for, and that have nothing behind them here. Each
-// says what is missing.
+// Entry points that clients link against or look up and that are not supported here. Each says what
+// is missing.
 #include "driver.hpp"
 
 using namespace workbench::driver;
@@ -31,7 +31,7 @@ constexpr const char* kPeers = ": devices do not see each other's memory";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
 }  // namespace
 
-// Whatever the arguments are: a caller may pass more than a function takes.
+// The arguments do not matter: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   CU_API name() { return remember(CUDA_ERROR_NOT_SUPPORTED, #name, why); }
 
@@ -233,13 +233,13 @@ REFUSED(cuLibraryGetKernelCount, kByName)
 REFUSED(cuLibraryGetManaged, kManaged)
 REFUSED(cuLibraryGetUnifiedFunction, kByName)
 
-// NVRTC asks any driver in the process for a table of its private cache, and does without where it
-// is refused; the CUDA runtime does not.
+// NVRTC asks any driver in the process for a table of its private cache, and works without it.
+// NVIDIA's CUDA runtime does not work without such tables.
 REFUSED(cuGetExportTable,
         ": tables that NVIDIA's driver shares with its static runtime, which runs on that driver "
         "alone; CuPy: run workbench setup cupy; a program: link it with -cudart shared")
 
-// A GPU without a profiler attached takes these too, and does nothing.
+// Without a profiler attached a GPU accepts these, too, and does nothing.
 CU_API cuProfilerStart() {
   return entry([](Call& call) { call.context(); });
 }

@@ -1,4 +1,4 @@
-// Streams and events. Work is done when it is enqueued; only its predicted time passes on the
+// Streams and events. Work runs when it is enqueued; its predicted time advances the streams'
 // clocks.
 #include <algorithm>
 #include <cstring>
@@ -36,8 +36,8 @@ void not_captured(const Event& event) {
                   "the event was recorded in a captured stream: nothing has run"};
 }
 
-// When the stream can begin with what is enqueued now. The default stream and those that block wait
-// for each other.
+// The time at which the stream can begin an operation enqueued now. The default stream and blocking
+// streams wait for each other.
 double ready(const Context& context, CUstream handle) {
   double from = context.host_clock;
   if (is_default(context, handle)) {
@@ -60,7 +60,7 @@ void record(Context& context, Event& event, CUstream stream) {
   event.capture = nullptr;
   event.time = ready(context, stream);
   event.recorded = true;
-  // From here on somebody may ask how long a launch takes; before, nobody pays for the statistics.
+  // From here on somebody may ask for times; before that no launch pays for the statistics.
   if (!(event.flags & CU_EVENT_DISABLE_TIMING)) context.timed = true;
 }
 
@@ -81,7 +81,7 @@ void create_stream(Call& call, CUstream* out, unsigned flags) {
 
 }  // namespace
 
-// Each thread has a stream of its own in each context, which is made when it is used first.
+// Each thread has a stream of its own in each context, created at its first use.
 u64 stream_number(const Context& context, CUstream handle) {
   ThreadState& thread = needed_thread_state();
   u64 number = reinterpret_cast<u64>(handle);
@@ -116,7 +116,7 @@ void advance(Context& context, CUstream stream, double seconds) {
   clock_of(context, stream) = from + seconds;
 }
 
-// Graphs keep the events of their nodes: one that is destroyed meanwhile is recorded all the same.
+// Graphs hold the events of their nodes: a destroyed event is still recorded.
 NodeWork record_work(CUevent handle) {
   const EventNode node{reinterpret_cast<u64>(handle), find_handle(state().events, handle, "event")};
   const Operation run = [node](Call& call, CUstream stream) {
@@ -156,7 +156,7 @@ CU_API cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) {
   });
 }
 
-// As GPUs have them; a stream's priority changes nothing where work is done when it is enqueued.
+// The range of a GPU. A priority has no effect, because work runs when it is enqueued.
 CU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return entry([&](Call& call) {
     call.context();
@@ -245,7 +245,7 @@ CU_API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) 
         throw Refused{CUDA_ERROR_STREAM_CAPTURE_MERGE,
                       "stream and event belong to different captures"};
       Stream& stream = own_stream(context, handle);
-      stream.capture = event.capture;  // what waits for a captured event takes part in the capture
+      stream.capture = event.capture;  // a stream that waits for a captured event joins the capture
       for (const auto& [which, count] : event.seen)
         stream.seen[which] = std::max(stream.seen[which], count);
       for (u64 node : event.last)
@@ -337,7 +337,7 @@ CU_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
   return cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
-// ---- attributes: hints for caches and scheduling, which are kept and read back ----
+// ---- attributes: hints for caches and scheduling, which are only stored and read back ----
 
 CU_API cuStreamSetAttribute(CUstream handle, int which, const void* value) {
   return entry([&](Call& call) {
@@ -369,8 +369,8 @@ CU_API cuStreamCopyAttributes(CUstream to, CUstream from) {
   });
 }
 
-// Beyond cuda.h, for the runtime: what null means as a stream in the calling thread from here on,
-// its own stream or the one that all share. Returns what it meant.
+// Beyond cuda.h, for the runtime: sets whether null is the calling thread's own stream or the one
+// that all threads share. Returns the previous setting.
 extern "C" __attribute__((visibility("default"))) int workbench_driver_null_stream(int per_thread) {
   ThreadState* const thread = thread_state();
   if (!thread) return 0;

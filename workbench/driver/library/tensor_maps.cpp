@@ -1,4 +1,4 @@
-// Tensor maps, which workbench.tensor_map encodes.
+// Tensor maps, which workbench.ptx.tensor_map encodes.
 #include <algorithm>
 #include <cstring>
 

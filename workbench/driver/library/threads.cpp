@@ -1,5 +1,5 @@
-// What the driver keeps for each thread of a client. Not thread_local: the C library ends the
-// process where there is no memory for such variables when a thread uses them first.
+// State of each thread of a client. It is not thread_local, because the C library ends the process
+// if there is no memory for such variables at a thread's first use.
 #include <pthread.h>
 
 #include "driver.hpp"

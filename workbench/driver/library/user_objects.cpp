@@ -1,5 +1,5 @@
-// Objects of a client's that graphs keep alive. Their ends may call into the interpreter, and come
-// without the lock.
+// A client's objects that graphs keep alive. Their ends may call the interpreter, so they are
+// called without the lock.
 #include <algorithm>
 
 #include "driver.hpp"
@@ -7,7 +7,7 @@
 namespace workbench::driver {
 namespace {
 
-// The ends of user objects that are yet to be called.
+// The pending ends of user objects.
 struct Ends {
   std::mutex mutex;
   std::list<std::pair<CUhostFn, void*>> waiting;

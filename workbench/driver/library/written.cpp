@@ -1,5 +1,5 @@
-// Which bytes of an allocation somebody has written, while checks follow that: copies and fills
-// mark them here, kernels in the PTX machine.
+// The written bytes of allocations, followed while checks need them: copies and fills mark them
+// here, kernels in the PTX machine.
 #include <algorithm>
 #include <atomic>
 
@@ -8,11 +8,11 @@
 namespace workbench::driver {
 namespace {
 
-constexpr u64 kWord = 32;  // bytes whose bits share a word
+constexpr u64 kWord = 32;  // bytes per word of bits
 
 bool followed(const Allocation& one) { return !one.written.empty() && !one.all_written; }
 
-// A launch in another thread may mark bytes of the same word.
+// Atomic, because another thread's launch may mark bytes of the same word.
 void change(u32& word, u32 mask, u32 bits) {
   std::atomic_ref<u32> shared(word);
   if (const u32 set = mask & bits) shared.fetch_or(set, std::memory_order_relaxed);
@@ -31,7 +31,7 @@ void for_each_word(Words& written, u64 offset, u64 bytes, Visit&& visit) {
   }
 }
 
-// 32 bits from bit `from` on, which may lie before the first.
+// 32 bits from bit `from` on, which may be negative.
 u32 window(const std::vector<u32>& bits, s64 from) {
   const auto word = [&](s64 at) {
     const bool inside = at >= 0 && at < static_cast<s64>(bits.size());
@@ -72,7 +72,7 @@ u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes) {
 void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes) {
   if (!followed(target)) return;
   if (!source || !followed(*source)) return mark_written(target, to, bytes);
-  std::vector<u32> before;  // of ranges that may overlap
+  std::vector<u32> before;  // a copy, because the ranges may overlap
   if (source == &target) before = source->written;
   const std::vector<u32>& known = source == &target ? before : source->written;
   const s64 distance = static_cast<s64>(from) - static_cast<s64>(to);
@@ -85,8 +85,8 @@ void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from,
 
 using namespace workbench::driver;
 
-// For workbench.driver: whether to follow from here on what is written. What is there already, and
-// what was followed until somebody launched without checks, counts as written.
+// For workbench.driver: sets whether written bytes are followed from here on. Existing allocations
+// count as written, and so do followed ones after a launch without checks.
 extern "C" __attribute__((visibility("default"))) void workbench_driver_follow_writes(int follow) {
   std::lock_guard lock(state().mutex);
   state().follows_writes = follow != 0;

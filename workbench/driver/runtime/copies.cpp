@@ -1,4 +1,4 @@
-// Copies and fills. A copy's kind has to be that of its pointers: what a GPU leaves undefined is
+// Copies and fills. A copy's kind has to match its pointers; a mismatch, undefined on a GPU, is
 // refused here.
 #include "runtime.hpp"
 

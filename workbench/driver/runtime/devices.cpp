@@ -1,4 +1,4 @@
-// Devices and their primary contexts, which the runtime makes current where a thread has no context
+// Devices and their primary contexts, which the runtime makes current in a thread without a context
 // of its own.
 #include <atomic>
 
@@ -10,7 +10,7 @@ namespace {
 constexpr int kRuntimeVersion = 13000;
 std::atomic<unsigned> resets{0};
 
-// Every thread's first call does this: the driver may have been started only now.
+// Called at every thread's first call, because the driver may have been started meanwhile.
 void initialise() {
   if (thread().initialised) return;
   must(cuInit(0));
@@ -29,7 +29,7 @@ void check_device(int device) {
 
 void make_current(int device) {
   CUcontext primary = nullptr;
-  // It lives until cudaDeviceReset, or the process ends.
+  // The context lives until cudaDeviceReset or the end of the process.
   must(cuDevicePrimaryCtxRetain(&primary, device));
   must(cuCtxSetCurrent(primary));
   thread().resets_seen = resets;
@@ -197,7 +197,8 @@ CUDA_API cudaGetDeviceFlags(unsigned* flags) {
   });
 }
 
-// What the process has on the device goes, a kernel's fault too; the next call begins anew.
+// Frees everything that the process has on the device and forgets a kernel's fault; the next call
+// begins anew.
 CUDA_API cudaDeviceReset() {
   return without_context([&] {
     initialise();

@@ -4,13 +4,14 @@
 
 extern "C" {
 
-// Beyond cuda.h: what the thread's latest failing call said; where this process holds the bytes of
-// a device address.
+// Beyond cuda.h: the message of the thread's latest failing call; the address in this process of a
+// device address.
 const char* workbench_driver_latest_error();
 u64 workbench_driver_storage(u64 address);
-// What null means as a stream in this thread: its own (1) or the one of all. Returns what it meant.
+// Sets whether null is this thread's own stream (1) or the shared one. Returns the previous
+// setting.
 int workbench_driver_null_stream(int per_thread);
-// What an earlier kernel did to the current context.
+// The fault of an earlier kernel in the current context.
 CUresult workbench_driver_fault();
 
 CUresult cuInit(unsigned);

@@ -1,5 +1,5 @@
-// Codes, their names and words, and what the calling thread's latest error was. cudaGetErrorString
-// also says what the latest error of its kind in the thread was about: many programs print nothing
+// Codes, their names and messages, and the calling thread's latest error. cudaGetErrorString also
+// has the details of the thread's latest error with this code, because many programs print nothing
 // else.
 #include <mutex>
 #include <set>
@@ -197,8 +197,8 @@ const Code* find_code(cudaError_t code) {
   return found == std::end(kCodes) ? nullptr : found;
 }
 
-// After these nothing runs in the context: cudaGetLastError does not forget them, cudaDeviceReset
-// does.
+// Errors after which nothing runs in the context: cudaDeviceReset clears them, cudaGetLastError
+// does not.
 bool is_sticky(cudaError_t code) {
   return code == cudaErrorIllegalAddress || code == cudaErrorLaunchTimeout ||
          code == cudaErrorAssert ||
@@ -212,7 +212,7 @@ struct Refusals {
 };
 
 Refusals& refusals() {
-  static auto* one = new Refusals;  // programs end in their own destructors
+  static auto* one = new Refusals;  // never destroyed: destructors of programs make calls
   return *one;
 }
 
@@ -236,7 +236,7 @@ cudaError_t failed(cudaError_t code, const std::string& why) noexcept {
       refusals().texts.insert(why);
     }
   } catch (const std::bad_alloc&) {
-    // The code alone has to do.
+    // No memory for the message: the code has to do.
   }
   return code;
 }
@@ -278,17 +278,17 @@ extern "C" __attribute__((visibility("default"))) const char* cudaGetErrorString
   return known ? known->text : "unrecognized error code";
 }
 
-// For the libraries beside this one: something else that a program was refused.
+// For the libraries beside this one: adds a refused call to the list.
 extern "C" __attribute__((visibility("default"))) void workbench_runtime_refused(const char* text) {
   try {
     std::lock_guard lock(refusals().mutex);
     refusals().texts.insert(text);
   } catch (const std::bad_alloc&) {
-    // It is left out of the list.
+    // No memory: it is missing in the list.
   }
 }
 
-// For workbench.programs: what this process was refused so far, a line each.
+// For workbench.programs: the calls of this process that were refused so far, one per line.
 extern "C" __attribute__((visibility("default"))) const char* workbench_runtime_refusals() {
   std::lock_guard lock(refusals().mutex);
   refusals().joined.clear();

@@ -1,5 +1,5 @@
-// Nodes of graphs of whichever kind, and what they were made from. Kernels and copies differ from
-// the driver's; everything else is passed on as it is.
+// Nodes of graphs of any kind, and their parameters. Those of kernels and copies differ from the
+// driver's; all others are passed on unchanged.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;
@@ -41,7 +41,7 @@ Copy3D runtime_copy(const CUDA_MEMCPY3D& given) {
   return made;
 }
 
-// Calls `use` with the driver's parameters; what that writes to them, the client's then have.
+// Calls `use` with the driver's parameters, and copies its outputs back to the client's.
 template <class Use>
 CUresult with_params(NodeParams* params, Use&& use) {
   NodeParams& given = needed(params, "nodeParams");

@@ -1,4 +1,4 @@
-// Graphs: the driver's, with kernels by their host functions and copies by their kinds.
+// Graphs: the driver's, but kernels are given by their host functions and copies have kinds.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;
@@ -108,7 +108,7 @@ CUDA_API cudaGraphExecMemcpyNodeSetParams1D(CUgraphExec executable, CUgraphNode 
   });
 }
 
-// The parameters of fills and host functions are laid out as the driver's are.
+// The parameters of fills and host functions are laid out as the driver's.
 CUDA_API cudaGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, Nodes after, std::size_t count,
                                 const CUDA_MEMSET_NODE_PARAMS* params) {
   return call(

@@ -1,4 +1,4 @@
-// What is known of kernels: attributes, occupancy, and libraries that a program loads by itself.
+// Kernels: attributes, occupancy, and libraries that a program loads itself.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;

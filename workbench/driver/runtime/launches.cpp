@@ -1,5 +1,5 @@
-// Launches, which the driver checks: of CUDA 13 the error of <<<>>> with wrong numbers is its
-// "invalid argument" (measured on an H100), no longer "invalid configuration argument".
+// Launches, which the driver checks. In CUDA 13 the error of <<<>>> with wrong numbers is the
+// driver's "invalid argument" (measured on an H100), no longer "invalid configuration argument".
 #include "runtime.hpp"
 
 namespace workbench::runtime {
@@ -49,7 +49,7 @@ CUDA_API cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** para
   return launch(kernel, {grid, block, dynamic_shared, stream, nullptr, 0}, parameters);
 }
 
-// What <<<>>> calls since CUDA 12.4, with the handle of __cudaGetKernel.
+// <<<>>> calls this since CUDA 12.4, with the handle of __cudaGetKernel.
 // NOLINTBEGIN(bugprone-reserved-identifier): the name is nvcc's.
 CUDA_API __cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters,
                             std::size_t dynamic_shared, CUstream stream) {

@@ -1,4 +1,4 @@
-// Allocations: linear, pitched, managed, page-locked, and those of pools.
+// Allocations: linear, pitched, managed, page-locked, and from pools.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;
@@ -13,7 +13,7 @@ CUdeviceptr* as_address(void** pointer) {
 
 }  // namespace
 
-// No bytes are no error of the runtime's, but no address either.
+// For the runtime 0 bytes are not an error; the address is null.
 CUDA_API cudaMalloc(void** pointer, std::size_t bytes) {
   return call([&] {
     CUdeviceptr* const address = as_address(pointer);
@@ -151,7 +151,7 @@ CUDA_API cudaMemPrefetchBatchAsync(void** pointers, std::size_t* sizes, std::siz
   });
 }
 
-// What is discarded is never read again, so that it may stay.
+// Discarded memory is not read again, so its content may stay.
 CUDA_API cudaMemDiscardBatchAsync(void** pointers, std::size_t* sizes, std::size_t count,
                                   unsigned long long flags, CUstream stream) {
   return cudaMemPrefetchBatchAsync(pointers, sizes, count, nullptr, nullptr, 0, flags, stream);
@@ -177,7 +177,7 @@ CUDA_API cudaMemSetMemPool(CUmemLocation* location, int type, CUmemoryPool pool)
   return call([&] { return cuMemSetMemPool(location, type, pool); });
 }
 
-// A description of elements, which is nothing but its numbers.
+// cudaChannelFormatDesc, which only holds numbers.
 struct ChannelFormat {
   int x, y, z, w, kind;
 };

@@ -1,5 +1,5 @@
-// Functions that the real library exports and that have nothing behind them here. Each says what is
-// missing and what to use.
+// Functions of the real library that are not supported here. Each says what is missing and what to
+// use instead.
 #include "runtime.hpp"
 
 using namespace workbench::runtime;
@@ -23,7 +23,7 @@ constexpr const char* kTables =
     ": tables that NVIDIA's driver and its libraries share; nothing here has them";
 }  // namespace
 
-// Whatever the arguments are: a caller may pass more than a function takes.
+// The arguments do not matter: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   CUDA_API name() { return failed(cudaErrorNotSupported, std::string(#name) + why); }
 

@@ -1,6 +1,6 @@
-// What nvcc's host code registers when a program starts: its fat binaries, and the host addresses
-// that stand for kernels and variables. A fat binary becomes a module of a context when something
-// of it is needed there first.
+// Registrations by nvcc's host code when a program starts: its fat binaries, and the host addresses
+// that stand for kernels and variables. A fat binary is loaded into a context when something in it
+// is first needed there.
 #include <mutex>
 #include <unordered_map>
 
@@ -9,8 +9,8 @@
 namespace workbench::runtime {
 namespace {
 
-// What is registered: nvcc's wrapper around a fat binary. With -rdc=true its second version stands
-// for several, which are linked when they are loaded.
+// nvcc's wrapper around a fat binary. With -rdc=true its second version stands for several, which
+// are linked when they are loaded.
 struct Wrapper {
   u32 magic, version;
   const void* data;
@@ -25,7 +25,7 @@ struct FatHeader {
 };
 
 struct ManagedVariable {
-  void** pointer;  // through which host code reaches it
+  void** pointer;  // host code accesses the variable through it
   std::string name;
 };
 
@@ -53,12 +53,12 @@ struct Registry {
 };
 
 Registry& registry() {
-  static auto* one = new Registry;  // programs register before main and unregister after it
+  static auto* one = new Registry;  // never destroyed: programs unregister after main
   return *one;
 }
 
-// Host code reaches a managed variable through a pointer, which leads to where the module keeps its
-// bytes; registered, they are at that address for kernels too.
+// Host code accesses a managed variable through a pointer. It is set to the module's bytes in this
+// process, and these are registered, so that kernels can use the same address.
 void place_managed(Binary& binary, CUmodule module) {
   for (const ManagedVariable& one : binary.managed) {
     CUdeviceptr address = 0;
@@ -70,7 +70,7 @@ void place_managed(Binary& binary, CUmodule module) {
   }
 }
 
-// Loading is no work of the program's own: it spoils no capture of a stream.
+// Loading is not the program's own work, so it invalidates no capture of a stream.
 class OutsideCaptures {
  public:
   OutsideCaptures() { must(cuThreadExchangeStreamCaptureMode(&mode_)); }
@@ -193,7 +193,7 @@ REGISTRATION void __cudaUnregisterFatBinary(void** handle) {
   std::erase_if(registry().kernels, [&](const auto& item) { return item.second.binary == binary; });
   std::erase_if(registry().variables,
                 [&](const auto& item) { return item.second.binary == binary; });
-  delete binary;  // its modules go with their contexts
+  delete binary;  // its modules end with their contexts
 }
 
 REGISTRATION void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name,
@@ -215,7 +215,7 @@ REGISTRATION void __cudaRegisterManagedVar(void** handle, void** pointer, char*,
   binary_of(handle)->managed.push_back({pointer, name});
 }
 
-// Host variables that device code names, and tables of functions for both sides: no PTX that runs
+// Host variables that device code uses, and tables of functions for both sides: no PTX that runs
 // here refers to them.
 REGISTRATION void __cudaRegisterHostVar(void**, const char*, char*, std::size_t) {}
 REGISTRATION void __cudaRegisterUnifiedTable(void**, void*) {}

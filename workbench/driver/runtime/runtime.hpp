@@ -1,5 +1,4 @@
-// The runtime's own state, and the frame in which each of its calls runs. Everything else is the
-// driver's.
+// The runtime's own state, and the frame in which each of its calls runs. All else is the driver's.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -12,13 +11,13 @@
 
 namespace workbench::runtime {
 
-// Thrown by what the runtime itself refuses; `call` makes it the call's result.
+// Thrown for calls that the runtime itself refuses; `call` turns it into the call's result.
 struct Failed {
   cudaError_t code;
   std::string why;
 };
 
-// A launch that was configured by <<<>>> and is about to be made.
+// A launch that <<<>>> has configured and not yet made.
 struct Configuration {
   Dim3 grid, block;
   std::size_t dynamic_shared;
@@ -28,30 +27,29 @@ struct Configuration {
 struct Thread {
   bool initialised = false;
   cudaError_t last = cudaSuccess;
-  unsigned last_reset = 0;  // how many cudaDeviceReset there were before it
-  int device = 0;           // cudaSetDevice's, until a context is current
-  unsigned resets_seen =
-      0;  // how many cudaDeviceReset there were when the current context was made current
+  unsigned last_reset = 0;   // number of earlier calls of cudaDeviceReset
+  int device = 0;            // cudaSetDevice's, until a context is current
+  unsigned resets_seen = 0;  // the same number when the current context was made current
   std::vector<Configuration> configured;
-  std::map<cudaError_t, std::string> told;  // what cudaGetErrorString says of a code
+  std::map<cudaError_t, std::string> told;  // messages of cudaGetErrorString, by code
 };
 Thread& thread();
 
-// Keeps an error for cudaGetLastError and its words for cudaGetErrorString; returns the code.
+// Keeps an error for cudaGetLastError and its message for cudaGetErrorString; returns the code.
 cudaError_t failed(cudaError_t code, const std::string& why) noexcept;
-// The result of a call of the driver, whose codes are the runtime's.
+// Turns the result of a driver call, whose codes are the runtime's, into that of the runtime.
 cudaError_t done(CUresult result) noexcept;
-// The same where the rest of a call needs it to have succeeded.
+// Throws the error of a driver call that has to succeed.
 void must(CUresult result);
 
-// Makes the device's primary context current where the thread has none.
+// Makes the device's primary context current if the thread has no context.
 void need_context();
 unsigned reset_count();
 int current_device();
 CUcontext current_context();
 
-// The frame of every call: `body` returns a result of the driver, or throws. Contexts are made when
-// one is needed first.
+// The frame of every call: `body` returns a result of the driver, or throws. Contexts are created
+// when they are first needed.
 template <class Body>
 cudaError_t without_context(Body&& body) noexcept {
   try {
@@ -63,8 +61,8 @@ cudaError_t without_context(Body&& body) noexcept {
   }
 }
 
-// The same after a kernel's fault, too: for what frees, which a program does to the end whatever
-// happened, and does not want to hear of it again.
+// The frame of calls that free: they succeed after a kernel's fault, too, because programs free to
+// the end and expect no further error.
 template <class Body>
 cudaError_t freeing(Body&& body) noexcept {
   return without_context([&] {
@@ -73,7 +71,7 @@ cudaError_t freeing(Body&& body) noexcept {
   });
 }
 
-// Where a kernel failed every call reports that until cudaDeviceReset.
+// After a kernel's fault every call reports it until cudaDeviceReset.
 template <class Body>
 cudaError_t call(Body&& body) noexcept {
   return freeing([&] {
@@ -82,7 +80,7 @@ cudaError_t call(Body&& body) noexcept {
   });
 }
 
-// While it is there null stands for the thread's own stream.
+// While an object of this class lives, null stands for the thread's own stream.
 class PerThreadStream {
  public:
   PerThreadStream() : before_(workbench_driver_null_stream(1)) {}
@@ -93,7 +91,7 @@ class PerThreadStream {
   int before_;
 };
 
-// The function that a program calls that was compiled with --default-stream per-thread.
+// The variant of a function for programs compiled with --default-stream per-thread.
 #define PER_THREAD(name, suffix, parameters, arguments) \
   CUDA_API name##suffix parameters {                    \
     const PerThreadStream own;                          \
@@ -110,12 +108,12 @@ inline CUdeviceptr address_of(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-// ---- what nvcc registers (registration.cpp) ----
+// ---- nvcc's registrations (registration.cpp) ----
 
-// The driver's function of a kernel: by the address of its host function, or a handle of the
-// driver's itself.
+// The driver's function of a kernel, given by the address of its host function or by a driver
+// handle.
 CUfunction function_of(const void* symbol);
-// The host function of a kernel that nvcc registered; any other stands for itself.
+// The host function of a kernel that nvcc registered; for any other kernel the driver's handle.
 const void* symbol_of(CUfunction function);
 struct Variable {
   CUdeviceptr address;
@@ -129,7 +127,7 @@ Variable variable_of(const void* symbol);
 CUDA_MEMCPY3D driver_copy(const Copy3D& given);
 CUDA_MEMCPY3D driver_copy(void* to, const void* from, std::size_t bytes, CopyKind kind);
 CUDA_KERNEL_NODE_PARAMS_v2 driver_kernel(const KernelNodeParams& given);
-// Part of a variable, which a copy must not leave.
+// The address of a part of a variable; refuses a part beyond its end.
 void* part_of(const void* symbol, std::size_t offset, std::size_t bytes);
 
 }  // namespace workbench::runtime

@@ -1,4 +1,4 @@
-"""Solutions in KernelBench's format: ``ModelNew`` beside the ``Model`` of a problem, judged without a GPU.
+"""Judge of solutions in KernelBench's format: ``ModelNew`` beside a problem's ``Model``, without a GPU.
 
 A problem's file defines ``Model``, ``get_inputs`` and ``get_init_inputs``; it is trusted, and only this process reads
 it. The solution's file runs in a process of its own, on torch's simulated device with every launch checked. It gets the

@@ -11,8 +11,6 @@ import contextlib
 import io
 import json
 import os
-import socket
-import struct
 import sys
 import threading
 import types
@@ -20,6 +18,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from workbench.base.processes.channel import Channel
+from workbench.base.processes.ending import end_with, limit_memory
 
 _POISON, _ORDINARY = 0xFF, 0x3C
 """Bytes of memory before a call: NaN in every floating-point type; and small numbers, where launches are left out."""
@@ -34,47 +35,29 @@ _NO_WORK = frozenset(
 )
 
 
-def serve(fd: int, options: Mapping[str, Any]) -> None:
-    """Load the solution on the device that runs already, and answer until the judge hangs up."""
-    connection = socket.socket(fileno=fd)
+def serve(channel: Channel, options: Mapping[str, Any], parent: int) -> None:
+    """Load the solution on a simulated device, and answer until the judge hangs up."""
+    end_with(parent)
+    simulate(options["model"], options["memory"])
     solution = _Solution(options)
-    with connection:
-        while (content := received(connection)) is not None:
-            for frame in solution.answer(content):
-                sent(connection, frame)
+    channel.send(b"")
+    while (content := channel.receive()) is not None:
+        for frame in solution.answer(content):
+            channel.send(frame)
 
 
-def sent(connection: socket.socket, frame: bytes) -> None:
-    """Send one frame: its length, then its bytes."""
-    connection.sendall(struct.pack("<Q", len(frame)) + frame)
+def simulate(model: str, memory_mib: int) -> None:
+    """Give this process a simulated GPU as torch's device, before it imports torch."""
+    from workbench.driver.torch_device.starting import simulated_gpu
 
-
-def received(connection: socket.socket, most: int | None = None) -> bytes | None:
-    """Receive one frame; None where the other side hung up. Raises ValueError for more than so many bytes."""
-    head = _exactly(connection, 8)
-    if head is None:
-        return None
-    (size,) = struct.unpack("<Q", head)
-    if most is not None and size > most:
-        raise ValueError(f"{size:,} bytes, where at most {most:,} are expected")
-    return _exactly(connection, size)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        more = connection.recv(min(size - len(data), 1 << 20))
-        if not more:
-            return None
-        data += more
-    return bytes(data)
+    simulated_gpu(model, memory_bytes=memory_mib << 20, force=True)
 
 
 class _Solution:
     def __init__(self, options: Mapping[str, Any]):
-        from workbench.device_models import device_model
-        from workbench.reports.launches import Launches
-        from workbench.reports.watching import Watch, watch
+        from workbench.analysis.device_models import device_model
+        from workbench.analysis.launches import Launches
+        from workbench.analysis.watching import Watch, watch
 
         self._launches, self._idle = Launches(), list[str]()
         model = device_model(options["model"])
@@ -88,7 +71,7 @@ class _Solution:
 
         torch.cuda.init()
         _keep_builds(Path(options["folder"]))
-        _limit(options["memory"])
+        limit_memory(options["memory"])
         from workbench.judge import confinement
 
         if not confinement.unavailable():
@@ -231,15 +214,6 @@ def _keep_builds(folder: Path) -> None:
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         os.environ[name] = str(folder / name.lower())
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-
-
-def _limit(mib: int) -> None:
-    import resource
-
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + (mib << 20)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _functions() -> dict[str, Any]:

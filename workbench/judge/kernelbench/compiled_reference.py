@@ -1,4 +1,4 @@
-"""The time predicted for what ``torch.compile`` writes for a problem's reference, to set beside a solution's.
+"""The time predicted for a problem's reference under ``torch.compile``, to compare with a solution's.
 
 The reference is compiled by Inductor on the simulated device, in a process of its own; the second call is timed. Times
 are kept on disk by the problem's text, sizes and seed, the GPU's model and the versions.
@@ -7,41 +7,29 @@ are kept on disk by the problem's text, sizes and seed, the GPU's model and the 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
-from workbench.files import replace_file
-from workbench.home import cache_folder
+from workbench.base.files import replace_file
+from workbench.base.home import cache_folder
+from workbench.base.processes.worker import Worker
+from workbench.base.trials.trial import canonical, digest
+from workbench.base.versions import versions
+from workbench.judge.kernelbench.candidate import simulate
 from workbench.judge.kernelbench.problem import Problem, init_inputs
 from workbench.judge.kernelbench.seeding import seeded
-from workbench.trials.trial import canonical, digest
-from workbench.versions import versions
 
 _SEED = 0
 _COMPILE_SECONDS = 300.0
-_PROGRAM = """
-import json, sys
-path, request = json.loads(sys.argv[1]), json.load(sys.stdin)
-sys.path[:] = path
-import workbench
-workbench.simulated_gpu(request["model"], memory_bytes=request["memory"] << 20, force=True)  # before torch
-from workbench.judge.kernelbench.compiled_reference import measure
-print(json.dumps(measure(request)))
-"""
 _LEFT_TO_LIBRARIES = re.compile(r"\b(?:extern_kernels\.|torch\.ops\.aten\.)(\w+)\S*\(")
 
 
 @dataclass(frozen=True)
 class CompiledReference:
-    """The predicted time of one call in seconds, or None and why there is none.
+    """The predicted time of one call in seconds, or None and the reason why there is none.
 
-    ``operators`` are those that Inductor leaves to torch's libraries; their time is that of their bytes alone.
+    ``operators`` are those that Inductor leaves to torch's libraries; their predicted time is that of their bytes
+    alone.
     """
 
     seconds: float | None
@@ -55,35 +43,25 @@ def compiled_reference(problem: Problem, model: str, memory_mib: int, seconds: f
     key = digest(text, canonical(sizes), model, canonical(dict(versions())))
     path = cache_folder() / "kernelbench" / "references" / f"{key}.json"
     if path.is_file():
-        return _read(json.loads(path.read_text()))
-    request = {"path": str(problem.path), "text": text, "sizes": sizes, "model": model, "memory": memory_mib}
+        record = json.loads(path.read_text())
+        return CompiledReference(record["seconds"], tuple(record["operators"]), record["message"])
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path)], input=json.dumps(request),
-            capture_output=True, text=True, timeout=_COMPILE_SECONDS + 2 * seconds, check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        return CompiledReference(None, (), f"stopped after {error.timeout:g} s")
-    if done.returncode != 0:
-        return CompiledReference(None, (), (done.stderr.strip().splitlines() or ["it ended without a word"])[-1][:400])
-    found = _read(json.loads(done.stdout.splitlines()[-1]))
+        with Worker(variables={"OMP_NUM_THREADS": "1"}) as worker:
+            worker.call(simulate, model, memory_mib)
+            found = worker.call(measure, problem, seconds=_COMPILE_SECONDS + 2 * seconds)
+    except Exception as error:
+        return CompiledReference(None, (), f"{type(error).__name__}: {error}".splitlines()[-1][:400])
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(asdict(found)))
     return found
 
 
-def _read(record: Mapping[str, Any]) -> CompiledReference:
-    return CompiledReference(record["seconds"], tuple(record["operators"]), record["message"])
-
-
-def measure(request: Mapping[str, Any]) -> dict[str, Any]:
+def measure(problem: Problem) -> CompiledReference:
     """Compile and time the reference in this process, on the simulated device that runs already."""
     import torch
     from torch._inductor.utils import run_and_get_code
 
-    sizes = {name: (used, given) for name, (used, given) in request["sizes"].items()}
-    names = Problem(Path(request["path"]), request["text"], sizes).namespace()
+    names = problem.namespace()
     with seeded(_SEED), torch.no_grad():
         model = names["Model"](*init_inputs(names)).cuda()
         inputs = [one.cuda() if isinstance(one, torch.Tensor) else one for one in names["get_inputs"]()]
@@ -97,4 +75,4 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
         torch.cuda.synchronize()
     lines = (line for source in sources for line in source.splitlines() if not line.lstrip().startswith("#"))
     left = sorted({name for line in lines for name in _LEFT_TO_LIBRARIES.findall(line)})
-    return {"seconds": start.elapsed_time(end) / 1e3, "operators": left, "message": ""}
+    return CompiledReference(start.elapsed_time(end) / 1e3, tuple(left))

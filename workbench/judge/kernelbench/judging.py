@@ -1,4 +1,4 @@
-"""``check_kernelbench``: is a solution in KernelBench's format right, and is the work its own kernels'?"""
+"""``check_kernelbench``: judge if a solution in KernelBench's format is right and its own kernels do the work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from workbench.argument_kinds import checked_kinds
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.home import cache_folder
+from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError
-from workbench.home import cache_folder
 from workbench.judge.answers import failed, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
 from workbench.judge.kernelbench.compiled_reference import compiled_reference
@@ -21,13 +22,12 @@ from workbench.judge.kernelbench.problem import Problem
 from workbench.judge.kernelbench.process import SolutionProcess
 from workbench.judge.kernelbench.reference import Answer, Reference
 from workbench.judge.launching import Failed
-from workbench.judge.nursery import BadAnswer, NoAnswer, ProcessEnded
 from workbench.judge.outcomes import OK, of_finding
 from workbench.judge.verdict import Judgement
 from workbench.toolchain.tensor_float import rounded_products
 
 _BUILD_SECONDS = 600.0
-"""The limit of loading a solution, which may build an extension with torch's headers."""
+"""Time limit of loading a solution, which may build an extension with torch's headers."""
 _GRACE_SECONDS = 20.0
 
 
@@ -49,22 +49,22 @@ def check_kernelbench(
     Triton with all checks. ``ModelNew`` is made as ``Model`` is, with the weights of the same names and shapes. Each
     seed's inputs replace the last one's in the same storage. The reference runs in float64 in the judge's process.
 
-    A solution passes that has the right results for every seed, leaves its inputs as they were, and whose results are
-    the work of its own kernels: each call launches one at least, and a call in which launches do nothing gives other
-    results. torch's operators may do the rest; the verdict lists them.
+    A solution passes if its results are right for every seed, its inputs are unchanged, and its own kernels do the
+    work: each call launches at least one, and a call in which launches do nothing gives other results. torch's
+    operators may do the rest; the verdict lists them.
 
     Args:
         problem: a file with ``Model``, ``get_inputs`` and ``get_init_inputs``; it is trusted.
         solution: a file with ``ModelNew``.
-        full: judge at the problem's own sizes. Otherwise whole numbers at the top of its file are halved, the largest
+        full: judge at the problem's own sizes. Otherwise integers at the top level of its file are halved, the largest
             first, until inputs, weights and results take 64 MiB and a plain kernel 2^28 thread instructions; the
             verdict's config has the sizes used. A solution that fixes the sizes in its source needs ``full``.
-        torch_compile: set the time predicted for what ``torch.compile`` writes for the reference beside that of a
-            solution that passes; the first time for a problem takes some ten seconds.
-        model: the GPU to simulate, which predicted times are for.
-        seeds: how many to draw, or the very ones of a verdict.
+        torch_compile: for a solution that passes, also predict the time of the reference under ``torch.compile``;
+            this takes some ten seconds the first time for a problem.
+        model: the GPU to simulate and to predict times for.
+        seeds: number of seeds to draw, or the seeds of a verdict.
         seconds: limit of one call; loading the solution may take ten minutes.
-        memory_mib: memory of the device, and limit of the process beyond what torch takes.
+        memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
 
     Raises:
         ArgumentError: a file that is no problem, or arguments that cannot be used.
@@ -90,8 +90,8 @@ def check_kernelbench(
         fields = trial.run(path, answers)
     except Failed as failure:
         fields = failure.fields
-    except (ProcessEnded, NoAnswer, BadAnswer) as error:
-        outcome = {ProcessEnded: "crashed", NoAnswer: "timeout", BadAnswer: "invalid"}[type(error)]
+    except (ProcessEnded, ProcessTimeout, BadAnswer) as error:
+        outcome = {ProcessEnded: "crashed", ProcessTimeout: "timeout", BadAnswer: "invalid"}[type(error)]
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
     finally:
         trial.process.end()
@@ -103,7 +103,7 @@ def check_kernelbench(
 
 
 def _require_drawn(problem: Problem, reference: Reference, answers: Sequence[Answer]) -> None:
-    """Raise ArgumentError where constants would pass."""
+    """Raise ArgumentError if the results are the same for every seed, so that constants would pass."""
     other = answers[1] if len(answers) > 1 else reference.answer(drawn(1)[0])
     if all(torch.equal(answers[0].results[name], other.results[name]) for name in other.results):
         what = f"{problem.path.name}, whose answer is the same for every seed"
@@ -111,7 +111,7 @@ def _require_drawn(problem: Problem, reference: Reference, answers: Sequence[Ans
 
 
 class _Trial:
-    """The calls of one solution; ``doing`` says which for a failure's message."""
+    """The calls of one solution; ``doing`` names the present one for a failure's message."""
 
     def __init__(self, reference: Reference, process: SolutionProcess, seconds: float):
         self._reference, self.process, self._seconds = reference, process, seconds
@@ -121,7 +121,7 @@ class _Trial:
     def run(self, path: Path, answers: Sequence[Answer]) -> dict[str, Any]:
         """Return the fields of a verdict that passes. Raises Failed for the first failure."""
         request = {"solution": str(path), "init": self._reference.init, "seed": self._reference.seed}
-        loaded = self.process.ask(request | {"state": self._reference.state}, _BUILD_SECONDS)
+        loaded = self.process.answer(request | {"state": self._reference.state}, _BUILD_SECONDS)
         self._refuse(loaded)
         self._missing = [one for one in loaded.get("missing", ()) if isinstance(one, str)]
         worst, first = None, None
@@ -147,7 +147,7 @@ class _Trial:
 
     def _call(self, answer: Answer, *, idle: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
         limit = self._seconds + _GRACE_SECONDS
-        head = self.process.ask({"inputs": answer.inputs, "idle": idle}, limit)
+        head = self.process.answer({"inputs": answer.inputs, "idle": idle}, limit)
         self._refuse(head, idle)
         if strange := head.get("strange"):
             raise Failed("invalid", f"ModelNew returns {strange!s:.200}: torch.Tensor itself is wanted, no subclass")
@@ -165,7 +165,7 @@ class _Trial:
         return head, outputs
 
     def _refuse(self, head: Mapping[str, Any], idle: bool = False) -> None:
-        """Raise Failed for what the process reports: tampering, findings, work left running, an error."""
+        """Raise Failed for a report of the process: tampering, findings, work left running, an error."""
         if tampered := head.get("tampered"):
             raise Failed("tampered", f"the solution replaced {tampered!s:.200}")
         findings = head.get("findings") or []
@@ -214,19 +214,19 @@ class _Trial:
         raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, cause, weights))), **fields)
 
     def _require_use(self, answer: Answer) -> None:
-        """Raise Failed where the results are right although no launch did anything."""
+        """Raise Failed if the results are right although no launch did anything."""
         try:
             head, outputs = self._call(answer, idle=True)
         except Failed as failure:
             if failure.fields["outcome"] == "tampered":
                 raise
-            return  # it needs what its kernels write
+            return  # it depends on the output of its kernels
         if self._reference.check(answer, outputs).ok:
             if not head.get("launches"):
                 raise Failed("cached", "no kernel was launched for inputs that had been there before")
             names = ", ".join(_counts(head)) or "what it kept"
             raise Failed(
-                "no_kernel", f"the results are right without its {head['launches']} launches: they are of {names}"
+                "no_kernel", f"the results are right without its {head['launches']} launches: they come from {names}"
             )
 
 

@@ -1,8 +1,9 @@
 """A problem's file, and the sizes that it is judged at.
 
-A problem meant for a GPU takes gigabytes. Its sizes are whole numbers that the file assigns at its top, alone or in a
-tuple. The largest is halved again and again, rounded up to a multiple of what it shares with 16 (then with 4), until
-an estimate for the reference fits the budget. A halving that the reference refuses, or that saves nothing, is undone.
+A problem meant for a GPU takes gigabytes. Its sizes are integers that the file assigns at its top level, alone or in a
+tuple. The largest is halved again and again, rounded up to a multiple of its common divisor with 16 (then with 4),
+until an estimate for the reference fits the budget. A halving that the reference refuses, or that saves nothing, is
+undone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.Pow: operator.pow, ast.LShift: operator.lshift,
 }  # fmt: skip
 _PER_MULTIPLICATION, _PER_ELEMENT, _ELEMENT_BYTES = 4, 8, 4
-"""Thread instructions of a plain kernel for one multiplication with its addition, and to read or write an element."""
+"""Thread instructions of a plain kernel for a multiply-add and to read or write an element; bytes of an element."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,12 @@ class Cost:
 
 
 BUDGET = Cost(64 << 20, 1 << 28)
-"""The most that a problem may cost unless it is judged as it is: seconds on the PTX machine."""
+"""Largest cost of a problem unless it is judged at its own sizes: seconds on the PTX machine."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem's file at sizes of its own or smaller ones: name -> (size used, size in the file)."""
+    """A problem's file at its own or smaller sizes, as name -> (size used, size in the file)."""
 
     path: Path
     text: str
@@ -54,7 +55,7 @@ class Problem:
 
     @classmethod
     def read(cls, path: Path) -> Problem:
-        """Read the file, at its own sizes. Raises ArgumentError for one that is no problem."""
+        """Read the file, at its own sizes. Raises ArgumentError for a file that is no problem."""
         try:
             text = path.read_text()
             tree = ast.parse(text)
@@ -70,7 +71,7 @@ class Problem:
 
     @property
     def used(self) -> dict[str, int]:
-        """The sizes used, of those that are smaller than in the file."""
+        """The sizes that are smaller than in the file, as used."""
         return {name: used for name, (used, given) in self.sizes.items() if used != given}
 
     def at(self, name: str, size: int) -> Problem:
@@ -78,7 +79,7 @@ class Problem:
         return Problem(self.path, self.text, {**self.sizes, name: (size, self.sizes[name][1])})
 
     def namespace(self) -> dict[str, Any]:
-        """Run the file at these sizes, and return its names. Raises ArgumentError for whatever it raises."""
+        """Run the file at these sizes and return its names. Raises ArgumentError for any exception of the file."""
         tree = ast.parse(self.text)
         for name, _, replace in list(_sizes(tree)):
             replace(self.sizes[name][0])
@@ -115,7 +116,10 @@ class Problem:
         return found
 
     def cost(self) -> Cost:
-        """Estimate one call of the reference, by shapes alone. Raises ArgumentError for one that needs values."""
+        """Estimate one call of the reference from shapes alone.
+
+        Raises ArgumentError for a reference that needs values.
+        """
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils.flop_counter import FlopCounterMode
 
@@ -137,7 +141,7 @@ class Problem:
 
 
 class _Results(TorchDispatchMode):
-    """Adds up the bytes of what operators return, views left out."""
+    """Mode that adds up the bytes of the tensors that operators return, except views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,13 +156,13 @@ class _Results(TorchDispatchMode):
 
 
 def init_inputs(names: Mapping[str, Any]) -> list:
-    """Return what ``Model`` is made of; a file without ``get_init_inputs`` makes it of nothing."""
+    """Return the arguments of ``Model``'s constructor; none if the file has no ``get_init_inputs``."""
     given = names.get("get_init_inputs")
     return list(given()) if callable(given) else []
 
 
 def copied(values: Any) -> list:
-    """Return arguments with tensors of their own."""
+    """Return a copy of arguments, with tensors of their own."""
     return copy.deepcopy(list(values))
 
 
@@ -176,14 +180,17 @@ def _share(cost: Cost, budget: Cost) -> float:
 
 
 def _half(size: int, unit: int) -> int:
-    """Half of a size, a multiple of what it shares with the unit; itself where that is less than the unit."""
+    """Return half of a size, rounded up to a multiple of its common divisor with the unit.
+
+    Returns the size itself if that is less than the unit.
+    """
     step = math.gcd(size, unit)
     half = -(-size // (2 * step)) * step
     return half if half >= unit else size
 
 
 def _sizes(tree: ast.Module) -> Iterator[tuple[str, int, Callable[[int], None]]]:
-    """Yield (name, size, function that replaces it) for each whole number at the file's top that is assigned once."""
+    """Yield (name, size, function that replaces it) for each integer at the file's top level that is assigned once."""
     found: dict[str, list[tuple[int, Callable[[int], None]]]] = {}
     for node in tree.body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
@@ -212,14 +219,14 @@ def _add(found: dict, name: str, value: ast.expr, holder: Any, index: int | None
         else:
             holder[index] = constant
 
-    if size is None:  # assigned something else: not one size
+    if size is None:  # the value is no integer, so the name is not a size
         found.setdefault(name, []).extend([(0, replace)] * 2)
     else:
         found.setdefault(name, []).append((size, replace))
 
 
 def _whole(value: ast.expr) -> int | None:
-    """The number that an expression of whole numbers is."""
+    """Return the value of an expression of integers, or None for another expression."""
     if isinstance(value, ast.Constant):
         return value.value if type(value.value) is int else None
     if isinstance(value, ast.BinOp) and (apply := _ARITHMETIC.get(type(value.op))) is not None:

@@ -1,4 +1,4 @@
-"""The reference: a problem's ``Model`` in float64 on the host, and what its results have to be."""
+"""The reference: a problem's ``Model`` in float64 on the host, and its exact results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.ops.values import Check
 
 @dataclass(frozen=True)
 class Answer:
-    """Inputs of one seed, the exact results with their dtypes, and the inputs as the reference leaves them."""
+    """The inputs of one seed, the exact results with their dtypes, and the inputs after the reference ran."""
 
     seed: int
     inputs: list
@@ -55,7 +55,11 @@ class Reference:
             return copy.deepcopy(self._wide)(*inputs.values())
 
     def answer(self, seed: int) -> Answer:
-        """Draw inputs and compute their results. Raises WorkbenchError where the reference fails or is not exact."""
+        """Draw inputs and compute their results.
+
+        Raises ArgumentError if the results are no tensors or change from call to call, WorkbenchError if the reference
+        fails.
+        """
         try:
             with seeded(seed):
                 inputs = list(self._names["get_inputs"]())
@@ -82,7 +86,7 @@ class Reference:
         named = {f"input{index}": value for index, value in enumerate(copied(inputs))}
         try:
             exact, arithmetic = self._contract.recorded_answer(named)
-        except Exception:  # a model that mixes its own dtypes with float64
+        except Exception:  # a model may mix its own dtypes with float64
             plain = dict(zip(self._contract._names(len(returned)), returned, strict=True))
             exact, arithmetic = {name: one.double() for name, one in plain.items()}, Arithmetic(exact=False)
         dtypes = {name: one.dtype for name, one in zip(exact, returned, strict=True)}

@@ -1,4 +1,4 @@
-"""The seeds of everything that a problem or a solution draws from."""
+"""Seeding of every generator that a problem or a solution draws from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-_ONE_AT_A_TIME = threading.RLock()  # the generators are the process's
+_ONE_AT_A_TIME = threading.RLock()  # the generators are shared by all threads of the process
 
 
 @contextlib.contextmanager

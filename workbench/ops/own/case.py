@@ -12,10 +12,11 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.own.arithmetic import Arithmetic
 from workbench.ops.own.contract import Contract, Remade
+from workbench.ops.own.elsewhere import Elsewhere
 from workbench.ops.own.inputs import Input, check_given, digest, make, recorded
-from workbench.ops.own.layout import placed
 from workbench.ops.own.problem import Problem, Tensors
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.own.views import ViewedCase, views_of
 from workbench.ops.values import Check, Config
 
 
@@ -82,14 +83,22 @@ class Case(Remade):
 
     def inputs(self, problem: Problem, device: str = "cpu") -> Tensors:
         """Fresh tensors of a run."""
-        moved = {
-            name: placed(value, device) if isinstance(value, torch.Tensor) else value
-            for name, value in self.arguments().items()
-        }
-        outputs = {name: kind.empty(device) for name, kind in problem.outputs}
-        tensors = Tensors(moved, outputs, self.contract.in_place)
-        tensors.renew()
-        return tensors
+        if device == "meta":
+            return problem.without_memory(self.contract.in_place)
+        return problem.tensors(self.arguments(), self.contract.in_place, device)
+
+    def viewed(self) -> dict[str, ViewedCase]:
+        """The case with tensors transposed, sliced out of wider ones, and expanded."""
+        views = views_of(self.problem(), self.contract.in_place)
+        return {name: ViewedCase(self, problem) for name, problem in views.items()}
+
+    def elsewhere(self, change: str) -> Elsewhere:
+        """The case at other values: one of `workbench.ops.own.elsewhere.CHANGES`."""
+        return Elsewhere(self, change)
+
+    def __reduce__(self) -> tuple:
+        """Return what it was made of, with the types of its tensors, which another process need not find again."""
+        return *super().__reduce__(), {"_types": self._types}
 
     @functools.cached_property
     def _answer(self) -> tuple[dict[str, torch.Tensor], Arithmetic]:

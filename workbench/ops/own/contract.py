@@ -89,9 +89,9 @@ class Contract(Remade):
             self._types[arguments] = self._find_types(dict(arguments))
         return self._types[arguments]
 
-    def remember(self, arguments: tuple[tuple[str, Any], ...], outputs: tuple[tuple[str, TensorType], ...]) -> None:
-        """Take over what `output_types` gave in another process: finding it imports much of torch."""
-        self._types[arguments] = outputs
+    def __reduce__(self) -> tuple:
+        """Return what it was made of, with the types that were found: finding them imports much of torch."""
+        return *super().__reduce__(), {"_types": dict(self._types)}
 
     def _find_types(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, TensorType], ...]:
         given = {n: v.empty("meta") if isinstance(v, TensorType) else v for n, v in arguments.items()}

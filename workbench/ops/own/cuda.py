@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.home import cuda_sources
-from workbench.kernels.declared_types import declared_value
-from workbench.kernels.loading import Kernel, Module, loaded_from
-from workbench.kernels.variables import Variables
+from workbench.launch.declared_types import declared_value
+from workbench.launch.loading import Kernel, Module, loaded_from
+from workbench.launch.variables import Variables
 from workbench.ops.expressions import Expression
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from workbench import ops
+from workbench.base.files import out_of_space
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.files import out_of_space
 from workbench.ops.op import Op
 
 

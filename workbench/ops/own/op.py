@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops import tuned, values
+from workbench.ops.described_op import describe
+from workbench.ops.library_op import LibraryOp
 from workbench.ops.op import Op
+from workbench.ops.own.calls import Calls
 from workbench.ops.own.case import Case
 from workbench.ops.own.contract import Contract, check_reference, several_of
 from workbench.ops.own.cuda import cuda
 from workbench.ops.own.launching import AnyDtype
 from workbench.ops.own.problem import Problem, Tensors
-from workbench.ops.own.torch_op import TorchOp
 from workbench.ops.own.triton import triton
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.source_files import digest, written_in
 from workbench.ops.variant import TorchVariant, Variant
+
+NAMESPACE = "workbench_own"
+"""Default namespace of ops under ``torch.ops``."""
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made", bound=Variant)
@@ -65,12 +73,13 @@ class OwnOp(Op):
     """
 
     cases: Mapping[str, Case]
+    reference = "torch"
 
     def __init__(self, contract: Contract, backward: Callable | None):
         self.contract, self.backward = contract, backward
         reference = torch_variant(contract, contract.function, "torch", "the reference, in plain torch")
         super().__init__(contract.name, (reference,), {}, self.__call__)
-        self._torch_op = TorchOp(self, contract, backward)
+        self._library_op = LibraryOp(self, Calls(contract), NAMESPACE, backward)
         self.__doc__ = contract.function.__doc__ or self.__doc__
         self.__name__ = contract.name
 
@@ -105,7 +114,7 @@ class OwnOp(Op):
         ]
         for one in made:
             problem = one.problem()  # what does not fit is told now
-            self._torch_op.library_op(dict(problem.arguments), len(problem.outputs))
+            self._library_op.of(dict(problem.arguments), len(problem.outputs))
         self.cases = {**self.cases, **{one.name: one for one in made}}
         return made[0]
 
@@ -157,18 +166,42 @@ class OwnOp(Op):
             name, device = next(iter(devices.items()))
             other = next(key for key in devices if devices[key] != device)
             raise ArgumentError(other, f"device {devices[other]}", f"{device}, that of {name}", "Move it with .to().")
-        return self._torch_op(arguments, variant, config)
+        return self._library_op(arguments, variant, config)
 
     def library_op(self, *args: Any, **kwargs: Any) -> Any:
         """The ``torch.library`` op for arguments like these, as `torch.library.opcheck` wants it; it takes a variant's
         name and a configuration as JSON, or None, behind them."""
-        return self._torch_op.library_op(self.contract.bound(args, kwargs))
+        return self._library_op.of(self.contract.bound(args, kwargs))
 
     def export(self, path: str | Path, variant: str | None = None) -> Path:
         """Write a variant, by default the fastest tuned one, to a file of its own; see `workbench.ops.own.export`."""
         from workbench.ops.own.export import export
 
         return export(self, path, variant)
+
+    @property
+    def judged_cases(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self.cases)
+
+    @property
+    def module(self) -> ModuleType | None:
+        """The module of the reference."""
+        return sys.modules.get(self.contract.function.__module__)
+
+    @property
+    def stated(self) -> str:
+        """The reference and the cases."""
+        return "\n".join([self.contract.stated, ", ".join(str(one.to_dict()) for one in self.cases.values())])
+
+    def bare(self) -> Callable[[], OwnOp]:
+        """Return a function that makes the op with its reference alone."""
+        return functools.partial(_restored, self.contract, None, (), dict(self.cases))
+
+    def compiled_by_torch(self, name: str) -> Variant:
+        """Return the reference under ``torch.compile``."""
+        function = torch.compile(self.contract.function)
+        return torch_variant(self.contract, function, name, "the reference, compiled by torch")
 
     @property
     def quick_case(self) -> Case:
@@ -202,46 +235,74 @@ def op(
     tolerance: float | Mapping[str, float] | None = None,
     minimum_bytes: Callable | None = None,
     backward: Callable | None = None,
+    tensors: type[RunTensors] | None = None,
+    like: str | Callable = "",
+    make: Callable | None = None,
+    labels: Mapping[str, str] | None = None,
+    namespace: str = NAMESPACE,
 ) -> Any:
     """Make an op of a reference: a function in plain torch, which says what every variant has to compute.
 
     With float64 arguments the reference gives the answer that kernels are judged by, with those of a case the result's
     shape and dtype.
 
+    With ``tensors`` make an op of a description instead, ``(tensors, **options) -> problem``: a function that raises
+    errors of its own for tensors that cannot be used, and returns a frozen dataclass of what kernels are compiled and
+    launched for, with ``layout``, ``dtype``, ``features``, ``arch`` and the sizes that rules name. Its variants
+    (`workbench.ops.variant`) and its cases, which know the answer, are values: ``op.add(...)``. A case's problem may
+    depend on a configuration, such as on a page size that is tuned.
+
     Args:
-        function: the reference; decorate it.
+        function: the reference, or the description; decorate it.
         name: by default the function's.
-        outputs: names of what it returns; default ``out``, of several ``out0``, ``out1``.
+        outputs: names of what it returns; default ``out``, of several ``out0``, ``out1``. With ``tensors`` the fields
+            that a call returns, none by default.
         in_place: arguments that it writes, as torch's own functions in place do.
         tolerance: the relative error that counts as rounding, a number or by dtype; default
             `workbench.ops.own.contract.TOLERANCE`.
         minimum_bytes: a function of the arguments, what must cross memory once; default inputs and outputs.
         backward: ``(gradient of each output, each output, **arguments)`` -> gradients of the tensor arguments.
+        tensors: a dataclass of `RunTensors`, whose fields are the arguments, but those that are `made` for a run.
+        like: the field that tells the device, and that has no elements where there is nothing to do; by default the
+            first. Or a function of the tensors that returns one.
+        make: a function of the tensors that fills in what is made for a run, or returns what kernels get instead.
+        labels: what messages call a field, where otherwise than by its name.
+        namespace: that of ``torch.ops``.
 
     Raises:
-        ArgumentError: what cannot be a reference, a name that no function could have, or that of a built-in op.
+        ArgumentError: what cannot be a reference, a name that no function could have, or that of a package's op.
     """
     if function is None:
-        return lambda given: op(
-            given,
-            name=name,
-            outputs=outputs,
-            in_place=in_place,
-            tolerance=tolerance,
-            minimum_bytes=minimum_bytes,
-            backward=backward,
-        )
+        given = {key: value for key, value in locals().items() if key != "function"}
+        return lambda decorated: op(decorated, **given)
     from workbench import ops
 
     written = (in_place,) if isinstance(in_place, str) else tuple(in_place)
-    check_reference(function, written)
     name = name or function.__name__
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()):
         raise ArgumentError("name", repr(name), "a name in letters, digits and underscores", 'Pass it as name="...".')
-    named = None if outputs is None else tuple(outputs)
-    contract = Contract(name, function, named, written, tolerance, minimum_bytes)
+    if tensors is not None:
+        if tolerance is not None or minimum_bytes is not None:
+            remedy = "The cases of a described op say what is right, and what must cross memory."
+            raise ArgumentError("tolerance, minimum_bytes", "a value", "None beside tensors=", remedy)
+        made: Op = describe(
+            function,
+            name,
+            tensors,
+            namespace,
+            in_place=written,
+            like=like,
+            make=make,
+            outputs=outputs or (),
+            labels=labels,
+            backward=backward,
+        )
+    else:
+        check_reference(function, written)
+        named = None if outputs is None else tuple(outputs)
+        made = OwnOp(Contract(name, function, named, written, tolerance, minimum_bytes), backward)
     tuned.forget()  # answers for an older op of that name
-    return ops.register(OwnOp(contract, backward))
+    return ops.register(made, function.__module__)
 
 
 def torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:

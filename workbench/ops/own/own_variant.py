@@ -36,6 +36,16 @@ class OwnVariant(Variant):
         """Everything that its launches compute."""
         return (one for part in self.parts for one in part.expressions)
 
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The arguments that are declared ``contiguous=``."""
+        return self.declared.contiguous
+
+    def filled(self, part: str, tensor: Any) -> float | None:
+        """The number of ``wb.full``, else 0."""
+        described = self.declared.workspace[part]
+        return described.bounds[0] if described.kind == "full" else 0.0
+
     @functools.cached_property
     def passed(self) -> tuple[str, ...]:
         """The arguments and outputs of the op that kernels get by their address, in order."""

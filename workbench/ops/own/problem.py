@@ -11,7 +11,9 @@ import torch
 
 from workbench.ops.element_types import poison
 from workbench.ops.own.contract import Contract
+from workbench.ops.own.layout import placed
 from workbench.ops.own.tensor_type import TensorType
+from workbench.ops.run_tensors import RunTensors
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class Problem:
             for name, value in arguments.items()
         )
         return cls(contract.name, types, contract.output_types(types), arch)
+
+    def tensors(self, arguments: Mapping[str, Any], in_place: tuple[str, ...], device: str = "cpu") -> Tensors:
+        """Return the tensors of a run on these arguments, copied to the device, with outputs that are yet to be
+        written."""
+        moved = {name: placed(one, device) if isinstance(one, torch.Tensor) else one for name, one in arguments.items()}
+        tensors = Tensors(moved, {name: kind.empty(device) for name, kind in self.outputs}, in_place)
+        tensors.renew()
+        return tensors
+
+    def without_memory(self, in_place: tuple[str, ...]) -> Tensors:
+        """Return the tensors of a run that have types and no elements."""
+        given = {name: kind.empty("meta") if isinstance(kind, TensorType) else kind for name, kind in self.arguments}
+        return Tensors(given, {name: kind.empty("meta") for name, kind in self.outputs}, in_place)
 
     @property
     def dtype(self) -> str:
@@ -62,7 +77,7 @@ class Problem:
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The arguments of one run by name, its outputs, and what its kernels leave for each other in ``workspace``."""
 
     arguments: dict[str, Any]
@@ -85,6 +100,19 @@ class Tensors:
     def members(self) -> list[Any]:
         """Every tensor and number."""
         return [*self.arguments.values(), *self.outputs.values()]
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """Every tensor by its name, arguments first."""
+        both = self.arguments | self.outputs
+        return {name: one for name, one in both.items() if isinstance(one, torch.Tensor)}
+
+    def judged(self) -> dict[str, torch.Tensor]:
+        """Outputs, then arguments in place."""
+        return self.out
+
+    def fresh(self) -> frozenset[str]:
+        """The outputs: arguments in place hold what they are given."""
+        return frozenset(self.outputs)
 
     def contiguous(self, names: Iterable[str]) -> Tensors:
         """These tensors, of the named arguments contiguous copies where they are not contiguous."""

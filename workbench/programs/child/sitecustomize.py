@@ -1,6 +1,9 @@
-"""Python runs this first in the processes that a program under ``workbench run`` starts, or one that has called
-`workbench.simulated_gpu`. Their devices are simulated too, from their first import of torch's CUDA build, Triton,
-PyCUDA, cuda-python or the workbench's own device on. The judge's processes stay apart: they judge what they run."""
+"""Startup code of child processes: it gives them the simulated devices of their parent.
+
+Python runs it first in the processes started by a program under ``workbench run``, or by one that has called
+`workbench.simulated_gpu`. Their devices are simulated from the first import of torch's CUDA build, Triton, PyCUDA,
+cuda-python or the workbench's own device on. The judge's processes are left alone: they judge what they run.
+"""
 
 import contextlib
 import importlib.machinery
@@ -16,7 +19,7 @@ def _is_for_gpus(torch: str) -> bool:
 class _BeforeImport:
     @classmethod
     def find_spec(cls, fullname: str, path: object = None, target: object = None) -> None:
-        clients = ("triton", "pycuda", "cuda", "workbench.devices.sim")
+        clients = ("triton", "pycuda", "cuda", "workbench.launch.sim")
         if fullname in clients or (fullname == "torch" and _is_for_gpus(fullname)):
             sys.meta_path.remove(cls)
             if "WORKBENCH_RUN" in os.environ:
@@ -24,7 +27,7 @@ class _BeforeImport:
 
                 join_run()
             else:
-                from workbench.torch_device.starting import join_gpu
+                from workbench.driver.torch_device.starting import join_gpu
 
                 join_gpu()
 
@@ -32,7 +35,7 @@ class _BeforeImport:
 if {"WORKBENCH_RUN", "WORKBENCH_GPU"} & os.environ.keys() and "WORKBENCH_NURSERY" not in os.environ:
     sys.meta_path.insert(0, _BeforeImport)
 
-# The environment's own file of this name, which this one stands before.
+# Run the environment's own sitecustomize, which this file hides.
 sys.path[:] = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
 ours = sys.modules.pop("sitecustomize")
 with contextlib.suppress(ImportError):

@@ -1,7 +1,7 @@
-// The page of `workbench run --trace`: a row of the table opens its launch in the source view, whose answers are all here.
+// The page of `workbench run --trace`: a row of the table opens its launch in the source view. The file holds all data.
 
 function modelOf(view) {
-  // What the compiler made of a kernel, stage by stage, would be most of the page: a line's details have its PTX.
+  // The compiler's stages are left out, as they would be most of the page: the details of a line have its PTX.
   const data = { state: view.state, fact: "instructions", selected_line: 0, selected_file: "", detail: {}, stage: "",
     stages: [], code: [] };
   if (view.state.findings) data.fact = "findings";

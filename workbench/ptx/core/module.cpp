@@ -1,7 +1,7 @@
 // The Python module: the instruction table, kernels built from decoded code, launches with the GIL
 // released.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -215,54 +216,94 @@ nb::bytes raw_bytes(const std::vector<T>& values) {
   return nb::bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-using Shape = std::tuple<u32, u32, u32>;
+using Shape = std::array<u32, 3>;
 
-nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes params,
-                       const std::vector<BufferRow>& buffers, u32 dynamic_shared, bool statistics,
-                       bool checks, int threads, u64 instruction_limit, double seconds_limit,
-                       s64 recorded_block, u64 record_limit, bool last_warp_first, u64 workspace,
-                       const std::vector<std::pair<u32, std::vector<u32>>>& unused,
-                       const std::vector<s64>& sample, Shape cluster, bool copies_early,
-                       u32 undefined, bool strict,
-                       std::optional<std::shared_ptr<Footprint>> overlapped,
-                       const std::string& name, std::optional<std::shared_ptr<DeviceHeap>> heap,
-                       u64 number_in_heap) {
+// A launch as Python binds it: checked, packed, and by field. What it says nothing of is as it is
+// here.
+struct BoundLaunch {
+  std::string name;
+  Shape grid{1, 1, 1};
+  Shape block{1, 1, 1};
+  Shape cluster{1, 1, 1};
+  u32 dynamic_shared = 0;
+  nb::bytes params{"", 0};
+  std::vector<BufferRow> buffers;
+  std::vector<s64> sample;
+  int threads = 1;
+  bool statistics = false;
+  bool checks = false;
+  bool strict = false;
+  bool last_warp_first = false;
+  bool copies_early = false;
+  u32 undefined = ~0u;
+  u64 instruction_limit = 0;
+  double seconds_limit = 0;
+  s64 recorded_block = -1;
+  u64 record_limit = 0;
+  u64 workspace = 0;
+  std::vector<std::pair<u32, std::vector<u32>>> unused;
+  std::shared_ptr<Footprint> overlapped;
+  std::shared_ptr<DeviceHeap> heap;
+  u64 number_in_heap = 0;
+};
+
+// Shared memory of a block, with what the system keeps for itself where the kernel asks for it.
+void set_shared_memory(Launch& launch, const Kernel& kernel, u32 dynamic) {
+  launch.dynamic_shared = dynamic;
+  launch.shared_bytes = dynamic ? kernel.static_shared + dynamic : kernel.shared_end;
+  if (!kernel.reserves_shared) return;
+  launch.reserved_shared = (launch.shared_bytes + 15) / 16 * 16;
+  launch.shared_bytes = launch.reserved_shared + kReservedShared;
+}
+
+void set_memory(Launch& launch, const BoundLaunch& bound) {
+  launch.params.assign(bound.params.c_str(), bound.params.c_str() + bound.params.size());
+  launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
+  launch.heap = bound.heap.get();
+  launch.number_in_heap = bound.number_in_heap;
+  launch.overlapped = bound.overlapped.get();
+  launch.workspace = bound.workspace;
+  for (const auto& [address, size, host, writable, written] : bound.buffers) {
+    Buffer& buffer =
+        launch.buffers.emplace_back(Buffer{address, size, reinterpret_cast<u8*>(host), writable});
+    buffer.written = reinterpret_cast<u32*>(written);
+    if (bound.heap && bound.heap->address() == address) buffer.heap = bound.heap.get();
+  }
+}
+
+// The threads that share the blocks; those of a cooperative launch take turns on one.
+int threads_for(const Launch& launch, int wanted) {
+  if (launch.workspace) return 1;
+  const s64 clusters = launch.blocks_run() / launch.blocks_per_cluster();
+  return static_cast<int>(std::max<s64>(1, std::min<s64>(wanted, clusters)));
+}
+
+void set_options(Launch& launch, const BoundLaunch& bound) {
+  launch.statistics = bound.statistics;
+  launch.checks = bound.checks;
+  launch.strict = bound.strict;
+  launch.last_warp_first = bound.last_warp_first;
+  launch.copies_early = bound.copies_early;
+  launch.undefined = bound.undefined;
+  launch.instruction_limit = bound.instruction_limit;
+  launch.sample = bound.sample;
+  launch.sampled.resize(bound.sample.size());
+  launch.threads = threads_for(launch, bound.threads);
+  if (!bound.unused.empty()) launch.unused.resize(launch.kernel->code.size());
+  for (const auto& [pc, by_warp] : bound.unused) launch.unused[pc] = by_warp;
+}
+
+nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   Launch launch;
   launch.kernel = &kernel;
-  std::tie(launch.grid[0], launch.grid[1], launch.grid[2]) = grid;
-  std::tie(launch.block[0], launch.block[1], launch.block[2]) = block;
-  launch.dynamic_shared = dynamic_shared;
-  launch.shared_bytes = dynamic_shared ? kernel.static_shared + dynamic_shared : kernel.shared_end;
-  if (kernel.reserves_shared) {
-    launch.reserved_shared = (launch.shared_bytes + 15) / 16 * 16;
-    launch.shared_bytes = launch.reserved_shared + kReservedShared;
-  }
-  launch.params.assign(params.c_str(), params.c_str() + params.size());
-  launch.params.resize(std::max<std::size_t>(launch.params.size(), 8));
-  for (const auto& [address, size, host, writable, written] : buffers) {
-    launch.buffers.push_back({address, size, reinterpret_cast<u8*>(host), writable});
-    launch.buffers.back().written = reinterpret_cast<u32*>(written);
-    if (heap && (*heap)->address() == address) launch.buffers.back().heap = heap->get();
-  }
-  if (heap) {
-    launch.heap = heap->get();
-    launch.number_in_heap = number_in_heap;
-  }
-  if (!unused.empty()) launch.unused.resize(kernel.code.size());
-  for (const auto& [pc, by_warp] : unused) launch.unused[pc] = by_warp;
-  launch.statistics = statistics, launch.checks = checks, launch.last_warp_first = last_warp_first;
-  launch.workspace = workspace;
-  launch.sample = sample, launch.sampled.resize(sample.size());
-  std::tie(launch.cluster[0], launch.cluster[1], launch.cluster[2]) = cluster;
-  launch.copies_early = copies_early, launch.undefined = undefined, launch.strict = strict;
-  launch.threads =
-      workspace
-          ? 1
-          : static_cast<int>(std::max<s64>(
-                1, std::min<s64>(threads, launch.blocks_run() / launch.blocks_per_cluster())));
-  launch.instruction_limit = instruction_limit;
+  std::ranges::copy(bound.grid, launch.grid);
+  std::ranges::copy(bound.block, launch.block);
+  std::ranges::copy(bound.cluster, launch.cluster);
+  set_shared_memory(launch, kernel, bound.dynamic_shared);
+  set_memory(launch, bound);
+  set_options(launch, bound);
   std::unique_ptr<GlobalShadow> shadow;
-  if (checks) {
+  if (bound.checks) {
     try {
       shadow = std::make_unique<GlobalShadow>(launch);
     } catch (const std::bad_alloc&) {
@@ -272,14 +313,13 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
     }
     launch.global_shadow = shadow.get();
   }
-  if (overlapped) launch.overlapped = overlapped->get();
   MapWatch maps;
-  if (checks && kernel.reads_maps) launch.maps = &maps;
-  Recorder recorder(recorded_block, record_limit);
-  if (recorded_block >= 0) launch.recorder = &recorder;
+  if (bound.checks && kernel.reads_maps) launch.maps = &maps;
+  Recorder recorder(bound.recorded_block, bound.record_limit);
+  if (bound.recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
   const auto start = std::chrono::steady_clock::now();
-  const bool timed_out = run_workers(launch, results, seconds_limit);
+  const bool timed_out = run_workers(launch, results, bound.seconds_limit);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
 
   nb::dict out;
@@ -300,12 +340,12 @@ nb::dict launch_kernel(const Kernel& kernel, Shape grid, Shape block, nb::bytes 
   out["findings"] = found;
   const std::string printed = printed_text(results);
   out["footprint"] = shadow && kernel.lets_dependents_start
-                         ? nb::cast(std::make_shared<Footprint>(shadow->footprint(name)))
+                         ? nb::cast(std::make_shared<Footprint>(shadow->footprint(bound.name)))
                          : nb::none();
   out["shadow_bytes"] = shadow ? shadow->bytes() : 0;
   out["printed"] = nb::bytes(printed.data(), printed.size());
   out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
-  if (statistics) {
+  if (bound.statistics) {
     std::vector<Counts> total(kernel.code.size());
     for (const WorkerResult& result : results)
       for (std::size_t i = 0; i < result.counts.size(); ++i) {
@@ -535,8 +575,33 @@ NB_MODULE(PTX_MODULE_NAME, m) {
           rows.emplace_back(leak.origin.kernel, leak.origin.pc, leak.blocks, leak.bytes);
         return rows;
       });
-  nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel);
-  m.def("launch", &launch_kernel);
+  nb::class_<BoundLaunch>(m, "BoundLaunch")
+      .def(nb::init<>())
+      .def_rw("name", &BoundLaunch::name)
+      .def_rw("grid", &BoundLaunch::grid)
+      .def_rw("block", &BoundLaunch::block)
+      .def_rw("cluster", &BoundLaunch::cluster)
+      .def_rw("dynamic_shared", &BoundLaunch::dynamic_shared)
+      .def_rw("params", &BoundLaunch::params)
+      .def_rw("buffers", &BoundLaunch::buffers)
+      .def_rw("sample", &BoundLaunch::sample)
+      .def_rw("threads", &BoundLaunch::threads)
+      .def_rw("statistics", &BoundLaunch::statistics)
+      .def_rw("checks", &BoundLaunch::checks)
+      .def_rw("strict", &BoundLaunch::strict)
+      .def_rw("last_warp_first", &BoundLaunch::last_warp_first)
+      .def_rw("copies_early", &BoundLaunch::copies_early)
+      .def_rw("undefined", &BoundLaunch::undefined)
+      .def_rw("instruction_limit", &BoundLaunch::instruction_limit)
+      .def_rw("seconds_limit", &BoundLaunch::seconds_limit)
+      .def_rw("recorded_block", &BoundLaunch::recorded_block)
+      .def_rw("record_limit", &BoundLaunch::record_limit)
+      .def_rw("workspace", &BoundLaunch::workspace)
+      .def_rw("unused", &BoundLaunch::unused)
+      .def_rw("overlapped", &BoundLaunch::overlapped)
+      .def_rw("heap", &BoundLaunch::heap)
+      .def_rw("number_in_heap", &BoundLaunch::number_in_heap);
+  nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel).def("launch", &launch_kernel);
 }
 
 }  // namespace workbench::ptx

@@ -25,12 +25,16 @@ class Observer {
   explicit Observer(Block& block) : block_(block), tallies_(block.tallies) {}
   static Handler handler(const Instruction& in) { return in.run_observed; }
   void issued(s32 pc, u32 lanes) const {
-    if constexpr (Statistics)
-      tallies_[pc].executions += 1, tallies_[pc].lanes += static_cast<u64>(count_lanes(lanes));
+    if constexpr (Statistics) {
+      tallies_[pc].executions += 1;
+      tallies_[pc].lanes += static_cast<u64>(count_lanes(lanes));
+    }
   }
   void withdrawn(s32 pc, u32 lanes) const {
-    if constexpr (Statistics)
-      tallies_[pc].executions -= 1, tallies_[pc].lanes -= static_cast<u64>(count_lanes(lanes));
+    if constexpr (Statistics) {
+      tallies_[pc].executions -= 1;
+      tallies_[pc].lanes -= static_cast<u64>(count_lanes(lanes));
+    }
   }
   void at_collective(Warp& warp, const Instruction& in, s32 pc, u32 lanes) const;
   void at_barrier(Warp& warp, const Instruction& in, s32 pc, u32 lanes, u32 number,

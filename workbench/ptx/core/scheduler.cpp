@@ -217,7 +217,9 @@ class Turn {
 
  private:
   Outcome leave(Outcome outcome) {
-    block_.instructions += executed_, block_.lanes += lanes_, warp_.tick += executed_;
+    block_.instructions += executed_;
+    block_.lanes += lanes_;
+    warp_.tick += executed_;
     return outcome;
   }
 

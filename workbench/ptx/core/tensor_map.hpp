@@ -1,5 +1,5 @@
 // A tensor map: the box that a bulk tensor copy moves, and the tensor that it moves it from or to.
-// Zeros are an empty map, which tensormap.replace fills field by field. workbench/tensor_map.py
+// Zeros are an empty map, which tensormap.replace fills field by field. workbench/ptx/tensor_map.py
 // writes the same 128 bytes.
 #pragma once
 #include "types.hpp"

@@ -95,11 +95,16 @@ class IdleThreads {
  private:
   IdleThreads() {
     idle_.reserve(most_);
-    ::pthread_atfork([] { all().mutex_.lock(), all().idle_.clear(); },
-                     [] { all().mutex_.unlock(); }, [] { all().mutex_.unlock(); });
+    ::pthread_atfork(
+        [] {
+          all().mutex_.lock();
+          all().idle_.clear();
+        },
+        [] { all().mutex_.unlock(); }, [] { all().mutex_.unlock(); });
     std::atexit([] {
       std::lock_guard lock(all().mutex_);
-      all().most_ = 0, all().idle_.clear();
+      all().most_ = 0;
+      all().idle_.clear();
     });
   }
 

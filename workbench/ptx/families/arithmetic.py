@@ -1,6 +1,6 @@
 """Instructions that work lane by lane: integer and floating point arithmetic, logic, shifts, special functions.
 
-The core's table holds their canonical names; here PTX spellings are brought to them.
+The core's table has their canonical names; this module maps PTX spellings to them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES = (
     "popc", "clz", "brev", "bfind", "dp4a", "dp2a", "copysign", "prmt", "mad24", "bmsk", "szext", "fns", "testp",
 )  # fmt: skip
 
-# Two's complement does not care about the sign here.
+# In two's complement these are the same for signed and unsigned operands.
 _SIGNLESS = {"add", "sub", "mul.lo", "mad.lo", "and", "or", "xor", "not"}
 
 
@@ -39,7 +39,7 @@ def _candidates(parts: list[str]) -> list[str]:
 
 
 def plan(parts: list[str]) -> Plan:
-    """The plan of one opcode text, split at its dots."""
+    """Return the plan of one opcode text, split at its dots."""
     whole = _plan(parts)
     if whole is not None:
         return whole
@@ -50,7 +50,7 @@ def plan(parts: list[str]) -> Plan:
 
 
 def _plan(parts: list[str]) -> SinglePlan | None:
-    """By the core's table; None where that has no such row."""
+    """Return the plan of the core's row for an opcode, or None if there is no such row."""
     row = next((OPCODES[name] for name in _candidates(parts) if name in OPCODES), None)
     if row is None:
         return None
@@ -81,7 +81,7 @@ def _plan(parts: list[str]) -> SinglePlan | None:
 
 
 def _saturated(unclamped: SinglePlan) -> Plan:
-    """Directed roundings with .sat: the operation, then the clamp."""
+    """Return the plan of a directed rounding with .sat: the operation, then the clamp."""
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         made = unclamped(symbols, operands)

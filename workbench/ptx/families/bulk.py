@@ -10,7 +10,7 @@ from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, FLAGS, STRONG, core
 from workbench.ptx.operands import Operand, Refused, Symbols
-from workbench.tensor_map import ELEMENTS
+from workbench.ptx.tensor_map import ELEMENTS
 
 _BULK, _FLAGS = core.Bulk, core.BulkFlags
 _OPERATIONS = {one.name: one for one in core.Reduction if one != core.Reduction.none}
@@ -27,7 +27,7 @@ BETWEEN_BLOCKS = "a bulk copy from shared to shared memory is out of the machine
 
 
 def bulk(parts: list[str]) -> Plan:
-    """``cp{.reduce}.async.bulk{.tensor.Nd}.destination.source{...}``, prefetches and groups."""
+    """Plan ``cp{.reduce}.async.bulk{.tensor.Nd}.destination.source{...}``, prefetches and groups."""
     reduces = parts[1] == "reduce"
     rest = parts[4 if reduces else 3 :]
     if rest[0] in ("commit_group", "wait_group"):
@@ -96,7 +96,7 @@ def bulk(parts: list[str]) -> Plan:
 
 
 def _map_and_coordinates(token: str) -> tuple[str, list[str]]:
-    """``[map, {c0, c1}]`` into ``[map]`` and the coordinates."""
+    """Split ``[map, {c0, c1}]`` into ``[map]`` and the coordinates."""
     where, brace, coordinates = token[1:-1].partition("{")
     if not brace:
         raise Refused("a tensor copy without coordinates")
@@ -113,7 +113,7 @@ def _group(rest: list[str]) -> Plan:
 
 
 def _nothing(symbols: Symbols, operands: list[str]) -> Instruction:
-    """A prefetch changes no value."""
+    """Bind a prefetch, which changes no value."""
     return Instruction(opcode("nop"), {})
 
 
@@ -121,7 +121,7 @@ _MAP = np.dtype(core.TENSOR_MAP).fields or {}
 
 
 def tensormap(parts: list[str]) -> Plan:
-    """``tensormap.replace.tile.field.space.b1024.type`` and ``tensormap.cp_fenceproxy``."""
+    """Plan ``tensormap.replace.tile.field.space.b1024.type`` and ``tensormap.cp_fenceproxy``."""
     if parts[1] == "cp_fenceproxy":
         return _copy_map
     if parts[1:3] != ["replace", "tile"] or parts[3] not in _MAP:

@@ -15,7 +15,7 @@ _WINDOWS |= dict.fromkeys(("shared", "shared::cta"), SHARED_WINDOW >> 56 | _OWN)
 
 
 def plan(parts: list[str]) -> Plan:
-    """One link of a chain, or the plain instruction of that name."""
+    """Plan one link of a carry chain, or the plain instruction of that name."""
     uses, sets = parts[0] in ("addc", "subc", "madc"), "cc" in parts
     if not uses and not sets:
         return arithmetic.plan(parts)
@@ -42,7 +42,7 @@ def plan(parts: list[str]) -> Plan:
 
 
 def is_space(parts: list[str]) -> Plan:
-    """``isspacep.space p, a;``"""
+    """Plan ``isspacep.space p, a;``."""
     space = parts[1]
     if space not in _WINDOWS:
         raise Refused(f"isspacep.{space}: the machine answers for global, shared and local")

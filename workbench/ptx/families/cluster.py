@@ -1,4 +1,4 @@
-"""mapa, getctarank, barrier.cluster, st.async and red.async: blocks of a cluster."""
+"""Instructions between the blocks of a cluster: mapa, getctarank, barrier.cluster, st.async and red.async."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STORE = core.AsyncStore
 
 
 def mapa(parts: list[str]) -> Plan:
-    """``mapa{.shared::cluster}.type d, a, rank;``"""
+    """Plan ``mapa{.shared::cluster}.type d, a, rank;``."""
     row, size = opcode(f"mapa.{parts[-1]}"), TYPE_SIZES[parts[-1]]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -26,7 +26,7 @@ def mapa(parts: list[str]) -> Plan:
 
 
 def getctarank(parts: list[str]) -> Plan:
-    """``getctarank{.shared::cluster}.type d, a;``"""
+    """Plan ``getctarank{.shared::cluster}.type d, a;``."""
     row, size = opcode(f"getctarank.{parts[-1]}"), TYPE_SIZES[parts[-1]]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -38,7 +38,7 @@ def getctarank(parts: list[str]) -> Plan:
 
 
 def barrier(parts: list[str]) -> Plan:
-    """``barrier.cluster``; the other barriers are warp.barrier's."""
+    """Plan ``barrier.cluster``; `warp.barrier` plans the other barriers."""
     if parts[1] != "cluster":
         return warp.barrier(parts)
     row = opcode(f"barrier.cluster.{parts[2]}")
@@ -51,7 +51,7 @@ def barrier(parts: list[str]) -> Plan:
 
 
 def store(parts: list[str]) -> Plan:
-    """``st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], value, [mbar];``"""
+    """Plan ``st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], value, [mbar];``."""
     if parts[1] != "async":
         return memory.store(parts)
     type_name, elements = parts[-1], next((int(part[1:]) for part in parts if part in ("v2", "v4")), 1)
@@ -77,7 +77,7 @@ def store(parts: list[str]) -> Plan:
 
 
 def reduction(parts: list[str]) -> Plan:
-    """``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b, [mbar];``"""
+    """Plan ``red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b, [mbar];``."""
     if parts[1] != "async":
         return memory.atomic(parts)
     if "shared::cluster" not in parts:
@@ -88,7 +88,7 @@ def reduction(parts: list[str]) -> Plan:
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
         expect(operands, 3)
         reduced = reduce(symbols, operands[:2])
-        assert isinstance(reduced, Instruction)  # of one element
+        assert isinstance(reduced, Instruction)  # a vector would be a list
         return [reduced, complete(symbols, [operands[2], str(TYPE_SIZES[parts[-1]])])]
 
     return bind

@@ -1,4 +1,4 @@
-"""set, slct and setp of packed halves: several of the machine's comparisons and choices, one after the other."""
+"""set, slct and setp of packed halves, each made of several of the machine's comparisons and choices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 
 
 def set_(parts: list[str]) -> Plan:
-    """``set.cmp{.and|or|xor}{.ftz}.dtype.stype d, a, b{, {!}c};`` 1.0 for floating point results, else all ones."""
+    """Plan ``set.cmp{.and|or|xor}{.ftz}.dtype.stype d, a, b{, {!}c};``.
+
+    A true result is 1.0 for floating point types, else all ones.
+    """
     to, from_ = parts[-2:]
     direct = ".".join(parts).replace(".s32.", ".u32.")
     if direct in OPCODES:
@@ -46,7 +49,7 @@ def set_(parts: list[str]) -> Plan:
 
 
 def slct(parts: list[str]) -> Plan:
-    """``slct{.ftz}.type.{s32,f32} d, a, b, c;`` a where c >= 0, else b; -0 counts as 0 and NaN as negative."""
+    """Plan ``slct{.ftz}.type.{s32,f32} d, a, b, c;``: a where c >= 0, else b; -0 counts as 0 and NaN as negative."""
     type_name, tested = parts[-2:]
     if tested not in ("s32", "f32") or type_name not in TYPE_SIZES:
         raise Refused("the machine does not know this form of slct")
@@ -66,7 +69,10 @@ def slct(parts: list[str]) -> Plan:
 
 
 def setp(parts: list[str]) -> Plan:
-    """setp of one value; of packed halves ``setp.cmp.f16x2 p|q, a, b;`` where p is for the low ones, q for the high."""
+    """Plan setp of one value, or of packed halves.
+
+    In ``setp.cmp.f16x2 p|q, a, b;`` p is the result of the low halves, q that of the high ones.
+    """
     if parts[-1] not in ("f16x2", "bf16x2"):
         return moves.setp(parts)
     if len(parts) != 3:

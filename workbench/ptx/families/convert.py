@@ -1,4 +1,4 @@
-"""cvt: between integer widths, floating point formats, and from one to the other."""
+"""cvt: conversions between integer widths, between floating point formats, and from one kind to the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKED = {"s16": 80, "u16": 16, "s8": 72, "u8": 8, "s4": 68, "u4": 4, "s2": 66,
 
 
 def plan(parts: list[str]) -> Plan:
-    """One conversion, with what has to come before and after it."""
+    """Plan one conversion, with the steps before and after it."""
     if parts[1:3] == ["pack", "sat"]:
         return _pack(parts[3:])
     modifiers = parts[1:-2]
@@ -29,7 +29,10 @@ def plan(parts: list[str]) -> Plan:
 
 
 def _in_steps(parts: list[str]) -> Plan:
-    """.ftz of an f32 operand before, .ftz of an f32 result and .sat after the conversion itself."""
+    """Plan a conversion with .ftz or .sat as several steps.
+
+    .ftz of an f32 operand comes before the conversion itself, .ftz of an f32 result and .sat after it.
+    """
     to, from_, modifiers = parts[-2], parts[-1], parts[1:-2]
     inner = _plan(["cvt", *(part for part in modifiers if part not in ("sat", "ftz")), to, from_])
     first = opcode("cvt.ftz.f32.f32") if "ftz" in modifiers and from_ == "f32" else None
@@ -71,7 +74,7 @@ def _pack(types: list[str]) -> Plan:
 
 
 def _plan(parts: list[str]) -> SinglePlan:
-    # Byte pairs come as e4m3x2 and so on; the last two parts are always the types.
+    # The last two parts are always the types; a pair of bytes is one type, such as e4m3x2.
     if len(parts) < 3 or parts[-1] not in TYPE_SIZES or parts[-2] not in TYPE_SIZES:
         raise Refused("the machine does not know this conversion")
     to, from_, modifiers = parts[-2], parts[-1], parts[1:-2]
@@ -153,7 +156,7 @@ def _floating(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     kept = [part for part in modifiers if part not in dropped]
     widening = TYPE_SIZES[to] > TYPE_SIZES[from_]
     names = [".".join(["cvt", *kept, to, from_])]
-    if widening:  # exact: a rounding that is written has no effect
+    if widening:  # exact, so a rounding modifier has no effect
         names.append(".".join(["cvt", *(part for part in kept if part != "rn"), to, from_]))
     if "rn" not in kept and not widening:
         names.append(".".join(["cvt", "rn", *kept, to, from_]))

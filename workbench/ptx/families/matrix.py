@@ -32,7 +32,10 @@ _DOUBLE_STEPS = {f"m16n8k{4 * steps}": steps for steps in (1, 2, 4)}
 
 
 def mma(parts: list[str]) -> Plan:
-    """``mma.sync.aligned.shape.row.col{.satfinite}.D.A.B.C{.xor|.and.popc}``; the operands give the register counts."""
+    """Plan ``mma.sync.aligned.shape.row.col{.satfinite}.D.A.B.C{.xor|.and.popc}``.
+
+    The operands give the register counts.
+    """
     if "sp" in parts or any(part.startswith("sp::") for part in parts):
         raise Refused(SPARSE)
     if any(part.startswith(("kind::", "block_scale", "scale_vec")) for part in parts):
@@ -105,7 +108,7 @@ _SHAPES = {
     "m8n32k16": ("f16", "bf16", "s8", "u8"), "m16n16k8": ("tf32",), "m8n8k4": ("f64",), "m8n8k32": ("s4", "u4"),
     "m8n8k128": ("b1",),
 }  # fmt: skip
-_SUMS = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}  # of integers: s32
+_SUMS = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",)}  # integers: s32
 _BITS = {
     "f16": 16,
     "bf16": 16,
@@ -123,7 +126,10 @@ _REPEATED = 255
 
 
 class Fragment(NamedTuple):
-    """Where the elements lie (see core/matrix_memory.cpp). ``places``: row and column that each register bit adds."""
+    """Layout of a fragment's elements in registers (see core/matrix_memory.cpp).
+
+    ``places`` has the row and column that each bit of a register's number adds.
+    """
 
     places: tuple[tuple[int, int], ...]
     parts: int
@@ -134,7 +140,7 @@ class Fragment(NamedTuple):
 
     @property
     def registers(self) -> int:
-        """How many hold it."""
+        """Number of registers that hold the fragment."""
         return 1 << len(self.places)
 
 
@@ -145,7 +151,10 @@ def _extents(shape: str) -> tuple[int, int, int]:
 
 
 def fragment(role: str, shape: str, type_name: str, layout: str) -> Fragment:
-    """The fragment of one operand: ``role`` a, b, c or d. Raises Refused for a combination that PTX does not have."""
+    """Return the fragment of one operand, with ``role`` a, b, c or d.
+
+    Raises Refused for a combination that PTX does not have.
+    """
     factors = _SHAPES.get(shape, ())
     sums = {total for factor in factors for total in _SUMS.get(factor, ("s32",))}
     if type_name not in (factors if role in "ab" else sums) or layout not in ("row", "col"):
@@ -176,7 +185,7 @@ def fragment(role: str, shape: str, type_name: str, layout: str) -> Fragment:
 
 
 def wmma(parts: list[str]) -> Plan:
-    """wmma.load, wmma.store and wmma.mma."""
+    """Plan wmma.load, wmma.store and wmma.mma."""
     if parts[1] == "mma":
         return _wmma_product(parts)
     role, layout, shape, type_name = parts[2], parts[5], parts[6], parts[-1]
@@ -223,7 +232,7 @@ def _wmma_product(parts: list[str]) -> Plan:
     if rest[:2] != ["sync", "aligned"]:
         raise Refused("the machine does not know this wmma")
     layouts, shape, types = rest[2:4], rest[4], [part for part in rest[5:] if part not in ("satfinite", "rn")]
-    if len(types) == 2:  # f16 factors are not written
+    if len(types) == 2:  # PTX does not spell out f16 factors
         types = [types[0], "f16", "f16", types[1]]
     saturating = ["satfinite"] if "satfinite" in rest else []
     if saturating and types[0] != "s32":
@@ -275,7 +284,10 @@ def _piece(values: list[_Value], tile: int, tiles: int) -> list[_Value]:
 
 
 def _in_order(symbols: Symbols, name: str, pieces: list[_Product]) -> list[Instruction]:
-    """One mma after the other; a result that a later one still reads as a factor waits in a register of its own."""
+    """Return one mma after the other.
+
+    A result that a later mma still reads as a factor goes to a temporary register first.
+    """
     moves: list[Instruction] = []
     for i, (d, *_) in enumerate(pieces):
         later = [operand for piece in pieces[i + 1 :] for operand in (*piece.a, *piece.b, *piece.c)]
@@ -287,7 +299,7 @@ def _in_order(symbols: Symbols, name: str, pieces: list[_Product]) -> list[Instr
 
 
 def movmatrix(parts: list[str]) -> Plan:
-    """``movmatrix.sync.aligned.m8n8.trans.b16 d, a;``"""
+    """Plan ``movmatrix.sync.aligned.m8n8.trans.b16 d, a;``."""
     if parts[1:] != ["sync", "aligned", "m8n8", "trans", "b16"]:
         raise Refused("the machine does not know this movmatrix")
 

@@ -1,4 +1,4 @@
-"""mbarrier, and cp.async that arrives at one."""
+"""mbarrier, and the cp.async that arrives at one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from workbench.ptx.machine import ADDRESS, CLUSTER_BASE, FLAGS, RELEASE, STRONG,
 from workbench.ptx.operands import Operand, Refused, Register, Symbols
 
 _MBARRIER = core.Mbarrier
-# The semantics (.release, .acquire) are what the machine assumes unless .relaxed is written.
+# The machine assumes the semantics (.release, .acquire) unless .relaxed is written.
 _IGNORED = {"release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta", "shared::cluster"}
 
 
 def mbarrier(parts: list[str]) -> SinglePlan:
-    """``mbarrier.operation{.noComplete}{.parity}{.sem.scope}{.shared}.b64``; addresses without .shared are generic."""
+    """Plan ``mbarrier.operation{.noComplete}{.parity}{.sem.scope}{.shared}.b64``.
+
+    Addresses without .shared are generic.
+    """
     operation, flags = parts[1], parts[2:-1]
     expects = operation in ("arrive", "arrive_drop") and "expect_tx" in flags
     kept = [part for part in flags if part not in _IGNORED and not (expects and part == "expect_tx")]
@@ -34,7 +37,7 @@ def mbarrier(parts: list[str]) -> SinglePlan:
     counts_bytes = operation in ("expect_tx", "complete_tx")
     if operation == "pending_count":
         return _pending_count
-    # try_wait may sleep for a while on the hardware: to a program it is test_wait.
+    # try_wait may sleep for a while on the hardware; a program cannot tell it from test_wait.
     name = "test_wait" if operation == "try_wait" else operation
     row = opcode(".".join(["mbarrier", name, *kept, "shared", "b64"]))
     ordered = 0 if "relaxed" in flags else RELEASE
@@ -50,7 +53,7 @@ def mbarrier(parts: list[str]) -> SinglePlan:
         if target is not None:
             slots[_MBARRIER.result] = target
         if name == "test_wait":
-            expect(operands, 2, 3 if operation == "try_wait" else 2)  # the third is how long to sleep
+            expect(operands, 2, 3 if operation == "try_wait" else 2)  # the third is a hint on how long to sleep
             wide = not kept
             slots[_MBARRIER.operand] = source(symbols, operands[1], "b64" if wide else "b32", 8 if wide else 4)
         elif operation == "inval":
@@ -77,7 +80,7 @@ def _pending_count(symbols: Symbols, operands: list[str]) -> Instruction:
 
 
 def arrive_after_copies(parts: list[str]) -> Plan:
-    """``cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [address];``"""
+    """Plan ``cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [address];``."""
     noinc = [part for part in parts if part == "noinc"]
     if parts[3] != "arrive" or any(part not in ("noinc", "shared", "shared::cta", "b64") for part in parts[4:]):
         raise Refused("the machine does not know this copy")
@@ -94,7 +97,7 @@ def arrive_after_copies(parts: list[str]) -> Plan:
 
 
 def copy(parts: list[str]) -> Plan:
-    """cp.async of an mbarrier; the other forms are memory.copy's."""
+    """Plan cp.async at an mbarrier, and bulk copies; `memory.copy` plans the other forms."""
     if "bulk" in parts[2:4]:
         return bulk.bulk(parts)
     return arrive_after_copies(parts) if parts[1:3] == ["async", "mbarrier"] else memory.copy(parts)

@@ -36,7 +36,7 @@ from workbench.ptx.parse import TYPE_SIZES
 
 _SPACES = {"global", "shared", "local", "const", "param", "shared::cta", "param::entry", "param::func"}
 _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
-# What they add to that.
+# Flags that some of them add to STRONG.
 _ORDERS = {
     "release": RELEASE, "acq_rel": RELEASE | ACQUIRE, "acquire": ACQUIRE, "volatile": VOLATILE,
 }  # fmt: skip
@@ -48,7 +48,7 @@ def _known(part: str) -> bool:
 
 
 def place(symbols: Symbols, address: Address, slots: dict[int, Operand], slot: int, space: str) -> int:
-    """Puts an address' base into ``slot``; returns the flags of its register width."""
+    """Put an address' base into ``slot``; return the flag of its register width."""
     base = slots[slot] = address.base
     if base.width == 4:
         if space in ("global", "generic", "constant"):
@@ -120,12 +120,12 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
 
 
 def _widened(value: Operand) -> Operand:
-    """A constant of one byte as one of two: no register is narrower."""
+    """Return a constant of one byte as one of two, as no register is narrower; other operands as they are."""
     return Constant(2, value.value) if isinstance(value, Constant) and value.width == 1 else value
 
 
 def _wide(halves: SinglePlan, is_load: bool) -> SinglePlan:
-    """An access whose value is a 128-bit register, by that of its halves."""
+    """Plan an access to a 128-bit register, by the plan of its two halves."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         at = 0 if is_load else 1
@@ -136,18 +136,18 @@ def _wide(halves: SinglePlan, is_load: bool) -> SinglePlan:
 
 
 def _of_kernel(symbols: Symbols, token: str) -> bool:
-    """Whether an address of .param space leads to the kernel's parameters: a register does."""
+    """Return True if an address in .param space leads to the kernel's parameters; one in a register does."""
     name = token.strip("[] ").split("+")[0].split("-")[0].strip()
     return name not in symbols.local
 
 
 def load(parts: list[str]) -> Plan:
-    """``ld{.modifiers}{.space}{.vec}.type d, [a];``"""
+    """Plan ``ld{.modifiers}{.space}{.vec}.type d, [a];``."""
     return _access(parts, True)
 
 
 def store(parts: list[str]) -> Plan:
-    """``st{.modifiers}{.space}{.vec}.type [a], b;``"""
+    """Plan ``st{.modifiers}{.space}{.vec}.type [a], b;``."""
     return _access(parts, False)
 
 
@@ -156,7 +156,7 @@ _SIGNLESS = {"add", "and", "or", "xor", "exch", "cas"}
 
 
 def atomic(parts: list[str]) -> Plan:
-    """atom and red; the scopes and orders are all satisfied by sequentially consistent host atomics."""
+    """Plan atom and red; the host's sequentially consistent atomics satisfy all scopes and orders."""
     type_name, space, operation, elements = parts[-1], "generic", None, 1
     base = CLUSTER_BASE if "shared::cluster" in parts else 0
     for part in parts[1:-1]:
@@ -199,7 +199,7 @@ def atomic(parts: list[str]) -> Plan:
         return [one(symbols, [targets[i], operands[1], values[i]], i * size) for i in range(elements)]
 
     def one(symbols: Symbols, operands: list[str], further: int) -> Instruction:
-        """The atomic on one element, ``further`` bytes from the address."""
+        """Bind the atomic on one element, ``further`` bytes from the address."""
         target = unless_sink(symbols, operands[0], size)
         slots: dict[int, Operand] = {core.Atomic.operand: source(symbols, operands[2], type_name, size)}
         if target is not None:
@@ -214,7 +214,7 @@ def atomic(parts: list[str]) -> Plan:
 
 
 def copy(parts: list[str]) -> Plan:
-    """cp.async and its groups; the bulk forms are bulk.bulk's."""
+    """Plan cp.async and its groups; `bulk.bulk` plans the bulk forms."""
     if parts[1] != "async":
         raise Refused("the machine does not know this copy")
     if parts[2] in ("commit_group", "wait_group", "wait_all"):
@@ -247,7 +247,7 @@ def copy(parts: list[str]) -> Plan:
 
 
 def matrix(parts: list[str]) -> Plan:
-    """``ldmatrix`` and ``stmatrix``, of one, two or four matrices of 8 x 8 16-bit elements."""
+    """Plan ``ldmatrix`` and ``stmatrix``, with one, two or four matrices of 8 x 8 16-bit elements."""
     counts = {"x1": 1, "x2": 2, "x4": 4}
     count = next((counts[part] for part in parts if part in counts), None)
     if count is None or "m8n8" not in parts or parts[-1] != "b16":
@@ -272,7 +272,7 @@ def matrix(parts: list[str]) -> Plan:
 
 
 def hint(parts: list[str]) -> Plan:
-    """Prefetches and cache policies: no effect on any value."""
+    """Plan prefetches and cache policies, which change no value."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(opcode("nop"), {})
@@ -281,7 +281,7 @@ def hint(parts: list[str]) -> Plan:
 
 
 def policy(parts: list[str]) -> Plan:
-    """``createpolicy``: a number that hints take, here 0."""
+    """Plan ``createpolicy``: a number for use in hints, here 0."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         target = destination(symbols, operands[0], 8)

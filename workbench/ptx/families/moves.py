@@ -37,7 +37,10 @@ _VECTORS = {(2, 2), (4, 2), (4, 4), (8, 2), (8, 4)}  # (bytes, parts) that the I
 
 
 def mov(parts: list[str]) -> Plan:
-    """``mov.type d, a;`` a register, a constant or an address, and registers packed into one or taken out of it."""
+    """Plan ``mov.type d, a;`` of a register, a constant or an address.
+
+    It also plans the packing of registers into one, and back.
+    """
     type_name = parts[-1]
     if len(parts) != 2 or type_name not in TYPE_SIZES:
         raise Refused("the machine does not know this form of mov")
@@ -62,14 +65,14 @@ def mov(parts: list[str]) -> Plan:
 
 
 def _move_wide(symbols: Symbols, to: str, from_: str) -> list[Instruction]:
-    """A 128-bit register made of two or four others, taken apart, or copied: half by half."""
+    """Return the moves, half by half, of a 128-bit register that is packed, unpacked or copied."""
     into, out_of = (_halves(symbols, one) for one in (to, from_))
     moves = [one for pair in zip(into, out_of, strict=True) if (one := _move_half(symbols, *pair)) is not None]
     return moves or [Instruction(opcode("nop"), {})]
 
 
 def _halves(symbols: Symbols, token: str) -> list[list[str]]:
-    """The registers that make up the lower and the upper 64 bits of an operand."""
+    """Return the registers that make up the lower and the upper 64 bits of an operand."""
     names = vector(token) if token[0] == "{" else [*symbols.halves(token)]
     if len(names) not in (2, 4):
         raise Refused(f"{len(names)} registers for 128 bits, which are 2 or 4")
@@ -88,7 +91,7 @@ def _move_half(symbols: Symbols, to: list[str], from_: list[str]) -> Instruction
 
 
 def _parts(parts: list[str], size: int) -> int:
-    """The bytes of the registers that hold the parts of a vector: those of 8 bits lie in 16."""
+    """Return the bytes of the registers that hold the parts of a vector; parts of 8 bits lie in 16."""
     if (size, len(parts)) not in _VECTORS:
         raise Refused(f"{len(parts)} registers for {8 * size} bits")
     return max(size // len(parts), 2)
@@ -108,7 +111,7 @@ def _unpack(symbols: Symbols, parts: list[str], from_: str, type_name: str, size
 
 
 def unpacking(parts: Sequence[Register | None], value: Operand, size: int) -> Instruction:
-    """What takes ``size`` bytes apart; nobody wants the parts that are None."""
+    """Return the instruction that splits ``value``, of ``size`` bytes, into ``parts``; a part of None is dropped."""
     columns = core.Unpacking
     targets = {i: part for i, part in enumerate(parts, columns.part) if part is not None}
     row = opcode(f"unpack.b{8 * size}.{len(parts)}")
@@ -116,7 +119,7 @@ def unpacking(parts: Sequence[Register | None], value: Operand, size: int) -> In
 
 
 def cvta(parts: list[str]) -> Plan:
-    """Addresses of shared and local variables become generic by an offset, the others are generic already."""
+    """Plan cvta: addresses of shared and local variables become generic by an offset, others are generic already."""
     to_space = parts[1] == "to"
     space = parts[2 if to_space else 1].split("::")[0]
     size = TYPE_SIZES[parts[-1]]
@@ -138,7 +141,7 @@ def cvta(parts: list[str]) -> Plan:
 
 
 def selp(parts: list[str]) -> Plan:
-    """``selp.type d, a, b, p;``"""
+    """Plan ``selp.type d, a, b, p;``."""
     type_name = parts[-1]
     size = TYPE_SIZES[type_name]
     row = opcode(f"selp.b{8 * size}")
@@ -158,7 +161,10 @@ COMBINE = {how.name: how for how in core.Combine if how != core.Combine.none}
 
 
 def setp(parts: list[str]) -> SinglePlan:
-    """``setp.cmp{.ftz}{.and|or|xor}.type p{|q}, a, b{, {!}c};`` q is the comparison's opposite, combined alike."""
+    """Plan ``setp.cmp{.ftz}{.and|or|xor}.type p{|q}, a, b{, {!}c};``.
+
+    q is the comparison's opposite, combined with c in the same way.
+    """
     type_name, test = parts[-1], _UNSIGNED.get(parts[1], parts[1])
     middle = parts[2:-1]
     combine = next((COMBINE[part] for part in middle if part in COMBINE), core.Combine.none)

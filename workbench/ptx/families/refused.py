@@ -1,4 +1,4 @@
-"""What the machine refuses by name: why, and what to use instead. The table for readers lists the same."""
+"""Instructions that the machine refuses by name: the reason, and a replacement. INSTRUCTIONS.md lists them, too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.addre
 SCALED_MMA = "mma with .kind or block scaling needs sm_120: use m16n8k32 with .e4m3 or .e5m2"
 SHAPES = "the machine knows ldmatrix and stmatrix with 8 x 8 matrices of .b16; other shapes need sm_100a"
 
-# Forms of instructions that the machine knows otherwise.
+# Refused forms of instructions that the machine knows in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
     "mma.sp": SPARSE,
@@ -35,7 +35,7 @@ FORMS: dict[str, str] = {
     "call through a register without .callprototype": INDIRECT_CALL,
 }
 
-# By the first words of the instruction, longest first; what a plan refuses by its operands or modifiers says so itself.
+# By the first words of the instruction; the longest match counts. Plans give reasons about operands and modifiers.
 REASONS: dict[str, str] = {
     "tcgen05": TENSOR_MEMORY,
     "st.bulk": "it fills shared memory through the async proxy, which needs sm_100: use st.shared",
@@ -53,7 +53,7 @@ _NEWER_TYPES = {"e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "rs"}
 
 
 def reason(text: str) -> str | None:
-    """Why an opcode text is refused by name, or None."""
+    """Return the reason why an opcode text is refused by name, or None."""
     parts = text.split(".")
     for length in range(min(len(parts), 4), 0, -1):
         found = REASONS.get(".".join(parts[:length]))
@@ -63,5 +63,5 @@ def reason(text: str) -> str | None:
 
 
 def plan(parts: list[str]) -> Plan:
-    """Of what no family knows: raises Refused with the reason."""
+    """Refuse an opcode that no family knows, with the reason."""
     raise Refused(reason(".".join(parts)) or "the machine does not know this instruction")

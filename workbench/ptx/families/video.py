@@ -10,7 +10,7 @@ _NAMES = ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
 
 
 def packed(parts: list[str]) -> Plan:
-    """``vop{2,4}.dtype.atype.btype{.sat}{.add} d, a, b, c;`` without lane masks and selectors."""
+    """Plan ``vop{2,4}.dtype.atype.btype{.sat}{.add} d, a, b, c;`` without lane masks and selectors."""
     types, rest = parts[1:4], parts[4:]
     if any(kind not in ("u32", "s32") for kind in types) or rest not in ([], ["sat"], ["add"]):
         raise Refused("the machine does not know this video instruction")

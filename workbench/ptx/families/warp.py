@@ -1,4 +1,4 @@
-"""Instructions over a whole warp or block: shfl, vote, match, redux, mma, barriers, fences; and control flow."""
+"""Instructions over a whole warp or block: shfl, vote, match, redux, barriers, fences; and control flow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EXCHANGE, _BARRIER = core.Exchange, core.Barrier
 
 
 def shfl(parts: list[str]) -> Plan:
-    """``shfl.sync.mode.b32 d{|p}, a, b, c, members;``"""
+    """Plan ``shfl.sync.mode.b32 d{|p}, a, b, c, members;``."""
     if parts[1] != "sync" or parts[-1] != "b32":
         raise Refused(OLD_SYNC)
     row = opcode(f"shfl.{parts[2]}")
@@ -53,7 +53,7 @@ def _with_predicate(symbols: Symbols, instruction: Instruction, names: list[str]
 
 
 def vote(parts: list[str]) -> Plan:
-    """``vote.sync.mode d, {!}p, members;``; CUB writes ``vote.mode.sync``, which ptxas takes too."""
+    """Plan ``vote.sync.mode d, {!}p, members;``; CUB writes ``vote.mode.sync``, which ptxas takes too."""
     if "sync" not in parts[1:3]:
         raise Refused(OLD_SYNC)
     mode = parts[2] if parts[1] == "sync" else parts[1]
@@ -72,7 +72,7 @@ def vote(parts: list[str]) -> Plan:
 
 
 def match(parts: list[str]) -> Plan:
-    """``match.any|all.sync.type d{|p}, a, members;``"""
+    """Plan ``match.any|all.sync.type d{|p}, a, members;``."""
     type_name = parts[-1]
     row, size = opcode(f"match.{parts[1]}.{type_name}"), TYPE_SIZES[type_name]
 
@@ -91,7 +91,7 @@ def match(parts: list[str]) -> Plan:
 
 
 def redux(parts: list[str]) -> Plan:
-    """``redux.sync.op.type d, a, members;``"""
+    """Plan ``redux.sync.op.type d, a, members;``."""
     operation, kind = parts[2], parts[-1]
     if operation in ("add", "and", "or", "xor"):
         kind = "b32"
@@ -108,7 +108,7 @@ def redux(parts: list[str]) -> Plan:
 
 
 def activemask(parts: list[str]) -> Plan:
-    """``activemask.b32 d;``"""
+    """Plan ``activemask.b32 d;``."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         target = destination(symbols, operands[0], 4)
@@ -118,7 +118,7 @@ def activemask(parts: list[str]) -> Plan:
 
 
 def elect(parts: list[str]) -> Plan:
-    """``elect.sync d|p, members;``"""
+    """Plan ``elect.sync d|p, members;``."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
@@ -134,7 +134,7 @@ def elect(parts: list[str]) -> Plan:
 
 
 def barrier(parts: list[str]) -> Plan:
-    """bar and barrier, for the block (``.cta``) and for the warp."""
+    """Plan bar and barrier, for the block (``.cta``) and for the warp."""
     kept = [part for part in parts[1:] if part not in ("cta", "aligned")]
     if kept == ["warp", "sync"]:
 
@@ -178,7 +178,7 @@ def _reducing_barrier(kept: list[str]) -> Plan:
 
 
 def branch(parts: list[str]) -> Plan:
-    """``bra{.uni} label;``"""
+    """Plan ``bra{.uni} label;``."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1)
@@ -188,7 +188,7 @@ def branch(parts: list[str]) -> Plan:
 
 
 def indexed_branch(parts: list[str]) -> Plan:
-    """``brx.idx index, table;`` one comparison and branch after the other; an index outside the table traps."""
+    """Plan ``brx.idx index, table;`` as one comparison and branch after the other; an index outside the table traps."""
     if parts[1:] not in (["idx"], ["idx", "uni"]):
         raise Refused("the machine does not know this branch")
 
@@ -210,7 +210,10 @@ def indexed_branch(parts: list[str]) -> Plan:
 
 
 def leave(parts: list[str]) -> Plan:
-    """ret of a function goes back to its caller; at the level of the kernel it ends the thread, as exit does."""
+    """Plan ret and exit.
+
+    ret in a function goes back to its caller; in the kernel itself it ends the thread, as exit does.
+    """
     is_return = parts[0] == "ret"
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -222,8 +225,11 @@ def leave(parts: list[str]) -> Plan:
 
 
 def call(parts: list[str]) -> Plan:
-    """``call{.uni} (result), name, (arguments);``, or a register for the name and a prototype behind it all. calls.py
-    lays out what it takes."""
+    """Plan ``call{.uni} (result), name, (arguments);``.
+
+    A call through a register has the register in the name's place, and a prototype at the end. calls.py lays out the
+    arguments and results.
+    """
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         results = operands.pop(0) if operands[0][0] == "(" else "()"
@@ -245,7 +251,7 @@ def call(parts: list[str]) -> Plan:
 
 
 def trap(parts: list[str]) -> Plan:
-    """trap, and brkpt, at which no debugger waits."""
+    """Plan trap, and brkpt, as no debugger waits for it."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(opcode("trap"), {})
@@ -254,10 +260,10 @@ def trap(parts: list[str]) -> Plan:
 
 
 def fence(parts: list[str]) -> Plan:
-    """Memory is sequentially consistent already: a fence orders what checks know (see core/clocks.hpp).
+    """Plan a fence. Memory is sequentially consistent already: a fence only orders what the checks know.
 
-    Of the fences between proxies, those of the async one and of tensor maps are known to checks, and the one for new
-    mbarriers.
+    See core/clocks.hpp. Among the fences between proxies, the checks know those of the async proxy and of tensor maps,
+    and the one for new mbarriers.
     """
     name = "fence.mbarrier_init" if parts[1] == "mbarrier_init" else "fence"
     if parts[1] == "proxy":
@@ -274,7 +280,7 @@ def fence(parts: list[str]) -> Plan:
 
 
 def _map_fence(semantics: str) -> Plan:
-    """``fence.proxy.tensormap::generic.release.scope`` and ``...acquire.scope [address], 128``."""
+    """Plan ``fence.proxy.tensormap::generic.release.scope`` and ``...acquire.scope [address], 128``."""
     row = opcode(f"fence.proxy.tensormap.{semantics}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -290,7 +296,7 @@ def _map_fence(semantics: str) -> Plan:
 
 
 def nothing(parts: list[str]) -> Plan:
-    """What changes no value and orders nothing that checks know."""
+    """Plan an instruction that changes no value and orders nothing that the checks know."""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         return Instruction(opcode("nop"), {})
@@ -299,7 +305,7 @@ def nothing(parts: list[str]) -> Plan:
 
 
 def dependency(parts: list[str]) -> Plan:
-    """griddepcontrol: launches run one after the other, and checks know who waits for the one before."""
+    """Plan griddepcontrol: launches run one after the other; the checks know which threads wait for the one before."""
     row = opcode(".".join(parts))
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:

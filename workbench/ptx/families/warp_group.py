@@ -1,4 +1,4 @@
-"""wgmma: products of matrices by four warps."""
+"""wgmma: matrix products by four warps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPARSE = "sparse wgmma is out of the machine's scope: use the dense product"
 
 
 def wgmma(parts: list[str]) -> Plan:
-    """``wgmma.mma_async.sync.aligned.shape{.satfinite}.D.A.B{.and.popc}``, fence, commit_group and wait_group."""
+    """Plan ``wgmma.mma_async.sync.aligned.shape{.satfinite}.D.A.B{.and.popc}``, fence, commit_group and wait_group."""
     if parts[1] in ("fence", "commit_group", "wait_group"):
         return _group(parts[1])
     if parts[1] != "mma_async" or "sp" in parts:
@@ -59,7 +59,7 @@ def wgmma(parts: list[str]) -> Plan:
             slots[_PRODUCT.keeps_d] = Constant(0, 1)
         else:
             slots[_PRODUCT.keeps_d] = source(symbols, keep, "pred", 0)
-        if not flags & _FLAGS.drop_d:  # what D was is read, too
+        if not flags & _FLAGS.drop_d:  # the product is added to D, which is read, too
             slots |= {FRAGMENT + registers + i: value for i, value in enumerate(values)}
         if scaled:
             signs = [int(token) for token in operands[4:6]]
@@ -85,7 +85,10 @@ def _group(name: str) -> Plan:
 
 
 def registers(parts: list[str]) -> Plan:
-    """``setmaxnreg.inc|dec.sync.aligned.u32 n;`` moves registers between warp groups, and changes no value."""
+    """Plan ``setmaxnreg.inc|dec.sync.aligned.u32 n;``, which moves registers between warp groups.
+
+    It changes no value.
+    """
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1)

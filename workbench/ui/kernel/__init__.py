@@ -1,1 +1,1 @@
-"""Pictures of a launch over time: warps that wait for each other, blocks on multiprocessors."""
+"""Pictures of a launch over time: pipelines, warps that wait at barriers, and blocks on multiprocessors."""

@@ -1,4 +1,4 @@
-"""A block as a pipeline: producers and consumers, the tensor cores, and what each stage holds, against time."""
+"""Picture of a block as a pipeline over time: producers, consumers, tensor cores and stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MOST_STAGES = 12
 _MOST_WARPS = 8  # drawn one by one
 _ROLES = ("producer", "consumer", "both", "")
-_MULTIPLYING: dict[str, Any] = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # waits for its own products
+_MULTIPLYING: dict[str, Any] = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # a wait for wgmma products
 _MULTIPLIES = {"facecolor": USED}
 _STATES: dict[str, dict[str, Any]] = {
     "empty": {"facecolor": "#EEEEEE"},
@@ -32,7 +32,7 @@ _ON_DARK = ("full", "read")
 
 
 class PipelinePicture(Picture):
-    """Who waits for whom at mbarriers, drawn by `pipeline_view`.
+    """Waits of warps at mbarriers, with the stages that they fill and read; drawn by `pipeline_view`.
 
     Attributes:
         pipeline: the `Pipeline`, with phases, copies, products, stages and spans in cycles of its model.
@@ -43,7 +43,7 @@ class PipelinePicture(Picture):
 
     @property
     def headline(self) -> str:
-        """``8 fills of 2 stages in 3,210 cycles: consumers wait 80 % of the time, the producer 81 %; ...``."""
+        """Summary, such as ``8 fills of 2 stages in 3,210 cycles: producer waits 81 %, consumers wait 80 %``."""
         pipeline = self.pipeline
         fills = len({(copy.mbarrier, copy.phase) for copy in pipeline.copies})
         text = plural(pipeline.end, "cycle")
@@ -60,7 +60,7 @@ class PipelinePicture(Picture):
 
     @property
     def caption(self) -> str:
-        """Which block it is, and by which model the cycles are counted."""
+        """Index of the block, and the model that counts the cycles."""
         model = f"an instruction 1 cycle, a copy {self.pipeline.copy_cycles:,}"
         if self.pipeline.products:
             model += ", a product of N columns N/2"
@@ -68,7 +68,7 @@ class PipelinePicture(Picture):
         return f"block {self.block}; who waits for whom, by a model and not by measurement: {model}{cut}"
 
     def waits(self) -> dict[tuple[str, str], int]:
-        """Cycles of waiting by role and what for, the longest first, summed over warps."""
+        """Return the cycles of waiting, summed over warps, by role and cause, the longest first."""
         found: Counter[tuple[str, str]] = Counter()
         for span in self.pipeline.spans:
             if span.kind == "wait":
@@ -81,7 +81,7 @@ class PipelinePicture(Picture):
         return f"<pipeline of block {self.block}: {self.headline}>"
 
     def __str__(self) -> str:
-        """A strip for each warp, the tensor cores and each stage; then who waits for what."""
+        """Return a strip of text for each warp, the tensor cores and each stage, and a line per role and cause."""
         pipeline = self.pipeline
         width = max(1, -(-pipeline.end // TEXT_COLUMNS))
         rows = [(self._name(warp), _strip(self._spans(warp), _run_or_wait, width)) for warp in self._warps()]
@@ -104,7 +104,7 @@ class PipelinePicture(Picture):
     # -- picture ------------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """Rows of warps by role, hatched where they wait, with the mbarrier; below them the stages and their fills."""
+        """Draw a row per warp by role, hatched where it waits, then the tensor cores, then the stages with fills."""
         pipeline = self.pipeline
         warps, stages = self._warps(), pipeline.stages[:_MOST_STAGES]
         rows = len(warps) + (0.3 + 1 if pipeline.products else 0) + 0.3 + len(stages)
@@ -147,15 +147,15 @@ class PipelinePicture(Picture):
         room = end - start >= (0.0085 * len(text) + 0.004) * self.pipeline.end
         span_of_time(ax, row, start, end, face, text if room else "", "white" if on_dark else "black")
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     def _warps(self) -> list[int]:
-        """By role, as the picture has them: where there are many, of the four of a warp group the first."""
+        """Return the warps that have a row, by role; if there are many, the first of each warp group of one role."""
         found = [warp for role in _ROLES for warp in self.pipeline.of_role(role)]
         return [warp for warp in found if warp == self._like(warp)[0]]
 
     def _like(self, warp: int) -> list[int]:
-        """The warps that the row of ``warp`` stands for: those of its warp group, if all four have its role."""
+        """Return the warps in the row of a warp: with many warps, its warp group, if all four have its role."""
         roles = self.pipeline.roles
         four = list(range(warp // 4 * 4, warp // 4 * 4 + 4))
         alike = len(roles) > max(_MOST_WARPS, four[-1]) and len({roles[one] for one in four}) == 1
@@ -173,24 +173,25 @@ class PipelinePicture(Picture):
 
 
 def pipeline_view(recording: Any, *, copy_cycles: int = COPY_CYCLES) -> PipelinePicture:
-    """Who waits for whom in a block that is a pipeline: producers that copy, consumers that compute, stages between.
+    """Show which warps wait for which in a block that is a pipeline of copying producers and computing consumers.
 
-    The order is the program's. The times are a model's, which the picture names: an instruction takes a cycle, a bulk
-    copy ``copy_cycles``, a product of a warp group half a cycle for each of its columns.
+    The order of events is the program's. The times come from a model, which the picture names: an instruction takes one
+    cycle, a bulk copy ``copy_cycles``, a product of a warp group half a cycle per column.
 
     Args:
         recording: a `Recording`, or a trace or launch report that has one (``record_block=``).
-        copy_cycles: from the issue of a copy to its landing.
+        copy_cycles: cycles from the issue of a copy to its completion.
 
     Raises:
-        ArgumentError: nothing was recorded, the block uses neither mbarriers nor wgmma, or ``copy_cycles`` is below 0.
+        ArgumentError: if nothing was recorded, the block uses neither mbarriers nor wgmma, or ``copy_cycles`` is
+            negative.
     """
     found = recording_of(recording)
     return PipelinePicture(found.pipeline(copy_cycles), found.block)
 
 
 def _what(span: PipelineSpan) -> str:
-    """What a wait is for; "" of a run."""
+    """Return what a span waits for; empty for a span that runs."""
     return "" if span.kind == "run" else span.name or "products"
 
 
@@ -203,7 +204,7 @@ def _run_or_wait(span: PipelineSpan) -> str:
 
 
 def _joined(products: Iterable[Any]) -> list[tuple[int, int]]:
-    """Stretches of time without a gap between their products."""
+    """Return intervals (start, end) in which products follow each other without a gap."""
     out: list[tuple[int, int]] = []
     for one in products:
         if out and out[-1][1] == one.start:
@@ -214,7 +215,7 @@ def _joined(products: Iterable[Any]) -> list[tuple[int, int]]:
 
 
 def _strip(parts: Iterable[PipelineSpan | StageState | Any], mark: Any, width: int) -> str:
-    """One character per ``width`` cycles: the mark of what fills most of it."""
+    """Return one character per ``width`` cycles: the mark of the part that fills most of them."""
     columns: dict[int, Counter[str]] = {}
     for part in parts:
         for column in range(part.start // width, -(-part.end // width)):

@@ -1,4 +1,4 @@
-"""The warps of one block against logical time: where they run, where they wait, and the barriers that join them."""
+"""Picture of the warps of one block over logical time: runs, waits and the barriers between them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ _MOST_JOINTS = 12  # of the text form
 
 @dataclass(frozen=True)
 class Joint:
-    """One barrier as it happened: the clock at which it let its warps go, and who waited how long for whom.
+    """One completion of a barrier.
 
-    ``waits`` maps each waiting warp to warp instructions, ``last`` are the warps that came last, ``text`` is the
-    barrier's source line.
+    Attributes:
+        clock: logical time at which the barrier released its warps.
+        barrier: number of the barrier.
+        place: lines at which warps arrived.
+        text: source line of the barrier.
+        warps: warps that arrived.
+        waits: warp instructions that each waiting warp waited.
     """
 
     clock: int
@@ -36,12 +41,12 @@ class Joint:
 
     @property
     def last(self) -> tuple[int, ...]:
-        """The warps that did not wait: they came last."""
+        """Warps that arrived last, and so did not wait."""
         return tuple(warp for warp in self.warps if warp not in self.waits)
 
     @property
     def waited(self) -> int:
-        """Warp instructions that all warps waited together."""
+        """Warp instructions of waiting, summed over all warps."""
         return sum(self.waits.values())
 
 
@@ -50,9 +55,9 @@ class WarpTimeline(Picture):
 
     Attributes:
         recording: the `Recording`.
-        joints: its barriers in the order in which they let their warps go.
-        end: the clock at which the last warp ends, in warp instructions.
-        waited: warp instructions of waiting, over all warps.
+        joints: completions of its barriers, in the order of time.
+        end: logical time at which the last warp ends, in warp instructions.
+        waited: warp instructions of waiting, summed over all warps.
     """
 
     def __init__(self, recording: Recording):
@@ -63,7 +68,7 @@ class WarpTimeline(Picture):
 
     @property
     def headline(self) -> str:
-        """``4 warps, 747 instructions long, 4 barriers: warps wait 41 % of the time``."""
+        """Summary, such as ``4 warps, 747 instructions long, 4 barriers: warps wait 41 % of the time``."""
         whole = self.end * self.recording.warps
         share = f"{100 * self.waited / whole:.2g}" if whole else "0"
         return (
@@ -73,13 +78,13 @@ class WarpTimeline(Picture):
 
     @property
     def caption(self) -> str:
-        """Which block it is, and what the picture does not say."""
+        """Index of the block, and the limits of the picture."""
         cut = "; only the first spans were kept" if self.recording.truncated else ""
         return f"block {self.recording.block}; who waits for whom, not for how many nanoseconds{cut}"
 
     @property
     def longest(self) -> Joint | None:
-        """The barrier at which warps waited longest together; None if nobody waited."""
+        """Barrier with the most waiting, summed over its warps; None if no warp waited."""
         return max((joint for joint in self.joints if joint.waits), key=lambda joint: joint.waited, default=None)
 
     # -- text ---------------------------------------------------------------------------------------------------
@@ -88,7 +93,10 @@ class WarpTimeline(Picture):
         return f"<warp timeline of block {self.recording.block}: {self.headline}>"
 
     def __str__(self) -> str:
-        """A strip per warp, ``=`` runs, ``.`` waits, ``|`` a barrier lets go; then the barriers in order."""
+        """Return a strip of text per warp, then the barriers in order.
+
+        ``=`` is a run, ``.`` a wait, ``|`` the release of a barrier.
+        """
         per_column = max(1, -(-self.end // TEXT_COLUMNS))
         out = [self.headline, self.caption]
         for warp in range(self.recording.warps):
@@ -110,7 +118,7 @@ class WarpTimeline(Picture):
     # -- picture ------------------------------------------------------------------------------------------------
 
     def draw(self, ax: Axes | None = None) -> Axes:
-        """A row per warp. A black joint is a barrier that lets go, with its line; hatched is waiting."""
+        """Draw a row per warp: waits are hatched, a black line is a barrier that releases its warps."""
         warps = self.recording.warps
         if ax is None:
             ax = sheet((0.34 if warps <= 8 else 0.2) * warps, top=0.8)
@@ -141,22 +149,25 @@ class WarpTimeline(Picture):
 
 
 def warp_timeline(recording: Any) -> WarpTimeline:
-    """When the warps of one block ran and waited, by the machine's logical clock, and which barriers joined them.
+    """Show when the warps of one block ran and waited, by the machine's logical clock, and at which barriers.
 
-    The clock counts warp instructions, so that the picture is the same on every machine; it says who waits for whom,
-    not for how many nanoseconds.
+    The clock counts warp instructions, so the picture is the same on every machine. It shows which warps wait for
+    which, not for how many nanoseconds.
 
     Args:
         recording: a `Recording`, or a trace or launch report that has one (``record_block=``).
 
     Raises:
-        ArgumentError: nothing was recorded.
+        ArgumentError: if nothing was recorded.
     """
     return WarpTimeline(recording_of(recording))
 
 
 def _joints(recording: Recording) -> tuple[Joint, ...]:
-    """A run that a barrier ends lets go at its end, or at the end of the wait that follows."""
+    """Collect the barriers of a recording.
+
+    A run that ends at a barrier arrives there. Its barrier releases at the end of the run, or of the wait after it.
+    """
     found: dict[tuple[int, int], list[tuple[WarpSpan, int]]] = {}
     for span, after in zip(recording.spans, (*recording.spans[1:], None), strict=True):
         if span.kind != "run" or span.barrier is None:
@@ -183,7 +194,7 @@ def _joints(recording: Recording) -> tuple[Joint, ...]:
 
 
 def _strip(spans: list[WarpSpan], per_column: int) -> str:
-    """One character per ``per_column`` instructions; a wait shows in a column that it fills by half or more."""
+    """Return one character per ``per_column`` instructions; a wait shows where it fills half or more of them."""
     end = max((span.end for span in spans), default=0)
     waits = [span for span in spans if span.kind == "wait"]
     cells = []

@@ -1,4 +1,4 @@
-"""Rows of time in pictures of warps: what fills them, what they are called, how a warp looks that runs or waits."""
+"""Rows of time in pictures of warps: their spans, labels and styles."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 RUN: dict[str, Any] = {"facecolor": "#9CCBE8", "edgecolor": "white"}
 WAIT: dict[str, Any] = {"facecolor": "white", "edgecolor": WAITING, "hatch": "////"}
-"""How a warp is drawn that runs, and one that waits."""
+"""Styles of spans in which a warp runs (`RUN`) or waits (`WAIT`)."""
 TEXT_COLUMNS = 84
-"""Of a strip of time as text."""
+"""Largest number of characters of a strip of text."""
 
 
 def span_of_time(
     ax: Axes, row: float, start: float, end: float, face: dict[str, Any], text: str = "", color: str = "black"
 ) -> None:
-    """Draw what fills a row from ``start`` to ``end``, with a text in its middle, on white over hatching."""
+    """Draw a span of a row from ``start`` to ``end``, with a text in the middle, on white if the span is hatched."""
     box(ax, start, row + 0.1, end - start, 0.8, linewidth=0, **face)
     if text:
         behind = {"facecolor": "white", "linewidth": 0, "pad": 0.8} if "hatch" in face else None
@@ -30,7 +30,7 @@ def span_of_time(
 
 
 def rows_over_time(ax: Axes, rows: Sequence[tuple[float, str]], xlabel: str) -> None:
-    """Name the rows of a picture, each with its top, and the time that runs from left to right."""
+    """Label the rows of a picture, given as (top, name), and the time axis."""
     ax.set_yticks([top + 0.5 for top, _ in rows], [name for _, name in rows])
     ax.tick_params(axis="y", length=0, labelsize=8)
     ax.tick_params(axis="x", labelsize=7.5)
@@ -39,5 +39,5 @@ def rows_over_time(ax: Axes, rows: Sequence[tuple[float, str]], xlabel: str) -> 
 
 
 def warps_of(warps: Collection[int]) -> str:
-    """``warp 3``, ``warps 0–3, 7``."""
+    """Return warps as text, for example ``warp 3`` or ``warps 0–3, 7``."""
     return f"warp{'s' * (len(warps) > 1)} {lane_range(warps)}"

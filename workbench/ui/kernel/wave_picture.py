@@ -1,4 +1,4 @@
-"""Which multiprocessor is busy when: the blocks of a launch as bars over the places that they run in."""
+"""Picture of the waves of a launch: its blocks as bars over time on the multiprocessors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HATCHES = ("", "///", "...", "xxx")
 
 @dataclass(frozen=True)
 class Span:
-    """One block: its number in the launch, the place that it ran in, and from when to when."""
+    """Run of one block: its number in the launch, its place, its start and its end."""
 
     block: int
     place: int
@@ -27,14 +27,14 @@ class Span:
 
 
 def schedule(durations: Sequence[float], places: int) -> tuple[Span, ...]:
-    """Blocks in launch order, each in the place that is free first, as a GPU hands them out.
+    """Assign blocks in launch order, each to the place that becomes free first, as a GPU does.
 
     Args:
-        durations: of each block, in any unit of time.
+        durations: duration of each block, in any unit of time.
         places: multiprocessors times the blocks that fit on one.
 
     Raises:
-        ArgumentError: there is no place.
+        ArgumentError: if there is no place.
     """
     if places < 1:
         raise ArgumentError("places", places, "1 or more", "Count multiprocessors times the blocks that fit on one.")
@@ -48,7 +48,7 @@ def schedule(durations: Sequence[float], places: int) -> tuple[Span, ...]:
 
 
 def busy_share(spans: Sequence[Span], places: int) -> float:
-    """Of all places, from the first block's start to the last one's end, the share of the time that is used."""
+    """Return the fraction of the time until the last block ends in which the places are used."""
     last = max((span.end for span in spans), default=0.0)
     return sum(span.end - span.start for span in spans) / (places * last) if last else 0.0
 
@@ -64,16 +64,20 @@ def wave_picture(
     xlim: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw `schedule`: a row per place, a bar per block; what stays white is idle.
+    """Draw `schedule` with a row per place and a bar per block; white is idle time.
 
     Args:
-        durations, places: as in `schedule`.
-        kinds: a number per block, which chooses its colour and hatch (e.g. its sequence); default all the same.
-        labels: the name of each kind, for a legend.
-        xlim: where the time axis ends, to compare two pictures; default the end of the last block.
+        durations: duration of each block, in any unit of time.
+        places: multiprocessors times the blocks that fit on one.
+        kinds: a number per block, which selects its colour and hatch (for example its sequence); default all the same.
+        labels: name of each kind, for a legend.
+        xlabel: label of the time axis.
+        title: title of the picture, to which the busy fraction is added.
+        xlim: end of the time axis, to compare two pictures; default the end of the last block.
+        ax: the Axes to draw into; default new ones.
 
     Returns:
-        The matplotlib Axes. Its title says what share of the time the places are busy.
+        The matplotlib Axes. Their title has the fraction of the time in which the places are busy.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
@@ -96,7 +100,7 @@ def wave_picture(
              (span.start, span.place + 0.5)]
             for span in spans if kinds[span.block] == kind
         ]  # fmt: skip
-        ax.add_collection(PolyCollection(bars, **style))  # one artist: a launch has hundreds of blocks
+        ax.add_collection(PolyCollection(bars, **style))  # one artist per kind, because a launch has hundreds of blocks
     end = max((span.end for span in spans), default=1.0)
     busy = f"{busy_share(spans, places):.0%} busy"
     ax.set(

@@ -1,5 +1,5 @@
-// The browser's half of workbench.ui.source_widget: draws `state` for `fact`, sends the selection to Python, and shows
-// the `detail` that Python answers. No dependencies.
+// The browser part of workbench.ui.source_widget: it draws `state` for `fact`, sends the selection to Python, and shows
+// the `detail` that Python returns. It has no dependencies.
 
 function element(tag, className, text) {
   const node = document.createElement(tag);
@@ -8,7 +8,7 @@ function element(tag, className, text) {
   return node;
 }
 
-// Comments stand back: // in CUDA, where # is the preprocessor's, and # in Python, where // divides.
+// Comments are muted: // in CUDA, where # starts a preprocessor line, and # in Python, where // divides.
 const COMMENTS = { cuda: /^(.*?)(\/\/.*)$/, python: /^(.*?)(#.*)$/ };
 
 function codeOf(row) {
@@ -34,12 +34,12 @@ function rowOf(colours, row) {
   return node;
 }
 
-// -- what the compiler made of it: lines of one source line have its colour ---------------------------------------
+// -- stages of the compiler: lines that come from a source line have its colour -----------------------------------
 
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D00", "#666666"];
 const nameOf = (path, line) => `${path}:${line}`;
 
-// The lines that did something take the colours in turn: neighbours differ.
+// Lines with facts take the colours in turn, so that neighbours differ.
 function coloursOf(rows) {
   const active = rows.filter((row) => row.line && Object.keys(row.values).length);
   return new Map(active.map((row, at) => [nameOf(row.path, row.line), COLOURS[at % COLOURS.length]]));
@@ -97,7 +97,7 @@ function render({ model, el }) {
   list.tabIndex = 0;
   const stages = element("div", "sv-choice sv-stages");
   stages.setAttribute("role", "radiogroup");
-  stages.setAttribute("aria-label", "what the compiler made of it");
+  stages.setAttribute("aria-label", "stage of the compiler");
   const code = element("div", "sv-made");
   const detail = element("div", "sv-detail");
   root.append(title, choice, meaning, list, stages, code, detail);
@@ -151,7 +151,7 @@ function render({ model, el }) {
     const known = model.get("stages"), shown = model.get("stage");
     stages.hidden = !known.length;
     stages.replaceChildren(
-      element("span", "sv-hint", "made of it:"),
+      element("span", "sv-hint", "compiled to:"),
       ...known.map(([name, label]) => {
         const node = element("button", "sv-button", label);
         node.type = "button";

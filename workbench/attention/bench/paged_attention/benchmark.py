@@ -1,4 +1,4 @@
-"""The whole run: open the ledger, go through the grid while there is time, and say what was found."""
+"""A run of the benchmark: open the ledger, measure or predict the cells of the grid in time, and report the result."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import devices
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.attention.bench.paged_attention import in_flight, report
 from workbench.attention.bench.paged_attention.cells import Cell, grid
 from workbench.attention.bench.paged_attention.contender import Contender, DeviceLostError, ours
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Ledger, Row
 from workbench.attention.bench.paged_attention.measured import Measurer
-from workbench.bench import machine, streaming
-from workbench.device_models import DeviceModel, device_model
-from workbench.devices import Device
+from workbench.base.home import home
 from workbench.errors import ArgumentError
-from workbench.home import home
+from workbench.launch import devices
+from workbench.launch.devices import Device
+from workbench.tuning.bench import machine, streaming
 
 DEFAULT_MODEL = "h200"
 STREAMED_BYTES = 4 << 30
-"""Read for the ceiling, or half of what is free if that is less."""
+"""Bytes read to measure the ceiling; half of the free memory if that is less."""
 _STREAMED_STEP = 1 << 20
-"""Words: every shape of the streaming kernel reads a whole number of chunks of them."""
+"""Granularity in 32-bit words of the data that the streaming kernel reads, whatever its configuration."""
 
 Measure = Callable[[Cell, Sequence[Contender]], list[Row]]
-"""(cell, contenders) -> one row each: a `Measurer` or a `Predictor`."""
+"""Function of a cell and contenders that returns a row for each: a `Measurer` or a `Predictor`."""
 
 
 @dataclass(frozen=True)
 class AttentionBenchmark:
-    """What `run` found; ``str`` is the table. ``ended`` is "complete", "time" or "stopped"."""
+    """Result of `run`; ``str`` is the table, ``ended`` is "complete", "time" or "stopped"."""
 
     ledger: Ledger
     ended: str
@@ -45,16 +45,16 @@ class AttentionBenchmark:
 
     @property
     def all_correct(self) -> bool:
-        """Whether no contender missed its error bound or failed."""
+        """True if no contender missed its error bound or failed."""
         return not any(row.outcome in ("wrong", "failed") for row in self.ledger.rows)
 
     def __str__(self) -> str:
         lines = [report.text(self.ledger)]
         if self.cells_left:
-            why = "the time was up" if self.ended == "time" else "it was stopped"
-            lines.append(f"{self.cells_left} cells are left, since {why}.")
+            why = "the time was up" if self.ended == "time" else "the run was stopped"
+            lines.append(f"{self.cells_left} cells are left, because {why}.")
         if self.ledger.path is not None:
-            again = "; the same command with this --out goes on" if self.cells_left else ""
+            again = "; the same command with this --out continues" if self.cells_left else ""
             lines.append(f"Kept in {self.ledger.path}{again}.")
         if self.plot_path is not None:
             lines.append(f"Plot: {self.plot_path}")
@@ -75,23 +75,23 @@ def run(
 
     Args:
         device: "cuda" measures; "sim" predicts; "auto" is "cuda" where it can run.
-        peers: also what others have for it, as far as installed (see
-        `workbench.attention.bench.paged_attention.peers`). minutes: stop after so long; the cells go from the most
-        telling to the least. out: the JSON file, written after every cell; one that is there is gone on with. Default:
-        a new one in the
-            workbench's home. The plot lies beside it.
-        model: on "sim", the GPU to predict for, one of `workbench.device_models`; default "h200".
-        cells: which, in which order; default the whole `grid`.
-        progress: called with one line per cell.
+        peers: True also times installed libraries; see `workbench.attention.bench.paged_attention.peers`.
+        minutes: time limit; the cells run from the most informative to the least.
+        out: JSON file, written after every cell; an existing one is continued. Default: a new file in the workbench's
+            home. The plot is saved beside it.
+        model: on "sim", the GPU to predict for, one of `workbench.analysis.device_models`; default "h200".
+        cells: cells to run, in this order; default the whole `grid`.
+        progress: function called with one line per cell.
 
     Returns:
-        `AttentionBenchmark`; also after Ctrl-C or SIGTERM, with what there is.
+        The result; after Ctrl-C or SIGTERM, that of the cells so far.
 
     Raises:
-        DeviceUnavailableError: "cuda" was asked for and cannot run here.
-        ArgumentError, UnknownNameError: an argument that cannot be; a file of another machine.
-        DeviceLostError: a kernel made the GPU unusable; the rows so far are in the file.
-        WrongResultError: the streaming kernel does not read what it should: there is no ceiling then.
+        DeviceUnavailableError: if "cuda" is requested and cannot run here.
+        ArgumentError: if an argument is invalid, or the file is from another machine.
+        UnknownNameError: if a device or model does not exist.
+        DeviceLostError: if a kernel made the GPU unusable; the rows so far are in the file.
+        WrongResultError: if the streaming kernel reads wrong values, so that there is no ceiling.
     """
     if not minutes > 0:
         raise ArgumentError("minutes", minutes, "more than 0", "A whole grid takes longer than 8.")
@@ -127,10 +127,10 @@ def fill(
     budget: float,
     progress: Callable[[str], None],
 ) -> tuple[str, int]:
-    """Go through the cells until they, or ``budget`` seconds of ``elapsed``, are used up; keep the rows of each.
+    """Measure cell after cell and add the rows to the ledger, until ``elapsed`` reaches ``budget`` seconds.
 
     Returns:
-        How it ended ("complete", "time", "stopped") and how many cells are left.
+        The reason for the end ("complete", "time" or "stopped") and the number of cells left.
     """
     try:
         for at, cell in enumerate(cells):
@@ -188,14 +188,17 @@ def _on_gpu(
 def measuring(
     head: Mapping[str, Any], path: Path | None, facts: Mapping[str, Any], measurer: Measurer, runs_on: str
 ) -> tuple[Ledger, Measure]:
-    """The ledger of a machine, and its measurer with the ceiling measured before the first cell and after each.
+    """Open the ledger of a machine, and make a function that measures a cell and, after it, the ceiling again.
 
     Args:
-        facts: what `workbench.bench.machine.gpu_facts` found.
-        runs_on: the workbench's device for the streaming kernel; "sim" only shows that it all works.
+        head: description of the run for the ledger.
+        path: file of the ledger; None keeps it in memory.
+        facts: result of `workbench.tuning.bench.machine.gpu_facts`.
+        measurer: measures the cells.
+        runs_on: the workbench's device for the streaming kernel; "sim" is for tests without a GPU.
 
     Raises:
-        WrongResultError: the streaming kernel does not read what it should.
+        WrongResultError: if the streaming kernel reads wrong values.
     """
     import torch
 
@@ -220,7 +223,7 @@ def measuring(
         rows = measurer(cell, contenders)
         if all(row.seconds is None for row in rows):
             return rows
-        states.append({"cell": cell.label, **machine.gpu_state()})  # just after the load
+        states.append({"cell": cell.label, **machine.gpu_state()})  # at once, while clocks still show the load
         data = to_stream()
         ceiling = streaming.measure_again(measurer.clock, data, facts["multiprocessors"], config, device=runs_on)
         return [
@@ -264,7 +267,7 @@ def _path(out: str | Path | None, basis: str, name: str) -> Path:
 
 
 def _draw(ledger: Ledger) -> Path | None:
-    """Save the plot beside the JSON file; None where there is nothing to draw, or nothing to draw with."""
+    """Save the plot beside the JSON file and return its path; None without times, or without matplotlib."""
     if ledger.path is None or not any(row.seconds for row in ledger.rows):
         return None
     try:
@@ -285,7 +288,7 @@ def _draw(ledger: Ledger) -> Path | None:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM as Ctrl-C: both end the run after the cells that are kept already."""
+    """Treat SIGTERM like Ctrl-C: both end the run and keep the cells so far."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

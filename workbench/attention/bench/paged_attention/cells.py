@@ -1,8 +1,7 @@
-"""What is measured: decode steps of several geometries, batches, contexts, cache types and page sizes, in the order of
-what they tell.
+"""Cells of the benchmark: decode steps of several geometries, batches, contexts, cache types and page sizes.
 
-Every sequence of a cell has the same length, a whole number of pages: contenders that know no lengths need no mask
-then, and nobody profits from short sequences.
+They are ordered from the most informative to the least. Every sequence of a cell has the same length, a whole number of
+pages, so that contenders without lengths need no mask and no contender profits from short sequences.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from workbench.attention.ops.paged_attention import Case, Problem
 from workbench.errors import ArgumentError
 
 CACHES = {"bf16": "auto", "fp8": "fp8_e4m3", "int8": "int8"}
-"""Cache types of the grid: name -> ``kv_cache_dtype``. Query and output are bfloat16 in all of them."""
+"""``kv_cache_dtype`` of each cache type of the grid. Query and output are always bfloat16."""
 
-# The first of each axis is the centre of the grid: Llama 3 8B, a full batch, a middling context.
+# The first value of each axis is the centre of the grid: Llama 3 8B, a full batch, a medium context.
 HEADS = ((32, 8), (64, 8), (32, 32), (32, 4))
 BATCHES = (64, 1, 8, 256)
 CONTEXTS = (8192, 32768, 131072, 1024)
@@ -39,23 +38,23 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """E.g. ``32/8 x128 bf16, 64 x 8k``; where pages are not of 16 tokens, ``... x 8k, pages of 32``."""
+        """Label, for example ``32/8 x128 bf16, 64 x 8k``, or ``... x 8k, pages of 32`` for pages not of 16 tokens."""
         tokens = f"{self.context // 1024}k" if self.context % 1024 == 0 else str(self.context)
         pages = "" if self.block_size == PAGES[0] else f", pages of {self.block_size}"
         return f"{self.num_heads}/{self.num_kv_heads} x{self.head_size} {self.cache}, {self.num_seqs} x {tokens}{pages}"
 
     @property
     def group(self) -> int:
-        """Query heads that share one KV head."""
+        """Number of query heads that share one KV head."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def pages(self) -> int:
-        """Pages of one sequence."""
+        """Number of pages of one sequence."""
         return self.context // self.block_size
 
     def case(self, layout: str) -> Case:
-        """The op's own description of the step, for a cache in this layout (its content is not used)."""
+        """Return the op's case of these sizes, for a cache in a layout; the case's own inputs are not used."""
         return Case(
             "bench",
             num_heads=self.num_heads,
@@ -68,39 +67,40 @@ class Cell:
         )
 
     def problem(self, layout: str, arch: str) -> Problem:
-        """What a variant is compiled and launched for."""
+        """Return the problem for which a variant is compiled and launched."""
         return self.case(layout).problem({"BLOCK_SIZE": self.block_size}, arch)
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of the keys and values of every token."""
+        """Bytes of the keys and values of all tokens."""
         size = 2 if self.cache == "bf16" else 1
         return 2 * size * self.num_seqs * self.context * self.num_kv_heads * self.head_size
 
     @property
     def minimum_bytes(self) -> int:
-        """Bytes that must cross memory once: keys and values, query, output, lengths and block table."""
+        """Bytes that any kernel must transfer: keys and values, query, output, lengths and block table."""
         return self.case("nhd").minimum_bytes(self.problem("nhd", "sm_80"))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as the benchmark's JSON file has them."""
+        """Return the fields as the benchmark's JSON file has them."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Cell:
-        """The cell of such a record."""
+        """Return the cell of a record that `to_dict` made."""
         return cls(**record)
 
 
 def grid(block_size: int | None = None) -> tuple[Cell, ...]:
-    """All 768 cells, or the 192 of one page size; the most telling first: the centre, then what differs from it in one
-    respect, in two, ...
+    """Return all 768 cells, or the 192 of one page size, the most informative first.
+
+    The centre of the grid comes first, then the cells that differ from it in one axis, in two, and so on.
 
     Args:
         block_size: tokens per page; None for all of PAGES.
 
     Raises:
-        ArgumentError: pages of ``block_size`` tokens do not make up the contexts.
+        ArgumentError: if the contexts are not whole numbers of pages of ``block_size`` tokens.
     """
     pages = PAGES if block_size is None else (block_size,)
     if min(pages) < 1 or any(min(CONTEXTS) % size for size in pages):

@@ -1,7 +1,7 @@
-"""Bytes in flight: what a multiprocessor has asked memory for at a time, beside what keeps the memory busy.
+"""Bytes in flight: the bytes that a multiprocessor has requested from memory, and the number that keeps memory busy.
 
 Little's law: a memory that answers after ``latency`` seconds delivers ``bandwidth`` bytes per second only while
-``bandwidth * latency`` bytes are asked for. A kernel below that waits for latency however well it computes.
+``bandwidth * latency`` bytes are requested. A kernel with fewer bytes in flight is bound by latency.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from workbench.analysis.device_models import DeviceModel, device_models
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.ledger import Row
-from workbench.device_models import DeviceModel, device_models
 from workbench.ops.variant import Variant
 from workbench.toolchain.occupancy import occupancy
 
 _LOADED = (2.6, 4.2)
-"""How many times longer than an idle memory one at full speed takes to answer. Assumed: published latencies are those
-of an idle one (`DeviceModel.sources`); with these an H200 wants 25 to 40 kB per multiprocessor."""
+"""Latency of a memory at full speed as a multiple of that of an idle one: a lower and an upper estimate.
+
+These are assumed, because published latencies are those of an idle memory (`DeviceModel.sources`). With them, an H200
+needs 25 to 40 kB per multiprocessor.
+"""
 
 
 def needed(model: DeviceModel) -> tuple[float, float]:
-    """Bytes in flight per multiprocessor that reading at the published bandwidth takes: at least, and for certain."""
+    """Return the least and the safe number of bytes in flight per multiprocessor to read at the published bandwidth."""
     share = model.dram_bytes_per_second / model.multiprocessors
     idle = share * model.dram_latency_clocks / model.clock_hz
     return idle * _LOADED[0], idle * _LOADED[1]
 
 
 def needed_of_gpu(name: str) -> tuple[float, float] | None:
-    """`needed` of the GPU that the driver, or a device model, calls so; None where there is no model of it."""
+    """Return `needed` for a GPU by its name in the driver or a device model; None if no model matches."""
     for model in device_models().values():
         if name == model.name or any(text in name for text in model.matches):
             return needed(model)
@@ -37,10 +40,10 @@ def needed_of_gpu(name: str) -> tuple[float, float] | None:
 
 
 def bytes_in_flight(variant: Variant, config: Mapping[str, Any], problem: Any, multiprocessors: int) -> float | None:
-    """Bytes of keys and values that a busy multiprocessor waits for while the variant runs on ``problem.arch``.
+    """Return a lower bound of a multiprocessor's bytes of keys and values in flight while a variant runs.
 
-    At least: registers and shared memory are upper bounds (`workbench.ops.values.Footprint`). None for a variant that
-    does not say.
+    It is a lower bound because the registers and shared memory of `workbench.ops.values.Footprint` are upper bounds.
+    The occupancy is that of ``problem.arch``. None for a variant that declares no footprint.
     """
     if variant.footprint is None:
         return None
@@ -50,7 +53,7 @@ def bytes_in_flight(variant: Variant, config: Mapping[str, Any], problem: Any, m
 
 
 def noted(row: Row, contender: Contender, arch: str, multiprocessors: int) -> Row:
-    """The row with the bytes in flight of its configuration, if it has a time and is one of ours."""
+    """Return the row with the bytes in flight of its configuration added, if it has a time and is a variant's."""
     if row.seconds is None or not isinstance(contender, Ours):
         return row
     problem = row.cell.problem(contender.form, arch)

@@ -1,10 +1,10 @@
-"""The tensors of one cell, made on the device that they are measured on, and the float64 answer for some sequences.
+"""Input tensors of one cell, drawn on the device under test, and a float64 reference for some sequences.
 
-A cell can fill a GPU, so that its inputs are drawn there and the answer is computed for a sample of the sequences
-only. The values are N(0, 1); in each sampled sequence one key per KV head points along a query of its group and takes
-most of its weight (a *needle*), so that a kernel which skips or mistakes a token is caught however long the context
-is. Pages are shuffled; free ones hold NaN. A quantized cache has one scale for all keys and one for all values, which
-is what every contender that reads such a cache can do.
+A cell can fill a GPU, so its inputs are drawn there, and the reference is computed for a sample of the sequences only.
+The values are N(0, 1). In each sampled sequence one key per KV head points along a query of its group and takes most of
+its weight (a *needle*), so that a kernel which skips or confuses a token is caught, however long the context is. Pages
+are shuffled; free ones hold NaN. A quantized cache has one scale for all keys and one for all values, which every
+contender that reads such a cache supports.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from workbench.ops.variant import Check
 DTYPE = torch.bfloat16
 FREE_PAGES = 3
 _SCALES = {"bf16": (1.0, 1.0), "fp8": (0.05, 0.0625), "int8": (0.04, 0.05)}
-_DRAWN_AT_ONCE = 1 << 26  # elements in float32, so that drawing takes little memory beside the cache
+_DRAWN_AT_ONCE = 1 << 26  # float32 elements: drawing must need little memory beside the cache
 _MOST_SAMPLED = 4
 
 
 @dataclass
 class Inputs:
-    """One cell's tensors on one device. ``key_cache``, ``value_cache`` are in layout "nhd"; scales are numbers."""
+    """Tensors of one cell on one device; ``key_cache`` and ``value_cache`` are in layout "nhd"."""
 
     cell: Cell
     query: torch.Tensor  # [num_seqs, num_heads, head_size] bfloat16
@@ -41,13 +41,13 @@ class Inputs:
     k_scale: float
     v_scale: float
     sample: tuple[int, ...]
-    """The sequences that the answer is known for."""
+    """Indices of the sequences with a reference."""
     _answers: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, repr=False)
     _made: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def draw(cls, cell: Cell, device: str | torch.device, seed: int = 0) -> Inputs:
-        """Fresh tensors for a cell."""
+        """Draw the tensors of a cell."""
         generator = torch.Generator(device).manual_seed(seed)
         num_blocks = cell.num_seqs * cell.pages + FREE_PAGES
         pages = torch.randperm(num_blocks, generator=generator, device=device).int()
@@ -72,11 +72,13 @@ class Inputs:
         made._plant_needles()
         return made
 
-    # -- what contenders read ---------------------------------------------------------------------------------------
+    # -- inputs of contenders ---------------------------------------------------------------------------------------
 
     def caches(self, form: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values in a layout ("nhd", "hnd", "x"), or "gathered": ``[num_seqs, context, num_kv_heads,
-        head_size]``, every sequence's tokens in their order. All but "nhd" are copies, made once."""
+        """Return keys and values in a layout ("nhd", "hnd", "x") or "gathered"; all but "nhd" are copies, made once.
+
+        "gathered" is ``[num_seqs, context, num_kv_heads, head_size]``: the tokens of every sequence in order.
+        """
         if form == "nhd":
             return self.key_cache, self.value_cache
         if form not in self._made:
@@ -91,13 +93,13 @@ class Inputs:
         return self._made[form]
 
     def gather(self) -> None:
-        """Copy every sequence's pages, in their order, to where ``caches("gathered")`` lies."""
+        """Copy every sequence's pages, in order, into the tensors of ``caches("gathered")``."""
         pages = self.block_tables.flatten()
         for to, cache in zip(self.caches("gathered"), self.caches("nhd"), strict=True):
             torch.index_select(cache, 0, pages, out=to.view(-1, *cache.shape[1:]))
 
     def tensors(self, layout: str) -> Tensors:
-        """The arguments of a variant of ours; ``out`` is new and NaN."""
+        """Return the arguments of a variant of the op, with a new ``out`` filled with NaN."""
         key_cache, value_cache = self.caches(layout)
         scales = [None, None]
         if self.cell.cache != "bf16":
@@ -114,11 +116,13 @@ class Inputs:
             v_scale=scales[1],
         )
 
-    # -- the answer -------------------------------------------------------------------------------------------------
+    # -- the reference ----------------------------------------------------------------------------------------------
 
     def check(self, out: torch.Tensor) -> Check:
-        """Judge ``out [num_seqs, num_heads, head_size]``: the sampled sequences by the rule of the op's cases (at most
-        2 times the error of torch in bfloat16, 4 times for a quantized cache, plus 1e-5), the others by being numbers.
+        """Check ``out [num_seqs, num_heads, head_size]``.
+
+        The sampled sequences must keep the bound of the op's cases: 2 times the error of torch in bfloat16, 4 times for
+        a quantized cache, plus 1e-5. All others must be finite.
         """
         if self._answers is None:
             self._answers = self._answer()
@@ -131,13 +135,13 @@ class Inputs:
         return Check(float(error[worst]), float(bound[worst]), ok)
 
     def _answer(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The float64 outputs of the sampled sequences and the error allowed in each."""
+        """Return the float64 outputs of the sampled sequences and the error bound of each."""
         group, options = self.cell.group, {"scale": self.cell.head_size**-0.5}
         exact, same = [], []
         for seq in self.sample:
             pages = self.block_tables[seq].long()
             rows: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
-            for head in range(self.cell.num_kv_heads):  # one by one, as float64 takes four times the memory
+            for head in range(self.cell.num_kv_heads):  # one by one, because float64 takes four times the memory
                 keys, values = (
                     bits_of(cache)[pages, :, head].view(cache.dtype).flatten(0, 1)[:, None].double() * scale
                     for cache, scale in ((self.key_cache, self.k_scale), (self.value_cache, self.v_scale))
@@ -160,7 +164,7 @@ class Inputs:
         for seq in self.sample:
             direction = self.query[seq].float().view(cell.num_kv_heads, cell.group, cell.head_size)
             direction = direction[heads, heads % cell.group]
-            score = math.log(cell.context) + 2.5  # the others together come to about log(context) + 1/2
+            score = math.log(cell.context) + 2.5  # the log of the sum of all other weights is about log(context) + 1/2
             needle = direction * (score * math.sqrt(cell.head_size)) / direction.square().sum(-1, keepdim=True)
             slots = self.block_tables[seq].long()[tokens // cell.block_size] * cell.block_size
             keys[slots + tokens % cell.block_size, heads] = bits_of(_stored(needle, cell.cache, self.k_scale))
@@ -177,7 +181,7 @@ def _draw(shape: tuple[int, ...], cache: str, scale: float, generator: torch.Gen
 
 
 def _stored(values: torch.Tensor, cache: str, scale: float) -> torch.Tensor:
-    """float32 values as cache elements."""
+    """Convert float32 values to cache elements."""
     if cache == "bf16":
         return values.to(DTYPE)
     if cache == "int8":
@@ -188,6 +192,6 @@ def _stored(values: torch.Tensor, cache: str, scale: float) -> torch.Tensor:
 
 
 def _spread(num_seqs: int) -> tuple[int, ...]:
-    """Up to four sequences, the first and the last among them."""
+    """Return up to four evenly spread sequences, the first and the last among them."""
     count = min(num_seqs, _MOST_SAMPLED)
     return tuple(sorted({round(at * (num_seqs - 1) / max(count - 1, 1)) for at in range(count)}))

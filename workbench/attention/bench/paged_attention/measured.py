@@ -1,6 +1,6 @@
-"""One cell on a GPU: check everyone, time everyone in turns, check everyone again.
+"""Measurement of one cell on a GPU: check all ways of all contenders, time them in turn, check them again.
 
-Everyone is each way of each contender; of a contender the fastest way that is right both times counts.
+The result of a contender is that of its fastest way that is correct both times.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from workbench.ops.kept_zeros import forget
 from workbench.tuning.gpu_timing import MOST_SAMPLES, RELATIVE_ERROR, Clock, interleave, median_error
 
 _ROUNDS = 10
-"""Turns of all contenders between two looks at the noise and at the time."""
+"""Number of rounds of all contenders between two checks of the noise and the time."""
 _CELL_SECONDS = 6.0
-"""Sampling of one cell stops here, noisy or not: a slow contender must not use up the time of other cells."""
+"""Time limit in seconds for sampling one cell, noisy or not, so that a slow contender leaves time for other cells."""
 _PREPARING_SHARE = 0.2
-"""Of the whole time, what one contender may take to compile and plan; then it sits out what needs new code."""
+"""Fraction of the whole time that one contender may compile and plan; after it, cells that need new code are blank."""
 _TUNING_SHARE = 0.1
-"""Of the whole time, after which a contender whose ways differ in sizes only compiles just the best so far."""
+"""Fraction of the whole time after which a contender whose ways differ in sizes only compiles just the best one."""
 _RESERVE_BYTES = 4 << 30
-"""Kept free for partial results, the float64 answer, and what drivers and compilers take."""
+"""Bytes kept free for partial results, the float64 reference, drivers and compilers."""
 
 
 @dataclass
 class _Turn:
-    """One way of one contender at the cell that is measured."""
+    """One way of one contender at the current cell."""
 
     contender: Contender
     way: Way
     row: Row
     ready: tuple[Prepared, Callable[[], object]] | None = None
-    """What it prepared, and the replay of its run, once that was right."""
+    """The prepared way and the replay of its run, after its first run was correct."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class _Turn:
 
     @property
     def key(self) -> tuple[str, Hashable]:
-        """The code that it runs."""
+        """Key of the code that it runs."""
         return self.contender.name, self.way.code(self.row.cell)
 
     def fail(self, error: Exception) -> None:
@@ -55,7 +55,7 @@ class _Turn:
 
 
 class _Lost(Exception):
-    """The device was lost in one of these turns."""
+    """A device that was lost in one of these turns."""
 
     def __init__(self, turns: Sequence[_Turn]):
         self.contenders = [turn.contender for turn in turns]
@@ -64,11 +64,11 @@ class _Lost(Exception):
 
 @dataclass
 class Measurer:
-    """Measures cells on one device.
+    """Measurement of cells on one device.
 
     ``now`` is a clock in seconds, ``deadline`` its value when the time is up, ``budget`` the seconds of the whole run.
-    ``free_bytes`` tells how much memory can be had, ``lost`` whether the device has become unusable; they are arguments
-    so that all of this runs without a GPU, too.
+    ``free_bytes`` returns the free memory, ``lost`` True if the device has become unusable; they are arguments so that
+    tests can run without a GPU.
     """
 
     device: Any
@@ -80,17 +80,17 @@ class Measurer:
     free_bytes: Callable[[], int]
     lost: Callable[[], bool] = lambda: False
     preparing: dict[str, float] = field(default_factory=dict)
-    """Seconds that each contender has taken to compile and plan so far."""
+    """Seconds that each contender has spent on compiling and planning so far."""
     compiled: set[tuple[str, Hashable]] = field(default_factory=set)
-    """What each of them has compiled (see `Way.code`)."""
+    """Keys of the compiled code of each contender (see `Way.code`)."""
     leaders: dict[str, str] = field(default_factory=dict)
-    """The label of each contender's fastest way at the last cell that it was measured at."""
+    """Label of each contender's fastest way at the last cell for which it has a time."""
 
     def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
-        """One row per contender, in their order.
+        """Measure a cell and return one row per contender, in their order.
 
         Raises:
-            DeviceLostError: a contender made the device unusable; its ``rows`` are the ones so far.
+            DeviceLostError: if a contender made the device unusable; its ``rows`` are those of the cell.
         """
         turns = [_turn(cell, one, way) for one in contenders for way in one.ways(cell)]
         able = list(self._able(cell, turns))
@@ -107,7 +107,7 @@ class Measurer:
         return rows
 
     def _able(self, cell: Cell, turns: Sequence[_Turn]) -> Iterator[_Turn]:
-        """Those that can take part; the rows of the others say why not."""
+        """Yield the turns that can run; the rows of the others get the reason."""
         forms: set[str] = set()
         room = self.free_bytes() - _RESERVE_BYTES - cell.kv_bytes
         for turn in turns:
@@ -123,7 +123,7 @@ class Measurer:
                     turn.row = replace(turn.row, unfinished=True)
                     reason = f"compiling it has taken {spent:.0f} s of this run already"
                 elif turn.contender.tunes and spent > _TUNING_SHARE * self.budget and not self._leads(turn):
-                    reason = f"compiling others has taken {spent:.0f} s of this run: only the best so far goes on"
+                    reason = f"compiling others has taken {spent:.0f} s of this run: only the best so far is compiled"
             if reason:
                 turn.row = replace(turn.row, note=reason)
                 continue
@@ -133,7 +133,7 @@ class Measurer:
             yield turn
 
     def _leads(self, turn: _Turn) -> bool:
-        """Whether it was the contender's fastest way lately; the first one where none has been measured."""
+        """Return True for the contender's fastest way at its last cell, or its first way without such a cell."""
         first = turn.contender.ways(turn.row.cell)[0].label
         return turn.way.label == self.leaders.get(turn.contender.name, first)
 
@@ -162,16 +162,16 @@ class Measurer:
         try:
             samples = self._sample([replay for *_, replay in ready])
             for (turn, prepared, _), times in zip(ready, samples, strict=True):
-                # Checked again: a race that shows once in a while is a wrong result, not a fast one.
+                # Checked again, because a race may show in some runs only; that is a wrong result, not a fast one.
                 turn.row = _timed(turn.row, inputs, prepared, times)
-        except Exception as error:  # a fault of a replayed kernel shows at a later call, whoever made it
+        except Exception as error:  # a replayed kernel's fault is reported by a later call, maybe of another kernel
             for turn, *_ in ready:
                 turn.fail(error)
             if self.lost():
                 raise _Lost([turn for turn, *_ in ready]) from error
 
     def _prepare(self, turn: _Turn, inputs: Inputs) -> None:
-        """Compile, run once and check; what is right gets its replay."""
+        """Compile a way, run it once and check it; a correct one gets its replay."""
         prepared = turn.way.prepare(inputs, self.device)
         prepared.run()
         check = inputs.check(prepared.result)
@@ -183,7 +183,7 @@ class Measurer:
             turn.row = replace(turn.row, outcome="wrong", note=str(check))
 
     def _sample(self, replays: Sequence[Callable[[], object]]) -> list[list[float]]:
-        """Samples of everyone in turns, until all medians are known well enough or the time is up."""
+        """Sample all replays in turn until all medians are accurate enough or the time is up."""
         samples: list[list[float]] = [[] for _ in replays]
         until = min(self.now() + _CELL_SECONDS, max(self.deadline, self.now()))
         while replays:
@@ -219,10 +219,10 @@ def _rows(turns: Sequence[_Turn], contenders: Sequence[Contender]) -> list[Row]:
 
 
 def best(rows: Sequence[Row]) -> Row:
-    """One contender's row of those of its ways: the fastest, with what became of the others in ``note``.
+    """Return a contender's row from those of its ways: the fastest, with the outcomes of the others in ``note``.
 
-    Where none has a time it is the worst that happened: wrong before failed before blank. Where the time was up for one
-    of them it is the contender's turn again.
+    If none has a time, it is the worst one: wrong before failed before blank. If the time was up for one of them, it is
+    that row, so that the contender runs again when the benchmark is continued.
     """
     late = [row for row in rows if row.note == TIME_IS_UP]
     if late or len(rows) == 1:
@@ -242,7 +242,7 @@ def best(rows: Sequence[Row]) -> Row:
 
 
 def _note(rows: Sequence[Row], alone: bool) -> str:
-    """What became of the ways that have no time, those with the same reason together; ``alone`` if none has one."""
+    """Describe the ways without a time, grouped by reason; ``alone`` means that no way has a time."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         reasons.setdefault(row.note if row.outcome == "blank" else f"{row.outcome}, {row.note}", []).append(row.way)

@@ -1,17 +1,21 @@
-"""One cell without a GPU: a time predicted from what the PTX machine counts on a scaled-down copy of it.
+"""Prediction of one cell without a GPU, from counts of the PTX machine on a scaled-down copy of it.
 
 A kernel here does the same work for every sequence and KV head, and its work grows linearly with the tokens (with the
 partitions, where it splits the sequence). So two runs of a kernel are enough: one sequence, one KV head with its query
-heads, at two contexts, in the configuration that the full cell would have. The line through the two gives every count
-at the full context, times sequences and KV heads; `workbench.prediction.predict` turns the counts into a time for a
-device model. All runs are checked against float64, like a measurement.
+heads, at two contexts, in the configuration of the full cell. The line through the two gives every count at the full
+context, multiplied by sequences and KV heads; `workbench.analysis.prediction.predict` converts the counts to a time for
+a device model. All runs are checked against float64, like a measurement.
 
-What this cannot know: how close to its published bandwidth the memory gets; clocks under load; what ptxas makes of the
-code for the GPU's own architecture (the machine runs that for sm_80, for sm_89 with fp8, for sm_90 where the variant
-needs it); the order in which blocks finish, and how long everybody waits for the last one, which combines the
-partitions of a sequence: a block's share of that is what counts; and nothing at all of the peers, whose kernels are not
-PTX that it runs. It ranks, and it says what binds; a share of the published bandwidth near 100 % only says that nothing
-else was found to bind.
+A prediction ranks variants and names what binds them. It does not model:
+
+* how close to its published bandwidth the memory gets, and clocks under load;
+* the machine code that ptxas makes for the GPU's own architecture (the machine runs the PTX for sm_80, for sm_89 with
+  fp8, and for sm_90 where the variant needs it);
+* the order in which blocks finish, and the wait for the last one, which combines the partitions of a sequence: only a
+  block's own share of that is counted;
+* peers, whose kernels are not PTX that the machine runs.
+
+A fraction of the published bandwidth near 100 % only means that no other limit was found.
 """
 
 from __future__ import annotations
@@ -23,45 +27,45 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.device_models import DeviceModel
+from workbench.analysis.prediction.chain import Chain
+from workbench.analysis.prediction.predict import Prediction, launch_counts, predict_counts
 from workbench.attention.bench.paged_attention.cells import Cell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.inputs import Inputs
 from workbench.attention.bench.paged_attention.ledger import TIME_IS_UP, Row
-from workbench.device_models import DeviceModel
 from workbench.errors import ConfigurationError, WrongResultError
-from workbench.prediction.chain import Chain
-from workbench.prediction.predict import Prediction, launch_counts, predict_counts
 
 if TYPE_CHECKING:
-    from workbench.trials.values import Counts
+    from workbench.base.trials.values import Counts
 
 _SHORT = 512
-"""Tokens of the shorter run, at least if the full cell has them: what precedes and follows a loop weighs less then."""
+"""Least number of tokens of the shorter run, if the full cell has them; fewer would overweight code outside loops."""
 
 _NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes", "stack_bytes")
-"""What `launch_counts` holds that is the same however much there is to do."""
+"""Entries of `launch_counts` that do not grow with the work."""
 
 
 @dataclass
 class Predictor:
-    """Predicts cells for one device model; what was counted once serves every cell that shares it."""
+    """Prediction of cells for one device model; counts are kept for all cells that share them."""
 
     model: DeviceModel
     device: Any
     """The simulator."""
     counted: dict[tuple, list[list[Counts]]] = field(default_factory=dict)
-    """What scaled-down runs depend on -> the counts of the two runs, one per kernel."""
+    """Counts of the two scaled-down runs, one per kernel, by what these runs depend on."""
     now: Callable[[], float] = time.monotonic
     deadline: float = math.inf
 
     def __call__(self, cell: Cell, contenders: Sequence[Contender]) -> list[Row]:
-        """One row per contender, in their order."""
+        """Predict a cell and return one row per contender, in their order."""
         return [self._row(cell, one) for one in contenders]
 
     def _row(self, cell: Cell, one: Contender) -> Row:
         row = Row(cell, one.name, one.is_ours, "blank", minimum_bytes=cell.minimum_bytes)
         if not isinstance(one, Ours):
-            return replace(row, note="a peer: nothing of it runs without a GPU")
+            return replace(row, note="a peer: it does not run without a GPU")
         reason = one.refuses(cell, self.model.arch)
         if reason or self.now() >= self.deadline:
             return replace(row, note=reason or TIME_IS_UP)
@@ -80,25 +84,25 @@ class Predictor:
         return replace(row, outcome="predicted", seconds=prediction.seconds, prediction=prediction.to_dict())
 
     def predict(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Prediction:
-        """The predicted time of a variant in a configuration.
+        """Predict the time of a variant in a configuration.
 
         Raises:
-            WrongResultError: a scaled-down run missed its error bound.
+            WrongResultError: if a scaled-down run missed its error bound.
         """
         return predict_counts(self.counts(cell, one, config), self.model)
 
     def counts(self, cell: Cell, one: Ours, config: Mapping[str, Any]) -> Counts:
-        """What `predict_counts` needs of the full cell."""
+        """Return the counts of the full cell for `predict_counts`."""
         partition = config.get("PARTITION_SIZE", cell.context)
         if partition >= cell.context:
             shorter = min(_SHORT, cell.context // 2)  # within one partition the work grows with the tokens
-        else:  # beyond it with the partitions; one alone is not combined with others
+        else:  # with several it grows with the partitions, and at least two are needed, so that they are combined
             shorter = partition * max(2, _SHORT // partition)
         launches = self._line(cell, one, config, shorter, cell.context)
         return {"parts": launches} if len(launches) > 1 else launches[0]
 
     def _line(self, cell: Cell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int) -> list[Counts]:
-        """Of each kernel the counts at ``tokens`` of context, from runs at ``shorter`` and twice as many."""
+        """Return each kernel's counts for a context of ``tokens``, from runs at ``shorter`` and twice that."""
         key = (one.name, tuple(config.items()), shorter, cell.group, cell.head_size, cell.cache)
         if key not in self.counted:
             small = replace(cell, num_heads=cell.group, num_kv_heads=1, num_seqs=1)
@@ -110,7 +114,7 @@ class Predictor:
         """Run a small cell in the machine, check it, and count each of its kernels."""
         arch = one.variant.machine_arch(cell.problem(one.form, self.device.arch))
         if cell.cache == "fp8":
-            arch = max(arch, "sm_89")  # the first that converts them by itself, as newer ones do
+            arch = max(arch, "sm_89")  # the first architecture with instructions that convert fp8
         problem, inputs = cell.problem(one.form, arch), Inputs.draw(cell, "cpu")
         tensors = inputs.tensors(one.form)
         kernels = one.variant.kernels(config, problem, arch)
@@ -127,8 +131,10 @@ class Predictor:
 
 
 def extrapolated(short: Counts, long: Counts, share: float, copies: int) -> Counts:
-    """One kernel's counts on the line through those of two runs: at ``share`` of the way from the first to the second,
-    and beyond; for ``copies`` of what the runs computed."""
+    """Extrapolate one kernel's counts along the line through those of two runs, times ``copies``.
+
+    ``share`` is the place on the line: 0 is the first run, 1 the second, more is beyond it.
+    """
 
     def line(low: Any, high: Any) -> Any:
         if isinstance(low, Mapping):
@@ -141,7 +147,7 @@ def extrapolated(short: Counts, long: Counts, share: float, copies: int) -> Coun
     total = line(*warps)
 
     def mean(low: Any, high: Any) -> Any:
-        """Of what is an average over warps: what grows along the line is its sum."""
+        """Extrapolate an average over warps, by its sum, which grows along the line."""
         if isinstance(low, Mapping):
             return {name: mean(low[name], high[name]) for name in low}
         return line(low * warps[0], high * warps[1]) / total

@@ -1,4 +1,4 @@
-"""The benchmark's rows as a table and as a picture."""
+"""Report of the benchmark: its rows as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.attention.bench.paged_attention.cells import CACHES, HEADS
 from workbench.attention.bench.paged_attention.ledger import Ledger, Row
-from workbench.files import replace_file
-from workbench.terminal import drawn, plain
+from workbench.base.files import replace_file
+from workbench.base.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 _NONE = "–"
 
 UNKNOWN = (
-    "A prediction cannot know how close to its published bandwidth the memory gets, how often neighbouring blocks find "
-    "in L2 what another has just read, clocks under load, what ptxas makes of the code for this architecture, or the "
-    "order in which blocks end. It ranks variants and says what binds them."
+    "A prediction does not model how close to its published bandwidth the memory gets, how often blocks find in L2 "
+    "what a neighbour has just read, clocks under load, the machine code of ptxas for this architecture, or the order "
+    "in which blocks end. It ranks variants and names what binds them."
 )
 
 
 def heading(head: Mapping[str, Any], rows: Sequence[Row] = ()) -> str:
-    """Where the figures come from, and what 100 % is: for a row that has one, the ceiling measured after its cell."""
+    """Return the heading of the table: the origin of the figures, and the ceiling that is 100 %.
+
+    For a row with a ceiling measured after its cell, 100 % is that one.
+    """
     ceiling, machine = head["ceiling"], head["machine"]
     speed = f"{ceiling['bytes_per_second'] / 1e9:,.0f} GB/s"
     if head["basis"] == "predicted":
@@ -45,43 +48,36 @@ def heading(head: Mapping[str, Any], rows: Sequence[Row] = ()) -> str:
 
 
 def share(row: Row, head: Mapping[str, Any]) -> float:
-    """The bytes per second of a row with a time as a share of the ceiling, the one measured nearest in time."""
+    """Return a timed row's bytes per second as a fraction of the ceiling, the one measured closest in time."""
     assert row.bytes_per_second is not None
     return row.bytes_per_second / (row.ceiling or head["ceiling"]["bytes_per_second"])
 
 
 def text(ledger: Ledger) -> str:
-    """A table of cells by contenders, and below it why places are blank."""
-    from rich.table import Table
-
+    """Return a table of cells by contenders, and below it the reasons for blank places."""
     names = list(dict.fromkeys(row.contender for row in ledger.rows))
     shown = [
         name for name in names if any(row.seconds or row.outcome in ("wrong", "failed") for row in _of(ledger, name))
     ]
-    table = Table(title=plain(heading(ledger.head, ledger.rows)), title_justify="left")
-    table.add_column("heads x size, cache, batch x context", no_wrap=True)
-    table.add_column("GB", justify="right")
-    for name in shown:
-        table.add_column(plain(name.replace("_", " ")), justify="right", min_width=11)
     by_cell: dict = {}
     for row in ledger.rows:
         by_cell.setdefault(row.cell, {})[row.contender] = row
+    places = []
     for cell, rows in by_cell.items():
         best = min((row.seconds for row in rows.values() if row.seconds), default=None)
         cells = [_place(rows.get(name), ledger.head, best) for name in shown]
-        table.add_row(*map(plain, (cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells)))
-    lines = drawn(table, width=52 + 14 * max(len(shown), 5))
-    lines.append("In a place: GB/s of the least bytes and % of the ceiling; * the fastest of its row.")
-    lines.append("Pages are of 16 tokens unless the row says.")
+        places.append((cell.label, f"{cell.minimum_bytes / 1e9:.2f}", *cells))
+    heads = ("heads x size, cache, batch x context", "GB", *(name.replace("_", "\n") for name in shown))
+    lines = [str(Table(heads, places, "lr" + "r" * len(shown), title=heading(ledger.head, ledger.rows)))]
+    lines.append("In each place: GB/s of the minimum bytes and % of the ceiling; * marks the fastest of the row.")
+    lines.append("Pages have 16 tokens unless the row names another size.")
     if ledger.head["basis"] == "predicted":
         lines.append(UNKNOWN)
     return "\n".join(lines + _in_flight(ledger) + _winners(ledger) + notes(ledger) + _held_down(ledger.head))
 
 
 def _in_flight(ledger: Ledger) -> list[str]:
-    """A table of our variants: bytes in flight per multiprocessor over the cells, and what the memory wants."""
-    from rich.table import Table
-
+    """Return a table of bytes in flight per multiprocessor, by variant, and the number that the memory needs."""
     found: dict[str, list[float]] = {}
     for row in ledger.rows:
         if row.bytes_in_flight is not None:
@@ -92,17 +88,15 @@ def _in_flight(ledger: Ledger) -> list[str]:
     title = "kB of keys and values in flight per multiprocessor"
     if wanted is not None:
         title += f"; to keep the memory busy takes {wanted[0] / 1e3:.0f} to {wanted[1] / 1e3:.0f}"
-    table = Table()
-    for column in ("variant", "least", "most", "cells below"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+    rows = []
     for name, sizes in found.items():
         below = _NONE if wanted is None else f"{sum(1e3 * size < wanted[0] for size in sizes)} of {len(sizes)}"
-        table.add_row(*map(plain, (name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below)))
-    return [title, *drawn(table, width=100)]
+        rows.append((name, f"{min(sizes):.0f}", f"{max(sizes):.0f}", below))
+    return [str(Table(("variant", "least", "most", "cells below"), rows, "lrrr", title=title))]
 
 
 def _winners(ledger: Ledger) -> list[str]:
-    """Which way of a contender with several was its fastest, and in how many cells."""
+    """Return, for each contender with several ways, in how many cells each was the fastest."""
     counts: dict[str, Counter[str]] = {}
     for row in ledger.rows:
         if row.seconds is not None and row.way:
@@ -114,8 +108,10 @@ def _winners(ledger: Ledger) -> list[str]:
 
 
 def notes(ledger: Ledger) -> list[str]:
-    """Why places are blank, wrong or failed, and what became of further ways of a contender that has a time: one line
-    per contender and reason, with how many cells it concerns."""
+    """Return a line per contender and reason: why places are blank, wrong or failed, and in how many cells.
+
+    Further ways of a contender that has a time are included.
+    """
     reasons: dict[tuple[str, str, str], int] = {}
     for row in ledger.rows:
         if row.seconds is None or row.note:
@@ -128,11 +124,14 @@ def notes(ledger: Ledger) -> list[str]:
 
 
 def _held_down(head: Mapping[str, Any]) -> list[str]:
-    """What held the GPU's clocks down, as seen after each cell: a share of the ceiling stands, seconds compare less."""
+    """Return a line for each reason that throttled the GPU's clocks after a cell.
+
+    Fractions of the ceiling remain valid then; seconds are less comparable.
+    """
     states = head.get("states", [])
     reasons = [reason for state in states for reason in state.get("throttled_by") or ()]
     return [
-        f"Clocks were held down by {reason} after {reasons.count(reason)} of {len(states)} cells."
+        f"Clocks were throttled by {reason} after {reasons.count(reason)} of {len(states)} cells."
         for reason in dict.fromkeys(reasons)
     ]
 
@@ -149,11 +148,13 @@ def _place(row: Row | None, head: Mapping[str, Any], best: float | None) -> str:
 
 
 def plot(ledger: Ledger, path: Path | None = None) -> Figure:
-    """Share of the ceiling over the bytes of a cell's cache: a panel per geometry and cache type, a line per contender.
+    """Plot the fraction of the ceiling over the bytes of a cell's cache, and return the matplotlib figure.
 
-    Shown are the cells of one page size, the one of most cells. A line joins, per number of bytes, the best of the
-    contender's cells. Saved to ``path`` if there is one. Returns the
-    matplotlib Figure. Raises ModuleNotFoundError without matplotlib (extra ``lab``).
+    There is a panel per geometry and cache type, and a line per contender through its best cell at each number of
+    bytes. Only the cells of one page size are shown, that of most cells. The figure is saved to ``path`` if given.
+
+    Raises:
+        ModuleNotFoundError: without matplotlib (extra ``lab``).
     """
     import matplotlib.pyplot as plt
 

@@ -1,6 +1,6 @@
 """Causal attention without a cache: the mathematics that everything else is to be equal to, and its kernels."""
 
-from workbench.attention.ops.causal_attention.api import causal_attention
+from workbench.attention.ops.causal_attention.api import OP, causal_attention
 from workbench.attention.ops.causal_attention.cases import CASES, Case
 from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA_MMA
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT as CUDA_WGMMA
@@ -13,11 +13,11 @@ from workbench.attention.ops.causal_attention.torch_naive import causal_mask, mu
 from workbench.attention.ops.causal_attention.torch_sdpa import VARIANT as TORCH_SDPA
 from workbench.attention.ops.causal_attention.triton_descriptors import VARIANT as TRITON_DESCRIPTORS
 from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRITON_FLASH
-from workbench.ops.op import Op
 
 VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, CUDA_WGMMA, TRITON_FLASH, TRITON_DESCRIPTORS)
 
-OP = Op(name="causal_attention", variants=VARIANTS, cases=CASES, function=causal_attention)
+OP.add(*VARIANTS, *CASES.values())
+OP.function = causal_attention
 case = OP.case
 
 __all__ = [

@@ -1,18 +1,18 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`causal_attention`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.causal_attention.problem import DTYPES, Problem, Read, Tensors, lse_dtype
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of, check_supported
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.registry import get
 from workbench.ops.tensor_checks import (
     ALIGNMENT,
@@ -41,36 +41,39 @@ def causal_attention(
     config: Mapping[str, int] | None = None,
     block_size: int = 16,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Causal attention of a batch of sequences, differentiable.
+    """Compute causal attention of a batch of sequences, differentiably.
 
-    ``softmax(scale * q K^T, minus infinity where the token is later than the query) V``; see
+    The result is ``softmax(scale * q K^T) V``, with scores of minus infinity for tokens later than the query; see
     ``workbench/attention/ops/causal_attention/torch_naive.py``. Method: Vaswani et al., "Attention is all you need",
-    2017; the kernels': Dao, "FlashAttention-2", 2023.
+    2017; of the kernels: Dao, "FlashAttention-2", 2023.
 
     Args:
         query: ``[num_seqs, num_heads, num_queries, head_size]``, float64, float32, float16 or bfloat16: the last
             ``num_queries`` of the tokens.
-        key, value: ``[num_seqs, num_kv_heads, num_tokens, head_size]``; num_kv_heads divides num_heads. For kernels
-            rows of query, key and value start on 16 bytes; sequences, heads and tokens may be apart in any order.
-        scale: of the scores; default ``head_size ** -0.5``.
-        query_lens, seq_lens: ``[num_seqs] int32``, for sequences of different lengths: how many of a row's queries and
-            tokens are no padding, which comes after them and may hold anything. The queries of a sequence are the last
-            of its tokens. Default: all tokens; as many queries as there is room and are tokens.
+        key: ``[num_seqs, num_kv_heads, num_tokens, head_size]``; num_kv_heads divides num_heads.
+        value: as key. For kernels, rows of query, key and value start on 16 bytes; the strides of sequences, heads and
+            tokens are free.
+        scale: factor of the scores; default ``head_size ** -0.5``.
+        query_lens: ``[num_seqs] int32``, for sequences of different lengths: the number of queries in a row, which are
+            the last of the sequence's tokens. Default: as many as fit both the row and the tokens.
+        seq_lens: ``[num_seqs] int32``, the number of tokens in a row; default all. Padding follows queries and tokens
+            and may hold anything.
         return_lse: also return the logarithm of the sum of ``exp(score)`` of every query.
-        variant: "auto" (on a CPU "torch_naive", on a GPU the tuned kernel for this GPU, or "torch_naive" for what no
-            kernel can do), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in the
+        variant: "auto" (on a CPU "torch_naive", on a GPU the tuned kernel for this GPU, or "torch_naive" if no kernel
+            supports the problem), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in the
             simulator), or a variant's name, which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named kernel.
         block_size: tokens per block, for "torch_blockwise".
 
     Returns:
-        ``[num_seqs, num_heads, num_queries, head_size]`` in the query's dtype, rows of padding zeros; with return_lse
-        also ``[num_seqs, num_heads, num_queries]`` in float32 (of float64 in float64), padding minus infinity. Torch
-        variants are differentiable any number of times; kernels once, by `causal_attention_backward`.
+        ``[num_seqs, num_heads, num_queries, head_size]`` in the query's dtype, with zeros in rows of padding. With
+        return_lse also ``[num_seqs, num_heads, num_queries]`` in float32 (float64 for float64 inputs), with minus
+        infinity for padding. Torch variants are differentiable any number of times; kernels once, by
+        `causal_attention_backward`.
 
     Raises:
-        ArgumentError: anything above that does not hold. Lengths on a GPU are only looked at with
-            ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above. Lengths on a GPU are checked only with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     op = get("causal_attention")
@@ -93,12 +96,12 @@ def causal_attention(
         if query.numel():
             found.run(found.default_config(problem), problem, t, None)
     else:
-        t.output, t.lse = library_op(t, variant=variant, config=config)
+        t.output, t.lse = OP.run(t, variant=variant, config=config)
     return (t.output, t.lse) if return_lse else t.output
 
 
 def _fill_lengths(t: Tensors) -> None:
-    """Both lengths where one is given."""
+    """Set the other lengths if only one kind is given."""
     if t.query_lens is not None and t.seq_lens is None:
         t.seq_lens = torch.full_like(t.query_lens, t.key.shape[2])
     elif t.seq_lens is not None and t.query_lens is None:
@@ -111,12 +114,12 @@ def _make_outputs(t: Tensors, *, lse: bool = True) -> None:
 
 
 def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arch: str = "sm_80") -> Problem:
-    """Check shapes, dtypes and devices of what is read, and describe the problem.
+    """Check shapes, dtypes and devices of the inputs, and describe the problem.
 
     ``alignment`` is in bytes, at most `ALIGNMENT`: every row ``[head_size]`` starts on a multiple of it.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     query, key, value = t.query, t.key, t.value
     check_devices("query", query, key=key, value=value, query_lens=t.query_lens, seq_lens=t.seq_lens)
@@ -168,7 +171,7 @@ def problem_of(t: Read, *, block_size: int = 16, alignment: int = ALIGNMENT, arc
 
 
 def kernel_problem_of(t: Read) -> Problem:
-    """`problem_of` a run of a kernel, with what that depends on: where rows start, the GPU, lengths that are legal."""
+    """Return the `problem_of` a kernel's run, with the alignment of its rows and its GPU. Also checks the lengths."""
     sides = t.query, t.key, t.value
     apart = any(side.stride(-1) != 1 for side in sides)  # the elements of a row
     problem = problem_of(t, alignment=1 if apart else alignment_of(*sides), arch=arch_of(t.query))
@@ -177,7 +180,10 @@ def kernel_problem_of(t: Read) -> Problem:
 
 
 def check_lengths(t: Read) -> None:
-    """Check the lengths of sequences, where `look_at_values` says; names the first that is outside."""
+    """Check the lengths of sequences if `look_at_values` allows it.
+
+    Raises ArgumentError for the first length outside its bounds.
+    """
     if t.query_lens is None or t.seq_lens is None or not look_at_values(t.seq_lens):
         return
     num_queries, num_tokens = t.query.shape[2], t.key.shape[2]
@@ -192,27 +198,32 @@ def check_lengths(t: Read) -> None:
 # -- kernels as one of torch's ops, with gradients -----------------------------------------------------------------
 
 
-def _keep(ctx: Any, inputs: tuple, output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    query, key, value, ctx.scale, query_lens, seq_lens, ctx.variant, _ = inputs
-    ctx.save_for_backward(query, key, value, query_lens, seq_lens, *output)
-
-
-def _gradients(ctx: Any, d_output: torch.Tensor, d_lse: torch.Tensor) -> tuple:
-    query, key, value, query_lens, seq_lens, output, lse = ctx.saved_tensors
+def _gradients(
+    d_output: torch.Tensor,
+    d_lse: torch.Tensor,
+    output: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    variant: str,
+    query_lens: torch.Tensor | None,
+    seq_lens: torch.Tensor | None,
+    scale: float,
+) -> tuple[torch.Tensor | None, ...]:
     gradients = get("causal_attention_backward").function(
-        query, key, value, output, lse, d_output, d_lse, scale=ctx.scale, query_lens=query_lens, seq_lens=seq_lens,
-        variant="auto" if ctx.variant == "auto" else "tuned",
+        query, key, value, output, lse, d_output, d_lse, scale=scale, query_lens=query_lens, seq_lens=seq_lens,
+        variant="auto" if variant == "auto" else "tuned",
     )  # fmt: skip
-    return *gradients, None, None, None, None, None
+    return *gradients, *(None for lengths in (query_lens, seq_lens) if lengths is not None)
 
 
-library_op = LibraryOp(
-    "causal_attention",
-    Tensors,
-    kernel_problem_of,
-    like="query",
-    made=("output", "lse", "out"),
+OP: DescribedOp = op(
+    name="causal_attention",
+    tensors=Tensors,
     make=_make_outputs,
-    returned=("output", "lse"),
-)
-library_op.registered.register_autograd(_gradients, setup_context=_keep)
+    outputs=("output", "lse"),
+    backward=_gradients,
+    namespace="workbench",
+)(kernel_problem_of)

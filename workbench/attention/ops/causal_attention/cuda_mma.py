@@ -1,42 +1,42 @@
 """FlashAttention-2 on tensor cores: tiles of keys and values copied ahead, an online softmax in registers.
 
-The kernel is ``cuda_src/causal_attention_mma.cu``. A tile of scores never leaves the registers of its warp, so that
-what crosses memory is queries, keys, values and output; keys and values once per BLOCK_M queries of a head, from the L2
-cache where other heads of the group, and other blocks, have read them.
+The kernel is ``cuda_src/causal_attention_mma.cu``. A tile of scores never leaves the registers of its warp, so only
+queries, keys, values and output cross memory. Keys and values cross it once per BLOCK_M queries of a head, from the L2
+cache if other heads of the group, or other blocks, have read them.
 """
 
 from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, STRIDES, WHOLE_STEPS, Problem, blocks
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 48
-"""What the kernel needs beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""
+"""Registers beside queries, scores and output: pieces of tiles, addresses, maxima and sums."""
 
 
 def _row_tiles(config: Config) -> int:
-    """Tiles of 16 rows that a warp has."""
+    """Return the number of 16-row tiles of a warp."""
     return config["BLOCK_M"] // (config["NUM_THREADS"] // 2)
 
 
 def _steps(problem: Problem) -> int:
-    """Steps of a product along the head, 16 elements each."""
+    """Return the number of steps of a product along the head, 16 elements each."""
     return cdiv(problem.head_size, 16)
 
 
 def _registers(config: Config, problem: Problem) -> int:
-    """Of one thread: sums of the output, scores, and queries that stay."""
+    """Return the registers of one thread: sums of the output, scores, and queries that stay."""
     tiles, steps = _row_tiles(config), _steps(problem)
     queries = 4 * min(tiles * steps, 8)
     return tiles * (8 * steps + config["BLOCK_N"] // 2) + queries + _OTHER_REGISTERS
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """Queries, and all stages of keys and values."""
+    """Return the bytes of queries, and of all stages of keys and values."""
     rows = config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]
     return rows * _steps(problem) * 32
 
@@ -60,7 +60,7 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """Four warps of 16 rows; of as many tokens a tile as registers hold; a third stage where it costs no block."""
+    """Return four warps of 16 rows, tiles of as many tokens as fit in registers and shared memory, and two stages."""
     config = {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_STAGES": 2, "NUM_THREADS": 128}
     for tokens in (64, 32, 16):
         config["BLOCK_N"] = tokens

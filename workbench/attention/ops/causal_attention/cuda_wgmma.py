@@ -1,8 +1,8 @@
 """FlashAttention-3's forward for Hopper: TMA, wgmma, a producer warp and warp groups that take turns.
 
-The kernel is ``cuda_src/causal_attention_wgmma.cu``. What ``cuda_mma`` does with every warp, copy, multiply and weigh,
-is done here by those who do nothing else: one warp asks for tiles and waits for mbarriers, warp groups of four warps
-have the tensor cores read them from shared memory.
+The kernel is ``cuda_src/causal_attention_wgmma.cu``. In ``cuda_mma`` every warp copies, multiplies and computes
+weights; here the work is divided. One warp requests tiles and waits for mbarriers, while warp groups of four warps have
+the tensor cores read them from shared memory.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.causal_attention.problem import GRID, ROWS, Problem, blocks
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Arguments, Config, CudaStep, CudaVariant, Restriction
-from workbench.tensor_map import TensorMap
+from workbench.ptx.tensor_map import TensorMap
 
 _COLUMNS = 64
-"""Elements of a row of a tile, 128 bytes: what the swizzle spans."""
+"""Elements of a row of a tile: 128 bytes, the span of the swizzle."""
 
 _GROUP_ROWS = 64
 """Queries of a warp group."""
 
 _STATIC_BYTES = 1024
-"""What the mbarriers take, up to where tiles may begin."""
+"""Bytes of the mbarriers, up to the place where tiles may begin."""
 
 _OTHER_REGISTERS = 32
-"""What a consumer needs beside output, scores and weights."""
+"""Registers of a consumer beside output, scores and weights."""
 
 _REGISTERS = {64: 232, 128: 240, 192: 160}
-"""Of a thread of a consumer, by BLOCK_M: what the producer leaves of a block's."""
+"""Registers of a consumer's thread, by BLOCK_M: those of a block that the producer leaves."""
 
 
 def _registers(config: Config, problem: Problem) -> int:
-    """Of a thread of a consumer: output and scores in fp32, weights in 16 bits."""
+    """Return the registers of a consumer's thread: output and scores in fp32, weights in 16 bits."""
     return problem.head_size // 2 + config["BLOCK_N"] // 2 + config["BLOCK_N"] // 4 + _OTHER_REGISTERS
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """Queries, and all stages of keys and values."""
+    """Return the bytes of queries, and of all stages of keys and values."""
     return (config["BLOCK_M"] + 2 * config["NUM_STAGES"] * config["BLOCK_N"]) * problem.head_size * 2
 
 
@@ -64,12 +64,12 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """Two consumers, and two stages of as many tokens as their registers hold."""
+    """Return two consumers, and two stages of as many tokens as their registers hold."""
     return {"BLOCK_M": 128, "BLOCK_N": 128 if problem.head_size <= 128 else 64, "NUM_STAGES": 2}
 
 
 def _map(name: str, rows: Callable[[Config], int]) -> Callable[[Config, Problem, Any], TensorMap]:
-    """The tensor map of query, key or value with boxes of so many rows of one head."""
+    """Return a function that makes the tensor map of query, key or value with boxes of so many rows of one head."""
 
     def made(config: Config, problem: Problem, tensors: Any) -> TensorMap:
         return TensorMap.of(getattr(tensors, name), (1, 1, rows(config), _COLUMNS), swizzle=128)

@@ -1,7 +1,7 @@
-"""The decode step: one new token per sequence attends to cached keys and values. Shapes as an engine has them.
+"""The decode step: one new token per sequence attends to cached keys and values, in an engine's shapes.
 
 The keys and values of past tokens depend on those tokens alone, so they are computed once and kept; the new token's
-query is the only one needed. Work per token falls from O(n^2) to O(n) dot products, and what remains is reading.
+query is the only one needed. Work per token falls from O(n^2) to O(n) dot products, and reading remains.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def append(cache: torch.Tensor, new: torch.Tensor, seq_lens: torch.Tensor) -> No
     Args:
         cache: ``[num_seqs, num_kv_heads, max_seq_len, head_size]``.
         new: ``[num_seqs, num_kv_heads, head_size]``.
-        seq_lens: ``[num_seqs]``, the newest token included.
+        seq_lens: ``[num_seqs]``, including the newest token.
     """
     seqs = torch.arange(len(new), device=new.device)
     cache[seqs, :, seq_lens.long() - 1] = new
@@ -28,14 +28,15 @@ def decode_step(
     seq_lens: torch.Tensor,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention of the newest token of every sequence over what is cached, for sequences of different lengths.
+    """Compute the attention of every sequence's newest token over its cache, for sequences of different lengths.
 
     Args:
         query: ``[num_seqs, num_heads, head_size]``.
-        key_cache, value_cache: ``[num_seqs, num_kv_heads, max_seq_len, head_size]``; what lies past a sequence's length
-            takes no part, be it NaN.
+        key_cache: ``[num_seqs, num_kv_heads, max_seq_len, head_size]``; slots past a sequence's length take no part,
+            even if they hold NaN.
+        value_cache: as key_cache.
         seq_lens: ``[num_seqs]``, at least 1: the newest token is cached already and attends to itself.
-        scale: of the scores; default ``head_size ** -0.5``.
+        scale: factor of the scores; default ``head_size ** -0.5``.
 
     Returns:
         ``[num_seqs, num_heads, head_size]``.

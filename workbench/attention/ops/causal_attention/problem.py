@@ -12,6 +12,7 @@ from workbench.attention.ops.cache_problem import AttentionProblem
 from workbench.ops import element_types
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config, Restriction
 
@@ -53,7 +54,7 @@ class Read(Protocol):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors and numbers of one run; ``output`` and ``lse`` are what a variant fills.
 
     query, output ``[num_seqs, num_heads, num_queries, head_size]``; key, value ``[num_seqs, num_kv_heads, num_tokens,
@@ -65,11 +66,11 @@ class Tensors:
     key: torch.Tensor
     value: torch.Tensor
     scale: float | None
-    output: torch.Tensor
-    lse: torch.Tensor | None
+    output: torch.Tensor = made()
+    lse: torch.Tensor | None = made()
     query_lens: torch.Tensor | None = None
     seq_lens: torch.Tensor | None = None
-    out: torch.Tensor | None = None
+    out: torch.Tensor | None = made()
     """For whoever judges: the output, or the bytes of output and lse."""
 
 

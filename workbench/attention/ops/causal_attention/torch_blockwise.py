@@ -4,8 +4,8 @@ Keys and values come in blocks of B tokens, K_j and V_j. With 1 for the vector o
 
     A_ij = exp(q_i K_j / sqrt(d)) / sum_t exp(q_i K_t / sqrt(d)) 1,        o_i = sum_j V_j A_ij
 
-and prints the 1 inside exp, where it would add up scores instead of their exponentials. The denominator needs all
-blocks before the first weight; the *online softmax* (Milakov and Gimelshein, 2018) does without: it keeps a running
+but prints the 1 inside exp, where it would add up scores instead of their exponentials. The denominator needs all
+blocks before the first weight. The *online softmax* (Milakov and Gimelshein, 2018) avoids that: it keeps a running
 maximum m, a running sum l and an unnormalised output o, and rescales both by exp(m_old - m_new) at each block.
 
 Slots of the last block that hold no token are masked to a weight of exactly zero (exp of minus infinity, not of a large
@@ -22,7 +22,7 @@ from workbench.ops.variant import Restriction, TorchVariant
 
 
 def into_blocks(tokens: torch.Tensor, block_size: int) -> torch.Tensor:
-    """Blocks ``[num_blocks, ..., block_size, head_size]`` of ``[..., num_tokens, head_size]``; unused slots are NaN."""
+    """Split ``[..., num_tokens, head_size]`` into ``[num_blocks, ..., block_size, head_size]``, NaN in unused slots."""
     missing = -tokens.shape[-2] % block_size
     padded = torch.nn.functional.pad(tokens, (0, 0, 0, missing), value=torch.nan)
     return padded.unflatten(-2, (-1, block_size)).movedim(-3, 0)
@@ -37,15 +37,15 @@ def attend_to_blocks(
     *,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Causal attention of the last tokens, one block of keys and values at a time.
+    """Compute causal attention of the last tokens, one block of keys and values at a time.
 
     Args:
         query: ``[..., num_queries, head_size]``, the last of the ``num_tokens`` tokens. One query is a decode step.
-        key_blocks, value_blocks: ``[num_blocks, ..., block_size, head_size]``; slots from ``num_tokens`` on are not
-            looked at.
+        key_blocks: ``[num_blocks, ..., block_size, head_size]``; slots from ``num_tokens`` on are ignored.
+        value_blocks: as key_blocks.
         num_tokens: tokens that the blocks hold, at least num_queries; for sequences of different lengths a tensor, one
-            per leading index of query or broadcast over them: ``[num_seqs, 1]`` where heads follow sequences.
-        scale: of the scores; default ``head_size ** -0.5``.
+            per leading index of query or broadcast over them: ``[num_seqs, 1]`` if heads follow sequences.
+        scale: factor of the scores; default ``head_size ** -0.5``.
         return_lse: also return m + log l of every query, ``[..., num_queries]``.
 
     Returns:
@@ -61,7 +61,7 @@ def attend_to_blocks(
     out = torch.zeros_like(query, dtype=exact)  # o, not yet divided by l
     for j, (key, value) in enumerate(zip(key_blocks, value_blocks, strict=True)):
         token = j * block_size + torch.arange(block_size, device=query.device)  # [block_size]
-        # 1. Load: no slot without a token takes part, in V because of 0 * NaN, in K because of its gradient.
+        # 1. Load: slots without a token become zeros, in V because of 0 * NaN, in K because of its gradient.
         unused = (token >= length).transpose(-1, -2)  # [..., block_size, 1]
         key, value = (side.masked_fill(unused, 0.0) for side in (key, value))
         # 2. Score: minus infinity for later tokens, and so past the end.
@@ -83,7 +83,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     """Fill ``tensors.output``, and ``tensors.lse`` if there is one."""
     t, tokens = tensors, problem.num_tokens
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
-    if t.seq_lens is not None:  # as many tokens as there would be if no query were padding, so whole blocks of zeros
+    if t.seq_lens is not None:  # the tokens there would be if no query were padding, filled up to whole blocks by zeros
         tokens = (t.seq_lens - t.query_lens + problem.num_queries)[:, None]
         missing = (0, 0, 0, -problem.num_tokens % problem.block_size)
         key, value = (torch.nn.functional.pad(side, missing) for side in (key, value))

@@ -1,4 +1,4 @@
-"""Causal attention as its formula says, every score in memory: what the faster forms are to be equal to.
+"""Causal attention by its formula, with every score in memory: the reference for the faster forms.
 
     a_ij = exp(q_i . k_j / sqrt(head_size)) / sum_{t <= i} exp(q_i . k_t / sqrt(head_size))    for j <= i, else 0
     o_i  = sum_{j <= i} a_ij v_j
@@ -16,13 +16,13 @@ from workbench.ops.variant import TorchVariant
 
 
 def causal_mask(num_queries: int, num_tokens: int, device: torch.device | None = None) -> torch.Tensor:
-    """``[num_queries, num_tokens] bool``: whether a query sees a token, the queries being the last of the tokens."""
+    """Return ``[num_queries, num_tokens] bool``, True where a query sees a token; the queries are the last tokens."""
     position = torch.arange(num_tokens - num_queries, num_tokens, device=device)  # of each query
     return torch.arange(num_tokens, device=device) <= position[:, None]
 
 
 def mask_of(problem: Problem, tensors: Read) -> torch.Tensor:
-    """`causal_mask` of a run; of sequences of different lengths ``[num_seqs, 1, num_queries, num_tokens]``."""
+    """Return the `causal_mask` of a run; with lengths of sequences ``[num_seqs, 1, num_queries, num_tokens]``."""
     t, device = tensors, tensors.query.device
     if t.seq_lens is None:
         return causal_mask(problem.num_queries, problem.num_tokens, device)
@@ -33,7 +33,7 @@ def mask_of(problem: Problem, tensors: Read) -> torch.Tensor:
 def without_padding(
     lengths: torch.Tensor | None, *sides: torch.Tensor, padding: float = 0.0
 ) -> tuple[torch.Tensor, ...]:
-    """``[num_seqs, heads, tokens, ...]`` with ``padding`` past each sequence's length, where anything may stand."""
+    """Return ``[num_seqs, heads, tokens, ...]`` with ``padding`` past each sequence's length, where anything may be."""
     if lengths is None:
         return sides
     past = torch.arange(sides[0].shape[2], device=sides[0].device) >= lengths[:, None, None]  # [num_seqs, 1, tokens]
@@ -43,12 +43,13 @@ def without_padding(
 def single_head(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None
 ) -> torch.Tensor:
-    """Causal attention of one head.
+    """Compute causal attention of one head.
 
     Args:
         query: ``[num_queries, head_size]``, the last tokens.
-        key, value: ``[num_tokens, head_size]``.
-        scale: of the scores; default ``head_size ** -0.5``.
+        key: ``[num_tokens, head_size]``.
+        value: as key.
+        scale: factor of the scores; default ``head_size ** -0.5``.
 
     Returns:
         ``[num_queries, head_size]``.
@@ -62,7 +63,7 @@ def single_head(
 
 
 def repeat_kv(heads: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """``[..., num_heads, tokens, head_size]`` from ``[..., num_kv_heads, tokens, head_size]``.
+    """Return ``[..., num_heads, tokens, head_size]`` from ``[..., num_kv_heads, tokens, head_size]``.
 
     Query head h shares KV head ``h // (num_heads // num_kv_heads)``. As many KV heads as query heads is multi-head
     attention (MHA), one KV head multi-query (MQA), anything between grouped-query attention (GQA).
@@ -71,12 +72,13 @@ def repeat_kv(heads: torch.Tensor, num_heads: int) -> torch.Tensor:
 
 
 def multi_head(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:
-    """Causal attention of every head by itself.
+    """Compute causal attention of every head by itself.
 
     Args:
         query: ``[num_seqs, num_heads, num_queries, head_size]``.
-        key, value: ``[num_seqs, num_kv_heads, num_tokens, head_size]``.
-        scale: of the scores; default ``head_size ** -0.5``.
+        key: ``[num_seqs, num_kv_heads, num_tokens, head_size]``.
+        value: as key.
+        scale: factor of the scores; default ``head_size ** -0.5``.
 
     Returns:
         ``[num_seqs, num_heads, num_queries, head_size]``.

@@ -1,4 +1,4 @@
-"""Torch's own scaled_dot_product_attention: the peer to compare with."""
+"""Torch's own scaled_dot_product_attention, as a peer to compare with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from workbench.ops.variant import TorchVariant
 
 
 def compute(problem: Problem, tensors: Tensors) -> None:
-    """Fill ``tensors.output``, and ``tensors.lse`` if there is one: by the scores again, which torch does not give."""
+    """Fill ``tensors.output``, and ``tensors.lse`` if there is one, from scores computed again: torch returns none."""
     t = tensors
     (query,), (key, value) = without_padding(t.query_lens, t.query), without_padding(t.seq_lens, t.key, t.value)
-    # Its is_causal aligns the mask to the first token; with cached tokens before the queries it must be the last.
+    # torch's is_causal aligns the mask to the first token; with cached tokens before the queries it must be the last.
     mask = mask_of(problem, t)
     attend = torch.nn.functional.scaled_dot_product_attention
     output = attend(query, key, value, attn_mask=mask, scale=t.scale, enable_gqa=True)

@@ -1,11 +1,10 @@
 """FlashAttention-2 in Triton with tensor descriptors: on sm_90 TMA copies every tile, and wgmma multiplies it.
 
-The kernel is that of ``triton_flash``. A program builds a descriptor of the rows that it reads, for each of queries,
-keys and values, and one of those that it writes; a descriptor knows where its tensor ends, so that tiles take no mask:
-past a sequence's tokens are zeros.
+The kernel is that of ``triton_flash``. A program makes one descriptor each for its queries, keys, values and output
+rows. A descriptor knows where its tensor ends, so tiles need no mask: past a sequence's tokens are zeros.
 
 ``warp_specialize`` is no tunable: for sm_90 Triton 3.7 refuses this loop of two products on four warps and ignores the
-word on others.
+setting on other numbers of warps.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def attend_to_tiles(
     q,
     keys,
     values,
-    position,  # of each query among the tokens
+    position,  # index of each query among the tokens
     first,  # token of the first tile
     last,
     factor,
@@ -50,6 +50,7 @@ def attend_to_tiles(
     NUM_STAGES: tl.constexpr,
     DESCRIPTORS: tl.constexpr,
 ):
+    """Add the tiles from ``first`` to ``last`` to the sums, weights and maxima of a program's queries."""
     for start in tl.range(first, last, BLOCK_N, num_stages=NUM_STAGES):
         token = start + tl.arange(0, BLOCK_N)
 
@@ -82,7 +83,7 @@ def attend_to_tiles(
 def attend(
     q,  # [BLOCK_M, HEAD_PADDED], those from first_row on
     keys,  # where token 0 of the KV head is, or with DESCRIPTORS a descriptor of its seq_len rows in tiles of BLOCK_N
-    values,  # likewise
+    values,  # as keys
     first_row,
     query_len,
     seq_len,
@@ -96,7 +97,7 @@ def attend(
     NUM_STAGES: tl.constexpr,
     DESCRIPTORS: tl.constexpr,
 ):
-    """The output [BLOCK_M, HEAD_PADDED] and its logarithms [BLOCK_M], of padding zeros and minus infinity."""
+    """Return the output [BLOCK_M, HEAD_PADDED] and its logarithms [BLOCK_M]; zeros and minus infinity for padding."""
     row = first_row + tl.arange(0, BLOCK_M)
     first_position = seq_len - query_len + first_row
     acc = tl.zeros([BLOCK_M, HEAD_PADDED], dtype=tl.float32)
@@ -128,7 +129,7 @@ def causal_attention_flash(
     lse,  # [num_seqs, num_heads, num_queries], if it is wanted
     query,  # [num_seqs, num_heads, num_queries, HEAD_SIZE], by its strides
     key,  # [num_seqs, num_heads / group, num_tokens, HEAD_SIZE], by its strides
-    value,  # likewise
+    value,  # as key
     query_lens,  # [num_seqs]
     seq_lens,  # [num_seqs]
     scale,
@@ -153,6 +154,7 @@ def causal_attention_flash(
     NUM_STAGES: tl.constexpr,
     DESCRIPTORS: tl.constexpr,  # copy tiles, and the output, by tensor descriptors
 ):
+    """Attend with BLOCK_M queries of one head of one sequence."""
     head, seq = tl.program_id(1), tl.program_id(2)
     first_row = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M  # the programs with most to do come first
     query_len, seq_len = lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS)
@@ -188,7 +190,7 @@ def causal_attention_flash(
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """Queries, and tiles of keys and values that the compiler's pipeline keeps in flight."""
+    """Return the bytes of queries, and of tiles of keys and values that the compiler's pipeline keeps in flight."""
     stages = max(config["num_stages"], 1)
     return (config["BLOCK_M"] + 2 * stages * config["BLOCK_N"]) * next_power_of_2(problem.head_size) * problem.itemsize
 
@@ -211,7 +213,7 @@ RESTRICTIONS = (
 
 
 def default_config(problem: Problem) -> dict:
-    """64 queries on four warps with tiles of 64 tokens; of a large head on eight, with tiles of 32."""
+    """Return 64 queries on four warps with tiles of 64 tokens; for a large head eight warps, with tiles of 32."""
     tokens, warps = (64, 4) if problem.head_size <= 128 else (32, 8)
     return {"BLOCK_M": 64, "BLOCK_N": tokens, "num_warps": warps, "num_stages": 2}
 

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""What the Triton kernels of causal attention, forward and backward, have alike: how rows are loaded, and where."""
+"""Triton functions and declarations that the kernels of causal attention, forward and backward, share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS: tl.constexpr):
-    """Queries and tokens of a sequence that are no padding."""
+    """Return the queries and the tokens of a sequence, without padding."""
     if LENGTHS:
         return tl.load(query_lens + seq), tl.load(seq_lens + seq)
     return num_queries, num_tokens
@@ -30,7 +30,7 @@ def lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS: tl.c
 
 @triton.jit
 def load_rows(rows, row, stride, count, WHOLE: tl.constexpr, HEAD_SIZE: tl.constexpr, HEAD_PADDED: tl.constexpr):
-    """``[len(row), HEAD_PADDED]``, zeros from row ``count`` on: padding may hold NaN. WHOLE: all rows are before it."""
+    """Load ``[len(row), HEAD_PADDED]``, zeros from row ``count`` on: padding may hold NaN. WHOLE: no row is past it."""
     elements = tl.arange(0, HEAD_PADDED)
     places = rows + row.to(tl.int64)[:, None] * stride + elements[None, :]
     if WHOLE and HEAD_SIZE == HEAD_PADDED:
@@ -42,14 +42,14 @@ def load_rows(rows, row, stride, count, WHOLE: tl.constexpr, HEAD_SIZE: tl.const
 
 @triton.jit
 def store_rows(rows, row, count, content, HEAD_SIZE: tl.constexpr, HEAD_PADDED: tl.constexpr):
-    """The rows before ``count`` of a contiguous ``[rows, HEAD_SIZE]``."""
+    """Store the rows before ``count`` to a contiguous ``[rows, HEAD_SIZE]``."""
     elements = tl.arange(0, HEAD_PADDED)
     mask = (row < count)[:, None] & (elements < HEAD_SIZE)[None, :]
     tl.store(rows + row[:, None] * HEAD_SIZE + elements[None, :], content.to(rows.dtype.element_ty), mask=mask)
 
 
 def types(problem: Problem) -> Mapping[str, str]:
-    """Triton's types of what all these kernels take."""
+    """Return Triton's types of the parameters that all these kernels take."""
     scalar, stride = f"*{TRITON_NAMES[problem.dtype]}", f"i64:{16 // problem.itemsize}"
     strides = [f"{name}_{what}_stride" for name in ("query", "key", "value") for what in ("seq", "head", "token")]
     return {
@@ -60,7 +60,7 @@ def types(problem: Problem) -> Mapping[str, str]:
 
 
 def constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
-    """The constexprs of all these kernels beside their tunables."""
+    """Return the constexprs of all these kernels beside their tunables."""
     return {
         "LENGTHS": "lengths" in problem.features,
         "HEAD_SIZE": problem.head_size,

@@ -1,4 +1,4 @@
-"""The function that users import, and that autograd calls."""
+"""`causal_attention_backward`, the function that users import and that autograd calls."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.causal_attention.api import kernel_problem_of, problem_of
-from workbench.attention.ops.causal_attention.problem import lse_dtype
+from workbench.attention.ops.causal_attention.problem import Problem, lse_dtype
 from workbench.attention.ops.causal_attention_backward.tensors import Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import check_devices, check_dtype
 
 
@@ -31,20 +32,27 @@ def causal_attention_backward(
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of `causal_attention`, whose scores are computed again; formulas in ``torch_recompute.py``.
+    """Compute the gradients of `causal_attention` from scores computed again; see ``torch_recompute.py``.
 
     Args:
-        query, key, value, scale: as they were given to `causal_attention`.
-        output, lse: what it returned.
-        d_output, d_lse: the gradients of these, of their shapes; of lse default none. Rows of padding take no part.
-        query_lens, seq_lens: as they were given, both or neither.
-        variant, config: as for `causal_attention`.
+        query: the argument of `causal_attention`.
+        key: as query.
+        value: as query.
+        output: its result.
+        lse: its logarithms, as returned with ``return_lse``.
+        d_output: gradient of output, in its shape. Rows of padding take no part.
+        d_lse: gradient of lse, in its shape; default zeros.
+        scale: the argument of `causal_attention`.
+        query_lens: the argument of `causal_attention`, given with seq_lens or not at all.
+        seq_lens: as query_lens.
+        variant: as for `causal_attention`.
+        config: as for `causal_attention`.
 
     Returns:
         The gradients of query, key and value, contiguous, zeros for padding. They have no gradients of their own.
 
     Raises:
-        ArgumentError: anything above that does not hold.
+        ArgumentError: an argument breaks a rule above.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     made = output, lse, d_output, torch.zeros_like(lse) if d_lse is None else d_lse
@@ -63,24 +71,27 @@ def causal_attention_backward(
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     output, lse, d_output, d_lse = (tensor.contiguous() for tensor in made)
     t = Tensors(query, key, value, output, lse, d_output, d_lse, scale, query_lens, seq_lens)
-    return library_op(t, variant=variant, config=config)
+    return OP.run(t, variant=variant, config=config)
 
 
 def _make_gradients(t: Tensors) -> None:
     t.d_query, t.d_key, t.d_value = (
         torch.empty_like(side, memory_format=torch.contiguous_format) for side in (t.query, t.key, t.value)
     )
-    if not t.query.numel():  # nothing will run; keys may be there
+    if not t.query.numel():  # nothing will run, but there may be keys
         t.d_key.zero_()
         t.d_value.zero_()
 
 
-library_op = LibraryOp(
-    "causal_attention_backward",
-    Tensors,
-    kernel_problem_of,
-    like="query",
-    made=("d_query", "d_key", "d_value", "out", "workspace"),
+def _described(t: Tensors) -> Problem:
+    """Return the problem of the forward pass."""
+    return kernel_problem_of(t)
+
+
+OP: DescribedOp = op(
+    name="causal_attention_backward",
+    tensors=Tensors,
     make=_make_gradients,
-    returned=("d_query", "d_key", "d_value"),
-)
+    outputs=("d_query", "d_key", "d_value"),
+    namespace="workbench",
+)(_described)

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from workbench.ops.run_tensors import RunTensors, made
+
 
 @dataclass
-class Tensors:
-    """What the forward pass read and wrote, the gradients of the latter, and those that a variant fills.
+class Tensors(RunTensors):
+    """The inputs and results of the forward pass, the results' gradients, and the gradients that a variant fills.
 
     query, output, d_output, d_query ``[num_seqs, num_heads, num_queries, head_size]``; key, value, d_key, d_value
     ``[num_seqs, num_kv_heads, num_tokens, head_size]``; lse, d_lse ``[num_seqs, num_heads, num_queries]``; query_lens,
@@ -27,10 +29,10 @@ class Tensors:
     scale: float | None
     query_lens: torch.Tensor | None
     seq_lens: torch.Tensor | None
-    d_query: torch.Tensor = None  # the gradients are made just before a run
-    d_key: torch.Tensor = None
-    d_value: torch.Tensor = None
-    out: torch.Tensor | None = None
+    d_query: torch.Tensor = made()
+    d_key: torch.Tensor = made()
+    d_value: torch.Tensor = made()
+    out: torch.Tensor | None = made()
     """The three gradients one after the other, for whoever judges."""
-    workspace: Any = None
+    workspace: Any = made()
     """What the kernels of one variant leave for each other."""

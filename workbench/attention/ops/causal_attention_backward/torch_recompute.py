@@ -1,10 +1,11 @@
-"""The gradients by their formula, every score in memory.
+"""The gradients by their formula, with every score in memory.
 
     P = exp(S - lse),   S = scale * Q K^T
     dV = P^T dO,   dP = dO V^T,   dS = P * (dP - delta),   delta_i = dO_i . O_i - dlse_i
     dQ = scale * dS K,   dK = scale * dS^T Q
 
-The softmax is not computed again: lse, one number per row, has its maximum and its sum. Dao et al., 2022, appendix B.
+The softmax is not computed again: lse, one number per row, combines its maximum and its sum. Dao et al., 2022, appendix
+B.
 """
 
 from __future__ import annotations

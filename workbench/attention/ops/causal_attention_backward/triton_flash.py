@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """FlashAttention-2 backward in Triton: scores again from lse, tile by tile, no atomic operation.
 
-Three kernels. A program of the second has a tile of keys and values and goes over the queries that see it, of every
-query head of the group, so that their gradients are added up in its registers; one of the third has a tile of queries
-and goes over the tokens that they see.
+Three kernels. A program of the second has a tile of keys and values. It iterates over the queries that see the tile, of
+every query head of the group, and adds up their gradients in registers. A program of the third has a tile of queries
+and iterates over the tokens that they see.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from workbench.ops.variant import Config, Size, TritonStep, TritonVariant
 def causal_attention_delta(
     delta,  # [num_seqs, num_heads, num_queries] fp32: sum of output * d_output, less d_lse
     output,  # [num_seqs, num_heads, num_queries, HEAD_SIZE]
-    d_output,  # likewise
+    d_output,  # as output
     d_lse,  # [num_seqs, num_heads, num_queries]
     query_lens,
     seq_lens,
@@ -49,6 +49,7 @@ def causal_attention_delta(
     HEAD_PADDED: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ):
+    """Compute delta, one number for each query: the sum of output * d_output, less d_lse."""
     head, seq = tl.program_id(1), tl.program_id(2)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     query_len, _ = lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS)
@@ -63,13 +64,13 @@ def causal_attention_delta(
 @triton.jit
 def causal_attention_d_key_value(
     d_key,  # [num_seqs, num_heads / group, num_tokens, HEAD_SIZE]
-    d_value,  # likewise
+    d_value,  # as d_key
     query,  # [num_seqs, num_heads, num_queries, HEAD_SIZE], by its strides
     key,  # [num_seqs, num_heads / group, num_tokens, HEAD_SIZE], by its strides
-    value,  # likewise
+    value,  # as key
     d_output,  # [num_seqs, num_heads, num_queries, HEAD_SIZE]
     lse,  # [num_seqs, num_heads, num_queries]
-    delta,  # likewise
+    delta,  # as lse
     query_lens,  # [num_seqs]
     seq_lens,  # [num_seqs]
     scale,
@@ -92,6 +93,7 @@ def causal_attention_d_key_value(
     BLOCK_N: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
+    """Compute the gradients of BLOCK_N keys and values of one KV head of one sequence."""
     kv_head, seq = tl.program_id(1), tl.program_id(2)
     start = tl.program_id(0) * BLOCK_N
     query_len, seq_len = lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS)
@@ -136,12 +138,12 @@ def causal_attention_d_key_value(
 @triton.jit
 def causal_attention_d_query(
     d_query,  # [num_seqs, num_heads, num_queries, HEAD_SIZE]
-    query,  # likewise, by its strides
+    query,  # as d_query, by its strides
     key,  # [num_seqs, num_heads / group, num_tokens, HEAD_SIZE], by its strides
-    value,  # likewise
+    value,  # as key
     d_output,  # [num_seqs, num_heads, num_queries, HEAD_SIZE]
     lse,  # [num_seqs, num_heads, num_queries]
-    delta,  # likewise
+    delta,  # as lse
     query_lens,  # [num_seqs]
     seq_lens,  # [num_seqs]
     scale,
@@ -164,6 +166,7 @@ def causal_attention_d_query(
     BLOCK_N: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
+    """Compute the gradients of BLOCK_M queries of one head of one sequence."""
     head, seq = tl.program_id(1), tl.program_id(2)
     first_row = (tl.num_programs(0) - 1 - tl.program_id(0)) * BLOCK_M  # the programs with most to do come first
     query_len, seq_len = lengths_of(seq, query_lens, seq_lens, num_queries, num_tokens, LENGTHS)
@@ -172,7 +175,7 @@ def causal_attention_d_query(
     position = seq_len - query_len + row
     place = (seq.to(tl.int64) * tl.num_programs(1) + head) * num_queries
 
-    # 1. Load queries and what belongs to them, zeros for padding.
+    # 1. Load queries with their gradients and row statistics, zeros for padding.
     queries = query + seq * query_seq_stride + head * query_head_stride
     q = load_rows(queries, row, query_token_stride, query_len, False, HEAD_SIZE, HEAD_PADDED)
     d_o = load_rows(d_output + place * HEAD_SIZE, row, HEAD_SIZE, query_len, False, HEAD_SIZE, HEAD_PADDED)
@@ -210,7 +213,7 @@ def _delta(config: Config, problem: Problem, tensors: Tensors) -> SimpleNamespac
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """The tiles that stay, those that the compiler's pipeline keeps in flight, and weights that change their form."""
+    """Return the bytes of tiles that stay, of tiles in the compiler's pipeline, and of weights that change form."""
     longer = max(config["BLOCK_M"], config["BLOCK_N"])
     rows = 2 * longer * (config["num_stages"] + 1)
     return rows * next_power_of_2(problem.head_size) * 2 + config["BLOCK_M"] * config["BLOCK_N"] * 2
@@ -235,7 +238,7 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """Tiles whose sums fit in the registers of eight warps, copied ahead if shared memory has room."""
+    """Return tiles whose sums fit in the registers of eight warps, copied ahead if shared memory has room."""
     size = next_power_of_2(problem.head_size)
     config = {"BLOCK_M": 64 if size <= 64 else 32, "BLOCK_N": 64 if size <= 128 else 32, "num_warps": 8}
     for stages in (2, 1):
@@ -246,7 +249,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def _over(tile: str, rows: str, heads: str) -> Size:
-    """A grid of one program per tile of rows, head and sequence."""
+    """Return a grid of one program per tile of rows, head and sequence."""
     return lambda config, problem: (
         cdiv(getattr(problem, rows), config[tile]),
         getattr(problem, heads),

@@ -1,4 +1,4 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`contiguous_attention`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.ops.contiguous_attention.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import constant
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import (
     check_dtype,
     check_groups,
@@ -39,10 +40,11 @@ def contiguous_attention(
     config: Mapping[str, int] | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of the newest token of every sequence over a contiguous cache of keys and values, read in place.
+    """Compute the attention of every sequence's newest token over a contiguous KV cache, read in place.
 
-    ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, the newest (already in the cache)
-    included. A sequence of no tokens gives zeros. The cache is that of TensorRT-LLM (contiguous KV cache).
+    The result is ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, including the newest,
+    which is already in the cache. A sequence without tokens gives zeros. The cache is that of TensorRT-LLM (contiguous
+    KV cache).
 
     Args:
         query: ``[num_seqs, num_heads, head_size]`` float32, float16 or bfloat16; rows may be apart.
@@ -50,18 +52,18 @@ def contiguous_attention(
             keys ``[:, 0]``, values ``[:, 1]``; each row contiguous, starting on 16 bytes.
         seq_lens: ``[num_seqs] int32`` in tokens, at most max_seqlen.
         cache_rows: ``[num_seqs] int32``, the row of each sequence (or beam); default sequence i has row i.
-        scale: of the scores; default ``head_size ** -0.5``.
+        scale: factor of the scores; default ``head_size ** -0.5``.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
-        out: where to write, like query, contiguous, in memory of its own; default a new tensor.
+        out: the tensor to write, like query, contiguous, in memory of its own; default a new tensor.
 
     Returns:
         ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Lengths and rows on a GPU are only
-            looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Lengths and rows on a GPU are checked
+            only with ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     check_query_shape(query)
@@ -70,8 +72,7 @@ def contiguous_attention(
     scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device) if out is None else out
     t = Tensors(query, kv_cache, seq_lens, cache_rows, scale, out)
-    library_op.check(t)
-    library_op(t, variant=variant, config=config)
+    OP.run(t, variant=variant, config=config)
     return out
 
 
@@ -84,10 +85,10 @@ def _first_rows(num_seqs: int, device: torch.device) -> torch.Tensor:
 def problem_of(t: Tensors) -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
-    On a GPU the longest length is taken to be what a row has room for, because reading ``seq_lens`` would wait.
+    On a GPU the longest length is taken to be the length of a row, because reading ``seq_lens`` would wait.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     check_query(t.query, t.scale, DTYPES.values())
     _check_cache(t)
@@ -114,7 +115,7 @@ def problem_of(t: Tensors) -> Problem:
 
 
 def _check_values(t: Tensors) -> None:
-    """Lengths and rows, which a kernel would follow out of the cache."""
+    """Check lengths and rows, which could lead a kernel out of the cache."""
     if not look_at_values(t.seq_lens):
         return
     rows, room = t.kv_cache.shape[0], t.kv_cache.shape[3]
@@ -137,4 +138,4 @@ def _check_cache(t: Tensors) -> None:
     check_pages("kv_cache", cache)
 
 
-library_op = LibraryOp("contiguous_attention", Tensors, problem_of, like="query", written=("out",))
+OP: DescribedOp = op(name="contiguous_attention", tensors=Tensors, in_place=("out",), namespace="workbench")(problem_of)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from workbench.attention.ops.cache_problem import head_macros
 from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, Problem
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import STATIC_SHARED, THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Restriction
 
 _OTHER_REGISTERS = 40
-"""What the kernel needs beside queries, sums and vectors: addresses, loop state, scores."""
+"""Registers beside queries, sums and vectors: addresses, loop state, scores."""
 _DEFAULT_REGISTERS = 168
-"""What an untuned configuration may take: three blocks of 128 threads on a multiprocessor."""
+"""Largest number of registers of an untuned configuration: three blocks of 128 threads fit on a multiprocessor."""
 
 SPACE = {
     "HEADS_PER_BLOCK": (1, 2, 4, 8),
@@ -26,14 +26,14 @@ SPACE = {
 
 
 def _registers(config: Config, problem: Problem) -> int:
-    """Of one thread: its slice of queries and sums in fp32, and of the keys and values that are in flight."""
+    """Return one thread's registers: its slice of queries and sums in fp32, and of the keys and values in flight."""
     elements = -(-problem.head_size // config["THREAD_GROUP_SIZE"])
     in_flight = config["TOKENS_IN_FLIGHT"] * elements * problem.itemsize // 4
     return 2 * config["HEADS_PER_BLOCK"] * (elements + 1) + 2 * in_flight + _OTHER_REGISTERS
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """The queries, and each warp's maximum, sum and output of each head."""
+    """Return the bytes of the queries, and of each warp's maximum, sum and output of each head."""
     warps = config["NUM_THREADS"] // 32
     return 4 * config["HEADS_PER_BLOCK"] * ((warps + 1) * problem.head_size + 2 * warps)
 
@@ -56,7 +56,7 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """The widest loads whose slices registers hold, then all query heads of a group and tokens in flight likewise."""
+    """Return the widest loads whose slices fit in registers, then as many query heads and tokens in flight as fit."""
     config = {"HEADS_PER_BLOCK": 1, "TOKENS_IN_FLIGHT": 1, "NUM_THREADS": 128}
     for vec in (8, 4, 2, 1):
         group = 32

@@ -8,6 +8,7 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.steps import Arguments
 
 
@@ -30,7 +31,7 @@ class Problem(AttentionProblem):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors and numbers of one run; ``out`` is what a variant fills.
 
     query, out ``[num_seqs, num_heads, head_size]``; kv_cache ``[rows, 2, num_kv_heads, max_seqlen, head_size]``;

@@ -25,7 +25,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
     query = t.query.float().view(p.num_seqs, p.num_kv_heads, p.group, p.head_size)
     scores = (query @ key.transpose(-1, -2) * t.scale).masked_fill(~valid.transpose(-1, -2), -torch.inf)
 
-    # 3. Softmax; a sequence of no tokens has no maximum, and weights of zero.
+    # 3. Softmax; a sequence without tokens has no maximum, and weights of zero.
     highest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
     weights = torch.exp(scores - highest)
     total = weights.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)

@@ -41,6 +41,7 @@ def contiguous_attention_online_softmax(
     TILE_TOKENS: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
+    """Attend with the newest token of one sequence in one query head."""
     head, seq = tl.program_id(0), tl.program_id(1)
     seq_len = tl.load(seq_lens + seq)
     head_stride = max_seqlen.to(tl.int64) * HEAD_SIZE
@@ -74,7 +75,7 @@ def contiguous_attention_online_softmax(
         total = total * rescale + tl.sum(weight, axis=0)
         max_score = new_max
 
-        # 4. Accumulate; masked loads are zero, so that no unused slot's NaN comes in.
+        # 4. Accumulate; masked loads are zero, so that no NaN of an unused slot enters.
         value = tl.load(values + offset, mask=mask, other=0.0)
         acc = acc * rescale + tl.sum(value.to(tl.float32) * weight[:, None], axis=0)
 
@@ -100,13 +101,13 @@ def _constexprs(config: Config, problem: Problem) -> Mapping[str, Any]:
 
 
 def default_config(problem: Problem) -> dict:
-    """A tile of 64 tokens, or fewer where a head is large, on four warps."""
+    """Return a tile of 64 tokens, or fewer if a head is large, on four warps."""
     tile = max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
     return {"TILE_TOKENS": tile, "num_warps": 4, "num_stages": 2}
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """Tiles of keys and values that the compiler's pipeline keeps in flight, and room to reduce in."""
+    """Return the bytes of the tiles of keys and values in the compiler's pipeline, and of room to reduce in."""
     tile = config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.itemsize
     return 2 * (config["num_stages"] - 1) * tile + 8192
 

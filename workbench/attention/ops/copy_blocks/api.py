@@ -1,19 +1,19 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`copy_blocks`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
-from workbench.attention.ops.copy_blocks.problem import Problem, by_allocation, tensors_of
+from workbench.attention.ops.copy_blocks.problem import Problem, tensors_of
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
-from workbench.ops.dispatch import arch_of, choose, config_text, device_of, parse_config, table_of
-from workbench.ops.library_op import custom_op
-from workbench.ops.op import Op
-from workbench.ops.registry import get
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.dispatch import arch_of
+from workbench.ops.own.op import op
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.tensor_checks import check_apart, check_devices, check_dtype, check_pages, look_at_values
 
 
@@ -26,24 +26,24 @@ def copy_blocks(
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
 ) -> None:
-    """Copy pages inside the caches of every layer, in place: what copy-on-write does when sequences diverge.
+    """Copy pages inside the caches of every layer, in place, as copy-on-write needs when sequences diverge.
 
     For each cache and each pair: ``cache[destination] = cache[source]``, bit for bit. After vLLM's kernel of this name.
 
     Args:
-        key_caches, value_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor
-            ``[num_layers, num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them, each in
-            memory of its own. On a GPU they may be separate allocations; in the simulator each allocation is a launch
-            of its own.
+        key_caches: one cache per layer, ``[num_blocks, ...]`` in any layout and dtype, or one tensor ``[num_layers,
+            num_blocks, ...]``; pages contiguous, starting on 16 bytes, alike in all of them, each in memory of its own.
+            On a GPU they may be separate allocations; in the simulator each allocation is a launch of its own.
+        value_caches: as key_caches.
         pairs: ``[num_pairs, 2] int64``, (source page, destination page). A page may be the source of several pairs; no
-            destination may be another pair's source or destination, because pairs are copied in no order.
+            destination may be another pair's source or destination, because the order of copies is undefined.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
-            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Pages on a GPU are checked only with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     lists = {"key_caches": list(key_caches), "value_caches": list(value_caches)}
@@ -52,34 +52,48 @@ def copy_blocks(
             raise ArgumentError(name, "no cache", "one cache per layer", "Leave the call out where there is no layer.")
     named = {f"{name}[{i}]": cache for name, caches in lists.items() for i, cache in enumerate(caches)}
     check_devices("key_caches[0]", named["key_caches[0]"], **named, pairs=pairs)
-    _copy_blocks(*lists.values(), pairs, variant, config_text(config))
+    OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)
 
 
-def problem_of(
-    key_caches: Sequence[torch.Tensor], value_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
-) -> Problem:
-    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+@dataclass
+class Caches(RunTensors):
+    """The caches of every layer, and pairs ``[num_pairs, 2] int64`` of pages."""
+
+    key_caches: Sequence[torch.Tensor]
+    value_caches: Sequence[torch.Tensor]
+    pairs: torch.Tensor
+
+    @property
+    def all(self) -> list[torch.Tensor]:
+        """The key caches, then the value caches."""
+        return [*self.key_caches, *self.value_caches]
+
+
+def problem_of(t: Caches) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and, where that costs nothing, pages; describe the problem.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
-    if len(key_caches) != len(value_caches):
+    lists = {"key_caches": t.key_caches, "value_caches": t.value_caches}
+    if len(t.key_caches) != len(t.value_caches):
         raise ArgumentError(
             "value_caches",
-            f"{len(value_caches)} caches",
-            f"{len(key_caches)}, as many as key_caches",
+            f"{len(t.value_caches)} caches",
+            f"{len(t.key_caches)}, as many as key_caches",
             "One of each per layer.",
         )
-    lists = {"key_caches": key_caches, "value_caches": value_caches}
     named = {f"{name}[{i}]": one for name, caches in lists.items() for i, one in enumerate(caches)}
     page = check_alike(named)
     check_apart(named, named)
-    check_pairs(pairs, "source page, destination page")
-    return Problem(num_pairs=len(pairs), num_caches=2 * len(key_caches), page_bytes=page, arch=arch)
+    check_pairs(t.pairs, "source page, destination page")
+    check_inside(t.pairs, t.key_caches[0].shape[0])
+    arch = arch_of(t.key_caches[0])
+    return Problem(num_pairs=len(t.pairs), num_caches=len(named), page_bytes=page, arch=arch)
 
 
 def check_alike(caches: Mapping[str, torch.Tensor]) -> int:
-    """Check that named caches have pages, and the same ones; returns the bytes of a page."""
+    """Check that named caches have pages, and pages of the same number, size and distance; return a page's bytes."""
     first, wanted = "", (0, 0, 0)
     for name, cache in caches.items():
         if cache.dim() < 2 or cache.numel() == 0:
@@ -110,9 +124,9 @@ def check_pairs(pairs: torch.Tensor, meaning: str) -> None:
 def check_copies(
     pairs: torch.Tensor, num_sources: int, num_targets: int, caches: tuple[str, str], written: str
 ) -> None:
-    """Check that every page is one of its cache's and no two pairs write the same one, where `look_at_values` says.
+    """Check that every page exists and that no two pairs write the same one, if `look_at_values` allows it.
 
-    ``caches`` and ``written`` are what messages call the two sides, and the second page of a pair.
+    ``caches`` are the names of the two sides in messages, and ``written`` that of a pair's second page.
     """
     if not look_at_values(pairs):
         return
@@ -138,7 +152,7 @@ def check_copies(
 
 
 def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
-    """`check_copies` inside one cache, where pairs must not depend on each other's order either."""
+    """Run `check_copies` inside one cache, where no destination may be another pair's source either."""
     check_copies(pairs, num_blocks, num_blocks, ("cache", "cache"), "destination")
     if not look_at_values(pairs):
         return
@@ -154,44 +168,11 @@ def check_inside(pairs: torch.Tensor, num_blocks: int) -> None:
         )
 
 
-@custom_op("workbench::copy_blocks", mutates_args=("key_caches", "value_caches"))
-def _copy_blocks(
-    key_caches: Sequence[torch.Tensor],
-    value_caches: Sequence[torch.Tensor],
-    pairs: torch.Tensor,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
-    op = get("copy_blocks")
-    first = key_caches[0]
-    problem = problem_of(key_caches, value_caches, pairs, arch_of(first))
-    check_inside(pairs, first.shape[0])
-    caches = [*key_caches, *value_caches]
-    copy_pages(op, problem, caches, caches, pairs, first, variant, config)
-
-
-def copy_pages(
-    op: Op,
-    problem: Problem,
-    sources: Sequence[torch.Tensor],
-    targets: Sequence[torch.Tensor],
-    pairs: torch.Tensor,
-    like: torch.Tensor,
-    variant: str,
-    config: str | None,
-) -> None:
-    """Choose for and run where ``like`` is; in the simulator each pair of allocations is a launch of its own."""
-    chosen, chosen_config = choose(op, problem, variant, parse_config(config), device=table_of(like))
-    if problem.num_pairs == 0:
-        return
-    device = device_of(chosen, like)
-    groups: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]] = [(sources, targets)]
-    if device is not None:
-        pairs = pairs.to(like.device)
-        if device.counts:
-            groups = by_allocation(sources, targets)
-    for some, others in groups:
-        chosen.run(chosen_config, replace(problem, num_caches=len(some)), tensors_of(some, others, pairs), device)
-
-
-_copy_blocks.register_fake(lambda *given, **options: None)
+OP: DescribedOp = op(
+    name="copy_blocks",
+    tensors=Caches,
+    in_place=("key_caches", "value_caches"),
+    like=lambda t: t.key_caches[0],
+    make=lambda t: tensors_of(t.all, t.all, t.pairs),
+    namespace="workbench",
+)(problem_of)

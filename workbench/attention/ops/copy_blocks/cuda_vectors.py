@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
-from workbench.home import cuda_sources
+from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, MovesPages, Problem
+from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS, rules
 from workbench.ops.variant import Config, CudaStep, CudaVariant
@@ -28,12 +29,12 @@ RESTRICTIONS = rules(
 
 
 def chunk(config: Config) -> int:
-    """Bytes of a page that one block copies."""
+    """Return the bytes of a page that one block copies."""
     return config["NUM_THREADS"] * config["VEC_BYTES"] * config["VECS_PER_THREAD"]
 
 
 def default_config(problem: Problem) -> dict:
-    """16 bytes per access where the page allows, four of them in flight, on as many threads as a page feeds."""
+    """Return 16 bytes per access if the page allows it, four accesses in flight, on as many threads as a page feeds."""
     config = {"NUM_THREADS": 128, "VEC_BYTES": max(math.gcd(problem.page_bytes, 16), 4), "VECS_PER_THREAD": 4}
     for name, least in (("VECS_PER_THREAD", 1), ("NUM_THREADS", 32)):
         while config[name] > least and chunk(config) >= 2 * problem.page_bytes:
@@ -41,9 +42,14 @@ def default_config(problem: Problem) -> dict:
     return config
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Vectors(MovesPages, CudaVariant):
+    """In CUDA C++."""
+
+
 def variant(op: str) -> CudaVariant:
-    """The variant of one of the ops that copy pages."""
-    return CudaVariant(
+    """Return the variant of one of the ops that copy pages."""
+    return _Vectors(
         op=op,
         name="cuda_vectors",
         idea="a block per pair, cache and chunk of a page; every thread has several wide loads in flight",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from workbench.attention.ops.cache_problem import Sizes
 from workbench.ops.constants import constant
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.steps import Arguments
 from workbench.ops.tensor_checks import extent
+from workbench.ops.values import Config
+from workbench.ops.variant import Variant
+from workbench.ptx.joined import joined
 
 STEP = 16
 """Bytes: the unit of all distances between caches and pages."""
@@ -44,7 +49,7 @@ class Memory:
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors of one run; every one of ``targets [num_blocks, ...]`` is written in place.
 
     Inside a cache ``sources`` and ``targets`` are the same. ``source_memory`` and ``target_memory`` say where they lie,
@@ -57,6 +62,25 @@ class Tensors:
     source_memory: Memory | None
     target_memory: Memory | None
     out: torch.Tensor | None = None
+
+
+class MovesPages(Variant):
+    """A variant whose kernel reaches all caches from one address. In the simulator each pair of allocations is a launch
+    of its own."""
+
+    def run(self, config: Config, problem: Problem, tensors: Tensors, device: Any, **launch_options: Any) -> Any:
+        """Run it once on a GPU, in the simulator for each group of `by_allocation`; the reports are joined."""
+        if problem.num_pairs == 0:
+            return None
+        tensors = replace(tensors, pairs=tensors.pairs.to(tensors.sources[0].device))
+        groups = list(by_allocation(tensors.sources, tensors.targets)) if device.counts else []
+        if len(groups) < 2:
+            return super().run(config, problem, tensors, device, **launch_options)
+        reports = []
+        for sources, targets in groups:
+            part = replace(problem, num_caches=len(sources)), tensors_of(sources, targets, tensors.pairs)
+            reports.append(super().run(config, *part, device, **launch_options))
+        return joined(reports)
 
 
 ARGUMENTS: Arguments = {

@@ -1,4 +1,4 @@
-"""Copying pages by one indexed assignment per cache, in plain torch: the default on a CPU."""
+"""Copies of pages by one indexed assignment per cache, in plain torch: the default on a CPU."""
 
 from __future__ import annotations
 

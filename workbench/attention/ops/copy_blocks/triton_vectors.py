@@ -6,11 +6,13 @@ Distances come in steps of 16 bytes, so that the compiler sees by itself that ev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 
-from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, Problem
+from workbench.attention.ops.copy_blocks.problem import ARGUMENTS, GRID, MovesPages, Problem
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules
@@ -30,6 +32,7 @@ def copy_pages(
     CHUNK_WORDS: tl.constexpr,  # of one program
 ):
     # 1. Find the two pages.
+    """Copy CHUNK_WORDS of one page of one cache."""
     source = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64))
     destination = tl.load(pairs + 2 * tl.program_id(0).to(tl.int64) + 1)
     from_steps = tl.load(source_places + tl.program_id(1)) + source * source_page_steps
@@ -51,7 +54,7 @@ SPACE = {
 
 
 def default_config(problem: Problem) -> dict:
-    """8 KiB per program on four warps, or the page if that is less."""
+    """Return 8 KiB per program on four warps, or the page's size if that is less."""
     chunk = min(8192, triton.next_power_of_2(problem.page_bytes))
     return {"CHUNK_BYTES": max(chunk, 512), "num_warps": 4 if chunk >= 2048 else 1, "num_stages": 1}
 
@@ -65,9 +68,14 @@ RESTRICTIONS = rules(
 )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Vectors(MovesPages, TritonVariant):
+    """In Triton."""
+
+
 def variant(op: str) -> TritonVariant:
-    """The variant of one of the ops that copy pages."""
-    return TritonVariant(
+    """Return the variant of one of the ops that copy pages."""
+    return _Vectors(
         op=op,
         name="triton_vectors",
         idea="a program per pair, cache and chunk of a page",

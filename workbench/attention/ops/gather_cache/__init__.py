@@ -1,16 +1,16 @@
 """Reading tokens out of a paged cache into contiguous tensors, dequantized: `reshape_and_cache` undone."""
 
-from workbench.attention.ops.gather_cache.api import gather_cache
+from workbench.attention.ops.gather_cache.api import OP, gather_cache
 from workbench.attention.ops.gather_cache.cases import CASES, Case
 from workbench.attention.ops.gather_cache.cuda_tiled import VARIANT as CUDA_TILED
 from workbench.attention.ops.gather_cache.problem import Problem, Tensors
 from workbench.attention.ops.gather_cache.torch_indexed import VARIANT as TORCH
 from workbench.attention.ops.gather_cache.triton_tiled import VARIANT as TRITON_TILED
-from workbench.ops.op import Op
 
 VARIANTS = (TORCH, CUDA_TILED, TRITON_TILED)
 
-OP = Op(name="gather_cache", variants=VARIANTS, cases=CASES, function=gather_cache)
+OP.add(*VARIANTS, *CASES.values())
+OP.function = gather_cache
 case = OP.case
 
 __all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "gather_cache"]

@@ -1,4 +1,4 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`gather_cache`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import PagedGeometry, detect
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
 from workbench.attention.ops.gather_cache.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import ALIGNMENT, check_dtype, dtype_name, look_at_values
 
 
@@ -33,31 +34,34 @@ def gather_cache(
     config: Mapping[str, int] | None = None,
     out: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The keys and values of some sequences side by side: what chunked prefill, prefix reuse or a plain attention need.
+    """Gather the keys and values of sequences side by side, for chunked prefill, prefix reuse or plain attention.
 
-    Sequence i stands at ``seq_lens[:i].sum()``. Elements of a quantized cache are multiplied by their scale in fp32 and
+    Sequence i starts at ``seq_lens[:i].sum()``. Elements of a quantized cache are multiplied by their scale in fp32 and
     rounded to ``dtype``; others keep their bits.
 
     Args:
-        key_cache, value_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        key_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        value_cache: as key_cache.
         block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
         seq_lens: ``[num_seqs] int32`` in tokens.
-        dtype: of the result: float32, float16 or bfloat16; default float32 for a quantized cache. Any other cache is
-            read as it is.
-        kv_cache_dtype, k_scale, v_scale: as in `workbench.attention.ops.paged_attention`.
+        dtype: dtype of the result for a quantized cache: float32 (default), float16 or bfloat16. The result of any
+            other cache has the cache's own dtype.
+        kv_cache_dtype: as in `workbench.attention.ops.paged_attention`.
+        k_scale: as in `workbench.attention.ops.paged_attention`.
+        v_scale: as in `workbench.attention.ops.paged_attention`.
         layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
-        out: where to write, a pair as returned, contiguous, in memory of their own. Without it ``seq_lens`` on a GPU
-            are waited for, because the size of the result depends on them.
+        out: the tensors to write, a pair as returned, contiguous, in memory of their own. Without it the call waits for
+            ``seq_lens`` on a GPU, because the size of the result depends on them.
 
     Returns:
         ``keys, values [total_tokens, num_kv_heads, head_size]``.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Lengths and table entries on a GPU
-            are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Lengths and table entries on a GPU are
+            checked only with ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     scales = as_scale(k_scale, key_cache), as_scale(v_scale, key_cache)
@@ -65,19 +69,19 @@ def gather_cache(
         raise ArgumentError("out", f"{len(out)} tensors", "two: keys and values", "Leave it out, and it is made.")
     keys, values = out or (None, None)
     t = Tensors(key_cache, value_cache, block_tables, seq_lens, keys, values, *scales)
-    library_op.check(t)
+    OP.check(t)
     if out is None:
         geometry = detect(key_cache, value_cache, layout)
         check_tables(t, len(seq_lens) if seq_lens.dim() else 0)
         check_entries(t, geometry.block_size)
         wanted = dtype or (key_cache.dtype if kv_cache_dtype == "auto" else torch.float32)
         shape = (int(seq_lens.sum()), geometry.num_kv_heads, geometry.head_size)
-        if shape[0] < 0:  # on a GPU nobody has looked at them
+        if shape[0] < 0:  # lengths on a GPU have not been checked
             raise ArgumentError("seq_lens", f"{shape[0]} tokens in all", "lengths of 0 or more", "Check seq_lens.")
         t.keys, t.values = (torch.empty(shape, dtype=wanted, device=key_cache.device) for _ in range(2))
     elif dtype not in (None, t.keys.dtype):
         raise ArgumentError("dtype", dtype, f"{t.keys.dtype}, that of out", "Leave it out.")
-    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return t.keys, t.values
 
 
@@ -85,14 +89,14 @@ def _find_starts(t: Tensors) -> None:
     t.starts = torch.cumsum(t.seq_lens, 0) - t.seq_lens  # int64
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
-    On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
-    wait for the GPU and could not be captured in a CUDA graph.
+    On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait
+    for the GPU and could not be captured in a CUDA graph.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     geometry = _check_caches(t, layout, kv_cache_dtype)
     check_tables(t, len(t.seq_lens))
@@ -136,14 +140,12 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
     return geometry
 
 
-library_op = LibraryOp(
-    "gather_cache",
-    Tensors,
-    problem_of,
+OP: DescribedOp = op(
+    name="gather_cache",
+    tensors=Tensors,
+    in_place=("keys", "values"),
     like="keys",
-    written=("keys", "values"),
-    made=("starts", "out"),
     make=_find_starts,
-    options={"layout": None, "kv_cache_dtype": "auto"},
-    names={"keys": "out[0]", "values": "out[1]"},
-)
+    labels={"keys": "out[0]", "values": "out[1]"},
+    namespace="workbench",
+)(problem_of)

@@ -1,4 +1,4 @@
-"""A tile of tokens per block; where the layout turned them, the tile turns back in shared memory.
+"""A tile of tokens per block; a tile of a transposed layout is transposed back in shared memory.
 
 The kernel is ``cuda_src/gather_cache_tiled.cu``.
 """
@@ -10,13 +10,13 @@ import math
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID, Problem, blocks
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import STATIC_SHARED, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    """Shared memory: slots and scales, and in layout "x" both tiles."""
+    """Return the shared memory of slots and scales, and in layout "x" of both tiles, in bytes."""
     row = problem.head_size * problem.cache_dtype.itemsize + 16 if problem.layout == "x" else 0
     return config["TILE_TOKENS"] * (16 + 2 * row)
 
@@ -32,7 +32,7 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """16-byte accesses where the head allows; tiles of 16 tokens, or of fewer where they are large."""
+    """Return 16-byte accesses if the head allows them, and tiles of 16 tokens, or fewer if they are large."""
     vec = math.gcd(problem.head_size, 16 // problem.itemsize)
     wide = math.gcd(problem.block_size, problem.x) if problem.layout == "x" else 1
     config = {"NUM_THREADS": 128, "TILE_TOKENS": 16, "VEC_SIZE": vec, "V_VEC_SIZE": wide}

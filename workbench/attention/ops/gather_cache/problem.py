@@ -9,6 +9,7 @@ import torch
 from workbench.attention.ops.cache_problem import CacheProblem
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.values import Config
 
 
@@ -30,7 +31,7 @@ class Problem(CacheProblem):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors of one run. ``starts [num_seqs] int64`` is where each sequence begins in ``keys`` and ``values``,
     which are written; ``out`` is the bytes of both, for whoever judges."""
 
@@ -42,8 +43,8 @@ class Tensors:
     values: torch.Tensor
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
-    starts: torch.Tensor | None = None
-    out: torch.Tensor | None = None
+    starts: torch.Tensor | None = made()
+    out: torch.Tensor | None = made()
 
 
 GRID = grid("num_kv_heads", "num_seqs")

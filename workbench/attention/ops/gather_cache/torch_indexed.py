@@ -1,4 +1,4 @@
-"""Reading tokens from their slots by one index per cache: the default on a CPU."""
+"""Reads of tokens from their slots by one index per cache: the default on a CPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """A tile of tokens per program, in Triton: the steps of ``cuda_src/gather_cache_tiled.cu``.
 
-TURN_VALUES loads the tile of values turned, so that the compiler lets neighbouring lanes read neighbouring tokens, as
-layout "x" has them.
+TURN_VALUES loads the tile of values transposed, so that the compiler lets neighbouring lanes read neighbouring tokens,
+which are adjacent in layout "x".
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def gather_cache_tiled(
     TURN_VALUES: tl.constexpr,
     KIND: tl.constexpr,  # of a quantized cache: "int8", "fp8_e4m3" or "fp8_e5m2"; else "auto"
 ):
+    """Gather TILE_TOKENS tokens of one KV head of one sequence."""
     head, seq = tl.program_id(1), tl.program_id(2)
     first = tl.program_id(0) * TILE_TOKENS
     start = tl.load(starts + seq)

@@ -1,6 +1,6 @@
 """Attention of one new token per sequence over a paged cache of keys and values (decode)."""
 
-from workbench.attention.ops.paged_attention.api import paged_attention
+from workbench.attention.ops.paged_attention.api import OP, paged_attention
 from workbench.attention.ops.paged_attention.cases import CASES, Case
 from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA_GROUPED_MMA
 from workbench.attention.ops.paged_attention.cuda_partitioned import VARIANT as CUDA_PARTITIONED
@@ -11,7 +11,6 @@ from workbench.attention.ops.paged_attention.triton_descriptors import VARIANT a
 from workbench.attention.ops.paged_attention.triton_grouped import VARIANT as TRITON_GROUPED
 from workbench.attention.ops.paged_attention.triton_online_softmax import VARIANT as TRITON_ONLINE_SOFTMAX
 from workbench.attention.ops.paged_attention.triton_partitioned import VARIANT as TRITON_PARTITIONED
-from workbench.ops.op import Op
 
 VARIANTS = (
     TORCH,
@@ -24,7 +23,8 @@ VARIANTS = (
     TRITON_DESCRIPTORS,
 )
 
-OP = Op(name="paged_attention", variants=VARIANTS, cases=CASES, function=paged_attention)
+OP.add(*VARIANTS, *CASES.values())
+OP.function = paged_attention
 case = OP.case
 
 __all__ = ["CASES", "OP", "VARIANTS", "Case", "Problem", "Tensors", "case", "paged_attention"]

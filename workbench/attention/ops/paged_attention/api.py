@@ -1,4 +1,4 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`paged_attention`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_entries, check_scales, check_tables
 from workbench.attention.ops.paged_attention.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of, multiprocessors_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import (
     ALIGNMENT,
     check_groups,
@@ -47,40 +48,43 @@ def paged_attention(
     config: Mapping[str, int] | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of the newest token of every sequence over its paged cache of keys and values.
+    """Compute the attention of every sequence's newest token over its paged cache of keys and values.
 
-    ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, the newest (already in the cache)
-    included; the formula with all features stands in ``workbench/attention/ops/paged_attention/reference.py``. A
-    sequence of no tokens gives zeros. Method: Kwon et al., "Efficient Memory Management for LLM Serving with
-    PagedAttention", 2023.
+    The result is ``softmax(scale * q K^T) V`` over the ``seq_lens[i]`` tokens of sequence i, including the newest,
+    which is already in the cache; ``workbench/attention/ops/paged_attention/reference.py`` has the formula with all
+    features. A sequence without tokens gives zeros. Method: Kwon et al., "Efficient Memory Management for LLM Serving
+    with PagedAttention", 2023.
 
     Args:
         query: ``[num_seqs, num_heads, head_size]`` float32, float16 or bfloat16; rows may be apart.
-        key_cache, value_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        key_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        value_cache: as key_cache.
         block_tables: ``[num_seqs, max_blocks] int32``, the page of each ``block_size`` tokens.
         seq_lens: ``[num_seqs] int32`` in tokens.
-        scale: of the scores; default ``head_size ** -0.5``.
+        scale: factor of the scores; default ``head_size ** -0.5``.
         layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
-        alibi_slopes, sinks: ``[num_heads] float32``.
-        sliding_window: tokens that are seen, the newest included.
+        alibi_slopes: ``[num_heads] float32``, the slopes of position biases.
+        sliding_window: number of tokens that are seen, including the newest.
         soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``.
+        sinks: ``[num_heads] float32``, scores that take weight and give no value.
         kv_cache_dtype: "auto" (the query's dtype), "fp8_e4m3", "fp8_e5m2" or "int8".
-        k_scale, v_scale: dequantization scales of a quantized cache: a number, or float32 per tensor ``[1]``, per KV
-            head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``; default 1.
-        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU, or the torch variant for what
-            no kernel of ours can do), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run in
-            the simulator), or a variant's name, which on a CPU runs in the simulator, with its tuned configuration for
-            this page size if there is one, else its default: as code for sm_80, or for sm_89 where Triton reads
-            fp8_e4m3, which it has from there on.
+        k_scale: dequantization scale of a quantized key cache: a number, or float32 per tensor ``[1]``, per KV head
+            ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``; default 1.
+        v_scale: dequantization scale of a quantized value cache, as k_scale.
+        variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU, or the torch variant if no
+            kernel supports the problem), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run
+            in the simulator), or a variant's name, which on a CPU runs in the simulator. A named variant takes its
+            tuned configuration for this page size if there is one, else its default. The simulator runs code for
+            sm_80, or for sm_89 if Triton reads fp8_e4m3, which it supports from sm_89 on.
         config: the configuration to use instead; needs a named variant.
-        out: where to write, like query, contiguous, in memory of its own; default a new tensor.
+        out: the tensor to write, like query, contiguous, in memory of its own; default a new tensor.
 
     Returns:
         ``out``, ``[num_seqs, num_heads, head_size]`` in the query's dtype. There is no backward.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Lengths and table entries on a GPU
-            are only looked at with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Lengths and table entries on a GPU are
+            checked only with ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     check_query_shape(query)
@@ -89,19 +93,18 @@ def paged_attention(
     read = query, key_cache, value_cache, block_tables, seq_lens
     features = alibi_slopes, sliding_window, soft_cap, sinks
     t = Tensors(*read, scale, out, *features, as_scale(k_scale, query), as_scale(v_scale, query))
-    library_op.check(t)
-    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
     return out
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, values; describe the problem.
 
-    On a GPU the longest length is taken to be all that the block table can hold, because reading ``seq_lens`` would
-    wait for the GPU and could not be captured in a CUDA graph.
+    On a GPU the longest length is taken to be the capacity of the block table, because reading ``seq_lens`` would wait
+    for the GPU and could not be captured in a CUDA graph.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     check_query(t.query, t.scale, DTYPES.values())
     geometry = _check_cache(t, layout, kv_cache_dtype)
@@ -143,7 +146,7 @@ def _check_cache(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedGe
         )
     remedy = f"Check layout={geometry.layout!r}, or pass every head of a group."
     check_groups(t.query.shape[1], geometry.num_kv_heads, remedy)
-    # Kernels count on pages that are multiples of so many elements apart, whatever their size.
+    # Kernels rely on the distance between pages being a multiple of ALIGNMENT elements, whatever their size.
     for name, cache in (("key_cache", t.key_cache), ("value_cache", t.value_cache)):
         if cache.shape[0] > 1 and cache.stride(0) % ALIGNMENT:
             raise ArgumentError(
@@ -180,12 +183,4 @@ def _features(t: Tensors, kv_cache_dtype: str) -> tuple[str, ...]:
     return tuple(name for name, wanted in given.items() if wanted)
 
 
-library_op = LibraryOp(
-    "paged_attention",
-    Tensors,
-    problem_of,
-    like="query",
-    written=("out",),
-    made=("workspace",),
-    options={"layout": None, "kv_cache_dtype": "auto"},
-)
+OP: DescribedOp = op(name="paged_attention", tensors=Tensors, in_place=("out",), namespace="workbench")(problem_of)

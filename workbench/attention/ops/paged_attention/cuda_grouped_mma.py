@@ -1,16 +1,17 @@
 """The query heads of a group packed into one tile, products on tensor cores, every warp a pipeline of its own.
 
-The kernel is that of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of
-which groups of 8 or fewer use half; the sums of values are computed transposed, 16 elements of the head by 8 queries,
-so that such a group wastes neither registers nor products there. A quantized cache crosses memory and shared memory as
-it is; its elements become fp16 in registers, four at a time, and its scales multiply scores and sums, or weights.
+The kernel is that of ``cuda_src/paged_attention_grouped_mma.cu``. Scores are a product of 16 rows of queries, of which
+groups of 8 or fewer use half. The sums of values are computed transposed, 16 elements of the head by 8 queries, so that
+such a group wastes neither registers nor products there. A quantized cache crosses memory and shared memory unchanged;
+its elements become fp16 in registers, four at a time, and its scales multiply scores and sums, or weights.
 
-Bytes that must move: K and V of every token once, query and output, and of more than one partition the fp32 partial
+Bytes that must move: K and V of every token once, query and output. With more than one partition also the fp32 partial
 results, written and read: ``2 * 4 * num_heads * (head_size + 2)`` per partition, less than 1 % for 2048 tokens and a
 group of 8, and a counter. At 4096 tokens of 8 query heads on a KV head of 128 elements, one partition
-(``tests/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine saw 2,102,304 distinct ones
-move and 2,102,400 asked for (1.0001 times as many). Of an 8-bit cache the least is 1,053,700; it saw 1,053,792 (1.0001)
-and 1,056,128 (1.002); with a scale per token the least is 1,086,468, and it saw 1.0000 and 1.002 times as many.
+(``tests/ops/test_paged_attention_grouped.py``), the least is 2,102,276 bytes; the machine counted 2,102,304 distinct
+bytes moved and 2,102,400 requested (1.0001 times as many). For an 8-bit cache the least is 1,053,700; it counted
+1,053,792 (1.0001) and 1,056,128 (1.002). With a scale per token the least is 1,086,468, and it counted 1.0000 and 1.002
+times as many.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_blocks,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
@@ -37,22 +38,22 @@ _MOST_REGISTERS = 255
 
 
 def _steps(problem: Problem) -> int:
-    """Steps of a product along the head, 16 elements each."""
+    """Return the number of steps of a product along the head, 16 elements each."""
     return -(-problem.head_size // 16)
 
 
 def _rows(problem: Problem) -> int:
-    """Queries of a group with the padding to whole tiles of 8."""
+    """Return the queries of a group with the padding to whole tiles of 8."""
     return -(-problem.group // 8) * 8
 
 
 def _row_bytes(problem: Problem) -> int:
-    """A row of a tile in shared memory: the head in whole steps of 16 elements."""
+    """Return the bytes of a row of a tile in shared memory: the head in whole steps of 16 elements."""
     return _steps(problem) * 16 * problem.cache_itemsize
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    """All stages of all warps, keys, values and their scales, or what a warp sums up: dynamic shared memory."""
+    """Return the dynamic shared memory: all stages of all warps (keys, values, scales), or the sums of the warps."""
     scale_bytes = 4 if "token_scales" in problem.features else 0
     stages = config["NUM_STAGES"] * config["TILE_TOKENS"] * 2 * (_row_bytes(problem) + scale_bytes)
     sums = _rows(problem) * (_steps(problem) * 16 + 4) * 4
@@ -60,7 +61,7 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 def _static_bytes(config: Config, problem: Problem) -> int:
-    """At most what queries, sinks, pages, and the warps' maxima and sums take, aligned as tiles are."""
+    """Return an upper bound of the bytes of queries, sinks, pages, and the warps' maxima and sums, aligned as tiles."""
     rows, warps = _rows(problem), config["NUM_THREADS"] // 32
     pages = config["PARTITION_SIZE"] // config["BLOCK_SIZE"]
     size = rows * _steps(problem) * 32 + 8 * rows + 4 * pages + 8 * rows * warps + 256
@@ -91,7 +92,7 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """Tiles of equal bytes whatever the element; as many stages and warps as fit; partitions that end together."""
+    """Return tiles of equal bytes for every element size, as many stages and warps as fit, balanced partitions."""
     from workbench.toolchain.occupancy import occupancy
 
     tile = 32 // problem.cache_itemsize
@@ -106,7 +107,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
-    """A warp's stages but the one that it reads, keys and values."""
+    """Return the footprint of a block; in flight are all stages of a warp except the one that it reads."""
     row_bytes = problem.head_size * problem.cache_itemsize
     stages = (config["NUM_STAGES"] - 1) * config["TILE_TOKENS"] * 2 * row_bytes
     return Footprint(

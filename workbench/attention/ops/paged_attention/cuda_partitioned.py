@@ -3,13 +3,12 @@
 The kernel is that of ``cuda_src/paged_attention_partitioned.cu``. PARTITION_SIZE is a number of *tokens*: with one
 block per query head and sequence, a batch of few sequences leaves most multiprocessors idle, however long they are.
 Because a partition has a fixed length, long sequences get more blocks than short ones, and no block gets more than one
-partition's work. Whoever of a query head and sequence is done last combines its partitions, which takes no launch of
-its own; a sequence of one partition needs no combining.
+partition's work. The last block of a query head and sequence to finish combines the partitions, without another launch;
+a sequence of one partition needs no combining.
 
-Bytes that must move: K and V of every token once, query and output, and of more than one partition the fp32 partial
-results, written and read: ``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``, and a counter. As there is
-a block per *query* head, K and V are asked for once per query head of a group; all but the first request can be
-answered by L2.
+Bytes that must move: K and V of every token once, query and output. With more than one partition also the fp32 partial
+results, written and read: ``2 * 4 * num_seqs * num_heads * partitions * (head_size + 2)``, and a counter. As there is a
+block per *query* head, K and V are requested once per query head of a group; L2 can answer all but the first request.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
@@ -49,13 +48,13 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """The longest partitions that still give every multiprocessor its blocks; four warps."""
+    """Return the longest partitions that still give every multiprocessor its blocks, and four warps."""
     size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
     return {"BLOCK_SIZE": problem.page, "PARTITION_SIZE": size, "NUM_THREADS": 128}
 
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
-    """A lane's loads of a page: up to eight of keys, and those of values if they are as few."""
+    """Return the footprint of a block; in flight are up to eight loads of keys per lane, and of values if as few."""
     lanes_per_token = max(32 // config["BLOCK_SIZE"], 1)
     key_loads = -(-problem.head_size // (problem.x * lanes_per_token))
     width = min(problem.x, config["BLOCK_SIZE"])  # tokens of a value load

@@ -1,7 +1,7 @@
 """One thread group per token, one warp per page, one block per query head: the design of vLLM's first kernel.
 
 The kernel is ``cuda_src/paged_attention_thread_group.cu``. vLLM derives THREAD_GROUP_SIZE and VEC_SIZE from page size
-and dtype; here they are tuned independently, under the rules that the derivation keeps silently.
+and dtype; here they are tuned independently, under the rules that vLLM's derivation follows implicitly.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, Problem, macros
 from workbench.attention.ops.paged_attention.rules import GRID, PAGE_SIZE, WANTED_IN_FLIGHT
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.rules import THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint, Restriction
 
 _OTHER_REGISTERS = 64
-"""What the kernel needs beside its row sums: key vectors (32), addresses, loop state."""
+"""Registers beside row sums: key vectors (32), addresses, loop state."""
 
 
 def _row_sums(config: Config, problem: Problem) -> int:
-    """Rows of V whose sums one thread keeps in registers."""
+    """Return the number of rows of V whose sums one thread keeps in registers."""
     lanes_per_row = max(config["BLOCK_SIZE"] // config["V_VEC_SIZE"], 1)
     return -(-problem.head_size * lanes_per_row // 32)
 
 
 def _shared_bytes(config: Config, problem: Problem) -> tuple[int, int]:
-    """Static and dynamic shared memory in bytes: query and per-warp partial results; one logit per token."""
+    """Return static and dynamic shared memory in bytes: query and per-warp partial results; one logit per token."""
     warps = config["NUM_THREADS"] // 32
     pages = -(-problem.max_seq_len // config["BLOCK_SIZE"])
     return 4 * (problem.head_size * (warps + 1) + 2 * warps), 4 * pages * config["BLOCK_SIZE"]
@@ -54,9 +54,12 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load; at most 8
-    elements per thread, so that 8-bit ones and their floats stay in registers. More warps than its four where the
-    logits of a long sequence leave room for few blocks: too few loads would be under way (see `_enough_threads`)."""
+    """Return vLLM's derivation: as many threads per token as a warp has for a page, 16 bytes per group and load.
+
+    A thread takes at most 8 elements, so that 8-bit ones and their floats stay in registers. There are more warps than
+    vLLM's four if the logits of a long sequence leave room for few blocks, because too few loads would be in flight
+    (see `_enough_threads`).
+    """
     block_size, itemsize = problem.page, problem.cache_itemsize
     group = max(32 // block_size, 1)
     vec = min(max(16 // (group * itemsize), 1), 8)
@@ -72,7 +75,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def _enough_threads(config: Config, problem: Problem) -> int:
-    """128, doubled up to 512 until a multiprocessor has WANTED_IN_FLIGHT bytes under way; but 8 pages for each warp."""
+    """Return 128, 256 or 512 threads, enough for WANTED_IN_FLIGHT bytes per multiprocessor, with 8 pages per warp."""
     from workbench.toolchain.occupancy import occupancy
 
     chosen, most = 128, 0
@@ -90,7 +93,7 @@ def _enough_threads(config: Config, problem: Problem) -> int:
 
 
 def _footprint(config: Config, problem: Problem) -> Footprint:
-    """A thread's loads of keys, or those of values in the pass after it, if they are fewer."""
+    """Return the footprint of a block; in flight are a thread's loads of keys or of values, if they are fewer."""
     itemsize = problem.cache_itemsize
     most = 64 if itemsize == 1 else 128  # bytes of a thread
     key_loads = problem.head_size // (config["THREAD_GROUP_SIZE"] * config["VEC_SIZE"])
@@ -106,13 +109,13 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
 
 
 def _registers(config: Config, problem: Problem) -> int:
-    """What a thread is granted: see RESIDENT_THREADS in the kernel."""
+    """Return the registers granted to a thread; see RESIDENT_THREADS in the kernel."""
     few = _row_sums(config, problem) <= (8 if problem.cache_itemsize == 1 else 16)
     return 128 if few or config["NUM_THREADS"] > 256 else 255
 
 
 def _largest_divisor(count: int, limit: int) -> int:
-    """Of ``count``, at most ``limit``: as many loads of equal size are in registers at once."""
+    """Return the largest divisor of ``count`` up to ``limit``: so many loads of equal size are in registers at once."""
     return max((divisor for divisor in range(1, min(count, limit) + 1) if count % divisor == 0), default=1)
 
 

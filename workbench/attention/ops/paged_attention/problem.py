@@ -9,6 +9,7 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
 from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
 from workbench.ops.tensor_checks import dtype_name
 from workbench.ops.values import Config
@@ -48,7 +49,7 @@ class Problem(CacheProblem, AttentionProblem):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors and numbers of one run; ``out`` is what a variant fills. Shapes as in `workbench.ops`."""
 
     query: torch.Tensor
@@ -64,7 +65,7 @@ class Tensors:
     sinks: torch.Tensor | None = None
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
-    workspace: Any = None
+    workspace: Any = made()
     """What the blocks, or the kernels, of one variant leave for each other."""
 
 

@@ -1,6 +1,6 @@
-"""Paged attention by its formula, one sequence at a time, in float64: what every variant is judged by.
+"""Paged attention by its formula, one sequence at a time, in float64: the reference for every variant.
 
-For the newest token of a sequence of n tokens (itself included: a token attends to itself), query head h and the KV
+For the newest token of a sequence of n tokens (including itself: a token attends to itself), query head h and the KV
 head k = h // group that it shares:
 
     s_t = scale * q_h . K_{t,k}            scale is 1/sqrt(head_size), not 1/sqrt(embedding size)
@@ -9,8 +9,8 @@ head k = h // group that it shares:
     a_t = exp(s_t) / (sum_u exp(s_u) + exp(sink_h))     the sink takes weight and gives no value (StreamingLLM, gpt-oss)
     o_h = sum_t a_t V_{t,k}
 
-over t = 0 .. n-1, or the last ``sliding_window`` of them. Tokens outside take no part at all: their slots may hold
-NaN, and 0 * NaN would not be 0. A sequence of no tokens has output 0.
+over t = 0 .. n-1, or the last ``sliding_window`` of them. Tokens outside take no part at all: their slots may hold NaN,
+and 0 * NaN would not be 0. A sequence without tokens has output 0.
 """
 
 from __future__ import annotations
@@ -35,12 +35,18 @@ def attend(
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of one token over its sequence, computed in ``dtype``.
+    """Compute the attention of one token over its sequence in ``dtype``.
 
     Args:
         query: ``[num_heads, head_size]``.
-        keys, values: ``[tokens, num_kv_heads, head_size]``, dequantized.
-        alibi_slopes, sinks: ``[num_heads]``.
+        keys: ``[tokens, num_kv_heads, head_size]``, dequantized.
+        values: as keys.
+        scale: factor of the scores.
+        dtype: dtype of computation and result.
+        alibi_slopes: ``[num_heads]``.
+        sliding_window: number of tokens that are seen, including the newest.
+        soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``.
+        sinks: ``[num_heads]``.
 
     Returns:
         ``[num_heads, head_size]`` in ``dtype``.
@@ -81,7 +87,7 @@ def reference(
     v_scale: torch.Tensor | float = 1.0,
     **features: Any,
 ) -> torch.Tensor:
-    """Paged attention in float64; arguments as in `workbench.attention.ops.paged_attention`.
+    """Compute paged attention in float64; arguments as in `workbench.attention.ops.paged_attention`.
 
     ``k_scale`` and ``v_scale`` are numbers or ``[num_kv_heads]``.
 
@@ -102,13 +108,13 @@ def reference(
 def attend_all(
     query: torch.Tensor, keys: Sequence[torch.Tensor], values: Sequence[torch.Tensor], **options: Any
 ) -> torch.Tensor:
-    """`attend` for every sequence: ``[num_seqs, num_heads, head_size]``."""
+    """Run `attend` for every sequence and return ``[num_seqs, num_heads, head_size]``."""
     rows = [attend(q, k, v, **options) for q, k, v in zip(query, keys, values, strict=True)]
     return torch.stack(rows) if rows else query.to(options.get("dtype", torch.float64))
 
 
 def dequantize(tokens: torch.Tensor, scale: torch.Tensor | float) -> torch.Tensor:
-    """Cache elements times their scale, in float64; ``scale`` is a number, one element or ``[num_kv_heads]``."""
+    """Return cache elements times their scale, in float64; ``scale`` is a number, one element or ``[num_kv_heads]``."""
     scale = torch.as_tensor(scale, dtype=torch.float64, device=tokens.device)
     if scale.numel() > 1:
         scale = scale.view(-1, 1)

@@ -1,12 +1,12 @@
-"""Restrictions that several variants share, and what they are made of."""
+"""Restrictions and default partition sizes that several variants share."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 
+from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.attention.ops.paged_attention.problem import Problem
-from workbench.device_models import device_model, model_of_arch
 from workbench.errors import UnknownDeviceWarning
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import grid
@@ -14,10 +14,10 @@ from workbench.ops.values import Config, Restriction
 
 
 def multiprocessors(problem: Problem) -> int:
-    """How many multiprocessors the problem's GPU has.
+    """Return the number of multiprocessors of the problem's GPU.
 
-    Where the problem names none they are those of the first recorded device of its architecture (`device_models`). Of
-    an architecture without one nothing is known: then they are the default model's, with an UnknownDeviceWarning.
+    If the problem gives none, it is that of the first recorded device of its architecture (`device_models`), or without
+    one that of the default model, with an UnknownDeviceWarning.
     """
     if problem.multiprocessors is not None:
         return problem.multiprocessors
@@ -36,7 +36,7 @@ def multiprocessors(problem: Problem) -> int:
 def partition_size(
     problem: Problem, sizes: Sequence[int], *, blocks_per_multiprocessor: int, heads: int | None = None
 ) -> int:
-    """The largest of ``sizes`` (tokens) whose partitions still fill the GPU in one wave, else the smallest.
+    """Return the largest of ``sizes`` (tokens) whose partitions still fill the GPU in one wave, else the smallest.
 
     A block is one of ``heads`` (default: the query heads) of one partition. Short partitions fill the GPU better and
     cost more partial results.
@@ -50,18 +50,20 @@ def partition_size(
 
 
 WANTED_IN_FLIGHT = 25_000
-"""Bytes that a multiprocessor should wait for at a time, at least: what an H200's bandwidth and latency come to."""
+"""Least bytes that a multiprocessor should have in flight, from an H200's bandwidth times latency."""
 
 _PARTITION_COST = 128
-"""What a partition costs beside its own tokens, in tokens: filling the pipeline, query, pages, partial results. An
-estimate; a measured one belongs in a tuned table."""
+"""Cost of a partition beside its own tokens, in tokens: filling the pipeline, query, pages, partial results.
+
+It is an estimate; a measured one belongs in a tuned table.
+"""
 
 
 def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident: int) -> int:
-    """The one of ``sizes`` (tokens) with which the last block ends first; of equals the largest.
+    """Return the one of ``sizes`` (tokens) with which the last block ends first, the largest of equals.
 
     A block is a KV head's share of a partition, a multiprocessor runs ``resident`` of them at once, and a wave lasts as
-    long as a partition: few waves of short partitions, and no wave that is nearly empty.
+    long as a partition. So the choice favours few waves of short partitions, and no wave that is nearly empty.
     """
     at_once = max(resident, 1) * multiprocessors(problem)
     average = -(-problem.total_tokens // max(problem.num_seqs, 1))
@@ -74,12 +76,12 @@ def balanced_partition_size(problem: Problem, sizes: Sequence[int], *, resident:
 
 
 def partition_blocks(config: Config, problem: Problem, heads: int) -> int:
-    """Blocks of a launch: one per partition of the longest sequence, for each sequence and each of ``heads``."""
+    """Return the blocks of a launch: one per partition of the longest sequence, for each sequence and head."""
     return heads * problem.num_seqs * num_partitions(config, problem)
 
 
 def num_partitions(config: Config, problem: Problem) -> int:
-    """Partitions of the longest sequence, at least one."""
+    """Return the number of partitions of the longest sequence, at least one."""
     return max(cdiv(problem.max_seq_len, config["PARTITION_SIZE"]), 1)
 
 

@@ -1,8 +1,8 @@
 """Paged attention in plain torch operations, all sequences at once: the default on a CPU.
 
-The pages of every sequence are gathered, padded to the longest, and the padding is masked. No loop over sequences or
-tokens; it reads every layout, every cache dtype and has every feature, so that it also serves as the slow path
-to compare with.
+The pages of every sequence are gathered, padded to the longest, and the padding is masked, without a loop over
+sequences or tokens. It supports every layout, every cache dtype and every feature, so that it also serves as the slow
+path to compare with.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
         scores = scores + slopes * (positions - (lengths - 1))[:, None, None]
     scores = scores.masked_fill(~valid[:, None, None], -torch.inf)
 
-    # 3. Softmax; a sequence of no tokens has no maximum, and weights of zero.
+    # 3. Softmax; a sequence without tokens has no maximum, and weights of zero.
     highest = scores.amax(-1, keepdim=True) if num_pages else scores.new_full((*scores.shape[:-1], 1), -torch.inf)
     sinks = None
     if t.sinks is not None:
@@ -71,7 +71,7 @@ def _gather(
     layout: str,
     scale: torch.Tensor | None,
 ) -> torch.Tensor:
-    """``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` fp32, dequantized."""
+    """Return ``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` in fp32, dequantized."""
     pages = bits_of(cache)[tables.flatten()].view(cache.dtype)
     tokens = canonical(pages, layout).float()
     if scale is not None:

@@ -1,7 +1,7 @@
 """Pages by TMA: the kernel of ``triton_grouped`` with tensor descriptors over the cache, whose boxes are pages.
 
-One copy brings what a page has of a KV head, keys or values, so that no thread computes addresses of tokens. What lies
-past the end of a sequence in its last page comes along, and values are set to zero there before the product.
+One copy brings a KV head's part of a page, keys or values, so that no thread computes addresses of tokens. Slots past
+the end of a sequence in its last page are copied too; values are set to zero there before the product.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.ops.variant import Config, Footprint, Restriction
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """What ``triton_grouped`` takes, and a tile of values with zeros past the end."""
+    """Return the bytes of ``triton_grouped``, and of a tile of values with zeros past the end."""
     tile = config["TILE_TOKENS"] * next_power_of_2(problem.head_size) * problem.cache_itemsize
     return shared_bytes(config, problem) + tile
 
@@ -28,8 +28,10 @@ def _footprint(config: Config, problem: Problem) -> Footprint:
 
 
 def default_config(problem: Problem) -> dict:
-    """That of ``triton_grouped``, with a page for a tile; of large pages on more warps, as many ahead as there is room
-    for."""
+    """Return the default of ``triton_grouped`` with tiles of a page.
+
+    Large pages get more warps, and as many pages are copied ahead as fit.
+    """
     config = GROUPED.default_config(problem) | {"TILE_TOKENS": problem.page}
     if problem.page * next_power_of_2(problem.head_size) > 128 * 32 * config["num_warps"]:
         config["num_warps"] = 8

@@ -3,8 +3,8 @@
 
 fp16 holds every e4m3, e5m2 and int8 value exactly; the scale can wait. A tile is loaded as int16, pairs of elements
 that are neighbours in a head, because matrices of 16-bit elements come out of shared memory transposed and 8-bit ones
-do not: one product for the even elements, one for the odd ones. Triton's own conversions take an element at a time
-and know no e4m3 before sm_89. The methods are those of ``cuda_src/common/eight_bits.cuh``.
+do not: one product for the even elements, one for the odd ones. Triton's own conversions take one element at a time and
+support no e4m3 before sm_89. The methods are those of ``cuda_src/common/eight_bits.cuh``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FROM_E5M2 = tl.constexpr("""{
     and.b32 $1, $2, 0xff00ff00;
 }""")
 
-# An instruction converts two neighbours.
+# One instruction converts two neighbours.
 _CONVERT_E4M3 = tl.constexpr("""{
     .reg .b32 placed;
     .reg .b16 even, odd;
@@ -49,8 +49,8 @@ _FROM_E4M3 = tl.constexpr("""{
     or.b32 $1, odd, sign;
 }""")
 
-# Bits below 2048 are the fp16 of that many 2^-24. Even elements, the sign's bit turned over, are 1152 too large. Of odd
-# ones those with a sign are 256 too large: their products with a little more than 2^-8 are rounded to 1, others to 0.
+# Bits n below 2048 are the fp16 n * 2^-24. Even elements, with the sign bit flipped, are 1152 too large. Odd elements
+# with a sign are 256 too large: their products with a little more than 2^-8 are rounded to 1, those of others to 0.
 _FROM_INT8 = tl.constexpr("""{
     .reg .b32 raised, offset, codes, factor, negative, excess;
     lop3.b32 raised, $2, 0x00ff00ff, 0x04800480, 0x6a;
@@ -65,7 +65,7 @@ _FROM_INT8 = tl.constexpr("""{
 
 
 def unit_of(problem: Problem) -> float:
-    """What `widen`'s numbers have still to be multiplied by."""
+    """Return the factor that the numbers of `widen` still have to be multiplied by."""
     if problem.kv_cache_dtype == "fp8_e4m3":
         return 1.0 if has_e4m3(problem) else 2.0**8
     return 2.0**24 if problem.kv_cache_dtype == "int8" else 1.0
@@ -73,8 +73,10 @@ def unit_of(problem: Problem) -> float:
 
 @triton.jit
 def widen(pairs, KIND: tl.constexpr, HAS_E4M3: tl.constexpr):
-    """``pairs`` int16 of a cache of the kv_cache_dtype KIND: the first and the second elements as fp16, `unit_of` times
-    too small. HAS_E4M3 as `has_e4m3` says."""
+    """Return the first and the second elements of ``pairs`` as fp16, too small by the factor `unit_of`.
+
+    ``pairs`` are int16 of a cache of the kv_cache_dtype KIND; HAS_E4M3 is the result of `has_e4m3`.
+    """
     if KIND == "fp8_e5m2":
         ASM: tl.constexpr = _FROM_E5M2
     elif KIND == "int8":

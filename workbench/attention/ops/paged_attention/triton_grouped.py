@@ -2,12 +2,12 @@
 """The query heads of a group packed into one tile, products on tensor cores: in Triton.
 
 The idea is that of ``cuda_src/paged_attention_grouped_mma.cu``: a program per KV head, sequence and partition, whose
-query heads, padded to 16 rows, meet each tile of keys and values once. Triton copies the tiles asynchronously and a
-stage ahead of them the entries of the block table that say where they lie.
+query heads, padded to 16 rows, meet each tile of keys and values once. Triton copies the tiles asynchronously, and one
+stage ahead of them the block table's entries with their places.
 
 Bytes that must move are those of ``cuda_grouped_mma``. At 4096 tokens of 8 query heads on a KV head of 128 elements,
-one partition (``tests/ops/test_paged_attention_grouped.py``), the machine saw 1.0000 times as many distinct bytes and
-1.008 times as many asked for; of an 8-bit cache 1.0001 and 1.007, with a scale per token 1.0000 and 1.029.
+one partition (``tests/ops/test_paged_attention_grouped.py``), the machine counted 1.0000 times as many distinct bytes
+and 1.008 times as many requested; for an 8-bit cache 1.0001 and 1.007, with a scale per token 1.0000 and 1.029.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from workbench.ops.variant import Arguments, Config, Footprint, TritonStep, Trit
 
 @triton.jit
 def pages_of(
-    cache,  # where the KV head's first token lies
+    cache,  # address of the KV head's first token
     num_pages,
     page_stride,
     token_stride,
@@ -63,7 +63,7 @@ def pages_of(
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,
 ):
-    """A descriptor of what the cache has of a KV head, a box for each page."""
+    """Return a descriptor of a KV head's part of the cache, with a box for each page."""
     return tl.make_tensor_descriptor(
         cache, [num_pages, BLOCK_SIZE, HEAD_SIZE], [page_stride, token_stride, 1], [1, BLOCK_SIZE, HEAD_PADDED]
     )
@@ -99,17 +99,17 @@ def paged_attention_grouped(
     v_scale_token,
     v_scale_head,
     GROUP: tl.constexpr,  # query heads per KV head
-    ROWS: tl.constexpr,  # as many as a product has
+    ROWS: tl.constexpr,  # rows of a product
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,  # the next power of two
-    KV_HEAD: tl.constexpr,  # strides inside a page, in what key_cache has
+    KV_HEAD: tl.constexpr,  # strides inside a page, in elements of key_cache
     KV_TOKEN: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,  # tokens per page
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
     KIND: tl.constexpr,  # kv_cache_dtype
     HAS_E4M3: tl.constexpr,  # the architecture converts it
-    UNIT: tl.constexpr,  # of the numbers that quantized elements become
+    UNIT: tl.constexpr,  # factor of the numbers that quantized elements become
     TOKEN_SCALES: tl.constexpr,
     ALIBI: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -117,8 +117,9 @@ def paged_attention_grouped(
     SINKS: tl.constexpr,
     AT_ONCE: tl.constexpr,  # partitions of a head that are combined at once
     NUM_STAGES: tl.constexpr,
-    DESCRIPTORS: tl.constexpr,  # a tile is a page, which a tensor descriptor brings
+    DESCRIPTORS: tl.constexpr,  # a tile is a page, copied by a tensor descriptor
 ):
+    """Attend with the query heads of one KV head over one partition of one sequence."""
     kv_head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(0) * GROUP
     seq_len = tl.load(seq_lens + seq)
@@ -127,7 +128,7 @@ def paged_attention_grouped(
     heads = kv_head * GROUP + rows
     elements = tl.arange(0, HEAD_PADDED)
     out_row = out + (seq.to(tl.int64) * num_heads + kv_head * GROUP) * HEAD_SIZE  # the first of the group
-    if (begin >= end) & (seq_len + partition > 0):  # the first program of a sequence of no tokens gives zeros
+    if (begin >= end) & (seq_len + partition > 0):  # the first program of a sequence without tokens gives zeros
         return
     PAIR: tl.constexpr = 1 if KIND == "auto" else 2  # elements per column of a tile
     columns = tl.arange(0, HEAD_PADDED // PAIR)
@@ -226,7 +227,7 @@ def paged_attention_grouped(
             acc = tl.dot(weight.to(tl.float16), even, acc * rescale[:, None])
             acc_odd = tl.dot(weight.to(tl.float16), odd, acc_odd * rescale[:, None])
 
-    # 5. With one partition that is the answer; else leave the sums, and under which maximum they were taken, for the
+    # 5. With one partition that is the answer; else leave the sums, and the maximum that they were taken under, for the
     #    program that is done last.
     scale_of_values = 1.0
     if KIND != "auto" and not TOKEN_SCALES:
@@ -266,7 +267,7 @@ def paged_attention_grouped(
 
 
 _PARTITION_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
-_REGISTERS = 168  # of a thread with the tiles of the defaults
+_REGISTERS = 168  # registers of a thread with the default tiles
 
 
 def _types(problem: Problem) -> dict[str, str]:
@@ -278,7 +279,7 @@ def _types(problem: Problem) -> dict[str, str]:
 
 
 def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
-    """What the kernel knows when it is compiled, beside its tunables."""
+    """Return the constexprs of the kernel beside its tunables."""
     strides = head_and_strides(problem, config["BLOCK_SIZE"])
     pair = 2 if problem.quantized else 1
     return of_tiles(config, problem) | {
@@ -295,7 +296,7 @@ def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
 
 
 def _paired(cache: torch.Tensor, problem: Problem) -> torch.Tensor:
-    """8-bit elements as pairs."""
+    """Return 8-bit elements as pairs of int16, other elements unchanged."""
     return cache.view(torch.int16) if problem.quantized else cache
 
 
@@ -309,9 +310,10 @@ _IN_PAIRS: Arguments = {
 
 
 def default_config(problem: Problem) -> dict:
-    """64-token tiles, 32 of a large head; partitions that end together.
+    """Return 64-token tiles, or 32-token ones for a large head, and partitions that end together.
 
-    A copy waits for its entry of the block table, so that a tile ahead takes two stages: of five, two tiles are ahead.
+    A copy waits for its entry of the block table, so a tile ahead takes two stages: with five stages two tiles are
+    ahead.
     """
     from workbench.toolchain.occupancy import occupancy
 
@@ -322,7 +324,7 @@ def default_config(problem: Problem) -> dict:
 
 
 def footprint(config: Config, problem: Problem) -> Footprint:
-    """The tiles ahead of the one that is computed, keys and values."""
+    """Return the footprint of a program; in flight are the tiles ahead of the one that is computed, keys and values."""
     row_bytes = problem.head_size * problem.cache_itemsize
     ahead = max((config["num_stages"] - 1) // 2, 1)
     return Footprint(
@@ -335,7 +337,7 @@ def footprint(config: Config, problem: Problem) -> Footprint:
 
 
 def shared_bytes(config: Config, problem: Problem) -> int:
-    """At most what Triton takes: tiles of K and V, queries, and room to exchange weights between warps."""
+    """Return an upper bound of Triton's shared memory: tiles of K and V, queries, and room to exchange weights."""
     size = next_power_of_2(problem.head_size)
     buffers = max((config["num_stages"] - 1) // 2, 1)
     tiles = 2 * config["TILE_TOKENS"] * size * problem.cache_itemsize

@@ -2,9 +2,9 @@
 """One program per query head, a tile of tokens at a time, softmax kept up to date on the way: in Triton.
 
 The steps are those of ``cuda_src/paged_attention_thread_group.cu`` (load, score, rescale, accumulate, reduce), but
-scores never leave the program: the *online softmax* (Milakov and Gimelshein, 2018; FlashAttention) rescales what it
-has summed whenever a tile brings a new maximum, so that no memory is needed per token and one pass is enough.
-A tile covers several pages or a part of one.
+scores never leave the program: the *online softmax* (Milakov and Gimelshein, 2018; FlashAttention) rescales its sums
+whenever a tile brings a new maximum, so that no memory is needed per token and one pass is enough. A tile covers
+several pages or a part of one.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def paged_attention_online_softmax(
     TOKEN_SCALES: tl.constexpr,  # one for each token
     NUM_STAGES: tl.constexpr,
 ):
+    """Attend with the newest token of one sequence in one query head."""
     head, seq = tl.program_id(0), tl.program_id(1)
     kv_head = head // GROUP
     seq_len = tl.load(seq_lens + seq)
@@ -74,7 +75,7 @@ def paged_attention_online_softmax(
     elements = tl.arange(0, HEAD_PADDED)
     inside = elements < HEAD_SIZE
 
-    # 1. Load the query once, in fp32, with what all scores have in common folded in, and the change to base 2.
+    # 1. Load the query once, in fp32, with all common factors of the scores and the change to base 2 folded in.
     row = query + seq.to(tl.int64) * query_stride + head * HEAD_SIZE
     q = tl.load(row + elements, mask=inside, other=0.0).to(tl.float32) * (scale * LOG2_E)
     if HEAD_SCALES:
@@ -124,7 +125,7 @@ def paged_attention_online_softmax(
             weight *= tl.load(v_scale + place * v_slot_stride + kv_head * v_head_stride, mask=valid, other=1.0)
         acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
 
-    # 5. Reduce: divide once per row; a sequence of no tokens has a total of zero.
+    # 5. Reduce: divide once per row; a sequence without tokens has a total of zero.
     acc = acc / tl.where(seq_len > 0, total, 1.0)
     if HEAD_SCALES:
         acc *= tl.load(v_scale + kv_head * v_head_stride)
@@ -133,7 +134,7 @@ def paged_attention_online_softmax(
 
 
 def default_config(problem: Problem) -> dict:
-    """A tile of 64 tokens, or fewer where a head is large, on four warps."""
+    """Return a tile of 64 tokens, or fewer if a head is large, on four warps."""
     return {"BLOCK_SIZE": problem.page, "TILE_TOKENS": default_tile(problem), "num_warps": 4, "num_stages": 2}
 
 

@@ -3,8 +3,8 @@
 
 The idea is that of ``cuda_src/paged_attention_partitioned.cu``: PARTITION_SIZE *tokens* per program, so that one long
 sequence fills the GPU; fp32 partial results with their maximum; a reduction. Inside a program the steps are those of
-``triton_online_softmax``, written out once more: beside the CUDA kernel each is read from its first step to its last.
-Bytes that must move are those of ``cuda_partitioned``.
+``triton_online_softmax``, repeated here so that each kernel can be read from its first step to its last beside the CUDA
+kernel. Bytes that must move are those of ``cuda_partitioned``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def paged_attention_partition(
     TILE_TOKENS: tl.constexpr,
     PARTITION_SIZE: tl.constexpr,
     QUANTIZED: tl.constexpr,
-    TOKEN_SCALES: tl.constexpr,  # whether a slot stride may be other than 0
+    TOKEN_SCALES: tl.constexpr,  # True if a slot stride may be other than 0
     ALIBI: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFT_CAP: tl.constexpr,
@@ -94,6 +94,7 @@ def paged_attention_partition(
     AT_ONCE: tl.constexpr,  # partitions of a head that are combined at once
     NUM_STAGES: tl.constexpr,
 ):
+    """Attend with one query head over one partition of one sequence."""
     head, seq, partition = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     kv_head = head // GROUP
     seq_len = tl.load(seq_lens + seq)
@@ -168,7 +169,7 @@ def paged_attention_partition(
             weight *= tl.load(v_scale + place * v_slot_stride + kv_head * v_head_stride, mask=valid, other=1.0)
         acc = acc * rescale + tl.sum(tl.sum(value * weight[:, None, :], axis=0), axis=1)
 
-    # 5. With one partition that is the answer; else leave the sum, and under which maximum it was taken, for the
+    # 5. With one partition that is the answer; else leave the sum, and the maximum that it was taken under, for the
     #    program that is done last.
     acc *= value_scale
     first, last = partitions_of(seq_len, sliding_window, PARTITION_SIZE, WINDOW)
@@ -193,7 +194,7 @@ _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
 
 
 def default_config(problem: Problem) -> dict:
-    """The longest partitions that still give every multiprocessor its programs; tiles as without a split."""
+    """Return the longest partitions that still give every multiprocessor its programs, and tiles as without a split."""
     size = partition_size(problem, _PARTITION_SIZES, blocks_per_multiprocessor=4)
     return {
         "BLOCK_SIZE": problem.page,

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Triton functions about the partitions of a sequence, and how the program that is done last combines their results."""
+"""Triton functions on the partitions of a sequence, whose results the program that is done last combines."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 def partitions_at_once(head_size: int, num_warps: int) -> int:
-    """Partitions of a head that are asked for together: 32 values per thread."""
+    """Return the number of a head's partitions that are loaded together: 32 values per thread."""
     return max(1, min(1024 * num_warps // triton.next_power_of_2(head_size), 64))
 
 
 @triton.jit
 def last_to_arrive(counter, count):
-    """Whether this program is the last of ``count`` to come here: then it sees what all of them wrote before.
+    """Return True if this program is the last of ``count`` to arrive; then it sees all that the others wrote before.
 
-    The counter, int32, is back at 0 then. Method: threadFenceReduction of NVIDIA's CUDA samples.
+    The int32 counter is then back at 0. Method: threadFenceReduction of NVIDIA's CUDA samples.
     """
     tl.debug_barrier()  # every thread has written
     last = tl.atomic_add(counter, 1, sem="acq_rel") == count - 1
@@ -29,7 +29,7 @@ def last_to_arrive(counter, count):
 
 @triton.jit
 def partitions_of(seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, WINDOW: tl.constexpr):
-    """(first, last + 1) of the partitions that hold what a sequence sees."""
+    """Return (first, last + 1) of the partitions with tokens that a sequence sees."""
     first = 0
     if WINDOW:
         first = tl.maximum(seq_len - sliding_window, 0) // PARTITION_SIZE
@@ -38,7 +38,7 @@ def partitions_of(seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, WINDOW:
 
 @triton.jit
 def tokens_of(partition, seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, WINDOW: tl.constexpr):
-    """(first, last + 1) of the tokens of a partition that a sequence sees."""
+    """Return (first, last + 1) of the tokens of a partition that a sequence sees."""
     begin = partition * PARTITION_SIZE
     if WINDOW:
         begin = tl.maximum(begin, seq_len - sliding_window)
@@ -47,8 +47,10 @@ def tokens_of(partition, seq_len, sliding_window, PARTITION_SIZE: tl.constexpr, 
 
 @triton.jit
 def average(values, total, max_score, sink):
-    """Values and the sum of their weights under a maximum -> their average. A sink, a score in base 2, takes its share
-    of the weight and gives no value; minus infinity is none."""
+    """Divide sums of weighted values by the sum of their weights, which were taken under a maximum.
+
+    A sink, a score in base 2, takes its share of the weight and gives no value; minus infinity is no sink.
+    """
     return values / (total + tl.exp2(sink - max_score))
 
 
@@ -61,9 +63,9 @@ def combine_partitions(
     sink,
     HEAD_SIZE: tl.constexpr,
     HEAD_PADDED: tl.constexpr,
-    AT_ONCE: tl.constexpr,  # partitions that are asked for together
+    AT_ONCE: tl.constexpr,  # partitions that are loaded together
 ):
-    """``[HEAD_PADDED] fp32``: the average over the partitions ``[first, last)``, rescaling as the maximum grows."""
+    """Return ``[HEAD_PADDED] fp32``, the average over partitions ``[first, last)``, rescaled as the maximum grows."""
     elements = tl.arange(0, HEAD_PADDED)
     max_score = float("-inf")
     total = 0.0

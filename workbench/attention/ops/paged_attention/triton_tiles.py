@@ -1,4 +1,4 @@
-"""What the Triton variants that work on tiles of tokens declare alike: types, strides, rules."""
+"""Declarations that the Triton variants on tiles of tokens share: types, strides, rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
 
 
 def types(problem: Problem) -> dict[str, str]:
-    """Triton's types of what the functions take."""
+    """Return Triton's types of the functions' parameters."""
     scalar = TRITON_NAMES[problem.dtype]
     cache = f"*{_CACHE_TYPES.get(problem.kv_cache_dtype, scalar)}"
     pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": "i64:16", "value_page_stride": "i64:16"}
@@ -25,7 +25,7 @@ def types(problem: Problem) -> dict[str, str]:
 
 
 def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
-    """What the functions know when they are compiled, beside tunables and where elements lie in a page."""
+    """Return the constexprs of the functions beside tunables and the places of elements in a page."""
     by_token = "token_scales" in problem.features
     return {
         "GROUP": problem.group,
@@ -42,7 +42,7 @@ def constexprs(config: Config, problem: Problem) -> dict[str, Any]:
 
 
 def in_pages(config: Config, problem: Problem) -> dict[str, Any]:
-    """`constexprs`, where elements lie in a page of any layout, and that a cache without scales has none."""
+    """Return `constexprs` with the places of elements in a page of any layout; a cache without scales has none."""
     return {**constexprs(config, problem), **head_and_strides(problem, config["BLOCK_SIZE"]), **no_scales(problem)}
 
 
@@ -50,7 +50,7 @@ FEATURES = attributes("alibi_slopes", "sinks")
 
 
 def default_tile(problem: Problem) -> int:
-    """64 tokens, or fewer where a head is large."""
+    """Return 64 tokens, or fewer if a head is large."""
     return max(16, min(64, 8192 // next_power_of_2(problem.head_size)))
 
 
@@ -59,18 +59,18 @@ def _tile_bytes(config: Config, problem: Problem) -> int:
 
 
 _REGISTERS = 128
-"""Of a thread with the tiles of the defaults, at most."""
+"""Largest number of registers of a thread with the default tiles."""
 
 
 def tiles_footprint(config: Config, problem: Problem, blocks: int) -> Footprint:
-    """Of a program that copies tiles of keys and values ``num_stages - 1`` ahead, or loads one after the other."""
+    """Return the footprint of a program that copies tiles ``num_stages - 1`` ahead, or loads one after the other."""
     ahead = max(2 * (config["num_stages"] - 1), 1)
     tile_bytes = config["TILE_TOKENS"] * problem.head_size * problem.cache_itemsize
     return Footprint(blocks, 32 * config["num_warps"], _REGISTERS, _shared_bytes(config, problem), ahead * tile_bytes)
 
 
 def _shared_bytes(config: Config, problem: Problem) -> int:
-    """Tiles of the pipeline, and room to reduce in."""
+    """Return the bytes of the pipeline's tiles, and of room to reduce in."""
     return (config["num_stages"] - 1) * 2 * _tile_bytes(config, problem) + 2048 * config["num_warps"]
 
 
@@ -88,7 +88,7 @@ TILE_IN_SHARED_MEMORY = shared_memory(
 
 
 def has_e4m3(problem: Problem) -> bool:
-    """Whether the problem's architecture converts e4m3: sm_89 and newer."""
+    """Return True if the problem's architecture converts e4m3: sm_89 and newer."""
     return is_from(problem.arch, 89)
 
 

@@ -1,4 +1,4 @@
-"""What the partitions of a sequence leave for the block that is done last, and how it knows that it is."""
+"""Partial results of a sequence's partitions, and the counters by which the last block knows that it is the last."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workbench.ops.values import Config
 
 @dataclass(frozen=True)
 class Partials:
-    """Partial results of each sequence's partitions; empty tensors where there is one, which needs none.
+    """Partial results of each sequence's partitions; empty tensors if there is only one, which needs none.
 
     ``partial_out [num_seqs, num_heads, partitions, head_size]`` float32 holds the sums of ``exp2(score - max) * V`` and
     ``partial_stats [num_seqs, num_heads, partitions, 2]`` float32 the maximum and the sum of the weights. Partitions
     past the end of a sequence, or before its window, are never written, nor read; nor is the only one of a sequence.
 
-    ``counters [num_seqs * num_heads]`` int32: how many blocks of a sequence and (KV) head are done. Zeros before a
-    launch, and after it, since the last block of each sets its own back (`workbench.ops.kept_zeros`).
+    ``counters [num_seqs * num_heads]`` int32 count the blocks of a sequence and (KV) head that are done. They are zeros
+    before and after a launch, since the last block of each resets its own (`workbench.ops.kept_zeros`).
     """
 
     partial_out: torch.Tensor
@@ -31,7 +31,7 @@ class Partials:
 
 
 def partials(config: Config, problem: Problem, tensors: Tensors) -> Partials:
-    """Uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
+    """Return uninitialised partial results for every partition of PARTITION_SIZE tokens, at least one per sequence."""
     count = num_partitions(config, problem)
     device, rows = tensors.query.device, problem.num_seqs * problem.num_heads
     if count == 1:

@@ -1,4 +1,4 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`reshape_and_cache`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
 from workbench.attention.cache_formats.layouts import PagedGeometry
 from workbench.attention.ops.cache_arguments import as_scale, check_caches, check_scales
 from workbench.attention.ops.reshape_and_cache.problem import Problem, Tensors
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
+from workbench.ops.described_op import DescribedOp
 from workbench.ops.dispatch import arch_of
 from workbench.ops.element_types import DTYPES
-from workbench.ops.library_op import LibraryOp
+from workbench.ops.own.op import op
 from workbench.ops.tensor_checks import (
     alignment_of,
     check_dtype,
@@ -45,35 +46,37 @@ def reshape_and_cache(
     changes. After vLLM's kernel of this name (csrc/cache_kernels.cu).
 
     Args:
-        key, value: ``[num_tokens, num_kv_heads, head_size]`` float32, float16 or bfloat16; tokens may be apart, as in a
-            fused projection.
-        key_cache, value_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        key: ``[num_tokens, num_kv_heads, head_size]`` float32, float16 or bfloat16; tokens may be apart, as in a fused
+            projection.
+        value: as key.
+        key_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
+        value_cache: as key_cache.
         slot_mapping: ``[num_tokens] int64``, no slot twice.
         kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2" or "int8".
-        k_scale, v_scale: dequantization scales of a quantized cache: elements are multiplied by their reciprocals,
-            rounded and saturated, as in `workbench.attention.cache_formats.quantization`. A number, or float32 per
-            tensor ``[1]``, per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size,
-            num_kv_heads]``, of which those of the slots that are written are read; default 1.
+        k_scale: dequantization scale of a quantized key cache: elements are multiplied by its reciprocal, rounded and
+            saturated, as in `workbench.attention.cache_formats.quantization`. A number, or float32 per tensor ``[1]``,
+            per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``, read at the
+            slots that are written; default 1.
+        v_scale: dequantization scale of a quantized value cache, as k_scale.
         layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,
             which on a CPU runs in the simulator.
         config: the configuration to use instead of the tuned or default one; needs a named variant.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Slots on a GPU are only looked at
-            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Slots on a GPU are checked only with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     t = Tensors(key, value, key_cache, value_cache, slot_mapping, as_scale(k_scale, key), as_scale(v_scale, key))
-    library_op.check(t)
-    library_op(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
+    OP.run(t, layout=layout, kv_cache_dtype=kv_cache_dtype, variant=variant, config=config)
 
 
-def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Problem:
+def problem_of(t: Tensors, *, layout: str | None = None, kv_cache_dtype: str = "auto") -> Problem:
     """Check all metadata (dtypes, shapes, strides) and, where that costs nothing, slots; describe the problem.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
     _check_tokens(t)
     geometry = _check_caches(t, layout, kv_cache_dtype)
@@ -94,8 +97,10 @@ def problem_of(t: Tensors, *, layout: str | None, kv_cache_dtype: str) -> Proble
 
 
 def check_slots(slot_mapping: torch.Tensor, num_slots: int) -> None:
-    """Check that every slot is -1 or one of the cache's and no two tokens go to the same one, where `look_at_values`
-    says; names the first token whose slot cannot be used."""
+    """Check that every slot is -1 or exists, and that no two tokens share one, if `look_at_values` allows it.
+
+    Raises ArgumentError for the first token whose slot cannot be used.
+    """
     if not look_at_values(slot_mapping):
         return
     meaning = ", the slots of the cache, or -1 (skip)"
@@ -146,12 +151,10 @@ def _check_caches(t: Tensors, layout: str | None, kv_cache_dtype: str) -> PagedG
     return geometry
 
 
-library_op = LibraryOp(
-    "reshape_and_cache",
-    Tensors,
-    problem_of,
+OP: DescribedOp = op(
+    name="reshape_and_cache",
+    tensors=Tensors,
+    in_place=("key_cache", "value_cache"),
     like="key",
-    written=("key_cache", "value_cache"),
-    made=("out",),
-    options={"layout": None, "kv_cache_dtype": "auto"},
-)
+    namespace="workbench",
+)(problem_of)

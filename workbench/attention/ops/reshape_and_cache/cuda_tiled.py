@@ -1,4 +1,4 @@
-"""A tile of tokens per block; where the layout turns them, the tile turns in shared memory.
+"""A tile of tokens per block; a layout that transposes tokens is written through shared memory.
 
 The kernel is ``cuda_src/reshape_and_cache_tiled.cu``.
 """
@@ -9,14 +9,14 @@ import math
 
 from workbench.attention.ops.page_tiles import CUDA_RESTRICTIONS, CUDA_SPACE, macros
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, Problem
-from workbench.home import cuda_sources
+from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant
 
 
 def _tile_bytes(config: Config, problem: Problem) -> int:
-    """Shared memory: slots and scales, and in layout "x" both tiles and the starts of runs."""
+    """Return the bytes of shared memory: slots and scales, and in layout "x" both tiles and the starts of runs."""
     tokens = config["TILE_TOKENS"]
     if problem.layout != "x":
         return 16 * tokens
@@ -37,7 +37,7 @@ RESTRICTIONS = rules(
 
 
 def default_config(problem: Problem) -> dict:
-    """Accesses as wide as alignment and head allow, tiles of a page (at most 16 tokens) where the layout turns them."""
+    """Return the widest accesses that alignment and head allow; in layout "x" tiles of a page, up to 16 tokens."""
     vec = math.gcd(problem.head_size, max(problem.alignment // problem.itemsize, 1))
     tile, wide = 4, 1
     if problem.layout == "x":

@@ -8,6 +8,7 @@ import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, CacheProblem
 from workbench.ops.rules import grid
+from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
 
 
@@ -32,7 +33,7 @@ class Problem(CacheProblem):
 
 
 @dataclass
-class Tensors:
+class Tensors(RunTensors):
     """The tensors of one run. The caches are written in place; ``out`` is the bytes of both, for whoever judges."""
 
     key: torch.Tensor
@@ -42,7 +43,7 @@ class Tensors:
     slot_mapping: torch.Tensor
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
-    out: torch.Tensor | None = None
+    out: torch.Tensor | None = made()
 
 
 ARGUMENTS: Arguments = STRIDES | {

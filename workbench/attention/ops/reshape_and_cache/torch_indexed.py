@@ -1,4 +1,4 @@
-"""Writing tokens to their slots by one indexed assignment per cache: the default on a CPU."""
+"""Writes of tokens to their slots by one indexed assignment per cache: the default on a CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compute(problem: Problem, tensors: Tensors) -> None:
 
 
 def _stored(tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tensor, problem: Problem) -> torch.Tensor:
-    """Tokens ``[n, num_kv_heads, head_size]`` as cache elements, by their bits where those are bytes."""
+    """Return tokens ``[n, num_kv_heads, head_size]`` as cache elements; those of one byte as their bits."""
     if problem.kv_cache_dtype == "auto":
         return tokens
     if scale is not None and scale.dim() == 3:  # [num_blocks, block_size, num_kv_heads]

@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""One-byte codes and floats by their bits, in Triton: the same on every architecture, and for every input.
+"""Conversions between floats and one-byte codes by their bits, in Triton: exact for every input on every architecture.
 
-Triton's own FP8 types will not do: before sm_89 there is no e4m3, and e5m2 is rounded twice, by way of float16.
+Triton's own FP8 types do not suffice: before sm_89 there is no e4m3, and e5m2 is rounded twice, by way of float16.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def quantize(values, KIND: tl.constexpr):
-    """The uint8 codes of float32 values: nearest, ties to even, saturated; as in `cache_formats.quantization`."""
+    """Return the uint8 codes of float32 values: nearest, ties to even, saturated, as `cache_formats.quantization`."""
     if KIND == "int8":
         limited = tl.minimum(tl.maximum(tl.where(values == values, values, 0.0), -127.0), 127.0)
         # 1.5 * 2**23 leaves no bit for a fraction, so that adding it rounds.
@@ -22,7 +22,7 @@ def quantize(values, KIND: tl.constexpr):
         BIAS: tl.constexpr = 7 if KIND == "fp8_e4m3" else 15
         LARGEST: tl.constexpr = 448.0 if KIND == "fp8_e4m3" else 57344.0
         SMALLEST_NORMAL: tl.constexpr = 2.0 ** (1 - BIAS)
-        # In fp32 the last bit of this is worth as much as the last bit of a subnormal code.
+        # The last bit of this number in fp32 has the value of the last bit of a subnormal code.
         ALIGNED: tl.constexpr = 2.0 ** (24 - BIAS - MANTISSA)
         ALIGNED_BITS: tl.constexpr = (127 + 24 - BIAS - MANTISSA) << 23
         DROPPED: tl.constexpr = 23 - MANTISSA
@@ -41,13 +41,13 @@ def quantize(values, KIND: tl.constexpr):
 
 @triton.jit
 def dequantize(codes, KIND: tl.constexpr):
-    """The float32 values of uint8 codes, without their scale."""
+    """Return the float32 values of uint8 codes, without their scale."""
     if KIND == "int8":
         return codes.to(tl.int8, bitcast=True).to(tl.float32)
     elif KIND == "fp8_e5m2":  # the upper half of a float16
         return (codes.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
     else:
-        # Exponent and mantissa where float32 has them; the product puts the bias right, of subnormals too.
+        # Move exponent and mantissa to their places in float32; the product corrects the bias, for subnormals too.
         magnitude = ((codes & 0x7F).to(tl.int32) << 20).to(tl.float32, bitcast=True) * 2.0**120
         magnitude = tl.where((codes & 0x7F) == 0x7F, float("nan"), magnitude)
         sign = (codes & 0x80).to(tl.int32) << 24  # by its bit: Triton's -x is 0 - x, which has no -0

@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """A tile of tokens per program, in Triton: the steps of ``cuda_src/reshape_and_cache_tiled.cu``.
 
-TURN_VALUES turns the tile of values before it is stored, so that the compiler lets neighbouring lanes write
+TURN_VALUES transposes the tile of values before it is stored, so that the compiler lets neighbouring lanes write
 neighbouring tokens. Without it, layout "x" gets one 2-byte write per sector.
 """
 
@@ -59,6 +59,7 @@ def reshape_and_cache_tiled(
     TURN_VALUES: tl.constexpr,
     KIND: tl.constexpr,  # of a quantized cache: "int8", "fp8_e4m3" or "fp8_e5m2"; else "auto"
 ):
+    """Write TILE_TOKENS tokens of one KV head to their slots."""
     head = tl.program_id(1)
     elements = tl.arange(0, HEAD_PADDED)
     inside = elements < HEAD_SIZE

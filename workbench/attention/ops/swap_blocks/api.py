@@ -1,19 +1,21 @@
-"""The function that users import: checks its arguments, chooses a variant and configuration, runs it."""
+"""`swap_blocks`, the function that users import: it checks its arguments, chooses a variant and runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from workbench.argument_kinds import names_wrong_kinds
-from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs, copy_pages
-from workbench.attention.ops.copy_blocks.problem import Problem
+from workbench.attention.ops.copy_blocks.api import check_alike, check_copies, check_pairs
+from workbench.attention.ops.copy_blocks.problem import Problem, tensors_of
+from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError
 from workbench.ops.constants import under_capture
-from workbench.ops.dispatch import arch_of, config_text
-from workbench.ops.library_op import custom_op
-from workbench.ops.registry import get
+from workbench.ops.described_op import DescribedOp
+from workbench.ops.dispatch import arch_of
+from workbench.ops.own.op import op
+from workbench.ops.run_tensors import RunTensors
 from workbench.ops.tensor_checks import check_apart, check_devices
 
 
@@ -26,16 +28,16 @@ def swap_blocks(
     variant: str = "auto",
     config: Mapping[str, int] | None = None,
 ) -> None:
-    """Copy pages from one set of caches into another: what swapping a sequence out, or back in, does.
+    """Copy pages from one set of caches into another, to swap a sequence out or back in.
 
     For each pair and each cache i: ``target_caches[i][destination] = source_caches[i][source]``, bit for bit. After
     vLLM's kernel of this name, which takes one pair of caches at a time.
 
     Args:
-        source_caches, target_caches: as many of each, e.g. the key and the value cache of every layer; ``[num_blocks,
-            ...]`` in any layout and dtype, pages contiguous, starting on 16 bytes, of the same size in all of them. All
-            sources are on one device and all targets on one; no target shares memory with any other cache (inside a
-            cache use `copy_blocks`).
+        source_caches: for example the key and the value cache of every layer; ``[num_blocks, ...]`` in any layout and
+            dtype, pages contiguous, starting on 16 bytes, of the same size in all of them, all on one device.
+        target_caches: as many caches as source_caches, all on one device, with pages of the same size. No target shares
+            memory with any other cache (inside a cache use `copy_blocks`).
         pairs: ``[num_pairs, 2] int64``, (source page, target page), on either device; no target twice. A CUDA graph
             captures the call only if everything is on the GPU.
         variant: "auto" (on a CPU, and between a CPU and a GPU, the torch variant; on a GPU the tuned one), "tuned", or
@@ -44,8 +46,8 @@ def swap_blocks(
         config: the configuration to use instead of the tuned or default one; needs a named variant.
 
     Raises:
-        ArgumentError: anything above that does not hold; nothing is written then. Pages on a GPU are only looked at
-            with ``WORKBENCH_CHECK_INDICES=1`` in the environment: that waits for the GPU.
+        ArgumentError: an argument breaks a rule above; nothing is written then. Pages on a GPU are checked only with
+            ``WORKBENCH_CHECK_INDICES=1`` in the environment, since that waits for the GPU.
         UnknownNameError, ConfigurationError: a variant that does not exist, a configuration that breaks a rule.
     """
     lists = {"source_caches": list(source_caches), "target_caches": list(target_caches)}
@@ -54,17 +56,31 @@ def swap_blocks(
             raise ArgumentError(name, "no cache", "one or more", "Leave the call out where there is no layer.")
         check_devices(f"{name}[0]", caches[0], **{f"{name}[{i}]": cache for i, cache in enumerate(caches)})
     check_devices("pairs", pairs)
-    _swap_blocks(*lists.values(), pairs, variant, config_text(config))
+    OP.run(Caches(**lists, pairs=pairs), variant=variant, config=config)
 
 
-def problem_of(
-    source_caches: Sequence[torch.Tensor], target_caches: Sequence[torch.Tensor], pairs: torch.Tensor, arch: str
-) -> Problem:
-    """Check all metadata (shapes, strides, dtypes) and describe the problem.
+@dataclass
+class Caches(RunTensors):
+    """As many source caches as targets, and pairs ``[num_pairs, 2] int64`` of pages."""
+
+    source_caches: Sequence[torch.Tensor]
+    target_caches: Sequence[torch.Tensor]
+    pairs: torch.Tensor
+
+    @property
+    def on_gpu(self) -> torch.Tensor:
+        """A cache that lies on a GPU, if there is one."""
+        return self.source_caches[0] if self.source_caches[0].is_cuda else self.target_caches[0]
+
+
+def problem_of(t: Caches) -> Problem:
+    """Check all metadata (shapes, strides, dtypes) and, where that costs nothing, pages; describe the problem.
 
     Raises:
-        ArgumentError: for the first argument that cannot be used.
+        ArgumentError: the first argument that cannot be used.
     """
+    source_caches, target_caches, pairs = t.source_caches, t.target_caches, t.pairs
+    _check_capture(t)
     if len(source_caches) != len(target_caches):
         raise ArgumentError(
             "target_caches", f"{len(target_caches)} caches", f"{len(source_caches)}, as many as sources", "Pair them."
@@ -81,35 +97,37 @@ def problem_of(
         )
     check_apart(sources | targets, targets, "Inside a cache use copy_blocks.")
     check_pairs(pairs, "source page, target page")
+    check_copies(pairs, source_caches[0].shape[0], target_caches[0].shape[0], ("sources", "targets"), "target")
     across = source_caches[0].device != target_caches[0].device
     return Problem(
         num_pairs=len(pairs),
         num_caches=len(source_caches),
         page_bytes=source_page,
         features=("two devices",) if across else (),
-        arch=arch,
+        arch=arch_of(t.on_gpu),
     )
 
 
-@custom_op("workbench::swap_blocks", mutates_args=("target_caches",))
-def _swap_blocks(
-    source_caches: Sequence[torch.Tensor],
-    target_caches: Sequence[torch.Tensor],
-    pairs: torch.Tensor,
-    variant: str = "auto",
-    config: str | None = None,
-) -> None:
-    op = get("swap_blocks")
-    source, target = source_caches[0], target_caches[0]
-    on_gpu = source if source.is_cuda else target
-    if under_capture(on_gpu.device):
-        for name, tensor in (("source_caches", source), ("target_caches", target), ("pairs", pairs)):
-            if tensor.device != on_gpu.device:
-                came, allowed = f"device {tensor.device} under graph capture", str(on_gpu.device)
-                raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
-    problem = problem_of(source_caches, target_caches, pairs, arch_of(on_gpu))
-    check_copies(pairs, source.shape[0], target.shape[0], ("sources", "targets"), "target")
-    copy_pages(op, problem, source_caches, target_caches, pairs, on_gpu, variant, config)
+def _check_capture(t: Caches) -> None:
+    """Raise ArgumentError for what would have to be moved to the GPU whose work a CUDA graph captures."""
+    gpu = t.on_gpu.device
+    if not under_capture(gpu):
+        return
+    for name, tensor in (
+        ("source_caches", t.source_caches[0]),
+        ("target_caches", t.target_caches[0]),
+        ("pairs", t.pairs),
+    ):
+        if tensor.device != gpu:
+            came, allowed = f"device {tensor.device} under graph capture", str(gpu)
+            raise ArgumentError(name, came, allowed, f"Move it with .to({allowed!r}) before the capture.")
 
 
-_swap_blocks.register_fake(lambda *given, **options: None)
+OP: DescribedOp = op(
+    name="swap_blocks",
+    tensors=Caches,
+    in_place=("target_caches",),
+    like=lambda t: t.on_gpu,
+    make=lambda t: tensors_of(t.source_caches, t.target_caches, t.pairs),
+    namespace="workbench",
+)(problem_of)

@@ -1,4 +1,4 @@
-"""Moving pages by one index and one indexed assignment per cache: the default on a CPU, and between it and a GPU."""
+"""Moves of pages by one index and one indexed assignment per cache: the default on a CPU, and between CPU and GPU."""
 
 from __future__ import annotations
 

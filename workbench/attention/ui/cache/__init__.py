@@ -1,1 +1,1 @@
-"""Pictures of caches: blocks and their owners, rows and slots, where memory is wasted."""
+"""Pictures of caches: blocks with their owners, rows with their slots, and wasted memory."""

@@ -1,4 +1,4 @@
-"""The blocks of a `BlockManager` as a static picture: the live view for paper, and for pages without JavaScript."""
+"""Static picture of the blocks of a `BlockManager`, for paper and for pages without JavaScript."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "|||", "---")
-"""One per owner beside its colour, so that nothing depends on colour alone."""
+"""Hatches of owners, used with colours so that no information depends on colour alone."""
 
 _FRAMES = (("#888888", "--", 0.8), ("black", "-", 1.0), ("black", "-", 2.4), (OKABE_ITO[5], "-", 2.8))
-"""Of a block with 0, 1, 2, and 3 or more references: colour, line and width, as in the live view."""
+"""Colour, line style and width of the frame of a block with 0, 1, 2, and 3 or more references."""
 
 _SLOT = 0.34
 _GAP = 0.5
 
 
 def block_picture(manager: BlockManager, title: str = "", *, ax: Axes | None = None) -> Axes:
-    """Draw block tables above, device memory in the middle and swap space below. Returns the matplotlib Axes.
+    """Draw the block tables, device memory and swap space of a manager, and return the matplotlib Axes.
 
-    Above, a box per logical block says which physical block holds it. Below, a block is as many small squares as it
-    has slots: coloured and hatched by owner where they hold a token (split where several own them), empty where not.
-    Its frame says how many sequences refer to it: dashed for none, thin for one, thick for two, red for more.
+    The block tables at the top have a box per logical block with the number of its physical block. In the memory below
+    them, a block is a row of squares, one per slot: coloured and hatched by owner if it holds a token (split between
+    several owners), else empty. The frame shows the number of sequences that refer to the block: dashed for none, thin
+    for one, thick for two, red for more.
     """
     return draw_blocks(snapshot(manager), title, ax=ax)
 
 
 def draw_blocks(state: dict, title: str = "", *, ax: Axes | None = None) -> Axes:
-    """`block_picture` of a `snapshot`."""
+    """Draw a `snapshot` as `block_picture` does, and return the matplotlib Axes."""
     pitch = max(state["block_size"] * _SLOT, 1.3) + _GAP
     num_columns = min(max(len(state["blocks"]), 4), max(4, int(16 / pitch)))
     width = max(num_columns * pitch, 9.0)
@@ -55,7 +56,7 @@ def draw_blocks(state: dict, title: str = "", *, ax: Axes | None = None) -> Axes
 
 
 def _face(owner: dict) -> dict[str, Any]:
-    """How what a sequence owns is drawn."""
+    """Return the colour and hatch of the blocks of a sequence."""
     style = owner["style"] % len(HATCHES)
     return {"facecolor": OKABE_ITO[style], "hatch": HATCHES[style], "edgecolor": "white", "linewidth": 0}
 
@@ -109,7 +110,7 @@ def _draw_memory(
 
 
 def ownership(block: dict) -> str:
-    """Who owns a block, in words: ``A, B (2 refs)``."""
+    """Return the owners of a block as text, for example ``A, B (2 refs)``."""
     if block["owners"]:
         names = ", ".join(owner["name"] for owner in block["owners"])
         return f"{names} ({count_of(block['references'], 'ref')})"

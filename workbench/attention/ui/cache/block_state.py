@@ -1,4 +1,4 @@
-"""A `BlockManager` as plain data: what the live view sends to the browser and what the static picture draws."""
+"""Snapshots of a `BlockManager` as plain data, for the interactive view and the static picture."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from workbench.attention.kvcache.sequence import FREED
 
 
 def snapshot(manager: BlockManager, names: Iterable[str] | None = None) -> dict:
-    """Sequences, device blocks and host blocks, as lists and dictionaries that JSON can carry.
+    """Return the sequences, device blocks and host blocks of a manager as lists and dictionaries for JSON.
 
     Args:
         manager: any manager; sequences are shown by ``str`` of their names.
-        names: the sequences seen so far, in the order in which colours are given out; default: those there are.
+        names: all sequences so far, in the order in which they get colours; default: the current ones.
 
     Returns:
-        ``sequences``: name, style (0, 1, ... in the order of ``names``), num_tokens, swapped, and blocks with their
-        logical and physical number (None behind a sliding window) and the slots filled; ``blocks`` and
-        ``host_blocks``: number, owners, references, filled, cached; ``block_size``, ``num_free_blocks``.
+        A dictionary with ``sequences``, ``blocks``, ``host_blocks``, ``block_size`` and ``num_free_blocks``. A sequence
+        has a name, style (0, 1, ... in the order of ``names``), num_tokens, swapped, and blocks with their logical and
+        physical number (None behind a sliding window) and filled slots. A block has a number, owners, references,
+        filled and cached.
     """
     size = manager.block_size
     styles = {name: style for style, name in enumerate(map(str, manager.sequences if names is None else names))}
@@ -58,7 +59,7 @@ def snapshot(manager: BlockManager, names: Iterable[str] | None = None) -> dict:
 
 
 def describe(state: dict) -> str:
-    """A snapshot as text, the same for the same blocks."""
+    """Return a snapshot as text; equal snapshots give equal text."""
     blocks = state["blocks"]
     lines = [f"{len(blocks)} blocks of {state['block_size']} tokens, {state['num_free_blocks']} free"]
     for seq in state["sequences"]:
@@ -75,5 +76,5 @@ def describe(state: dict) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """``1 token``, ``2 tokens``."""
+    """Return a number with its noun, for example ``1 token`` or ``2 tokens``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""A live view of a `BlockManager`: its sequences, its blocks and their owners, and buttons that call it.
+"""Interactive view of a `BlockManager`: its sequences, its blocks and their owners, and buttons that call it.
 
-The view holds no state of its own: a button calls the manager, and what the manager then says is drawn. Everything is
-in the package; nothing is fetched at run time. Where no JavaScript runs, the picture of `block_picture` stands instead.
+The view has no state of its own: a button calls the manager, and the view draws the manager's new state. All code is in
+the package; nothing is loaded from the network. Without JavaScript, the picture of `block_picture` is shown instead.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _ACTIONS = ("allocate", "append", "fork", "free", "swap_out", "swap_in")
 
 
 class BlockView(anywidget.AnyWidget):
-    """Buttons and pictures over one manager; put it last in a notebook cell.
+    """Buttons and pictures for one manager; put it last in a notebook cell.
 
-    Every button is also a method of the same name. When the manager refuses, nothing has changed, ``refused`` is true
-    and ``message`` is the text of its error; a method does not raise it, as a button cannot.
+    Every button is also a method of the same name. If the manager refuses a call, nothing has changed, ``refused`` is
+    true and ``message`` is the text of its error. The methods do not raise the error, because a button cannot.
 
     Args:
         manager: the manager to show. If other code uses it too, call `refresh` afterwards.
-        controls: whether there are buttons; without, the view only shows what other code does.
+        controls: True for buttons; without them the view only shows what other code does.
 
     Raises:
-        ArgumentError: sequences that are not named by strings, as the buttons name them.
+        ArgumentError: if the name of a sequence is not a string; buttons need strings.
     """
 
     _esm = (_STATIC / "block_view.js").read_text(encoding="utf-8")
     _css = (_STATIC / "block_view.css").read_text(encoding="utf-8")
 
     state = traitlets.Dict(help="`snapshot` of the manager.").tag(sync=True)
-    message = traitlets.Unicode(help="What the last call did, or the manager's own error text.").tag(sync=True)
-    refused = traitlets.Bool(False, help="Whether the manager refused the last call.").tag(sync=True)
-    controls = traitlets.Bool(True, help="Whether there are buttons.").tag(sync=True)
+    message = traitlets.Unicode(help="Result of the last call, or the manager's error message.").tag(sync=True)
+    refused = traitlets.Bool(False, help="True if the manager refused the last call.").tag(sync=True)
+    controls = traitlets.Bool(True, help="True if there are buttons.").tag(sync=True)
     changed = traitlets.List(traitlets.Int(), help="Device blocks written or taken by the last call.").tag(sync=True)
 
     def __init__(self, manager: BlockManager, *, controls: bool = True):
@@ -54,13 +54,13 @@ class BlockView(anywidget.AnyWidget):
         super().__init__(controls=controls)
         self.refresh()
         if controls:
-            self.message = "Press a button: each calls the block manager, and this line says what it answered."
+            self.message = "Press a button: each calls the block manager, and this line shows the result."
         self.on_msg(self._on_button)
 
     # -- the buttons --------------------------------------------------------------------------------------------
 
     def allocate(self, tokens: Tokens, seq: str | None = None, *, salt: Hashable = None) -> None:
-        """Begin a sequence, under the next free letter if no name is given."""
+        """Begin a sequence; its default name is the next unused letter."""
         name = self._next_name() if seq is None else seq
 
         def call() -> str:
@@ -85,7 +85,7 @@ class BlockView(anywidget.AnyWidget):
         self._do(f"append to {seq}", call)
 
     def fork(self, parent: str, child: str | None = None) -> None:
-        """Begin a sequence with the history of another, under the next free letter if no name is given."""
+        """Begin a sequence with the history of another; its default name is the next unused letter."""
         name = self._next_name() if child is None else child
 
         def call() -> str:
@@ -124,14 +124,14 @@ class BlockView(anywidget.AnyWidget):
         self._do(f"swap in {seq}", call)
 
     def refresh(self) -> None:
-        """Show what the manager is now."""
+        """Show the current state of the manager."""
         for seq in self.manager.sequences:
             if not isinstance(seq, str):
                 raise ArgumentError("manager", f"a sequence {seq!r}", "names that are strings", "Name it 'A', 'B', ...")
             self._names[seq] = None
         self.state = snapshot(self.manager, self._names)
 
-    # -- how it looks without a browser -------------------------------------------------------------------------
+    # -- forms without JavaScript -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return describe(self.state)
@@ -144,10 +144,10 @@ class BlockView(anywidget.AnyWidget):
         picture = png_of(draw_blocks(self.state).figure, 90)
         return data | {"text/plain": repr(self), "image/png": picture}, metadata
 
-    # -- steps of the above -------------------------------------------------------------------------------------
+    # -- internal steps -----------------------------------------------------------------------------------------
 
     def _do(self, what: str, call: Callable[[], str]) -> None:
-        with self.hold_sync():  # one message to the browser, so that it never draws half of an answer
+        with self.hold_sync():  # one message to the browser, so that it never draws a state without its message
             self.changed = []
             try:
                 answer, refused = call(), False
@@ -170,7 +170,7 @@ class BlockView(anywidget.AnyWidget):
 
 
 def _ranges(slots: list[int]) -> str:
-    """Runs of neighbouring slots: ``0–5, 12``."""
+    """Return slots as text, with ranges for neighbouring ones, for example ``0–5, 12``."""
     runs: list[list[int]] = []
     for slot in slots:
         if runs and runs[-1][1] == slot - 1:

@@ -1,4 +1,4 @@
-"""Pictures of a KV cache: what a step computes and reads, which rows and slots are held, and for how long."""
+"""Plots of a KV cache: the keys, values and scores of a step, the slots of rows, and memory over time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _READ = (_BLUE, "")
 
 
 def generation_steps(first: int = 3, last: int = 6) -> Figure:
-    """Draw the steps that generate tokens ``first`` to ``last``, above without a cache and below with one.
+    """Draw the steps that generate tokens ``first`` to ``last``, without a cache (top) and with one (bottom).
 
-    Of each step: the keys and values (a column, one cell per token) and the scores (a square).
-
-    Returns the matplotlib Figure.
+    Each step shows the keys and values (a column with a cell per token) and the scores (a square). Returns the
+    matplotlib Figure.
     """
     import matplotlib.pyplot as plt
 
@@ -73,19 +72,25 @@ _SLOTS = {
     "held": ("held, left alone in this step", _SKY, ".."),
     "empty": ("reserved, empty", "#F2F2F2", ""),
 }
-"""What a step does with a slot: name, colour and hatch."""
+"""Label, colour and hatch of each use of a slot in a step."""
 
 
 def rows_in_memory(
     rows: Mapping[str, Sequence[str]], num_kv_heads: int, *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Draw the rows of a contiguous cache in the order of memory: in each, a strip of slots for every KV head, first of
-    keys, then of values. A slot is one token's head_size elements.
+    """Draw the rows of a contiguous cache in memory order.
+
+    Each row has a strip of slots for every KV head, first for keys, then for values. A slot holds the head_size
+    elements of one token.
 
     Args:
-        rows: label -> what a step does with each slot: "written", "read", "held" or "empty".
+        rows: uses of the slots of each row by its label: "written", "read", "held" or "empty".
+        num_kv_heads: number of KV heads.
+        title: title of the picture.
+        ax: the Axes to draw into; default new ones.
 
-    Returns the matplotlib Axes.
+    Returns:
+        The matplotlib Axes.
     """
     strips, longest = 2 * num_kv_heads, max(map(len, rows.values()))
     pitch = strips + 0.8
@@ -110,18 +115,19 @@ def _styles_of(slots: Sequence[str]) -> Callable[[int, int], tuple[str, str]]:
 
 
 def slots_legend(figure: Figure, **options: Any) -> None:
-    """The legend of `rows_in_memory`, for a figure of several axes."""
+    """Add the legend of `rows_in_memory` to a figure of several Axes."""
     legend_of(figure, _SLOTS.values(), edgecolor="#888888", fontsize=9, **options)
 
 
 def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mapping[str, Any] | None = None) -> Figure:
-    """Grids of slots with a text in each, side by side; an empty text is an empty slot.
+    """Draw grids of slots with text in them, side by side; an empty text is an empty slot.
 
     Args:
-        panels: title -> a text per row and slot.
-        changed: title -> ``[rows, slots]`` bool, the slots to emphasise (orange, hatched).
+        panels: texts of the slots, row by row, for each title.
+        changed: ``[rows, slots]`` bool for each title: True emphasises a slot (orange, hatched).
 
-    Returns the matplotlib Figure.
+    Returns:
+        The matplotlib Figure.
     """
     import matplotlib.pyplot as plt
 
@@ -156,7 +162,7 @@ def labelled_slots(panels: Mapping[str, Sequence[Sequence[str]]], changed: Mappi
 
 @dataclass(frozen=True)
 class RowUse:
-    """A row of a contiguous cache: tokens of the prompt, tokens generated, and tokens that will still come."""
+    """State of a row of a contiguous cache: tokens of the prompt, tokens generated, tokens still to be generated."""
 
     label: str
     prompt: int = 0
@@ -165,7 +171,7 @@ class RowUse:
 
 
 def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax: Axes | None = None) -> Axes:
-    """Draw the rows of a contiguous cache as bars of ``max_seqlen`` slots. Returns the matplotlib Axes."""
+    """Draw the rows of a contiguous cache as bars of ``max_seqlen`` slots, and return the matplotlib Axes."""
     ax = new_axes(10, 0.5 * len(rows) + 1.6) if ax is None else ax
     parts = {
         "prompt (context phase)": ([row.prompt for row in rows], _BLUE, ""),
@@ -195,7 +201,7 @@ def contiguous_rows(rows: Sequence[RowUse], max_seqlen: int, *, ax: Axes | None 
 def memory_over_time(
     series: Mapping[str, Sequence[float]], *, ylabel: str, xlabel: str = "step", ax: Axes | None = None
 ) -> Axes:
-    """Stacked areas, bottom first: blue, yellow dotted, vermillion crossed, then grey. Returns the matplotlib Axes."""
+    """Draw series as stacked areas over the steps, the first one at the bottom, and return the matplotlib Axes."""
     ax = new_axes(10, 3.6) if ax is None else ax
     styles = ((_BLUE, ""), (_YELLOW, ".."), (_VERMILLION, "xx"), ("#EEEEEE", ""))[: len(series)]
     steps = range(len(next(iter(series.values()))))

@@ -1,4 +1,4 @@
-"""Plots of where the slots of a KV cache go, beside the figures of the PagedAttention paper."""
+"""Plots of used and wasted slots of a KV cache, beside the figures of the PagedAttention paper."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ PARTS = {
     "internal": ("never used by its owner", "#E69F00", "xxx"),
     "external": ("owned by nobody", "#eeeeee", ""),
 }
-"""What a slot can be: label, colour and hatch."""
+"""Label, colour and hatch of each state of a slot."""
 
 
 def slot_rows(
     rows: Mapping[str, Sequence[str]], title: str = "", *, block_size: int | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw memory slot by slot, and a frame around each block.
+    """Draw memory slot by slot, with a frame around each block.
 
     Args:
-        rows: a label -> one key of `PARTS` per slot.
-        block_size: slots of a block; None: a row is one.
+        rows: states of the slots (keys of `PARTS`) of each row, by its label.
+        title: title of the picture.
+        block_size: slots per block; None: a row is one block.
+        ax: the Axes to draw into; default new ones.
 
-    Returns the matplotlib Axes.
+    Returns:
+        The matplotlib Axes.
     """
     ax = new_axes(9, 0.4 * len(rows) + 0.6) if ax is None else ax
     for row, slots in enumerate(rows.values()):
@@ -52,12 +55,17 @@ def slot_rows(
 def rows_and_blocks(
     now: Mapping[str, int], end: Mapping[str, int], *, longest: int, block_size: int, num_slots: int
 ) -> Figure:
-    """Draw the same sequences twice in ``num_slots`` slots: in rows of ``longest``, and in blocks of ``block_size``.
+    """Draw the same sequences twice: in rows of ``longest`` slots, and in blocks of ``block_size``.
 
     Args:
-        now, end: tokens of each sequence now and in the end.
+        now: current tokens of each sequence.
+        end: final tokens of each sequence.
+        longest: slots of a row.
+        block_size: slots of a block.
+        num_slots: slots of the whole memory, the same for both.
 
-    Returns the matplotlib Figure.
+    Returns:
+        The matplotlib Figure.
     """
     import matplotlib.pyplot as plt
 
@@ -80,16 +88,16 @@ def rows_and_blocks(
 
 
 def parts_legend(figure: Figure, **options: Any) -> None:
-    """The legend of `PARTS`, for a figure of several axes."""
+    """Add the legend of `PARTS` to a figure of several Axes."""
     legend_of(figure, PARTS.values(), edgecolor="#777777", fontsize=8, **options)
 
 
 def waste_bars(
     results: Sequence[WasteResult], published: Sequence[Published], *, title: str = "", ax: Axes | None = None
 ) -> Axes:
-    """A bar of four parts for each result, and below it that of the paper where it has one of the same policy.
+    """Draw a bar of four parts for each result, and below it the paper's bar of the same policy, if it has one.
 
-    What the paper does not split is drawn as one white part. Returns the matplotlib Axes.
+    A part that the paper does not split is white. Returns the matplotlib Axes.
     """
     papers = {one.policy: one for one in published}
     bars: list[tuple[str, object, float]] = []
@@ -126,7 +134,7 @@ def waste_bars(
 
 
 def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes | None = None) -> Axes:
-    """The share of slots that hold a token over the block size; one line per workload. Returns the Axes."""
+    """Plot the fraction of slots that hold a token over the block size, with a line per workload; return the Axes."""
     ax = new_axes(8, 3.4) if ax is None else ax
     rules = {"contiguous oracle": ":", "contiguous max": "-."}
     sizes: list[int] = []
@@ -150,9 +158,10 @@ def block_size_lines(results: Mapping[str, Sequence[WasteResult]], *, ax: Axes |
 
 
 def sharing_ranges(found: Mapping[str, Sequence[SharingResult]], published: Sequence[PublishedSharing]) -> Figure:
-    """A panel per method: blocks saved over the number of sequences of a request, and the paper's figures.
+    """Plot the blocks saved over the number of sequences per request, with a panel per method.
 
-    ``found`` maps a workload to its results. Returns the matplotlib Figure.
+    ``found`` has the results of each workload; the paper's figures are drawn beside them. Returns the matplotlib
+    Figure.
     """
     import matplotlib.pyplot as plt
 

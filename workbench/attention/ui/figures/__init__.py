@@ -1,1 +1,1 @@
-"""Figures of attention, of quantized numbers, of a model at work, and the roofline."""
+"""Figures of attention, of quantized numbers and of a running model."""

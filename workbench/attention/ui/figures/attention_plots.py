@@ -1,4 +1,4 @@
-"""Pictures of attention: who multiplies whom, what the mask hides, and a softmax that comes in blocks."""
+"""Figures of attention: its matrix products, the causal mask, shared KV heads, and the online softmax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, YELLOW, BLACK = OKABE_ITO
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, _, BLACK = OKABE_ITO
 _PALE = "#F2F2F2"
 _Style = tuple[str, str]
 """Face colour and hatch of a cell."""
@@ -27,7 +27,10 @@ def draw_cells(
     style: Callable[[int, int], _Style | None],
     size: float = 1.0,
 ) -> None:
-    """A matrix of square cells whose upper left corner is (left, top); y grows downwards. None leaves a cell out."""
+    """Draw a matrix of square cells with its upper left corner at (left, top); y grows downwards.
+
+    ``style`` returns the colour and hatch of a cell, or None to omit it.
+    """
     for row in range(rows):
         for column in range(columns):
             chosen = style(row, column)
@@ -38,12 +41,10 @@ def draw_cells(
 
 
 def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax: Axes | None = None) -> Axes:
-    """Draw one head of causal attention as matrices, and what reaches the output of one token.
+    """Draw one head of causal attention as matrices, and mark what reaches the output of one token.
 
-    A score stands where its query's row meets its key's column, an output where its weights' row meets a column of V.
-    Strong colours are what ``token`` (from 0) uses, hatched cells what the mask hides.
-
-    Returns the matplotlib Axes.
+    A score is where the row of its query meets the column of its key, an output where its row of weights meets a column
+    of V. Strong colours mark what ``token`` (from 0) uses, hatches what the mask hides. Returns the matplotlib Axes.
     """
     n, d = num_tokens, head_size
     ax = new_axes(11, 5.2) if ax is None else ax
@@ -89,11 +90,12 @@ def attention_flow(num_tokens: int = 6, head_size: int = 3, token: int = 3, ax: 
 
 
 def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None = None, *, digits: int = 2) -> Figure:
-    """Heat maps of square matrices side by side, with their numbers in the cells; hidden cells are hatched.
+    """Draw heat maps of square matrices side by side, with their numbers in the cells; hidden cells are hatched.
 
     Args:
-        panels: title -> ``[tokens, tokens]``; minus infinity is written as such.
-        hidden: ``[tokens, tokens] bool``, where the mask hides a token.
+        panels: matrix ``[tokens, tokens]`` of each title; minus infinity is written as such.
+        hidden: ``[tokens, tokens] bool``, True where the mask hides a token.
+        digits: decimals of the numbers.
 
     Returns:
         The matplotlib Figure.
@@ -125,7 +127,7 @@ def score_panels(panels: Mapping[str, torch.Tensor], hidden: torch.Tensor | None
 
 
 def kv_sharing(num_heads: int, num_kv_heads: int, *, title: str = "", ax: Axes | None = None) -> Axes:
-    """Draw which query heads read which KV head. Returns the matplotlib Axes."""
+    """Draw which query heads read which KV head, and return the matplotlib Axes."""
     ax = new_axes(4, 2.2) if ax is None else ax
     group = num_heads // num_kv_heads
     hatches = ("", "//", "..", "xx", "\\\\", "oo", "++", "--")
@@ -152,11 +154,14 @@ def online_softmax_trace(
     *,
     axes: Sequence[Axes] | None = None,
 ) -> Sequence[Axes]:
-    """Draw an online softmax: the scores as they come in blocks, the running maximum, and the running sum.
+    """Draw an online softmax: the scores in blocks, the running maximum, and the running sum.
 
     Args:
-        scores: of one query, one per token.
-        highest, totals: the running maximum and sum after each block.
+        scores: scores of one query, one per token.
+        block_size: tokens per block.
+        highest: running maximum after each block.
+        totals: running sum after each block.
+        axes: two Axes to draw into; default new ones.
 
     Returns:
         The two matplotlib Axes, one above the other.

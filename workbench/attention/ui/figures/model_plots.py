@@ -1,4 +1,4 @@
-"""Plots of a model at work: what each cache costs as texts grow, who holds the memory, what quantization does."""
+"""Figures of a running model: cost of each cache as texts grow, memory over time, and the effect of quantization."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _GRANULARITIES = {
     "per head": ("D", OKABE_ITO[0]),
     "per token and head": ("^", OKABE_ITO[2]),
 }
-"""Marker and colour by what has a scale of its own."""
+"""Marker and colour of each granularity of scales."""
 
 
 def growth(result: GenerationBenchmark, *, smooth: int = 16) -> Figure:
-    """Milliseconds of a step and KiB held, by the tokens that all sequences have written.
+    """Plot the milliseconds per step and the KiB held, over the tokens that each sequence has written.
 
     Args:
-        smooth: steps that a point is the median of.
+        result: result of ``workbench bench generate``.
+        smooth: number of steps whose median is one point.
 
-    Returns the matplotlib Figure.
+    Returns:
+        The matplotlib Figure.
     """
     import statistics
 
@@ -58,9 +60,9 @@ def growth(result: GenerationBenchmark, *, smooth: int = 16) -> Figure:
 
 
 def memory_over_time(runs: Mapping[str, Sequence[MemoryUse]]) -> Figure:
-    """What the sequences hold at each step, and how much of it holds tokens: a panel for each run, on equal axes.
+    """Plot the memory that sequences hold at each step, and the part of it that holds tokens.
 
-    Returns the matplotlib Figure.
+    There is a panel for each run, all with equal axes. Returns the matplotlib Figure.
     """
     import matplotlib.pyplot as plt
 
@@ -81,9 +83,9 @@ def memory_over_time(runs: Mapping[str, Sequence[MemoryUse]]) -> Figure:
 
 
 def perplexity_changes(rows: Sequence[Perplexity], *, ax: Axes | None = None) -> Axes:
-    """By how many percent each cache raises the perplexity over the first, with its 95 % interval.
+    """Plot by how many percent each cache raises the perplexity above the first one's, with 95 % intervals.
 
-    The axis is linear up to 1 % and logarithmic from there. Returns the matplotlib Axes.
+    The axis is linear up to 1 % and logarithmic beyond. Returns the matplotlib Axes.
     """
     ax = new_axes(8.5, 0.3 * len(rows) + 0.9) if ax is None else ax
     shown = rows[1:]
@@ -114,7 +116,7 @@ def perplexity_changes(rows: Sequence[Perplexity], *, ax: Axes | None = None) ->
 
 
 def training_curve(record: Mapping, *, ax: Axes | None = None) -> Axes:
-    """The loss of the model as it learned, on what it saw and on what it did not. Returns the matplotlib Axes."""
+    """Plot the loss during training, on training and held-out text, and return the matplotlib Axes."""
     x = [point["step"] for point in record["curve"]]
     series = {name.replace("_", " "): [point[name] for point in record["curve"]] for name in ("training", "held_out")}
     return marked_lines(x, series, xlabel="step", ylabel="loss (nats per token)", ax=ax)

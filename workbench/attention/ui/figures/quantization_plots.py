@@ -1,4 +1,4 @@
-"""Pictures of one-byte numbers: where the codes lie, what keys and values look like, what an error costs in bytes."""
+"""Figures of quantization: the values of one-byte codes, magnitudes of keys and values, error against bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)) -> Figure:
-    """Every value that a code has, each kind scaled so that its largest is 1: the positive ones, on a plain line on the
-    left and on a logarithmic one on the right. Returns the matplotlib Figure."""
+    """Draw the non-negative values of all codes on a linear axis (left) and a logarithmic one (right).
+
+    Each kind is scaled so that its largest value is 1. Returns the matplotlib Figure.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 2.2), sharey=True)
@@ -39,9 +41,9 @@ def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)) -> Figure:
 
 
 def token_maps(tensors: Mapping[str, torch.Tensor]) -> Figure:
-    """The magnitude of each element of one head, tokens down and channels across: ``{name: [tokens, head_size]}``.
+    """Draw the magnitude of each element of one head: tokens are rows, channels are columns.
 
-    Returns the matplotlib Figure.
+    ``tensors`` has ``[tokens, head_size]`` for each name. Returns the matplotlib Figure.
     """
     import matplotlib.pyplot as plt
 
@@ -58,10 +60,10 @@ def token_maps(tensors: Mapping[str, torch.Tensor]) -> Figure:
 def error_against_bytes(
     errors: Mapping[str, Mapping[str, tuple[float, float]]], *, ylabel: str, ax: Axes | None = None
 ) -> Axes:
-    """Points of error over what has a scale of its own: ``{kind: {granularity: (bytes, error)}}``.
+    """Plot errors by the granularity of scales: ``{kind: {granularity: (bytes, error)}}``.
 
-    The granularities stand in the order of their bytes per element, which are named below them; in each the kinds stand
-    side by side, so that none hides another. Colour and marker tell the kinds apart. Returns the matplotlib Axes.
+    Granularities are ordered by their bytes per element, which are written below them. The kinds of one granularity are
+    side by side, so that none hides another, with a colour and a marker each. Returns the matplotlib Axes.
     """
     ax = new_axes(7, 3.8) if ax is None else ax
     size_of = {name: size for points in errors.values() for name, (size, _) in points.items()}

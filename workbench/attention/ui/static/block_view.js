@@ -1,4 +1,5 @@
-// The browser's half of workbench.attention.ui.cache.block_view: draws `state`, sends the buttons to Python. No dependencies.
+// The browser part of workbench.attention.ui.cache.block_view: it draws `state` and sends the buttons to Python. It has
+// no dependencies.
 
 function element(tag, className, text) {
   const node = document.createElement(tag);
@@ -90,8 +91,8 @@ function legend() {
   return node;
 }
 
-// The rows are drawn anew after each call; who pressed a button with the keyboard stays on it. If it has gone with its
-// sequence, the next row's takes its place, or else the button for a new sequence.
+// All rows are replaced after each call, but the keyboard focus stays on the button that was pressed. If its sequence is
+// gone, the focus goes to the same button of the next row, or else to the button for a new sequence.
 function keepFocus(root, container, draw) {
   const active = root.getRootNode().activeElement;
   const held = container.contains(active);

@@ -1,3 +1,3 @@
-// Tensors, operators and dispatch alone, in the place of torch/extension.h: see torch_headers.py.
+// Replaces torch/extension.h by tensors, operators and dispatch: see torch_headers.py.
 #pragma once
 #include <torch/types.h>

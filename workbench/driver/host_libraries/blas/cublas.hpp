@@ -1,6 +1,6 @@
-// A call of cuBLAS: its handle, its scalars, and the macros by which each routine is exported for
-// its types, with 32-bit and 64-bit integers. The signatures and numbers are those of cublas_api.h,
-// which is not needed to build this library.
+// A call of cuBLAS: its handle, its scalars, and the macros that export each routine for its types,
+// with 32-bit and 64-bit integers. Signatures and numbers are those of cublas_api.h, which is not
+// needed to build this library.
 #pragma once
 #include "../host_blas.hpp"
 #include "../status.hpp"
@@ -18,10 +18,10 @@ struct Handle {
   int* mantissa_bits = nullptr;
 };
 
-// Throws where the handle was never created, or is destroyed.
+// Throws for a handle that was never created or is destroyed.
 Handle& checked(Handle* handle);
-// A number that a call takes by address: read when the call is made in host pointer mode, and when
-// it runs in device pointer mode.
+// A number that a call takes by address. In host pointer mode it is read when the call is made, in
+// device pointer mode when the call runs.
 template <class T>
 class Scalar {
  public:
@@ -78,10 +78,10 @@ class Numbers {
   bool on_device_ = false;
 };
 
-// Ends a call that left its result on the host: a fault in it shows now.
+// Waits for a call that leaves its result on the host, so that a fault in it shows now.
 void await(const Handle& handle);
 
-// ---- the words that BLAS has for a call's switches ----
+// ---- BLAS's letters for the options of a call ----
 
 char fill(int given);
 char diagonal(int given);
@@ -101,7 +101,7 @@ T zero_of() {
 
 #define CUBLAS_API extern "C" __attribute__((visibility("default"))) int
 
-// Each routine for its types, as it is called with int and, its name ending in _64, with int64_t.
+// Each routine for its types, with int and, under a name that ends in _64, with int64_t.
 #define BOTH_INTEGERS(routine, letter, type, suffix) \
   routine(letter, type, int, suffix) routine(letter, type, std::int64_t, suffix##_64)
 #define REAL_TYPES(routine, suffix) \

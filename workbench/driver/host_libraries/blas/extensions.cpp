@@ -1,5 +1,5 @@
-// Routines that cuBLAS has beyond BLAS: sums and scalings of matrices, conversions of triangles,
-// batches of products with vectors and of small systems of equations.
+// cuBLAS's routines beyond BLAS: sums and scalings of matrices, conversions of triangles, batches
+// of matrix-vector products and of small systems of equations.
 #include <vector>
 
 #include "cublas.hpp"
@@ -15,7 +15,7 @@ T element_of(const T* matrix, char op, i64 stride, i64 row, i64 column) {
   return value;
 }
 
-// C = alpha * op(A) + beta * op(B). C may be A or B where that is not transposed.
+// C = alpha * op(A) + beta * op(B). C may be A or B, if that one is not transposed.
 template <class T>
 int geam(const char* name, Handle* handle, int op_a, int op_b, i64 m, i64 n, const T* alpha,
          const T* a, i64 lda, const T* beta, const T* b, i64 ldb, T* c, i64 ldc) {
@@ -112,7 +112,7 @@ int trttp(const char* name, Handle* handle, int uplo, i64 n, const T* a, i64 lda
   });
 }
 
-// The matrix or vector of each member of a batch: by an array of pointers, or by a stride.
+// The matrices or vectors of a batch, given by an array of pointers or by a stride.
 template <class T>
 struct Members {
   const char* argument;
@@ -163,7 +163,7 @@ std::vector<i64> widened(const int* pivots, i64 n) {
   return wide;
 }
 
-// Without pivots rows stay where they are: LAPACK has no such routine.
+// Factors without pivoting, for which LAPACK has no routine.
 template <class T>
 i64 factored_in_place(T* matrix, i64 n, i64 lda) {
   i64 singular = 0;
@@ -217,7 +217,7 @@ int getrs(const char* name, Handle* handle, int trans, i64 n, i64 nrhs, const T*
     need_sizes({{"n", n}, {"nrhs", nrhs}, {"batchSize", count}});
     need_stride(lda, n, "lda");
     need_stride(ldb, n, "ldb");
-    needed(info, "info") = 0;  // of this call, on the host
+    needed(info, "info") = 0;  // on the host; it is about the arguments of this call
     if (!n || !nrhs || !count) return;
     enqueue(own.stream, name, sizes({{"n", n}, {"nrhs", nrhs}, {"batch", count}}),
             [=](Frame& frame) {
@@ -235,7 +235,7 @@ int getrs(const char* name, Handle* handle, int trans, i64 n, i64 nrhs, const T*
   });
 }
 
-// C = the inverse of a matrix that getrf has factored; with `whole` it is factored here.
+// C = the inverse of a matrix that getrf has factored; with `whole` it is factored first.
 template <class T>
 int getri(const char* name, Handle* handle, i64 n, const T* const* a, i64 lda, const int* pivots,
           T* const* c, i64 ldc, int* info, i64 count, bool whole) {

@@ -1,16 +1,16 @@
-// C = alpha * op(A) * op(B) + beta * C for one triple of matrices, for many by arrays of pointers,
-// and for many by strides.
+// C = alpha * op(A) * op(B) + beta * C for one triple of matrices, and for batches given by arrays
+// of pointers or by strides.
 #include "../products.hpp"
 #include "cublas.hpp"
 
 namespace workbench::host {
 namespace {
 
-// One matrix, or where those of a batch are.
+// One matrix, or the matrices of a batch.
 template <class Pointer>
 struct Batch {
   const char* argument;
-  Pointer base;                    // of the first
+  Pointer base;                    // the first matrix
   const Pointer* array = nullptr;  // on the device
   i64 stride = 0;                  // elements from one to the next
   int type = 0;
@@ -19,7 +19,7 @@ struct Batch {
 using Inputs = Batch<const void*>;
 using Outputs = Batch<void*>;
 
-// Where the `index`-th of `count` matrices is on the device, and what to call it.
+// The device address of the `index`-th of `count` matrices, and its name in messages.
 template <class Pointer>
 Pointer address_of(Frame& frame, const Batch<Pointer>& batch, i64 index, i64 count) {
   if (batch.array)
@@ -139,7 +139,7 @@ BOTH_INTEGERS(GEMM_BATCHED, H, Half, )
 ALL_TYPES(GEMM_STRIDED, )
 BOTH_INTEGERS(GEMM_STRIDED, H, Half, )
 
-// Three products for four, on a GPU; here the same.
+// On a GPU these use three real products instead of four; here they are the plain routines.
 #define GEMM_3M(letter, T, I, suffix)                                                             \
   CUBLAS_API cublas##letter##gemm3m##suffix(Handle* handle, int op_a, int op_b, I m, I n, I k,    \
                                             const T* alpha, const T* a, I lda, const T* b, I ldb, \

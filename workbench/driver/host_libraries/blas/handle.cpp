@@ -1,5 +1,4 @@
-// Handles, their modes, what the library says of itself, and copies between the host and the
-// device.
+// Handles, their modes, the library's version and properties, and copies between host and device.
 #include "../live.hpp"
 #include "cublas.hpp"
 
@@ -64,7 +63,7 @@ CUBLAS_API cublasDestroy_v2(Handle* handle) {
   });
 }
 
-// A member of the handle, to set and to read; the values that cublas_api.h has for it.
+// The setter and getter of a member of the handle, with the range of its values in cublas_api.h.
 #define MODE(Set, Get, type, member, least, most)                                \
   CUBLAS_API Set(Handle* handle, type value) {                                   \
     return call(#Set, [&] {                                                      \
@@ -105,7 +104,7 @@ CUBLAS_API cublasSetStream_v2(Handle* handle, CUstream stream) {
 CUBLAS_API cublasGetStream_v2(Handle* handle, CUstream* stream) {
   return call("cublasGetStream", [&] { needed(stream, "stream") = checked(handle).stream; });
 }
-// Nothing here needs a workspace of the device's.
+// Nothing here needs a workspace on the device.
 CUBLAS_API cublasSetWorkspace_v2(Handle* handle, void*, std::size_t) {
   return call("cublasSetWorkspace", [&] { checked(handle); });
 }
@@ -130,7 +129,7 @@ extern "C" __attribute__((visibility("default"))) const char* cublasGetStatusStr
   return words_of_status(status);
 }
 
-// ---- the log, which nothing is written to: workbench run lists the calls ----
+// ---- the log, which stays empty: workbench run lists the calls ----
 
 namespace {
 void (*log_callback)(const char*) = nullptr;
@@ -154,7 +153,7 @@ namespace {
 
 enum Direction { kHostToDevice = 1, kDeviceToHost = 2 };
 
-// Columns of `rows` elements; a vector has columns of one.
+// Copies columns of `rows` elements; a vector has columns of one element.
 int copy(const char* name, i64 rows, i64 columns, i64 element, const void* from, i64 from_stride,
          void* to, i64 to_stride, Direction direction, const CUstream* stream) {
   return call(name, [&] {

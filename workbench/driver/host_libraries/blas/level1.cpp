@@ -1,4 +1,4 @@
-// Vectors, and pairs of them.
+// Routines on a vector or on two.
 #include <vector>
 
 #include "cublas.hpp"
@@ -6,7 +6,7 @@
 namespace workbench::host {
 namespace {
 
-// What differs from routine to routine is the last argument: what BLAS does with the vectors.
+// Routines differ in the last argument, which is the BLAS call on the vectors.
 template <class T>
 struct Vector {
   T* address;
@@ -22,7 +22,7 @@ int on_vector(const char* name, Handle* handle, i64 n, Vector<T> x, Body&& prepa
   });
 }
 
-// BLAS's routine for vectors of complex numbers that a real one scales, such as "csscal".
+// The name of a BLAS routine that scales a complex vector by a real number, such as "csscal".
 template <class T, class Factor>
 std::string scal_name() {
   return std::is_same_v<T, Factor> ? letter<T>() + std::string("scal")
@@ -76,7 +76,7 @@ int swap(const char* name, Handle* handle, i64 n, T* x, i64 incx, T* y, i64 incy
   });
 }
 
-// Enqueues what leaves one number, and waits where that is on the host.
+// Enqueues a call that leaves one number, and waits for it if the number is on the host.
 template <class R, class Body>
 int result_of(const char* name, Handle* handle, i64 n, R* result, Body&& compute) {
   return call(name, [&] {
@@ -98,7 +98,8 @@ int dot(const char* name, Handle* handle, i64 n, const T* x, i64 incx, const T* 
     if (n == 0) return T{};
     if constexpr (is_complex<T>) {
       T sum{};
-      // Compilers differ in how a function returns a complex number; this one does not return it.
+      // Compilers differ in how a function returns a complex number; this one writes it to an
+      // address.
       const std::string routine_name =
           std::string("cblas_") + letter<T>() + (conjugated ? "dotc_sub" : "dotu_sub");
       reinterpret_cast<void (*)(i64, const void*, i64, const void*, i64, void*)>(
@@ -129,7 +130,7 @@ int reduction(const char* name, const char* routine, Handle* handle, i64 n, cons
   });
 }
 
-// iamax and iamin, which count from 1; 0 is no element.
+// iamax and iamin, which count from 1; 0 for an empty vector.
 template <class T, class I>
 int extreme(const char* name, const char* routine, Handle* handle, i64 n, const T* x, i64 incx,
             I* result) {
@@ -141,7 +142,7 @@ int extreme(const char* name, const char* routine, Handle* handle, i64 n, const 
   });
 }
 
-// A rotation of two vectors; its sine is complex or real.
+// rot: rotates two vectors; the sine is complex or real.
 template <class T, class Sine>
 int rot(const char* name, Handle* handle, i64 n, T* x, i64 incx, T* y, i64 incy, const Real<T>* c,
         const Sine* s) {
@@ -162,7 +163,7 @@ int rot(const char* name, Handle* handle, i64 n, T* x, i64 incx, T* y, i64 incy,
   });
 }
 
-// Numbers that the routine itself reads and writes.
+// Calls a routine on numbers alone, which it reads and writes.
 template <class Body>
 int on_numbers(const char* name, Handle* handle, Body&& prepare) {
   return call(name, [&] {

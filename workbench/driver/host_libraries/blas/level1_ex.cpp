@@ -1,5 +1,5 @@
-// Routines on vectors whose types come with the call. Elements are converted to the type that is
-// computed in, and the result is rounded once.
+// Routines on vectors whose types are arguments of the call. Elements are converted to the type of
+// the computation, and the result is rounded once.
 #include <vector>
 
 #include "cublas.hpp"
@@ -7,7 +7,7 @@
 namespace workbench::host {
 namespace {
 
-// The type to compute in. float16 and bfloat16 are computed in float32.
+// Calls `body` with a value of the type of the computation: float32 for float16 and bfloat16.
 template <class Body>
 void in_type(int type, Body&& body) {
   switch (type) {
@@ -25,7 +25,7 @@ std::size_t size_of(int type) {
   return with_type(type, "a vector", kNotSupported, [](auto one) { return sizeof one; });
 }
 
-// A vector on the device, its elements in the order in which a routine walks them.
+// A vector on the device, with its elements in the order in which a routine walks through them.
 struct Elements {
   const char* argument;
   const void* address;
@@ -61,7 +61,7 @@ struct Elements {
   }
 };
 
-// A number of any type that a call takes by address, as T.
+// A number of any type that a call takes by address, converted to T.
 template <class T>
 std::function<T(Frame&)> number(const Handle& own, const void* address, int type,
                                 const char* argument) {

@@ -1,11 +1,11 @@
-// Matrices with vectors. A matrix is whole, banded or packed; a body says which elements of it the
-// routine may touch.
+// Routines on a matrix and vectors. A matrix is full, banded or packed; its Extent says which
+// elements the routine may touch.
 #include "cublas.hpp"
 
 namespace workbench::host {
 namespace {
 
-// Where a matrix is: `rows` of each column, `columns` of them, `stride` from one to the next.
+// The memory of a matrix: `columns` runs of `rows` elements, `stride` elements apart.
 struct Extent {
   i64 rows, columns, stride;
 };
@@ -15,7 +15,7 @@ const T* given(Frame& frame, const char* name, const T* matrix, const Extent& ex
   return frame.matrix(name, matrix, extent.rows, extent.columns, extent.stride);
 }
 
-// y = alpha * A * x + beta * y: `run` calls the routine with what lies here.
+// y = alpha * A * x + beta * y; `run` calls the routine with addresses on the host.
 template <class T, class Run>
 void product(const Handle& own, const char* name, const std::string& shape, const T* alpha,
              const T* a, const char* a_name, Extent extent, const T* x, i64 x_count, i64 incx,
@@ -111,7 +111,7 @@ int spmv(const char* name, const char* routine, Handle* handle, int uplo, i64 n,
   });
 }
 
-// Triangular matrices, multiplied with x or solved for it, where x lies.
+// Triangular matrices: multiplies with x or solves for it, in place.
 template <class T, class Run>
 void triangular(const Handle& own, const char* name, const std::string& shape, const T* a,
                 const char* a_name, Extent extent, T* x, i64 n, i64 incx, Run&& run) {
@@ -163,7 +163,7 @@ int tpmv(const char* name, const char* routine, Handle* handle, int uplo, int tr
   });
 }
 
-// A += alpha * x * y^T and its relatives; without y for those of one vector.
+// A += alpha * x * y^T and its variants; y is absent in those of one vector.
 template <class T, class Factor, class Run>
 void update(const Handle& own, const char* name, const std::string& shape, const Factor* alpha,
             const T* x, i64 x_count, i64 incx, const T* y, i64 y_count, i64 incy, T* a,
@@ -271,7 +271,7 @@ using namespace workbench::host;
   }
 ALL_TYPES(GENERAL, _v2)
 
-// routine(letter, type, integer, suffix, name): for those that differ in a name alone.
+// routine(letter, type, integer, suffix, name), for routines that differ only in their name.
 #define FULL_PRODUCT(L, T, I, S, name)                                                       \
   CUBLAS_API cublas##L##name##S(Handle* h, int uplo, I n, const T* alpha, const T* a, I lda, \
                                 const T* x, I incx, const T* beta, T* y, I incy) {           \

@@ -1,4 +1,4 @@
-// Symmetric, Hermitian and triangular matrices with matrices.
+// Products and solutions with a symmetric, Hermitian or triangular matrix.
 #include <vector>
 
 #include "cublas.hpp"
@@ -32,13 +32,13 @@ int symm(const char* name, const char* routine, Handle* handle, int on, int uplo
   });
 }
 
-// A of n rows and k columns, or transposed.
+// The shape of A, which is [n, k] or transposed.
 struct Factors {
   char part, op;
   i64 n, k, rows, columns;
 };
 
-// What transposes the second factor: for Hermitian results its conjugate.
+// Parses the shape. The second factor is transposed; for a Hermitian result it is also conjugated.
 template <class T>
 Factors factors(int uplo, int trans, i64 n, i64 k, bool hermitian) {
   const char op = operation(trans, "trans");
@@ -49,7 +49,7 @@ Factors factors(int uplo, int trans, i64 n, i64 k, bool hermitian) {
   return {fill(uplo), op, n, k, op == 'N' ? n : k, op == 'N' ? k : n};
 }
 
-// syrk, and herk whose scalars are real: C = alpha * A * A^T + beta * C, a triangle of it.
+// syrk and herk (whose scalars are real): a triangle of C = alpha * A * A^T + beta * C.
 template <class T, class Factor>
 int syrk(const char* name, const char* routine, Handle* handle, int uplo, int trans, i64 n, i64 k,
          const Factor* alpha, const T* a, i64 lda, const Factor* beta, T* c, i64 ldc) {
@@ -96,7 +96,8 @@ int syr2k(const char* name, const char* routine, Handle* handle, int uplo, int t
   });
 }
 
-// syrkx and herkx: a triangle of alpha * A * B^T + beta * C, which is known to be symmetric.
+// syrkx and herkx: a triangle of alpha * A * B^T + beta * C, which the caller knows to be
+// symmetric.
 template <class T, class Kept>
 int syrkx(const char* name, Handle* handle, int uplo, int trans, i64 n, i64 k, const T* alpha,
           const T* a, i64 lda, const T* b, i64 ldb, const Kept* beta, T* c, i64 ldc) {
@@ -140,7 +141,7 @@ Triangle triangle(int on, int uplo, int trans, int diag, i64 m, i64 n, i64 lda, 
   return {left, fill(uplo), operation(trans, "trans"), diagonal(diag), m, n, order};
 }
 
-// C = alpha * op(A) * B. BLAS multiplies in place: B is copied to C first.
+// C = alpha * op(A) * B. BLAS multiplies in place, so B is copied to C first.
 template <class T>
 int trmm(const char* name, Handle* handle, int on, int uplo, int trans, int diag, i64 m, i64 n,
          const T* alpha, const T* a, i64 lda, const T* b, i64 ldb, T* c, i64 ldc) {
@@ -164,7 +165,7 @@ int trmm(const char* name, Handle* handle, int on, int uplo, int trans, int diag
   });
 }
 
-// op(A) * X = alpha * B, solved where B lies; for one or for `count` by arrays of pointers.
+// Solves op(A) * X = alpha * B in place of B, for one B or for `count` by arrays of pointers.
 template <class T>
 int trsm(const char* name, Handle* handle, int on, int uplo, int trans, int diag, i64 m, i64 n,
          const T* alpha, const T* a, const T* const* many_a, i64 lda, T* b, T* const* many_b,

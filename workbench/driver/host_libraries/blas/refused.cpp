@@ -1,5 +1,4 @@
-// Functions that the real library exports and that have nothing behind them here. Each says what to
-// use.
+// Functions of the real library that are not supported here. Each names its replacement.
 #include "cublas.hpp"
 
 using namespace workbench::host;
@@ -18,7 +17,7 @@ constexpr const char* kLegacy =
     "the interface without handles is that of CUDA 3; include cublas_v2.h and pass a handle";
 }  // namespace
 
-// Whatever the arguments are: a caller may pass more than a function takes.
+// The arguments do not matter: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   CUBLAS_API name() { return failed(#name, kNotSupported, why, true); }
 

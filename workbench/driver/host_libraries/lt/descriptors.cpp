@@ -1,4 +1,4 @@
-// Handles and descriptors: made, set and read by the numbers of their attributes.
+// Handles and descriptors: created, set and read by the numbers of their attributes.
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -112,7 +112,7 @@ int get(const char* name, const Attribute (&table)[N], const void* desc, int num
   });
 }
 
-// Made in memory of the program's, or of ours.
+// Creates a descriptor in the program's memory, or in ours.
 template <class Desc>
 int init(const char* name, void* memory, std::size_t bytes, const Desc& value) {
   return call(name, [&] {
@@ -147,7 +147,7 @@ MatmulDesc matmul(int compute, int scale) {
   MatmulDesc made{};
   made.compute = compute;
   made.scale = scale;
-  made.fill = 2;  // all of it
+  made.fill = 2;  // the whole matrix
   made.epilogue = 1;
   made.aux_type = -1;
   made.bias_type = -1;
@@ -208,7 +208,7 @@ ACCESS(MatrixTransformDesc, kTransform)
 
 // ---- the library ----
 
-// A handle has nothing to keep; cuBLAS's can be passed in its place.
+// A handle has no state, and a handle of cuBLAS may be passed instead.
 LT_API cublasLtCreate(void** out) {
   return call("cublasLtCreate", [&] {
     void*& handle = needed(out, "handle");
@@ -239,7 +239,7 @@ __attribute__((visibility("default"))) const char* cublasLtGetStatusString(int s
 }
 }
 
-// Nothing is written to a log, and no heuristics are kept: workbench run lists the calls.
+// The log stays empty (workbench run lists the calls), and no heuristics are cached.
 LT_API cublasLtLoggerSetCallback(void*) { return kSuccess; }
 LT_API cublasLtLoggerSetFile(void*) { return kSuccess; }
 LT_API cublasLtLoggerOpenFile(const char*) { return kSuccess; }

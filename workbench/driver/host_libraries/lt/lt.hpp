@@ -1,5 +1,4 @@
-// The descriptors of cuBLASLt: each lies in memory of a size that cublasLt.h fixes, which a program
-// may own itself.
+// The descriptors of cuBLASLt. cublasLt.h fixes their sizes, and a program may own their memory.
 #pragma once
 #include <vector>
 
@@ -29,8 +28,8 @@ struct MatmulDesc {
   void* aux;
   i64 aux_stride, aux_batch_stride, alpha_stride;
   std::int32_t multiprocessors;
-  std::int32_t scale_modes[5];  // of A, B, C, D and the auxiliary output
-  const void* scales[4];        // of A, B, C and D
+  std::int32_t scale_modes[5];  // for A, B, C, D and the auxiliary output
+  const void* scales[4];        // for A, B, C and D
   void* amax;
   std::int32_t aux_type, bias_type;
   void *aux_scale, *aux_amax, *out_scale;
@@ -64,19 +63,19 @@ struct Heuristic {
 static_assert(sizeof(Layout) <= 64 && sizeof(MatmulDesc) <= 256 && sizeof(Preference) <= 64 &&
               sizeof(TransformDesc) <= 64 && sizeof(Heuristic) == 96);
 
-// alpha and beta: one number each, or one for each row of the result.
+// The form of alpha and beta: one number, or one for each row of the result.
 enum PointerMode : int {
   kOnHost = 0,
   kOnDevice = 1,
   kVectors = 2,
-  kAlphaVector = 3,  // and beta is 0
+  kAlphaVector = 3,  // with a beta of 0
   kAlphaVectorBetaHost = 4,
 };
 
-// Refuses a layout that no product here has.
+// Refuses a layout that is not supported in products.
 void check_layout(const Layout& layout, const char* argument);
 
-// op(matrix) by columns, as T's.
+// op(matrix) by columns, converted to T.
 template <class T>
 std::vector<T> dense(const Layout& layout, const void* data, char op) {
   const auto rows = static_cast<i64>(layout.rows), columns = static_cast<i64>(layout.columns);
@@ -111,7 +110,7 @@ void write(const Layout& layout, const std::vector<T>& values, void* data) {
   });
 }
 
-// Where the `index`-th matrix of a batch lies here.
+// The host address of the `index`-th matrix of a batch.
 void* matrix_of(Frame& frame, const char* argument, const Layout& layout, const void* first,
                 i64 index, Access access);
 

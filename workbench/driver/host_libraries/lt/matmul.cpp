@@ -1,4 +1,4 @@
-// D = epilogue(alpha * op(A) * op(B) + beta * C + bias), and the one algorithm for it.
+// D = epilogue(alpha * op(A) * op(B) + beta * C + bias), and its single algorithm.
 #include <cstring>
 
 #include "lt.hpp"
@@ -52,14 +52,14 @@ struct Problem {
   Layout a, b, c, d;
   char op_a, op_b;
   i64 m, n, k;
-  int type, bias_type, aux_type;  // the type that is computed in
+  int type, bias_type, aux_type;  // `type` is that of the computation
 };
 
 void refuse_unless(bool right, const char* what) {
   if (!right) throw Failed{kNotSupported, what};
 }
 
-// What a call is, or why it cannot be.
+// Validates a call and returns its facts; throws Failed for an unsupported one.
 Problem problem(const MatmulDesc* desc, const Layout* a, const Layout* b, const Layout* c,
                 const Layout* d) {
   Problem p{needed(desc, "computeDesc"),
@@ -117,7 +117,7 @@ Problem problem(const MatmulDesc* desc, const Layout* a, const Layout* b, const 
   return p;
 }
 
-// ---- what comes after the product ----
+// ---- the epilogue ----
 
 // The approximation by tanh, as cuBLASLt documents it, and its derivative.
 template <class T>
@@ -133,7 +133,7 @@ T gelu_gradient(T x) {
          T(0.5) * x * (T(1) - t * t) * T(0.7978845608028654) * (T(1) + T(3) * cubic);
 }
 
-// A vector on the device, as T's.
+// A vector on the device, converted to T.
 template <class T>
 std::vector<T> numbers(Frame& frame, const char* argument, const void* address, int type,
                        i64 count) {
@@ -161,7 +161,7 @@ void leave_sums(Frame& frame, const Problem& p, void* address, i64 index,
   });
 }
 
-// Bits of the auxiliary matrix of ReLU: 1 where its input is positive.
+// ReLU's auxiliary matrix has a bit per element: 1 if the input is positive.
 constexpr i64 kBits = 8;
 
 template <class T>
@@ -224,7 +224,7 @@ void finish(Frame& frame, const Problem& p, std::vector<T>& values, i64 index) {
 
 // ---- the call ----
 
-// alpha or beta: known when the call was made, or on the device.
+// alpha or beta: read when the call is made, or on the device.
 struct Factor {
   const void* device;
   bool vector;
@@ -279,7 +279,7 @@ void run(Frame& frame, const Problem& p, const Factor& alpha, const void* a, con
     std::vector<T> values(static_cast<std::size_t>(p.m * p.n));
     if (uses_c) values = dense<T>(p.c, matrix_of(frame, "C", p.c, c, i, Access::reads), 'N');
     void* to = matrix_of(frame, "D", p.d, d, i, Access::writes);
-    // One factor for all rows goes into the product, as BLAS has it; others are applied to it.
+    // A factor for all rows goes into BLAS's product; factors by row are applied after it.
     const bool apart = alpha.vector || beta.vector;
     std::vector<T> product(apart ? values.size() : 0);
     const T zero{}, whole = apart ? T(1) : (by.empty() ? zero : by[0] * scale_a),

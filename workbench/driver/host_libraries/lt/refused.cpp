@@ -1,4 +1,4 @@
-// Functions that the real library exports and that have nothing behind them here.
+// Functions of the real library that are not supported here.
 #include "lt.hpp"
 
 using namespace workbench::host;
@@ -10,7 +10,7 @@ constexpr const char* kGrouped = "call cublasLtMatmul for each member of a group
 constexpr const char* kUndocumented = "NVIDIA does not document it";
 }  // namespace
 
-// Whatever the arguments are: a caller may pass more than a function takes.
+// The arguments do not matter: a caller may pass more than a function takes.
 #define REFUSED(name, why) \
   LT_API name() { return failed(#name, kNotSupported, why, true); }
 

@@ -1,4 +1,4 @@
-// C = alpha * op(A) + beta * op(B), from any order and type to any.
+// C = alpha * op(A) + beta * op(B), between any orders and types.
 #include "lt.hpp"
 
 using namespace workbench::host;

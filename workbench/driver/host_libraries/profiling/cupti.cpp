@@ -1,5 +1,5 @@
-// CUPTI's activities, as torch's profiler takes them: a record of each kernel with its predicted
-// time, and one of the operator of torch that launched it. Other kinds of activities have none.
+// CUPTI's activities for torch's profiler: a record of each kernel with its predicted time, and one
+// of the torch operator that launched it. Other kinds of activities have no records.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -44,7 +44,7 @@ u64 host_clock() {
   return static_cast<u64>(std::chrono::nanoseconds(since).count());
 }
 
-// Ticks of a client's clock in a second: torch's counts the processor's cycles.
+// Ticks of a client's clock per second; torch's clock counts the processor's cycles.
 double ticks_per_second(Clock clock) {
   using std::chrono::steady_clock;
   const auto begin = steady_clock::now();
@@ -55,10 +55,10 @@ double ticks_per_second(Clock clock) {
   return static_cast<double>(last - first) / lasted.count();
 }
 
-// The records, in buffers of the client's.
+// The records, in the client's buffers.
 class Records {
  public:
-  // It outlives the library's end: a launch of another thread may still come.
+  // Never destroyed: another thread may still launch at process exit.
   static Records& all() {
     static auto* const records = new Records;
     return *records;
@@ -83,7 +83,7 @@ class Records {
     return clock_();
   }
 
-  // Kernels last for their predicted time up to now, later where their stream is still busy.
+  // A kernel's predicted time ends now, or later if its stream is still busy.
   void add(const Activity& activity, const std::vector<std::pair<u32, u64>>& correlations) {
     std::lock_guard lock(mutex_);
     const u32 correlation = ++correlation_;
@@ -122,7 +122,7 @@ class Records {
       std::size_t most_records = 0;  // 0: as many as fit
       request_(&buffer_, &size_, &most_records);
     }
-    if (!buffer_ || size_ - used_ < sizeof record) return;  // the client takes no more
+    if (!buffer_ || size_ - used_ < sizeof record) return;  // the client has no more buffers
     std::memcpy(buffer_ + used_, &record, sizeof record);
     used_ += sizeof record;
   }
@@ -146,7 +146,7 @@ class Records {
   std::set<std::string> names_;                    // records point to them
 };
 
-std::vector<u64>* pushed() {  // by kind: what the calling thread is doing
+std::vector<u64>* pushed() {  // by kind: stacks of the calling thread's correlation ids
   thread_local std::vector<u64> ids[kCorrelationKinds];
   return ids;
 }
@@ -158,7 +158,7 @@ void follow(const Activity* activity) {
       if (!pushed()[kind].empty()) correlations.emplace_back(kind, pushed()[kind].back());
     Records::all().add(*activity, correlations);
   } catch (const std::bad_alloc&) {
-    // A record is lost.
+    // No memory: the record is lost.
   }
 }
 
@@ -249,14 +249,14 @@ CUPTI_API cuptiActivityPopExternalCorrelationId(u32 kind, u64* id) {
   return kSuccess;
 }
 
-// Settings of buffers and of kinds that have no records.
+// Settings of buffers and of kinds without records have no effect.
 CUPTI_API cuptiActivitySetAttribute(u32, std::size_t*, void*) { return kSuccess; }
 CUPTI_API cuptiActivityEnableRuntimeApi(u32, u8) { return kSuccess; }
 CUPTI_API cuptiActivityEnableDriverApi(u32, u8) { return kSuccess; }
 CUPTI_API cuptiActivityEnableCudaEventDeviceTimestamps(u8) { return kSuccess; }
 CUPTI_API cuptiFinalize() { return kSuccess; }
 
-// Callbacks at calls of the driver and the runtime: a subscriber is never called.
+// Callbacks at calls of the driver and the runtime are not supported: a subscriber is never called.
 CUPTI_API cuptiSubscribe(void** subscriber, void*, void*) {
   static char only;
   if (!subscriber) return kInvalidParameter;

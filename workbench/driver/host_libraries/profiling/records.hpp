@@ -1,4 +1,4 @@
-// Records of CUPTI's activities, as cupti_activity.h lays them out. That header is not needed to
+// Records of CUPTI's activities, laid out as in cupti_activity.h. That header is not needed to
 // build this library; tests/driver/test_cupti.py compares the two.
 #pragma once
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Correlation {
   std::uint32_t correlation, reserved;
 };
 
-// CUpti_ActivityKernel10, with room for what later versions add to it.
+// CUpti_ActivityKernel10, with room for the additions of later versions.
 struct KernelRecord {
   std::uint32_t kind;
   std::uint8_t cache_config, shared_memory_config;

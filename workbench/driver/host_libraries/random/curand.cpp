@@ -1,5 +1,5 @@
-// The host API of cuRAND. The numbers of statuses, generators and orders are those of curand.h,
-// which is not needed to build this library.
+// The host API of cuRAND. Statuses, generators and orders have the numbers of curand.h, which is
+// not needed to build this library.
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -35,11 +35,11 @@ enum Kind : int {
 constexpr int kVersion = 10400;
 constexpr int kFirstOrder = 100, kLastOrder = 104;
 
-// What a call that runs takes numbers from; a graph may hold it longer than its handle lives.
+// The source of numbers of a running call; a graph may keep it longer than its handle lives.
 struct Sequence {
   std::mutex mutex;
   std::unique_ptr<Engine> engine;
-  u64 position = 0;  // of the next result
+  u64 position = 0;  // index of the next result
 };
 
 struct Generator {
@@ -63,7 +63,7 @@ int call(const char* name, Body&& body) noexcept {
   return framed(kStatuses, name, std::forward<Body>(body));
 }
 
-// cuRAND has no status for what is not there.
+// cuRAND has no status for an unsupported feature.
 [[noreturn]] void refuse(const std::string& why) { throw Failed{kTypeError, why, true}; }
 
 std::unique_ptr<Engine> engine_of(int kind, u64 seed, u64 offset) {
@@ -75,7 +75,7 @@ std::unique_ptr<Engine> engine_of(int kind, u64 seed, u64 offset) {
   }
 }
 
-// From the beginning of the sequence, where the next numbers are asked for.
+// The next numbers come from the beginning of the sequence.
 void restart(Generator& generator) { generator.sequence = std::make_shared<Sequence>(); }
 
 int create(const char* name, Generator** out, int kind, bool on_host) {
@@ -101,7 +101,7 @@ int create(const char* name, Generator** out, int kind, bool on_host) {
 
 // ---- distributions ----
 
-// 64 bits of a result's own, for a distribution that takes as many numbers as it needs.
+// Random bits of one result, for a distribution that needs a varying number of them.
 class Mixer {
  public:
   using result_type = u64;
@@ -129,7 +129,7 @@ T normal(Engine& engine, u64 index, T mean, T deviation) {
   return mean + deviation * radius * (index % 2 ? std::cos(turn) : std::sin(turn));
 }
 
-// Leaves `count` results at `out`: `next(engine, index)` makes them.
+// Writes `count` results to `out`; `next(engine, index)` computes one.
 template <class T, class Next>
 int generate(const char* name, Generator* generator, T* out, std::size_t count, Next next) {
   return call(name, [&] {
@@ -188,7 +188,7 @@ CURAND_API curandSetGeneratorOffset(Generator* generator, u64 offset) {
     restart(*generator);
   });
 }
-// Every order is the one that NVIDIA keeps the same in all releases.
+// All orderings are the legacy one, which NVIDIA keeps the same in all releases.
 CURAND_API curandSetGeneratorOrdering(Generator* generator, int order) {
   return call("curandSetGeneratorOrdering", [&] {
     checked(generator);
@@ -275,7 +275,7 @@ CURAND_API curandGetProperty(int which, int* value) {
   });
 }
 
-// ---- what has nothing behind it ----
+// ---- not supported ----
 
 #define REFUSED(name, why)                   \
   CURAND_API name() {                        \

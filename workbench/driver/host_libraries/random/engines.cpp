@@ -1,6 +1,7 @@
-// The sequences of XORWOW, MRG32k3a and Philox are those that NVIDIA's library leaves on the host,
-// to the bit for raw and uniform numbers (tests/driver/test_curand.py says how they were compared).
-// MT19937 is the standard generator's own sequence; NVIDIA's deals 8192 parts of it.
+// XORWOW, MRG32k3a and Philox have the sequences of NVIDIA's library on the host, to the bit for
+// raw and uniform numbers; tests/programs/cuda/curand_sequences.cu compares them with NVIDIA's
+// device code. MT19937 is the standard generator's own sequence; NVIDIA's library deals 8192 parts
+// of it.
 //
 // G. Marsaglia, Xorshift RNGs, 2003. P. L'Ecuyer, Good parameters and implementations for combined
 // multiple recursive random number generators, 1999. J. K. Salmon et al., Parallel random numbers:
@@ -25,7 +26,7 @@ double unit_double(u32 x, u32 y) {
   return static_cast<double>(x ^ (u64{y} << 21)) * kUnitDouble + kUnitDouble / 2;
 }
 
-// ---- Philox: lanes take four numbers in turn, and any number is had from its index alone ----
+// ---- Philox: lanes take four numbers in turn; a number follows from its index alone ----
 
 constexpr u64 kPhiloxLanes = 65536;
 constexpr u64 kPhiloxWords = 4;
@@ -43,7 +44,7 @@ class Philox final : public Engine {
     return raw(turns, turns / kPhiloxLanes, (index + word_) % kPhiloxWords);
   }
   float uniform(u64 index) override { return unit(bits(index)); }
-  // A lane makes four of them at once, of two blocks.
+  // A lane computes four doubles at once, from two blocks.
   double uniform_double(u64 index) override {
     const u64 turns = (index + word_) / kPhiloxWords, within = (index + word_) % kPhiloxWords;
     const u64 block = 2 * (turns / kPhiloxLanes) + within / 2;
@@ -60,8 +61,7 @@ class Philox final : public Engine {
   }
 
  private:
-  // Of the lane that has the turn after so many, its block. Lanes that came before the offset have
-  // left one out.
+  // A word of a block of the lane whose turn it is. Lanes before the offset have skipped one block.
   u32 raw(u64 turns, u64 block, u64 word) {
     const u64 lane = (first_ + turns) % kPhiloxLanes;
     block += skipped_ + (lane < first_ ? 1 : 0);
@@ -94,17 +94,17 @@ class Philox final : public Engine {
   std::array<u32, 4> words_{};
 };
 
-// ---- recurrences: each lane has a state; all lanes go a round on together ----
+// ---- recurrences: each lane has a state, and all lanes advance together, round by round ----
 
-// `Lanes` has kCount, go_to(round) and step(out), which leaves a number of every lane. Its lanes
-// are in the order in which they come after the offset; those that came before it are a step on.
+// `Lanes` has kCount, go_to(round), and step(out), which writes a number of every lane. Lanes are
+// in the order in which they come after the offset; those before it are one step ahead.
 template <class Lanes>
 class Rounds : public Engine {
  public:
   Rounds(u64 seed, u64 offset) : lanes_(seed, offset) {}
 
  protected:
-  // The `which`-th of the `each` numbers that result `index` takes from its lane.
+  // Result `index` takes `each` numbers from its lane; returns the `which`-th of them.
   u64 raw(u64 index, u64 each, u64 which) {
     const u64 turn = index / Lanes::kCount;
     if (turn != turn_ || each != each_) {
@@ -130,7 +130,7 @@ constexpr int kBits = 160;
 using i64 = std::int64_t;
 using Bits = std::array<u32, 5>;
 
-// A linear map of XORWOW's 160 bits: the image of each of them.
+// A linear map on XORWOW's 160 bits, as the image of each bit.
 struct Map {
   std::array<Bits, kBits> columns;
 
@@ -165,7 +165,7 @@ Map one_step() {
   return made;
 }
 
-// How lanes begin: 2^67 steps apart.
+// Lanes begin 2^67 steps apart.
 const Map& apart() {
   static const Map map = [] {
     Map made = one_step();
@@ -341,7 +341,7 @@ class Mrg final : public Rounds<MrgLanes> {
   }
 };
 
-// One generator, whose numbers are dealt to lanes.
+// One generator, whose numbers are dealt to the lanes in turn.
 struct MtLanes {
   static constexpr u64 kCount = 8192;
   MtLanes(u64 seed, u64 given) : from(static_cast<u32>(seed)), offset(given) { restart(); }

@@ -1,5 +1,5 @@
-// Counter-based and recurrent generators, as cuRAND has them. A sequence is dealt to lanes, as to
-// the threads of a kernel: result n is of lane n modulo their number.
+// cuRAND's counter-based and recurrent generators. A sequence is dealt to lanes, as to the threads
+// of a kernel: result n comes from lane n modulo the number of lanes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace workbench::host {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Numbers by their index in the sequence; which raw ones a result takes is the engine's own.
+// Numbers by their index in the sequence; the engine decides which raw numbers a result takes.
 class Engine {
  public:
   virtual ~Engine() = default;
   virtual u32 bits(u64 index) = 0;
   virtual float uniform(u64 index) = 0;
   virtual double uniform_double(u64 index) = 0;
-  // Two uniform numbers for two normal ones. The second is an angle.
+  // Two uniform numbers, the second an angle, for two normal ones (Box-Muller).
   struct Pair {
     double radius, angle;
   };
@@ -27,7 +27,7 @@ class Engine {
   virtual Pair pair_double(u64 index) = 0;
 };
 
-// `offset` raw numbers of the whole sequence are left out, so that a later lane may come first.
+// `offset` raw numbers of the whole sequence are skipped, so a later lane may come first.
 std::unique_ptr<Engine> make_philox(u64 seed, u64 offset);
 std::unique_ptr<Engine> make_xorwow(u64 seed, u64 offset);
 std::unique_ptr<Engine> make_mrg32k3a(u64 seed, u64 offset);

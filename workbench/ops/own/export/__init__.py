@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.base.files import replace_file
 from workbench.errors import ArgumentError
-from workbench.files import replace_file
 
 if TYPE_CHECKING:
     from workbench.ops.own.op import OwnOp

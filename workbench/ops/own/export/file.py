@@ -13,26 +13,10 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.own.export import cuda_parts, launch_cuda, launch_triton, parts, tables
 from workbench.ops.own.export.cases import cases_text
-from workbench.ops.own.export.code import Collected, imports
-from workbench.ops.own.export.expressions import Code
+from workbench.ops.own.export.code import imports
+from workbench.ops.own.export.exported import Exported
 from workbench.ops.own.export.layout import INDENT, WIDTH, fitted, literal, quoted
 from workbench.ops.own.export.op_text import op_text
-from workbench.ops.own.export.signature import Signature
-from workbench.ops.own.problem import Problem
-
-_LOCAL = {"config", "device", "grid", "kernel", "kernels", "macros", "module", "named", "place", "signature", "stream"}
-_LOCAL |= {"value"}
-_TESTED = {"case", "right", "inputs", "given", "exact", "results", "pairs", "wrong"}
-_OWN = (
-    "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
-    "OPTIONS PARAMETERS CONFIGURATION CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math "
-    "sys os ctypes functools contextlib importlib threading itertools Path NamedTuple"
-)
-TAKEN = {
-    *_OWN.split(),
-    *(name for module in (parts, cuda_parts) for name, one in vars(module).items() if callable(one)),
-}
-"""Names that an exported file has, or may have."""
 
 
 def file_text(op: Any, variant: str | None) -> str:
@@ -55,35 +39,15 @@ def _variant(op: Any, name: str | None) -> Any:
     return found
 
 
-class _File:
-    """What is written, and what it turns out to need on the way."""
-
-    def __init__(self, op: Any, variant: Any):
-        self.op, self.variant = op, variant
-        self.contract, self.declared = op.contract, variant.declared
-        self.problem: Problem = op.quick_case.problem()
-        self.config = variant.default_config(self.problem)
-        self.values = self.declared.names(self.config, self.problem)
-        self.rules = [one for one in self.declared.rules if not self.declared.takes_config(one)]
-        """Those that ``is_legal`` asks: they look at more than the configuration."""
-        outputs = [name for name, _ in self.problem.outputs]
-        sizes = [name for name in self.values if name not in {*variant.space, *self.problem.known}]
-        self._check_names([*variant.space, *sizes, *self.contract.parameters, *outputs, *self.declared.workspace])
-        given = [f"given_{name}" for name in self.contract.in_place]
-        local = {*_LOCAL, *given, *self.contract.parameters, *outputs, *sizes, *variant.space, op.name}
-        libraries = {"torch", "triton"} if variant.language == "triton" else {"torch", "numpy"}
-        self.collected = Collected(op, TAKEN | local, libraries)
-        self.code = Code(self.declared, self.collected, outputs, sizes)
-        self.signature = Signature(op, outputs)
+class _File(Exported):
+    """The text of what is exported."""
 
     def text(self) -> str:
         """The sections, two lines apart."""
         reference = self.collected.function(self.contract.function, "reference")
         kernel, launch = self._kernel()
         legal = self._legal()
-        winners = self.winners = tables.winners(self.op, self.variant) if self.variant.space else []
-        self.chosen = bool(winners) or bool(self.rules)
-        """Whether a call decides which configuration is taken."""
+        winners = self.winners
         op = op_text(self)
         test = self._self_test()
         configurations = self._configurations(winners)
@@ -160,7 +124,6 @@ class _File:
     def _legal(self) -> list[str]:
         """The function ``is_legal``, where there are rules."""
         rules = self.rules
-        self.legal_takes: list[str] = []
         if not rules:
             return []
         names = {name for rule in rules for name in rule.names}
@@ -247,19 +210,6 @@ class _File:
             lines = [found, expected, "results = {}"]
         lines += [f"results[{quoted(name)}] = given[{place}], exact[{place}]" for name, place in places.items()]
         return [INDENT * 2 + line for line in lines]
-
-    def _check_names(self, names: list[str]) -> None:
-        """Each may stand for one thing, and for nothing that the file has itself."""
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                remedy = "Rename one of them."
-                raise ArgumentError(f"export: {name!r}", "two things of that name", "names of their own", remedy)
-            if name in TAKEN or name in _LOCAL:
-                what = "a name that the exported file has itself"
-                raise ArgumentError(f"export: {name!r}", what, "another name", "Rename the argument, size or tunable.")
-        if self.op.name in TAKEN | _TESTED or not self.op.name.isidentifier():
-            what = "a name that the exported file has itself"
-            raise ArgumentError(f"export: {self.op.name!r}", what, "another name", 'Rename it: @wb.op(name="...").')
 
 
 def _listed(line: str) -> str:

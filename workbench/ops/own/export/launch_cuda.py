@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError
-from workbench.home import cuda_sources
-from workbench.kernels.variables import variables_of
+from workbench.launch.variables import variables_of
 from workbench.ops.expressions import Expression
 from workbench.ops.own.cpp_text import CppText, instance_of, template_arguments
 from workbench.ops.own.cuda import Part
@@ -24,7 +24,7 @@ from workbench.toolchain.nvcc_names import prelude
 from workbench.toolchain.type_names import UNKNOWN, names_of_types, tokens_of
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
+    from workbench.ops.own.export.exported import Exported
 
 _FORMATS = {"float32": "f", "float64": "d", "float16": "e", "bool": "?", "bfloat16": "H"}
 _FORMATS |= {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"}
@@ -33,7 +33,7 @@ _OF_PTX = {"u8": "B", "s8": "b", "u16": "H", "s16": "h", "b16": "H", "u32": "i",
 _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
 
 
-def constants_of(file: _File) -> list[str]:
+def constants_of(file: Exported) -> list[str]:
     """SOURCE, HEADERS, OPTIONS and PARAMETERS."""
     variant, own = file.variant, headers(file)
     options = list(variant.options)
@@ -54,7 +54,7 @@ def constants_of(file: _File) -> list[str]:
     return [*blocks, fitted(f"OPTIONS = {literal(tuple(options))}\n{note}\nPARAMETERS = {literal(formats)}")]
 
 
-def launch_of(file: _File) -> tuple[str, list[str]]:
+def launch_of(file: Exported) -> tuple[str, list[str]]:
     """The function ``launch`` and what it takes."""
     variant = file.variant
     in_templates = [one for part in variant.parts for one in _template_arguments(part.kernel, file.values)]
@@ -66,7 +66,7 @@ def launch_of(file: _File) -> tuple[str, list[str]]:
     return fitted("\n".join(lines)), taken
 
 
-def head_of(file: _File, names: set[str]) -> tuple[list[str], list[str]]:
+def head_of(file: Exported, names: set[str]) -> tuple[list[str], list[str]]:
     """The first lines of ``launch`` and what it takes. ``names`` is what it reads; those of the workspace's sizes are
     added."""
     code = file.code
@@ -78,7 +78,7 @@ def head_of(file: _File, names: set[str]) -> tuple[list[str], list[str]]:
     return [f"def launch({', '.join(['config', *taken])}):", doc], taken
 
 
-def workspace_lines(file: _File) -> list[str]:
+def workspace_lines(file: Exported) -> list[str]:
     """The tensors that the kernels leave something for each other in."""
     lines = []
     for name, one in file.declared.workspace.items():
@@ -89,7 +89,7 @@ def workspace_lines(file: _File) -> list[str]:
     return lines
 
 
-def _launches(file: _File) -> list[str]:
+def _launches(file: Exported) -> list[str]:
     variant, code, values = file.variant, file.code, file.values
     extra = []
     for name, one in variant.macro_texts.items():
@@ -123,9 +123,9 @@ def _launches(file: _File) -> list[str]:
     return lines
 
 
-def _constant_lines(file: _File) -> list[str]:
+def _constant_lines(file: Exported) -> list[str]:
     """Copies into the variables of the module, in the stream's order."""
-    from workbench.demangle import demangle
+    from workbench.base.demangle import demangle
 
     variant, config, problem = file.variant, file.config, file.problem
     if not variant.constants:
@@ -176,18 +176,18 @@ def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
     return found
 
 
-def _declared_type(file: _File, part: Part, index: int) -> CType | None:
+def _declared_type(file: Exported, part: Part, index: int) -> CType | None:
     types, macros = part.declaration.types, file.variant.macros(file.config, file.problem)
     instance = part.declaration.instance(instance_of(part.kernel, file.values))
     return c_type(types[index], {**_type_names(file, macros), **instance}) if types else None
 
 
-def _type_names(file: _File, macros: Mapping[str, Any]) -> Mapping[str, Any]:
+def _type_names(file: Exported, macros: Mapping[str, Any]) -> Mapping[str, Any]:
     texts = [*reversed(headers(file).values()), _source_text(file)]
     return names_of_types(texts, macros)
 
 
-def _format(file: _File, part: Part, compiled: CompiledKernel, index: int) -> str:
+def _format(file: Exported, part: Part, compiled: CompiledKernel, index: int) -> str:
     """How struct packs a parameter."""
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
@@ -201,12 +201,12 @@ def _format(file: _File, part: Part, compiled: CompiledKernel, index: int) -> st
     return _OF_PTX[parameter.type]
 
 
-def _is_tensor(file: _File, expression: Expression) -> bool:
+def _is_tensor(file: Exported, expression: Expression) -> bool:
     name = expression.names[0] if expression.is_name else ""
     return name in file.declared.workspace or isinstance(file.problem.known.get(name), TensorType)
 
 
-def _argument(file: _File, part: Part, index: int) -> str:
+def _argument(file: Exported, part: Part, index: int) -> str:
     """What the launch passes for a parameter."""
     _, expression = part.arguments[index]
     text, kind = file.code.of(expression), _declared_type(file, part, index)
@@ -219,7 +219,7 @@ def _argument(file: _File, part: Part, index: int) -> str:
     return text
 
 
-def checks(file: _File) -> list[str]:
+def checks(file: Exported) -> list[str]:
     """Lines that refuse tensors whose elements the kernels would misread."""
     wanted: dict[str, list[str]] = {}
     macros = dict(file.variant.macros(file.config, file.problem))
@@ -253,7 +253,7 @@ def _taken_dtypes(kind: CType) -> list[str]:
     return [kind.dtype, *([pairs[kind.dtype]] if kind.lanes == 2 and kind.dtype in pairs else [])]
 
 
-def _source_text(file: _File) -> str:
+def _source_text(file: Exported) -> str:
     """The source, and before it what NVRTC does not have by itself."""
     variant = file.variant
     given = [*variant.options, *(f"-D{name}" for name in variant.macros(file.config, file.problem))]
@@ -261,7 +261,7 @@ def _source_text(file: _File) -> str:
     return prelude(variant.unit, folders, given) + variant.unit.text
 
 
-def headers(file: _File) -> dict[str, str]:
+def headers(file: Exported) -> dict[str, str]:
     """Every header that is not the toolkit's, by the name under which it is included."""
     variant = file.variant
     folders = [*variant.include_dirs, cuda_sources(), tools.stub_headers()]

@@ -13,10 +13,10 @@ from workbench.ops.steps import TRITON_OPTIONS
 from workbench.toolchain.triton_aot import reachable
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
+    from workbench.ops.own.export.exported import Exported
 
 
-def launch_of(file: _File) -> tuple[str, list[str]]:
+def launch_of(file: Exported) -> tuple[str, list[str]]:
     """The function ``launch`` and what it takes."""
     variant, code = file.variant, file.code
     names = {name for part in variant.parts for name in part.names}

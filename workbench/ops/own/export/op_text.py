@@ -11,10 +11,10 @@ from workbench.ops.own.export.layout import INDENT, fitted, in_tuple, literal
 from workbench.ops.own.export.tensors import after_launch, before_launch
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
+    from workbench.ops.own.export.exported import Exported
 
 
-def op_text(file: _File) -> list[str]:
+def op_text(file: Exported) -> list[str]:
     """Its functions, and what registers them."""
     name, outputs = file.op.name, file.code.outputs
     parameters = ", ".join(file.contract.parameters)
@@ -25,7 +25,7 @@ def op_text(file: _File) -> list[str]:
     return [*sections, _definition(file, parameters), f"{name}.register_fake({fake})", *_autograd(file)]
 
 
-def _empty_outputs(file: _File) -> str:
+def _empty_outputs(file: Exported) -> str:
     signature, several = file.signature, len(file.code.outputs) > 1
     given = {
         name: f'{signature.unless_none(name)}{name}.to("meta")' if name in signature.tensors else name
@@ -38,7 +38,7 @@ def _empty_outputs(file: _File) -> str:
     return {f"tuple({made} for like in likes)" if several else made}''')
 
 
-def _definition(file: _File, parameters: str) -> str:
+def _definition(file: Exported, parameters: str) -> str:
     name, outputs, signature = file.op.name, file.code.outputs, file.signature
     one_device = f"one_device({', '.join(signature.tensors)})"
     lines = [
@@ -65,7 +65,7 @@ def _definition(file: _File, parameters: str) -> str:
     return fitted("\n".join(lines))
 
 
-def _configuration(file: _File, parameters: str) -> list[str]:
+def _configuration(file: Exported, parameters: str) -> list[str]:
     """Lines that find the configuration of a call."""
     if not file.chosen:
         return []
@@ -83,7 +83,7 @@ def _configuration(file: _File, parameters: str) -> list[str]:
     ]
 
 
-def _autograd(file: _File) -> list[str]:
+def _autograd(file: Exported) -> list[str]:
     backward = file.op.backward
     if backward is None:
         return []

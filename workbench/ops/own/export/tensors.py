@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.ops.own.export.layout import INDENT, in_tuple, quoted
 
 if TYPE_CHECKING:
-    from workbench.ops.own.export.file import _File
+    from workbench.ops.own.export.exported import Exported
 
 
-def before_launch(file: _File) -> list[str]:
+def before_launch(file: Exported) -> list[str]:
     """Lines of the op that return where there is nothing to compute, refuse what kernels would misread, and copy."""
     written, passed = [*file.code.outputs, *file.contract.in_place], _passed(file)
     empty = f"{written[0]}.numel() == 0"
@@ -36,7 +36,7 @@ def before_launch(file: _File) -> list[str]:
     return lines
 
 
-def after_launch(file: _File) -> list[str]:
+def after_launch(file: Exported) -> list[str]:
     """Lines of the op that copy back what was written to a copy."""
     lines = []
     for name in file.contract.in_place:
@@ -45,7 +45,7 @@ def after_launch(file: _File) -> list[str]:
     return lines
 
 
-def launched(file: _File, index: int, grid: str, lines: list[str]) -> list[str]:
+def launched(file: Exported, index: int, grid: str, lines: list[str]) -> list[str]:
     """The lines of one kernel's launch, ``grid`` in them, which are left out at run time where it has no blocks."""
     parts = file.variant.parts
     outputs = [name for name in file.code.outputs if name in _names(parts[index])]
@@ -65,12 +65,12 @@ def _names(part: Any) -> set[str]:
     return {one.names[0] for _, one in part.arguments if one.is_name}
 
 
-def _passed(file: _File) -> list[str]:
+def _passed(file: Exported) -> list[str]:
     """The arguments of the op that kernels get by their address."""
     return [name for name in file.signature.tensors if name in file.variant.passed]
 
 
-def _strides_known(file: _File) -> dict[str, set[int]]:
+def _strides_known(file: Exported) -> dict[str, set[int]]:
     """The dimensions of each tensor whose strides the launch is given, whatever the case."""
     found: dict[str, set[int]] = {}
     for case in file.op.cases.values():

@@ -1,6 +1,7 @@
-// Cells that begin with %%cuda are coloured, and indented, as C++. JupyterLab takes all code cells for the kernel's
-// language; this gives such a cell's model another MIME type, and the editor follows. Written as what JupyterLab loads
-// (a module-federation container), so that nothing has to be bundled: the notebook's token comes from the shared scope.
+// Cells that begin with %%cuda are highlighted and indented as C++. JupyterLab assigns the kernel's language to all code
+// cells; this extension gives such a cell's model another MIME type, which the editor follows. It is written as the
+// module-federation container that JupyterLab loads, so no bundler is needed: the token of the notebook comes from the
+// shared scope.
 (() => {
   const CUDA = /^\s*%%cuda(\s|$)/;
   const CPP = "text/x-c++src";
@@ -36,7 +37,7 @@
     watchModel();
   }
 
-  // One module of the shared scope, as whoever provides it has it.
+  // A module of the shared scope, in the version of whichever package provides it.
   async function shared(scope, name) {
     const [provided] = Object.values(scope[name]);
     return (await provided.get())();

@@ -1,8 +1,8 @@
 """FlashInfer's decode over a paged cache: every kernel that it has for it, in both layouts of pages.
 
-What its arguments cost, by its source (0.6.1 and 0.7.2): ``k_scale``, ``bmm1_scale`` and ``bmm2_scale`` are numbers of
-the launch if they are Python floats. ``v_scale`` of the wrapper is none: its ``run`` multiplies the output in a further
-kernel, unless it is None or exactly 1.0. So it is left out, and stands in `Prepared.factor`.
+By its source (0.6.1 and 0.7.2), ``k_scale``, ``bmm1_scale`` and ``bmm2_scale`` cost nothing if they are Python floats,
+because they are arguments of the launch. ``v_scale`` of the wrapper does cost: ``run`` multiplies the output in a
+further kernel, unless it is None or exactly 1.0. So it is omitted, and is the `Prepared.factor` instead.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from workbench.attention.bench.paged_attention.peers.installed import missing
 
 _LAYOUTS = ("NHD", "HND")
 _WORKSPACE_BYTES = 256 << 20
-"""For partial results, and semaphores, which must be zero at first: a new one for each way. Its documentation
-recommends 128 MB."""
+"""Bytes of a workspace for partial results and semaphores; FlashInfer's documentation recommends 128 MB.
+
+Semaphores must be zero at first, so each way gets a new workspace.
+"""
 
 
 @dataclass(frozen=True)
 class FlashInfer(Contender):
-    """The fastest of FlashInfer's decode kernels; planned once per cell, not timed."""
+    """The fastest of FlashInfer's decode kernels; planning, once per cell, is not timed."""
 
     name = "flashinfer"
     about = (
@@ -39,28 +41,33 @@ class FlashInfer(Contender):
 
     @property
     def missing(self) -> str:
+        """Reason why FlashInfer cannot run here; empty if it can."""
         return missing("flashinfer", "flashinfer-python")
 
     def ways(self, cell: Cell) -> Sequence[Way]:
-        trtllm = [TrtllmDecode(layout) for layout in reversed(_LAYOUTS)]  # it asks for HND unless told otherwise
+        """Return a way for each kernel and layout."""
+        trtllm = [TrtllmDecode(layout) for layout in reversed(_LAYOUTS)]  # HND is its default
         return *trtllm, *(Wrapper(kernels, layout) for kernels in ("fa2", "cuda cores", "fa3") for layout in _LAYOUTS)
 
 
 @dataclass(frozen=True)
 class TrtllmDecode(Way):
-    """``trtllm_batch_decode_with_kv_cache``: TensorRT-LLM's kernels, XQA on Hopper."""
+    """The function ``trtllm_batch_decode_with_kv_cache``: TensorRT-LLM's kernels, XQA on Hopper."""
 
     layout: str
 
     @property
     def label(self) -> str:
+        """Name of the kernels and the layout."""
         return f"trtllm_batch_decode {self.layout}"
 
     @property
     def form(self) -> str:
+        """Layout of the cache that it reads."""
         return self.layout.lower()
 
     def refuses(self, cell: Cell, arch: str) -> str:
+        """Return the reason why it cannot compute a cell; empty if it can."""
         if cell.cache == "int8":
             return "its documentation names bf16, fp16 and fp8_e4m3 caches only"
         if _major(arch) not in (9, 10, 12):
@@ -70,9 +77,11 @@ class TrtllmDecode(Way):
         return "" if cell.head_size % 16 == 0 and cell.head_size <= 256 else "its head_size is 16 to 256 in steps of 16"
 
     def code(self, cell: Cell) -> Hashable:
+        """Return a key of the code that it compiles for a cell."""
         return "trtllm", cell.cache, cell.block_size, cell.head_size, cell.group
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """Allocate a workspace and return the function, ready to run."""
         from flashinfer.decode import trtllm_batch_decode_with_kv_cache
 
         cell, caches = inputs.cell, inputs.caches(self.form)
@@ -97,21 +106,24 @@ class TrtllmDecode(Way):
 
 @dataclass(frozen=True)
 class Wrapper(Way):
-    """``BatchDecodeWithPagedKVCacheWrapper``: a kernel for CUDA cores, or a prefill kernel with one query per row."""
+    """The class ``BatchDecodeWithPagedKVCacheWrapper``: a kernel for CUDA cores, or a prefill kernel of one query."""
 
     kernels: str
-    """ "fa2" or "fa3" on tensor cores, or "cuda cores"."""
+    """Kernels to use: "fa2" or "fa3" on tensor cores, or "cuda cores"."""
     layout: str
 
     @property
     def label(self) -> str:
+        """Name of the kernels and the layout."""
         return f"wrapper {self.kernels} {self.layout}"
 
     @property
     def form(self) -> str:
+        """Layout of the cache that it reads."""
         return self.layout.lower()
 
     def refuses(self, cell: Cell, arch: str) -> str:
+        """Return the reason why it cannot compute a cell; empty if it can."""
         if cell.cache == "int8":
             return "FlashInfer's decode reads no int8 cache"
         if self.kernels == "fa3" and (cell.cache != "bf16" or _major(arch) != 9):
@@ -121,9 +133,11 @@ class Wrapper(Way):
         return ""
 
     def code(self, cell: Cell) -> Hashable:
+        """Return a key of the code that it compiles for a cell."""
         return self.kernels, cell.cache, cell.head_size
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """Plan the cell and return the wrapper, ready to run."""
         from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 
         cell, caches, where = inputs.cell, inputs.caches(self.form), inputs.query.device
@@ -151,5 +165,5 @@ class Wrapper(Way):
 
 
 def _major(arch: str) -> int:
-    """``"sm_90"`` -> 9."""
+    """Return the major compute capability, for example 9 for ``"sm_90"``."""
     return int(arch.removeprefix("sm_").rstrip("af")) // 10

@@ -1,4 +1,4 @@
-"""What the peers' values share: whether a package is here, and how many parts fill a GPU."""
+"""Helpers that peers share: the check for an installed package, and the number of parts that fill a GPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from workbench.attention.bench.paged_attention.cells import Cell
 
 NO_QUANTIZED = "takes keys and values of the query's dtype only"
 LEAST_TILE = 16
-"""Tokens of the smallest tile that a product of Triton's takes."""
+"""Number of tokens of the smallest tile that Triton's ``tl.dot`` takes."""
 
 
 def missing(module: str, package: str) -> str:
-    """Why ``module`` of ``package`` cannot be used; empty if it can."""
+    """Return the reason why a module of a package cannot be used; empty if it can."""
     try:
         importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -22,7 +22,9 @@ def missing(module: str, package: str) -> str:
 
 
 def parts_for(cell: Cell, blocks: int, tile: int) -> int:
-    """Into how many parts, a power of two, to split each sequence for about ``blocks`` thread blocks in all, one per
-    part and KV head; each part has a tile at least."""
+    """Return the number of parts, a power of two, into which to split each sequence.
+
+    It gives about ``blocks`` thread blocks in all, one per part and KV head; each part has at least one tile.
+    """
     wanted = max(1, blocks // (cell.num_seqs * cell.num_kv_heads))
     return 1 << (min(wanted, cell.context // tile).bit_length() - 1)

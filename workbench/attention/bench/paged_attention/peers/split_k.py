@@ -1,8 +1,8 @@
-"""xformers' split-K decode in Triton with several choices of its sizes.
+"""Split-K decode of xformers, in Triton, with several choices of its sizes.
 
-A tile of it must lie in one page, so that its own of 64 tokens is not for smaller pages. By its source (0.0.35) the
-operator that ``FwOp.get_operator`` makes carries tile, warps, stages and the number of parts; ``FwOp.get_split_k`` is
-how many it would take itself.
+A tile must lie in one page, so the default of 64 tokens does not work for smaller pages. By its source (0.0.35),
+``FwOp.get_operator`` makes an operator with given tile, warps, stages and number of parts; ``FwOp.get_split_k`` returns
+the number of parts that xformers would choose.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from workbench.attention.bench.paged_attention.inputs import Inputs
 from workbench.attention.bench.paged_attention.peers.installed import LEAST_TILE, missing, parts_for
 
 _CHOICES = ((64, 0, 2, 1), (64, 512, 2, 3), (64, 1024, 2, 2), (32, 512, 1, 3), (64, 512, 4, 2))
-"""(tokens of a tile at most, thread blocks in all or 0 for its own rule, warps, stages); its own choice first."""
+"""Choices (most tokens of a tile, total thread blocks or 0 for xformers' rule, warps, stages), its own first."""
 
 
 @dataclass(frozen=True)
 class Xformers(Contender):
-    """``triton_splitk.FwOp`` with the paged mask, the fastest of several choices of its sizes."""
+    """The operator ``triton_splitk.FwOp`` with the paged mask; the fastest of several choices of its sizes."""
 
     name = "xformers"
     about = "triton_splitk with a paged mask, the fastest of up to five choices of tile, parts, warps and stages"
@@ -33,9 +33,11 @@ class Xformers(Contender):
 
     @property
     def missing(self) -> str:
+        """Reason why xformers cannot run here; empty if it can."""
         return missing("xformers", "xformers")
 
     def ways(self, cell: Cell) -> Sequence[Way]:
+        """Return a way for each choice of sizes, xformers' own first."""
         ways: list[SplitK] = []
         for tile, blocks, warps, stages in _CHOICES:
             tile = min(tile, cell.block_size)
@@ -45,7 +47,7 @@ class Xformers(Contender):
 
 @dataclass(frozen=True)
 class SplitK(Way):
-    """One choice of sizes. ``parts`` is how many each sequence is split into, 0 for as many as xformers takes."""
+    """xformers with one choice of sizes; ``parts`` is the number of parts of a sequence, 0 for xformers' choice."""
 
     tile: int
     parts: int
@@ -55,20 +57,24 @@ class SplitK(Way):
 
     @property
     def label(self) -> str:
+        """Description of the sizes."""
         parts = f"{self.parts} parts" if self.parts else "its own parts"
         return f"tile {self.tile}, {parts}, {self.warps} warps, {self.stages} stages"
 
     def refuses(self, cell: Cell, arch: str) -> str:
+        """Return the reason why it cannot compute a cell; empty if it can."""
         if cell.cache != "bf16":
             return "xformers' paged decode takes no int8 and no plain fp8 cache"
         if cell.block_size < LEAST_TILE:
-            return f"a tile of it lies in one page, and has {LEAST_TILE} tokens or more"
+            return f"its tile lies in one page, and has {LEAST_TILE} tokens or more"
         return ""
 
     def code(self, cell: Cell) -> Hashable:
-        return cell, self  # its sizes are constants
+        """Return a key of the code, which is compiled for each cell and choice, because sizes are constants."""
+        return cell, self
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """Return the operator with these sizes, ready to run."""
         from xformers.ops import fmha
         from xformers.ops.fmha.attn_bias import PagedBlockDiagonalPaddedKeysMask
 
@@ -85,7 +91,7 @@ class SplitK(Way):
         )
         shape = (1, -1, cell.num_kv_heads, cell.group, cell.head_size)
         query = inputs.query.view(shape)
-        # The stride of zero over a group's query heads is how it is told that they share keys and values.
+        # A stride of zero over a group's query heads tells xformers that they share keys and values.
         keys, values = (
             cache.flatten(0, 1)[None, :, :, None].expand(-1, -1, -1, cell.group, -1)
             for cache in inputs.caches(self.form)

@@ -1,4 +1,4 @@
-"""torch's scaled dot product attention: it knows no pages, so that they are gathered, in the timed run or before."""
+"""Scaled dot product attention of torch, over tokens gathered from the pages, in the timed run or before it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workbench.attention.bench.paged_attention.peers.installed import NO_QUANTIZ
 
 @dataclass(frozen=True)
 class TorchSdpa(Contender, Way):
-    """``torch.nn.functional.scaled_dot_product_attention`` over tokens gathered from the pages."""
+    """The function ``torch.nn.functional.scaled_dot_product_attention`` over tokens gathered from the pages."""
 
     gathers: bool
-    """Whether gathering is timed too; a cache in pages must do it at every step."""
+    """True if gathering is timed too, because a paged cache has to gather at every step."""
     is_ours = False
     tunes = False
     missing = ""
@@ -28,22 +28,28 @@ class TorchSdpa(Contender, Way):
 
     @property
     def name(self) -> str:
+        """Name in the rows."""
         return "torch_sdpa" if self.gathers else "torch_sdpa_gathered_before"
 
     @property
     def about(self) -> str:
+        """Short description of exactly what is timed."""
         return "gather the pages, then SDPA" if self.gathers else "SDPA alone, over tokens gathered beforehand"
 
     def ways(self, cell: Cell) -> Sequence[Way]:
+        """Return itself as the only way."""
         return (self,)
 
     def refuses(self, cell: Cell, arch: str) -> str:
+        """Return the reason why it cannot compute a cell; empty if it can."""
         return "" if cell.cache == "bf16" else f"torch's SDPA {NO_QUANTIZED}"
 
     def code(self, cell: Cell) -> Hashable:
+        """Return one key for all cells, because nothing is compiled."""
         return "nothing"
 
     def prepare(self, inputs: Inputs, device: Any) -> Prepared:
+        """Return the function over the gathered tokens, ready to run."""
         keys, values = (cache.transpose(1, 2) for cache in inputs.caches(self.form))
         query = inputs.query[:, :, None]  # one new token: [num_seqs, num_heads, 1, head_size]
 

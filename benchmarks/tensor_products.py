@@ -1,0 +1,109 @@
+"""Times of matrix products on the PTX machine: one mma of each kind, wgmma, and a whole product for sm_90a.
+
+Everything runs on one core, in turn with torch's float32 product, so that times per multiply-add can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workbench import ptx
+from workbench.base.home import cuda_sources
+from workbench.errors import WrongResultError
+from workbench.ptx.tensor_map import TensorMap
+from workbench.toolchain import compile_cuda_module
+from workbench.tuning.bench.results import in_turn
+
+SIZE = 512
+_UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 1250, 4, 500  # instructions per iteration and iterations, of mma and wgmma
+_COLUMNS, _DEPTH = 128, 16
+# (name, shape, types) of mma instructions, all with fragments of the same size.
+_MMAS = (
+    ("mma, f16", "m16n8k16", "f32.f16.f16.f32"),
+    ("mma, bf16", "m16n8k16", "f32.bf16.bf16.f32"),
+    ("mma, tf32", "m16n8k8", "f32.tf32.tf32.f32"),
+    ("mma, e4m3", "m16n8k32", "f32.e4m3.e4m3.f32"),
+    ("mma, s8", "m16n8k32", "s32.s8.s8.s32"),
+)
+
+
+def _loop(declarations: str, body: str, times: int) -> str:
+    return f"""
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry products(.param .u64 out)
+{{
+.reg .pred %p, %t; .reg .b32 %i; .reg .b64 %o; {declarations}
+mov.u32 %i, 0;
+setp.eq.u32 %t, %i, 0;
+AGAIN:
+{body}
+add.u32 %i, %i, 1; setp.lt.u32 %p, %i, {times};
+@%p bra AGAIN;
+ld.param.u64 %o, [out]; st.global.u32 [%o], %i;
+ret;
+}}
+"""
+
+
+def _mma(shape: str, types: str) -> str:
+    a, b, d = "{%a0, %a1, %a2, %a3}", "{%b0, %b1}", "{%d0, %d1, %d2, %d3}"
+    one = f"mma.sync.aligned.{shape}.row.col.{types} {d}, {a}, {b}, {d};\n"
+    return _loop(".reg .b32 %d<4>, %a<4>, %b<2>;", one * _UNROLLED, _LOOPS)
+
+
+def _wgmma() -> str:
+    registers = _COLUMNS // 2
+    d = ", ".join(f"%d{i}" for i in range(registers))
+    swizzled = 1 << 62 | 64 << 32 | 1 << 16
+    declarations = f".reg .b32 %d<{registers}>; .reg .b64 %a, %b; .shared .align 1024 .b8 tiles[32768];\n"
+    declarations += f"mov.u32 %i, tiles; mov.b64 %a, {swizzled}; mov.b64 %b, {swizzled | 8192 >> 4};"
+    shape = f"m64n{_COLUMNS}k{_DEPTH}"
+    one = f"wgmma.mma_async.sync.aligned.{shape}.f32.f16.f16 {{{d}}}, %a, %b, %t, 1, 1, 0, 0;\n"
+    fences = "wgmma.fence.sync.aligned;\n{}wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;"
+    return _loop(declarations, fences.format(one * _CHAINED), _CHAINS)
+
+
+def measure(rounds: int) -> dict[str, tuple[float, int]]:
+    """Measure (seconds, multiply-adds) of each instruction, of torch's product, and of ours without and with checks.
+
+    The fastest of ``rounds`` counts.
+
+    Raises:
+        WrongResultError: if our product differs from torch's.
+    """
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(1)
+    out = np.zeros(1, np.uint32)
+    runs: dict[str, tuple[Callable[[], object], int, int]] = {}
+
+    def add(what: str, text: str, threads: int, count: int, work: int) -> None:
+        kernel = ptx.Program.from_text(text)["products"]
+        runs[what] = (lambda: kernel.launch(1, threads, [out], threads=1)), count, work
+
+    for what, shape, types in _MMAS:
+        add(what, _mma(shape, types), 32, _LOOPS * _UNROLLED, 16 * 8 * int(shape.split("k")[1]))
+    add(f"wgmma m64n{_COLUMNS}k{_DEPTH}, four in a chain", _wgmma(), 128, _CHAINS * _CHAINED, 64 * _COLUMNS * _DEPTH)
+    torch.manual_seed(0)
+    a, b = (torch.randn(SIZE, SIZE).half() for _ in range(2))
+    c, wide = torch.zeros(SIZE, SIZE), (a.float(), b.float().T.contiguous())
+    compiled = compile_cuda_module(cuda_sources() / "matmul_wgmma.cu", arch="sm_90a").kernels["matmul_wgmma"]
+    kernel = ptx.Program.from_text(compiled.ptx)["matmul_wgmma"]
+    maps = [TensorMap.of(one, (64, 64), swizzle=128) for one in (a, b)]
+    grid = SIZE // 64, SIZE // 64
+
+    def product(**options: Any) -> None:
+        report = kernel.launch(grid, 160, [c, *maps, SIZE, SIZE], shared_bytes=4 * 16384, threads=1, **options)
+        error = (c - wide[0] @ wide[1]).abs().max().item()
+        if report.findings or error > 1e-2:
+            raise WrongResultError(f"matmul_wgmma: an error of {error}, {len(report.findings)} findings")
+
+    runs["torch"] = (lambda: wide[0] @ wide[1]), 1, SIZE**3
+    runs[f"fp16 product of {SIZE}^3 for sm_90a"] = product, 1, SIZE**3
+    runs[f"fp16 product of {SIZE}^3 for sm_90a, all checks"] = (lambda: product(checks=True)), 1, SIZE**3
+    taken = in_turn({what: run for what, (run, _, _) in runs.items()}, rounds)
+    return {what: (min(taken[what]) / count, work) for what, (_, count, work) in runs.items()}

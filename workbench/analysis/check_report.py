@@ -1,0 +1,171 @@
+"""``CheckReport``, the findings of the checks in one launch, with their source lines, as text and HTML."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.analysis.places import source_text
+from workbench.base.tables import Table, Tabular
+from workbench.base.terminal import say
+from workbench.ptx.decode import is_installed
+
+if TYPE_CHECKING:
+    from workbench.ptx import Finding, LaunchReport
+
+
+@dataclass(frozen=True, repr=False)
+class CheckReport(Tabular):
+    """Findings of the checks in one launch: races between blocks first, then in a block, then in a warp.
+
+    ``launch`` is the machine's own report. ``notes`` name what no check can judge and a reader should know. A finding
+    names its kind, the kernel, block and thread of its first occurrence, the address with its buffer, the source line
+    (of both sides for a race) and the number of occurrences.
+    """
+
+    kernel: str
+    findings: tuple[Finding, ...]
+    launch: LaunchReport
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing was found."""
+        return not self.findings
+
+    @property
+    def _all_notes(self) -> tuple[str, ...]:
+        return (*self.notes, *(_short(note) for note in self.launch.notes))
+
+    def __bool__(self) -> bool:
+        """Return True if nothing was found."""
+        return self.ok
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __str__(self) -> str:
+        shape = " x ".join("x".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
+        head = f"{self.kernel}, {shape} threads: "
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
+        out = [head + ("nothing found" if self.ok else count)]
+        for finding in self.findings:
+            out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
+            out += [f"      {text}" for text in _lines(finding)]
+        out += [f"  note: {note}" for note in self._all_notes]
+        return "\n".join(out)
+
+    __repr__ = __str__
+
+    def tables(self) -> list[Table]:
+        """Return a table of one row per finding; without findings a title alone."""
+        heads = () if self.ok else ("kind", "line", "other side", "block, thread", "where", "count")
+        rows = [_cells(finding) for finding in self.findings]
+        notes = "\n".join(f"note: {note}" for note in self._all_notes)
+        return [Table(heads, rows, "lcclll" if rows else "", title=str(self).splitlines()[0], note=notes)]
+
+
+def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[object] = ()) -> tuple[str, ...]:
+    """Return notes on arguments that a launch allows but that are often a mistake: tensors with strides.
+
+    A pointer carries no strides. A tensor gets no note if its strides are among the numbers that the kernel receives,
+    as arguments or in ``compiled_in``.
+    """
+    views = [
+        (name, value)
+        for name, value in zip(names, args, strict=False)
+        if hasattr(value, "is_contiguous") and not value.is_contiguous()
+    ]
+    given = {int(one) for one in (*args, *compiled_in) if _is_whole(one)} if views else set()
+    return tuple(
+        f"{name} is a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}: the kernel gets its "
+        "address, but not its strides"
+        for name, value in views
+        if not {step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1 and step != 1} <= given
+    )
+
+
+def _is_whole(value: object) -> bool:
+    """Return True for a whole number, or for the text of one, as macros have it."""
+    return isinstance(value, int | np.integer) or (isinstance(value, str) and value.isdecimal())
+
+
+def _place(source: str, line: int | None, ptx_line: int | None) -> str:
+    if line:
+        return f"{Path(source).name}:{line}"
+    return f"PTX line {ptx_line}" if ptx_line else "the kernel's end"
+
+
+def _short(finding: Finding) -> str:
+    """Return the message with file names instead of paths, as a source passed as text lies in a cache folder."""
+    message = finding.message
+    for (source, _), (header, _), _ in _sides(finding):
+        for path in filter(None, (source, header)):
+            message = message.replace(path, Path(path).name)
+    return message
+
+
+def _sides(finding: Finding) -> list[tuple[tuple[str, int | None], tuple[str, int | None], int | None]]:
+    """Return each side's line in the kernel's own file that uses the code, the code's own line, and its PTX line."""
+    return [
+        ((finding.kernel_source, finding.kernel_line), (finding.source, finding.line), finding.ptx_line),
+        (
+            (finding.other_kernel_source, finding.other_kernel_line),
+            (finding.other_source, finding.other_line),
+            finding.other_ptx_line,
+        ),
+    ]
+
+
+def _lines(finding: Finding) -> list[str]:
+    places = dict.fromkeys(
+        place
+        for used, stands, _ in _sides(finding)
+        for place in (stands, used)
+        if place[1] and not is_installed(place[0])
+    )
+    shown = [(_place(*place, None), source_text(*place, nowhere="").strip()) for place in places]
+    return [f"{place}  {text}" for place, text in shown if text]
+
+
+def _cells(finding: Finding) -> list[str]:
+    def side(used: tuple[str, int | None], stands: tuple[str, int | None], ptx_line: int | None, near: bool) -> str:
+        if not used[1] and not ptx_line:
+            return ""
+        text = source_text(*used, nowhere="").strip()
+        shown = stands != used and stands[1] and not is_installed(stands[0])
+        header = f" ({_place(*stands, None)})" if shown else ""
+        return "near " * near + _place(*used, ptx_line) + header + (f"\n{text}" if text else "")
+
+    sides = zip(_sides(finding), (finding.near, finding.other_near), strict=True)
+    here, there = (side(*place, near) for place, near in sides)
+    where = "" if finding.address is None else f"0x{finding.address:x}"
+    if finding.buffer:
+        where += f" ({finding.buffer})"
+    return [
+        finding.kind,
+        here,
+        there,
+        f"{finding.block}, {finding.thread}",
+        where,
+        f"{finding.count:,}",
+    ]
+
+
+def show_report(report: CheckReport) -> None:
+    """Display a report in a notebook; elsewhere print it to stderr."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        from IPython.display import display
+
+        display(report)
+    else:
+        say(report, err=True)

@@ -1,0 +1,140 @@
+"""Device models: published figures of GPUs, on which predictions and launch rules without tuning rest.
+
+The figures come from the makers and from independent measurements. They are package data (``devices.json``), each with
+its source; ``assumed`` marks the ones that nobody publishes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import UnknownNameError
+
+DEFAULT_MODEL = "a100-sxm-80gb"
+"""Device model that the simulator predicts for by default; the simulator runs sm_80 code."""
+
+DEVICES_FILE = Path(__file__).with_name("devices.json")
+"""File of the figures and their sources."""
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """Published limits and rates of one GPU. SM stands for multiprocessor.
+
+    Rates are per clock; those named ``_lanes`` are per clock and SM. ``l1_bytes`` counts an SM's L1 cache and shared
+    memory together. ``matches`` are the driver's names of the GPU, without the maker and the family ("NVIDIA",
+    "GeForce", "Tesla").
+    """
+
+    key: str
+    name: str
+    arch: str
+    multiprocessors: float
+    clock_hz: float
+    dram_bytes_per_second: float
+    l2_bytes: float
+    l2_bytes_per_clock: float
+    l2_bytes_per_clock_sm: float
+    l1_bytes: float
+    l1_bytes_per_clock: float
+    issue_slots: float
+    fp32_lanes: float
+    fp16_lanes: float
+    fp64_lanes: float
+    integer_lanes: float
+    conversion_lanes: float
+    special_lanes: float
+    memory_lanes: float
+    tensor_flops_per_clock: float
+    shared_bytes_per_clock: float
+    dram_latency_clocks: float
+    l2_latency_clocks: float
+    shared_latency_clocks: float
+    arithmetic_latency_clocks: float
+    launch_seconds: float
+    matches: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Publication that each figure comes from, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.arch})"
+
+
+@functools.cache
+def device_models() -> Mapping[str, DeviceModel]:
+    """Return the shipped device models by name."""
+    record = json.loads(DEVICES_FILE.read_text())
+    shared = record["architectures"]
+    return {
+        key: _model(key, shared[entry["arch"]] | entry, record["sources"]) for key, entry in record["devices"].items()
+    }
+
+
+def device_model(name: str | DeviceModel | None = None) -> DeviceModel:
+    """Return a device model by name, or the simulator's default for None.
+
+    Raises UnknownNameError, with the names that exist.
+    """
+    if isinstance(name, DeviceModel):
+        return name
+    models = device_models()
+    if name is None:
+        return models[DEFAULT_MODEL]
+    if name not in models:
+        raise UnknownNameError("model", repr(name), ", ".join(models), "Name one of these, or pass a DeviceModel.")
+    return models[name]
+
+
+def model_of_gpu(gpu_name: str) -> DeviceModel | None:
+    """Return the model of the GPU that the driver calls ``gpu_name``, or None if there is none.
+
+    The whole name counts: an "RTX 3090 Ti", an "A10G" or a slice of a GPU is another device. A suffix in brackets does
+    not count.
+    """
+    plain = re.sub(r"\s*\(.*\)$|\b(NVIDIA|GeForce|Tesla)\s+", "", gpu_name, flags=re.IGNORECASE).strip().casefold()
+    for model in device_models().values():
+        if plain in (name.casefold() for name in (model.name.removeprefix("GeForce "), *model.matches)):
+            return model
+    return None
+
+
+def model_of_arch(arch: str) -> DeviceModel | None:
+    """Return the first recorded model of an architecture (``"sm_90a"`` is ``"sm_90"``), or None if there is none."""
+    return next((model for model in device_models().values() if model.arch == arch.rstrip("af")), None)
+
+
+def placed(problem: Any, device: Any, model: DeviceModel | None = None) -> Any:
+    """Return the problem with the number of multiprocessors that will run it, if the problem has a field for it.
+
+    Args:
+        problem: an op's own value.
+        device: where it runs; on a GPU the number is that of torch's current one.
+        model: the device model that the simulator stands for; None leaves the number open.
+    """
+    if device.name == "cuda":
+        import torch
+
+        count = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    else:
+        count = None if model is None else int(model.multiprocessors)
+    return dataclasses.replace(problem, multiprocessors=count) if hasattr(problem, "multiprocessors") else problem
+
+
+def _model(key: str, entry: Mapping[str, Any], publications: Mapping[str, str]) -> DeviceModel:
+    figures, sources = {}, {}
+    for name in (f.name for f in dataclasses.fields(DeviceModel)):
+        if isinstance(entry.get(name), dict):
+            figure = entry[name]
+            figures[name] = float(figure["value"])
+            note = f" ({figure['note']})" if "note" in figure else ""
+            sources[name] = publications[figure["source"]] + note
+    return DeviceModel(
+        key=key, name=entry["name"], arch=entry["arch"], matches=tuple(entry["matches"]), sources=sources, **figures
+    )

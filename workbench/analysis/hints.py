@@ -1,0 +1,133 @@
+"""Hints on what to try next: the lines and totals of a trace that waste most, each with its evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.analysis.lines import TracedLine
+from workbench.analysis.totals import RunTotals
+
+if TYPE_CHECKING:
+    from workbench.analysis.device_models import DeviceModel
+
+LEAST = 0.1
+"""Least share of all bytes, wavefronts, instructions or waits that is worth a hint."""
+_FEW = 0.5
+"""Share of the bytes that keep the memory busy; fewer bytes in flight are worth a hint."""
+_SLOW_PATH = 25
+"""Approximate machine instructions of a warp in the slow path of a division: those of 0 / 0, with the call."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One thing to try, with its evidence.
+
+    ``cost`` is the share that is wasted: of all bytes moved, wavefronts, instructions, or instructions spent waiting.
+    ``line`` is the source line concerned, None for the whole kernel.
+    """
+
+    name: str
+    line: TracedLine | None
+    cost: float
+    evidence: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line.line}, " if self.line else ""
+        return f"{where}{self.name}: {self.evidence}. {self.remedy}"
+
+
+def hints_of(trace: RunTotals, model: DeviceModel) -> tuple[Hint, ...]:
+    """Return the hints of a trace: on lines, costliest first and none below `LEAST`, then on the whole kernel."""
+    found = [hint for line in trace.lines for hint in _of_line(trace, line) if hint.cost >= LEAST]
+    return (*sorted(found, key=lambda hint: -hint.cost), *_of_kernel(trace, model))
+
+
+def _of_line(trace: RunTotals, line: TracedLine) -> Iterator[Hint]:
+    if line.global_requests:
+        unused = line.bytes_moved - line.bytes_used
+        cost = unused / trace.bytes_moved
+        sectors = f"{line.sectors_per_request:.3g} sectors a request"
+        if (line.sectors_per_request or 0) < 1.01 * (line.ideal_sectors_per_request or 0):
+            remedy = (
+                "Its requests fill no whole sectors: let one bring what several do, or keep it for more of the work."
+            )
+        else:
+            sectors += f" where {line.ideal_sectors_per_request:.3g} would do"
+            remedy = "Let neighbouring lanes have neighbouring bytes: "
+            remedy += "another layout, wider loads, or a tile in shared memory."
+        evidence = (
+            f"{sectors}, {line.used_fraction:.0%} of their bytes used; unused bytes are {cost:.0%} of all bytes moved"
+        )
+        yield Hint("bytes moved for nothing", line, cost, evidence, remedy)
+    if line.shared_conflicts:
+        cost = line.shared_conflicts / trace.shared_wavefronts
+        evidence = (
+            f"{line.shared_wavefronts:,} wavefronts where {line.shared_ideal_wavefronts:,} would do, "
+            f"{cost:.0%} of all wavefronts"
+        )
+        yield Hint("bank conflicts", line, cost, evidence, "Pad the rows of the tile by one element, or swizzle them.")
+    if line.barrier_waits:
+        cost = line.barrier_waits / (trace.instructions + trace.barrier_waits)
+        evidence = f"warps wait here for {line.barrier_waits:,} instructions, {cost:.0%} of the time of all warps"
+        remedy = "Give the warps equal work before it, or let fewer of them meet."
+        yield Hint("a barrier that everyone waits at", line, cost, evidence, remedy)
+    if line.slow_paths:
+        cost = _SLOW_PATH * line.slow_paths / (trace.instructions + _SLOW_PATH * trace.slow_paths)
+        evidence = (
+            f"{line.slow_paths:,} warp instructions have a lane with operands (zero, subnormal, infinite, near "
+            f"overflow; integers of 2**32 and more) that call a subroutine, {cost:.0%} of the work"
+        )
+        remedy = "Skip such operands before, multiply by a reciprocal, or take an approximate or 32-bit division."
+        yield Hint("slow paths of divisions and roots", line, cost, evidence, remedy)
+    idle = 1 - line.active_lanes / 32
+    if idle:
+        cost = line.share * idle
+        evidence = f"{line.active_lanes:.0f} of 32 lanes at work in {line.share:.0%} of the instructions"
+        yield Hint("idle lanes", line, cost, evidence, "Spread the work over all lanes, or let whole warps skip it.")
+
+
+def _of_kernel(trace: RunTotals, model: DeviceModel) -> Iterator[Hint]:
+    if not trace.kernels:
+        return
+    kernel = trace.kernel
+    if kernel.spill_bytes:
+        evidence = f"{kernel.spill_bytes:,} bytes of each thread in local memory, with {kernel.registers} registers"
+        yield Hint(
+            "spilled registers", None, 1.0, evidence, "Keep less alive at a time: smaller tiles, less unrolling."
+        )
+    flight = _in_flight(trace, model)
+    if flight is not None and flight[0] < _FEW * flight[1]:
+        have, want, loads, blocks = flight
+        times = "once" if loads == 1 else f"{loads:.3g} times"
+        evidence = (
+            f"{have / 1e3:.2g} kB of loads on their way per multiprocessor where {want / 1e3:.2g} kB keep the memory "
+            f"of the {model.name} busy; {blocks:,} blocks, a warp waits {times} for loads"
+        )
+        remedy = "Have more loads under way before the first is used: unroll, wider vectors, cp.async, more warps."
+        if blocks < model.multiprocessors:
+            remedy = f"Make more blocks: {model.multiprocessors:.0f} multiprocessors have to share them."
+        yield Hint("few bytes in flight", None, 1 - have / want, evidence, remedy)
+
+
+def _in_flight(trace: RunTotals, model: DeviceModel) -> tuple[float, float, float, int] | None:
+    """Return an SM's bytes of loads under way, the bytes by Little's law, a warp's dependent loads, and the blocks.
+
+    The figures are those of the kernel that does the main work; all its warps are taken to have the same share of the
+    loads. None where the kernel has no loads or not one block fits.
+    """
+    from workbench.analysis.prediction.chain import dependent_chain
+
+    report = trace.report.parts[0]
+    blocks = math.prod(report.grid)
+    warps = blocks * -(-math.prod(report.block) // 32)
+    loads = dependent_chain(report.lines, warps).global_loads
+    if not loads or not trace.occupancy.blocks_per_sm:
+        return None
+    resident = min(trace.occupancy.warps_per_sm, warps / model.multiprocessors)
+    have = resident * 32 * report.global_load_sectors / warps / loads
+    want = model.dram_bytes_per_second * model.dram_latency_clocks / model.clock_hz / model.multiprocessors
+    return have, want, loads, blocks

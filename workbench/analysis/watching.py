@@ -1,0 +1,100 @@
+"""The watch of ``workbench run``, which sees every launch of a process, however it reaches the PTX machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from workbench.analysis.device_models import model_of_arch
+from workbench.analysis.launches import Launches
+from workbench.errors import KernelFault
+
+if TYPE_CHECKING:
+    from workbench.analysis.device_models import DeviceModel
+    from workbench.analysis.host_calls import HostCall
+    from workbench.analysis.launches import Launch
+    from workbench.ptx import Finding, LaunchReport
+    from workbench.ptx.options import LaunchOptions
+    from workbench.toolchain import CompiledKernel
+
+_watch: Watch | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Options under which the launches of a process run, and the collection that keeps them.
+
+    Launches run with the ``checks`` (``strict`` ones too) and the ``trace`` that are set, for at most
+    ``seconds_limit``; ``launches`` keeps them. ``counts`` keeps launches even without checks or a trace. With a list as
+    ``idle``, launches of the driver's clients do nothing, and their kernels' names are added to it. ``model`` is the
+    GPU for which times are predicted, if the kernel is compiled for its architecture.
+    """
+
+    launches: Launches
+    model: DeviceModel
+    checks: bool = False
+    trace: bool = False
+    seconds_limit: float | None = None
+    strict: bool = False
+    counts: bool = False
+    idle: list[str] | None = None
+    _known: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def is_new(self, kernel: CompiledKernel) -> bool:
+        """Return True the first time that a kernel is asked about."""
+        known = kernel.key in self._known
+        self._known.add(kernel.key)
+        return not known
+
+    def options(self, options: LaunchOptions) -> LaunchOptions:
+        """Return a launch's options with those of the watch added."""
+        return replace(
+            options,
+            checks=options.checks or self.checks,
+            strict=options.strict or self.strict,
+            statistics=options.statistics or self.trace,
+            seconds_limit=self.seconds_limit if options.seconds_limit is None else options.seconds_limit,
+        )
+
+    def keep(
+        self, kernel: CompiledKernel, report: LaunchReport, notes: Sequence[str] = (), model: DeviceModel | None = None,
+        findings: Sequence[Finding] | None = None,
+    ) -> Launch | None:  # fmt: skip
+        """Keep a launch that has ended; return None if neither checks nor a trace nor counts were asked for.
+
+        ``findings`` replace the report's own, where the caller knows more than the report.
+        """
+        if not self.checks and not self.trace and not self.counts:
+            return None
+        if model is None:
+            model = self.model
+            if model.arch != kernel.arch.rstrip("af"):
+                model = model_of_arch(kernel.arch) or model
+        found = report.findings if findings is None else findings
+        return self.launches.add(kernel, report, model, found if self.checks else (), notes)
+
+    def note(self, label: str, notes: Sequence[str]) -> None:
+        """Add notes to the latest launch of a kernel, if checks were asked for."""
+        if self.checks:
+            self.launches.note(label, notes)
+
+    def called(self, call: HostCall) -> None:
+        """Keep a call of a library that computes on the host."""
+        if self.checks or self.trace:
+            self.launches.called(call)
+
+    def failed(self, fault: KernelFault) -> None:
+        """Keep the fault that ended a launch early."""
+        self.launches.failed(fault)
+
+
+def watch(one: Watch | None) -> None:
+    """Watch every launch of this process from here on; None ends the watch."""
+    global _watch
+    _watch = one
+
+
+def watched() -> Watch | None:
+    """Return the watch of this process, if there is one."""
+    return _watch

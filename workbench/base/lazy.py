@@ -1,0 +1,31 @@
+"""Lazy imports: names of a package that are imported on first use, and entry points of installed packages."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Callable, Mapping
+
+
+def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package; ``names`` maps each public name to the module with it."""
+
+    def get(name: str) -> object:
+        if name in names:
+            value = getattr(importlib.import_module(names[name]), name)
+            setattr(sys.modules[package], name, value)
+            return value
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def listed() -> list[str]:
+        return sorted(set(vars(sys.modules[package])) | set(names))
+
+    return get, listed
+
+
+@functools.cache
+def offered(group: str) -> Mapping[str, importlib.metadata.EntryPoint]:
+    """Return the entry points of a group in all installed packages, by name, without loading them."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=group)}

@@ -1,0 +1,93 @@
+"""Framed messages over a socket: eight bytes with the length, then the message."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Sequence
+
+_HEAD_BYTES = 8
+
+
+class TooLong(Exception):
+    """A message is longer than its receiver accepts."""
+
+
+class Channel:
+    """One side of a connection over a Unix socket."""
+
+    def __init__(self, connection: socket.socket):
+        self.socket = connection
+
+    def send(self, content: bytes, seconds: float | None = None, fds: Sequence[int] = ()) -> None:
+        """Send one message, with file descriptors. Raises TimeoutError if it is not taken within ``seconds``."""
+        self.socket.settimeout(None if seconds is None else max(seconds, 1e-3))
+        frame = len(content).to_bytes(_HEAD_BYTES, "little") + content
+        self.socket.sendall(frame[socket.send_fds(self.socket, [frame], fds) if fds else 0 :])
+
+    def receive(
+        self,
+        seconds: float | None = None,
+        *,
+        most: int | None = None,
+        watch: int | None = None,
+        fds: list[int] | None = None,
+    ) -> bytes | None:
+        """Return the next message; None if the other side has hung up or ended.
+
+        ``watch`` is a descriptor that becomes readable when the other side's process ends. Descriptors that come with
+        the message are added to ``fds``. Raises TimeoutError if it is not complete within ``seconds``, and TooLong for
+        more than ``most`` bytes.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        head = self._exactly(_HEAD_BYTES, deadline, watch, fds)
+        if head is None:
+            return None
+        size = int.from_bytes(head, "little")
+        if most is not None and size > most:
+            raise TooLong(f"{size:,} bytes, where at most {most:,} are taken")
+        return self._exactly(size, deadline, watch, fds)
+
+    def _exactly(self, size: int, deadline: float | None, watch: int | None, fds: list[int] | None) -> bytes | None:
+        data = bytearray()
+        self.socket.settimeout(None)
+        while len(data) < size:
+            if (deadline is not None or watch is not None) and not self._readable(deadline, watch):
+                return None
+            room = min(size - len(data), 1 << 20)
+            if fds is None:
+                more = self.socket.recv(room)
+            else:
+                more, found, *_ = socket.recv_fds(self.socket, room, 4)
+                fds += found
+            if not more:
+                return None
+            data += more
+        return bytes(data)
+
+    def _readable(self, deadline: float | None, watch: int | None) -> bool:
+        """Wait until there is something to read; return False if nothing came before ``watch`` became readable."""
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        if watch is not None:
+            poll.register(watch, select.POLLIN)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1e3
+        ready = [fd for fd, _ in poll.poll(left)]
+        if not ready:
+            raise TimeoutError
+        return self.socket.fileno() in ready
+
+    @property
+    def hung_up(self) -> bool:
+        """True if the other side has closed its connection."""
+        poll = select.poll()
+        poll.register(self.socket, 0)  # no event but the one that cannot be masked
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Hang up, even if a fork of this process has inherited the socket."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()

@@ -1,0 +1,257 @@
+"""The caller's side of another process: start it, ask it, end it, and raise an error if it ends by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench.base.processes.channel import Channel, TooLong
+from workbench.base.processes.ending import end_descendants, end_marked, how_ended, kill_group
+from workbench.errors import WorkbenchError
+
+START_SECONDS = 600.0
+"""Seconds that a new process may take until it answers calls; not part of any call's limit."""
+
+MOST_JSON_BYTES = 64 << 20
+"""Longest answer, in bytes, that is accepted from a process that is not trusted."""
+
+_KILLED_SECONDS = 5.0
+"""Seconds to wait for a process that was killed or has closed its connection; it takes milliseconds."""
+
+_LAST_LINES = 8
+"""Number of a process's last printed lines that the error about its end reports."""
+
+# It uses the caller's import path, in its order, or (bare) Python's own path and this package. -P keeps the interpreter
+# from adding a folder of its own.
+_PROGRAM = """
+import json, sys
+path, fd, function, arguments = map(json.loads, sys.argv[1:])
+sys.path[:] = path or [*sys.path, {package!r}]
+from workbench.base.processes.starting import run
+run(fd, function, arguments)
+"""
+
+
+class ProcessEnded(WorkbenchError):
+    """The process has ended: it crashed, exited or was killed. The message says which.
+
+    ``status`` is its return code as in `subprocess.Popen`, None if unknown.
+    """
+
+    def __init__(self, message: str, status: int | None = None):
+        self.status = status
+        super().__init__(message)
+
+
+class ProcessTimeout(WorkbenchError):
+    """No answer came within the limit."""
+
+
+class ProcessStartError(WorkbenchError):
+    """The process could not be started, or its preparation failed; no call is to blame."""
+
+
+class BadAnswer(WorkbenchError):
+    """A process that is not trusted sent an answer that is no JSON object, or is too long."""
+
+
+def new_mark() -> str:
+    """Return a unique ``NAME=value`` for the environment of a process."""
+    return f"WORKBENCH_PROCESS_{secrets.token_hex(16)}=1"
+
+
+class Peer(ABC):
+    """A process that exchanges framed messages with this one, from the caller's side.
+
+    ``watch`` is a descriptor that becomes readable when the process ends, even if another process holds its socket.
+    """
+
+    def __init__(self, channel: Channel, watch: int | None = None):
+        self._channel, self._watch = channel, watch
+
+    def send(self, content: bytes, seconds: float | None = None, gives: Sequence[int] = ()) -> None:
+        """Send one message. Raises ProcessTimeout if it is not taken within ``seconds``, and ProcessEnded."""
+        try:
+            self._channel.send(content, seconds, gives)
+        except TimeoutError:
+            raise ProcessTimeout(f"the request was not taken within {seconds:g} s") from None
+        except OSError:
+            raise self.ended() from None
+
+    def receive(self, seconds: float | None = None, most: int | None = None, takes: list[int] | None = None) -> bytes:
+        """Return the next message. Raises ProcessTimeout, ProcessEnded, and BadAnswer for more than ``most`` bytes."""
+        try:
+            content = self._channel.receive(seconds, most=most, watch=self._watch, fds=takes)
+        except TimeoutError:
+            raise ProcessTimeout(f"stopped after {seconds:g} s") from None
+        except TooLong as error:
+            raise BadAnswer(str(error)) from None
+        except OSError:
+            content = None
+        if content is None:
+            raise self.ended()
+        return content
+
+    def ask(
+        self,
+        content: bytes,
+        seconds: float | None = None,
+        most: int | None = None,
+        *,
+        gives: Sequence[int] = (),
+        takes: list[int] | None = None,
+    ) -> bytes:
+        """Send one message and return the next one that comes, both within ``seconds``.
+
+        The descriptors ``gives`` go with the message; those that come back are added to ``takes``.
+        """
+        begun = time.monotonic()
+        self.send(content, seconds, gives)
+        if seconds is None:
+            return self.receive(None, most, takes)
+        try:
+            return self.receive(max(begun + seconds - time.monotonic(), 0), most, takes)
+        except ProcessTimeout:
+            raise ProcessTimeout(f"stopped after {seconds:g} s") from None
+
+    def json(self, seconds: float) -> dict[str, Any]:
+        """Return the next message, a JSON object, of a process that is not trusted. Raises BadAnswer for another."""
+        content = self.receive(seconds, MOST_JSON_BYTES)
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
+            raise BadAnswer(f"{content[:60]!r} is no JSON") from None
+        if not isinstance(found, dict):
+            raise BadAnswer(f"{content[:60]!r} is no JSON object")
+        return found
+
+    @abstractmethod
+    def ended(self) -> ProcessEnded:
+        """End what is left of the process; return the error that tells how it ended by itself."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Kill the process and what it has started, whatever it is doing; a second call does nothing."""
+
+
+class Process(Peer):
+    """A Python process that runs ``function(channel, *arguments)``.
+
+    It is spawned, not forked, because a CUDA context does not survive a fork. It has a session of its own, so that only
+    the caller gets Ctrl-C. Its output is kept; if it ends by itself, the error's message has the last lines.
+
+    Args:
+        function: ``"module:name"``, or ``"file.py:name"``.
+        arguments: values that JSON can represent.
+        variables: variables that are set in its environment.
+        within: command that is put in front of its own.
+        mark: result of `new_mark`, by which all descendants, also in other sessions, are found and ended with it.
+        bare: True to let it import only the standard library and this package, whatever the caller's folder and
+            settings are.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        *arguments: object,
+        variables: Mapping[str, str] | None = None,
+        within: Sequence[str] = (),
+        mark: str = "",
+        bare: bool = False,
+    ):
+        self._mark = mark
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        environment = {name: value for name, value in os.environ.items() if not (bare and name.startswith("PYTHON"))}
+        environment |= {**(variables or {}), **({mark.partition("=")[0]: "1"} if mark else {})}
+        ours, theirs = socket.socketpair()
+        program = _PROGRAM.format(package=str(Path(__file__).parents[3]))
+        given = [] if bare else sys.path, theirs.fileno(), function, arguments
+        with theirs:
+            self._popen = subprocess.Popen(
+                [
+                    *(*within, sys.executable, "-P", *(("-s", "-S") if bare else ())),
+                    *("-c", program, *map(json.dumps, given)),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                start_new_session=True,
+                env=environment,
+            )
+        self._ready = self._over = False
+        super().__init__(Channel(ours))
+
+    @property
+    def pid(self) -> int:
+        """Process number (PID)."""
+        return self._popen.pid
+
+    @property
+    def running(self) -> bool:
+        """True until the process ends; always False in a fork of the process that started it."""
+        return not self._over and self._popen.poll() is None
+
+    def await_start(self) -> None:
+        """Wait until the process answers calls. Raises ProcessStartError if it does not come to that."""
+        if self._ready:
+            return
+        try:
+            refused = self.receive(START_SECONDS).decode()
+        except (ProcessTimeout, ProcessEnded) as error:
+            self.end()
+            raise ProcessStartError(f"{sys.executable} did not start: {error}") from error
+        if refused:
+            self.end()
+            raise ProcessStartError(refused)
+        self._ready = True
+
+    def ended(self) -> ProcessEnded:
+        """End what is left of the process; return the error that tells how it ended by itself."""
+        status = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._popen.wait(_KILLED_SECONDS)
+        lines = []
+        if not self._over:
+            self._said.seek(0)
+            lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        self.end()
+        how = "closed its connection" if status is None else how_ended(status)
+        return ProcessEnded("\n".join([f"the process that worked on it {how}", *lines[-_LAST_LINES:]]), status)
+
+    def kill(self) -> None:
+        """Kill the process. Any thread may call this, also while another one waits for an answer."""
+        kill_group(self.pid)
+
+    def end(self) -> None:
+        """Kill the process and its group, with a mark all descendants too; a second call does nothing."""
+        if self._over:
+            return
+        self._over = True
+        self._channel.close()  # this ends an idle process even where this one may kill no other
+        if self._mark:
+            end_descendants(self.pid)
+        kill_group(self.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_KILLED_SECONDS)
+        self._said.close()
+        if self._mark:
+            end_marked(self._mark, {os.getpid()})
+
+    def forget(self) -> None:
+        """Leave the process to the one that started it; call this in a fork of that one."""
+        self._over = True
+        self._channel.socket.close()
+        self._said.close()
+        self._popen.returncode = 0  # not this process's child: nothing to wait for

@@ -1,0 +1,127 @@
+"""A process that calls functions for this one, and that can be ended and replaced at any moment.
+
+A `Worker` calls code that may hang, crash or spoil its process (a kernel, a compiler) while the caller only waits. Its
+process lives from call to call and keeps its state; after a hang or a crash the next call has a new one. On Linux it
+also ends with its caller, whatever it is doing then.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import os
+import pickle
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from workbench.base.processes.channel import Channel
+from workbench.base.processes.ending import end_with
+from workbench.base.processes.process import Process, ProcessTimeout
+from workbench.errors import WorkbenchError
+
+_Result = TypeVar("_Result")
+
+
+class RemoteError(WorkbenchError):
+    """A call raised an exception that cannot be sent back; the message has its text and place."""
+
+
+class Worker:
+    """A process that calls functions for this one, one at a time.
+
+    `start` begins to make the process without waiting for it, so that it is ready when the first call comes.
+    ``imports`` are modules that it imports as it starts, ``variables`` are set in its environment.
+    """
+
+    def __init__(self, imports: Sequence[str] = (), variables: Mapping[str, str] | None = None):
+        self._imports, self._variables = list(imports), variables
+        self._process: Process | None = None
+        self._calling = threading.Lock()
+
+    def start(self) -> None:
+        """Start the process unless it runs already."""
+        self._started()
+
+    def _started(self) -> Process:
+        if self._process is None:
+            given = (__name__ + ":serve", self._imports, os.getpid())
+            self._process = Process(*given, variables=self._variables)
+        return self._process
+
+    def call(self, function: Callable[..., _Result], *arguments: object, seconds: float | None = None) -> _Result:
+        """Return ``function(*arguments)``, computed in the process; ``pickle`` must take both.
+
+        An exception of the function is raised here. Raises ProcessTimeout after ``seconds`` (None: no limit) and
+        ProcessEnded if the process is gone; the next call has a new one. Raises ProcessStartError if no process can be
+        started.
+        """
+        with self._calling:
+            process = self._started()
+            try:
+                process.await_start()
+                kind, value = pickle.loads(process.ask(pickle.dumps((function, arguments)), seconds))
+            except ProcessTimeout as error:
+                self._end()
+                raise ProcessTimeout(f"{error}, in {getattr(function, '__name__', function)}") from None
+            except BaseException:
+                # On Ctrl-C, too: its answer to this call must not be taken for the answer to the next one.
+                self._end()
+                raise
+        if kind == "raised":
+            raise value
+        return value
+
+    def close(self) -> None:
+        """End the process, whatever it is doing; a call that another thread waits for raises ProcessEnded."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._calling:
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(channel: Channel, imports: Sequence[str], parent: int) -> None:
+    """Answer calls, on the worker's side, until the caller hangs up."""
+    end_with(parent)
+    faulthandler.enable(all_threads=False)
+    gc.disable()  # imported modules stay: collecting while they load, or later, finds nothing
+    for name in imports:
+        importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+    channel.send(b"")
+    while (request := channel.receive()) is not None:
+        try:
+            function, arguments = pickle.loads(request)
+            answer = "returned", function(*arguments)
+        except Exception as error:
+            answer = "raised", error
+        channel.send(_packed(*answer))
+
+
+def _packed(kind: str, value: object) -> bytes:
+    """Serialize an answer; one that cannot be pickled and restored becomes a RemoteError with its text."""
+    try:
+        content = pickle.dumps((kind, value))
+        if kind == "raised":
+            pickle.loads(content)  # many exceptions can be pickled and not be restored
+    except Exception as error:
+        broken = value if isinstance(value, BaseException) and kind == "raised" else error
+        place = traceback.extract_tb(broken.__traceback__)[-1:] if broken.__traceback__ else ()
+        where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in place)
+        content = pickle.dumps(("raised", RemoteError(f"{type(broken).__name__}: {broken}{where}")))
+    return content

@@ -1,0 +1,51 @@
+#include "captures.hpp"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstdio>
+
+namespace workbench::torch_device {
+
+void Recorded::add(const Traits& traits, const OperatorHandle& handle, Stack arguments,
+                   std::vector<Tensor> results, const std::optional<RandomPosition>& random) {
+  auto* made = new Recorded(traits, handle, std::move(arguments), std::move(results), random);
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  cudaUserObject_t owner;
+  C10_CUDA_CHECK(cudaUserObjectCreate(
+      &owner, made, [](void* data) { delete static_cast<Recorded*>(data); }, 1,
+      cudaUserObjectNoDestructorSync));
+  cudaStreamCaptureStatus status;
+  cudaGraph_t graph;
+  C10_CUDA_CHECK(
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+  C10_CUDA_CHECK(cudaGraphRetainUserObject(graph, owner, 1, cudaGraphUserObjectMove));
+  C10_CUDA_CHECK(
+      cudaLaunchHostFunc(stream, [](void* data) { static_cast<Recorded*>(data)->replay(); }, made));
+}
+
+void Recorded::replay() {
+  try {
+    at::AutoDispatchBelowADInplaceOrView below;
+    Stack stack(arguments_.begin(), arguments_.end());
+    run_on_host(*traits_, handle_, stack, random_);
+    std::size_t next = 0;
+    for (const IValue& value : stack) {
+      each_tensor(value, [&](const Tensor& tensor) {
+        bool argument = false;
+        for (const IValue& given : arguments_) {
+          each_tensor(given, [&](const Tensor& one) {
+            argument |=
+                one.storage().data() == tensor.storage().data() && one.storage().nbytes() != 0;
+          });
+        }
+        if (!argument && next < results_.size()) results_[next++].copy_(tensor);
+      });
+    }
+  } catch (const std::exception& error) {  // must not cross the driver's C interface
+    std::fprintf(stderr, "workbench: %s of a CUDA graph failed: %s\n", traits_->name.c_str(),
+                 error.what());
+  }
+}
+
+}  // namespace workbench::torch_device

@@ -1,0 +1,62 @@
+// One torch operation on device tensors, run by the CPU's kernel on the same bytes.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/SmallVector.h>
+
+#include <set>
+#include <string>
+
+#include "host_tensors.hpp"
+#include "randomness.hpp"
+
+namespace workbench::torch_device {
+
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+// Properties of an operator that its calls share.
+struct Traits {
+  explicit Traits(const c10::FunctionSchema& schema);
+
+  std::string name;  // "aten::add"
+  std::size_t arguments, results;
+  std::vector<bool> written;             // for each argument
+  std::optional<std::size_t> generator;  // index of the generator's argument
+  bool draws = false;                    // uses random numbers without a generator's argument
+  bool any_device = false;               // accepts host tensors beside device tensors
+  bool wide = false;                     // sums: computed in float32 and rounded once, as CUDA does
+  bool waits = false;                    // its results depend on values, so it cannot be captured
+};
+
+class Operation {
+ public:
+  Operation(const Traits& traits, const OperatorHandle& handle, Stack& stack)
+      : traits_(traits), handle_(handle), stack_(stack) {}
+
+  // Replaces the arguments on the stack by the results.
+  void run();
+
+ private:
+  void take_arguments();
+  IValue to_host(const IValue& value, std::size_t argument);
+  Tensor to_host(const Tensor& tensor, std::size_t argument);
+  IValue to_device(const IValue& value);
+  void take_results();
+  c10::SmallVector<Range, 4> written_ranges() const;
+  void capture();
+  [[noreturn]] void refuse_devices(const std::string& one, const std::string& other,
+                                   std::size_t argument) const;
+
+  const Traits& traits_;
+  const OperatorHandle& handle_;
+  Stack& stack_;
+  std::size_t first_ = 0;  // index of the first argument
+  int device_ = -1;
+  bool host_tensors_ = false;
+  std::optional<RandomPosition> random_;
+  HostTensors tensors_;
+  std::vector<Tensor> fresh_;
+};
+
+}  // namespace workbench::torch_device

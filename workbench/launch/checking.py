@@ -1,0 +1,179 @@
+"""``check_kernel`` and ``trace_kernel``: run a kernel in the PTX machine and report its defects or its work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.analysis.check_report import CheckReport, notes_on
+from workbench.analysis.trace import Trace, trace_of
+from workbench.base.argument_kinds import checked_kinds
+from workbench.driver.triton_calls import is_jit, run_call
+from workbench.errors import ArgumentError
+from workbench.launch.loading import Kernel, kernel_to_launch
+from workbench.launch.sim import Simulator, run
+from workbench.ptx import LaunchOptions
+from workbench.ptx.launch import MachineLaunch
+from workbench.toolchain import CompiledKernel
+
+
+def is_kernel(value: object) -> bool:
+    """Return True for an object that is launched with a grid: a compiled kernel or a ``@triton.jit`` function."""
+    return isinstance(value, Kernel | CompiledKernel) or is_jit(value)
+
+
+def refuse_for_a_kernel(function: Callable[..., object], **given: object) -> None:
+    """Raise ArgumentError for the first of the ``given`` arguments, which only ops take, that is not the default.
+
+    The defaults are those of ``function``.
+    """
+    for name, value in given.items():
+        if value is not (default := inspect.signature(function).parameters[name].default) and value != default:
+            remedy = "Only ops have it: a kernel is launched with grid=, block= and args=."
+            raise ArgumentError(name, repr(value), "nothing with a kernel", remedy)
+
+
+def refuse_for_an_op(function: Callable[..., object], given: Mapping[str, object]) -> None:
+    """Raise ArgumentError for the first of the ``given`` arguments, which only kernels take.
+
+    ``function`` is the one for kernels. Raises TypeError for a name that it has no parameter of either.
+    """
+    for name, value in given.items():
+        if name not in inspect.signature(function).parameters:
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+        remedy = "The op's variants say how their kernels are launched: choose one with variant= and case=."
+        raise ArgumentError(name, repr(value), "nothing with an op", remedy)
+
+
+@checked_kinds
+def check_kernel(
+    kernel: Any,
+    *,
+    grid: Any,
+    block: int | Sequence[int] | None = None,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    arch: str | None = None,
+    shared_bytes: int = 0,
+    cluster: int | Sequence[int] | None = None,
+    uninitialised: Sequence[int] = (),
+    after: Sequence[Any] | None = None,
+    strict: bool = False,
+    seconds_limit: float | None = 60.0,
+) -> CheckReport:
+    """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
+
+    The kernel runs twice from the same arguments. In the first run the last warp of each block goes first, which
+    reveals mistakes that the usual order hides (data that warp 0 prepares for the others without a barrier). The second
+    run has the usual order. Bulk copies land at once in the first run and as late as allowed in the second. If nothing
+    else is found in a kernel without atomics, results that differ between the runs are a finding.
+
+    ``kernel`` is a kernel of ``load_cuda`` or a CompiledKernel of the toolchain. It runs on the CPU, whatever device it
+    was loaded for, and writes to its arguments. ``args``, ``shared_bytes`` (dynamic shared memory in bytes) and
+    ``cluster`` (blocks along x, y, z that run together) describe the launch. ``uninitialised`` are positions in
+    ``args`` of arrays without content: reading their elements before the kernel writes them is a finding, and elements
+    that it leaves unwritten are a note.
+
+    A ``@triton.jit`` function, also an autotuned one, is checked as its call ``kernel[grid](*args, **kwargs)``. Then
+    ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
+    architecture to compile for (default: that of the active `simulated_triton`, else sm_80), and there is no ``block``.
+
+    ``after=(kernel, grid, block, args)`` is the launch on which this one depends programmatically; a fifth value is its
+    dynamic shared memory. It runs first. If its kernel has ``griddepcontrol.launch_dependents``, memory that it wrote
+    may not be accessed before ``griddepcontrol.wait``, and memory that it read may not be written.
+
+    ``strict`` turns notes into findings, and adds rules of the PTX ISA that GPUs do not enforce: see "Notes, and
+    strict" in CHECKS.md.
+
+    Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
+    kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of
+    ``uninitialised`` arrays that stay unwritten; trials of an autotuner that change their inputs; an autotuner's key
+    that lacks a number on which its choice depends.
+
+    The rules follow compute-sanitizer (memcheck, racecheck, initcheck, synccheck).
+
+    Raises ArgumentError for an object that is no kernel, KernelFault if the kernel cannot go on (a deadlock, a stack
+    overflow), KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
+    """
+    options = LaunchOptions(
+        cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised
+    )
+    if after is not None:
+        options = replace(options, overlapped=_footprint_of(after))
+    if is_jit(kernel):
+        return run_call(
+            kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch, both_orders=True
+        ).check
+    compiled, launch = _bound(kernel, grid, block, args, shared_bytes, options, kwargs, arch)
+    notes = notes_on(launch.names, launch.values, kernel.macros.values() if isinstance(kernel, Kernel) else ())
+    report, notes = run(compiled, launch, both_orders=True, unwritten=uninitialised, notes=notes)
+    return CheckReport(compiled.label, tuple(report.findings), report, notes)
+
+
+@checked_kinds
+def trace_kernel(
+    kernel: Any,
+    *,
+    grid: Any,
+    block: int | Sequence[int] | None = None,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    arch: str | None = None,
+    shared_bytes: int = 0,
+    cluster: int | Sequence[int] | None = None,
+    record_block: int | Sequence[int] | None = None,
+    seconds_limit: float | None = 60.0,
+    checks: bool = False,
+) -> Trace:
+    """Run ``kernel`` once in the PTX machine and attribute its instructions and memory accesses to source lines.
+
+    ``kernel`` is a kernel of ``load_cuda`` or of a ``%%cuda`` cell, or a CompiledKernel of ``compile_cuda`` or
+    ``compile_triton``. It runs on the CPU, whatever device it was loaded for, and writes to its arguments. ``grid``,
+    ``block``, ``args`` (CPU tensors, NumPy arrays, numbers), ``shared_bytes`` (dynamic shared memory per block) and
+    ``cluster`` (blocks along x, y, z that run together) describe the launch; a kernel of Triton has its own ``block``.
+    ``record_block`` (x, y, z) records the requests and waits of that block one by one, in ``trace.recording``.
+    ``checks`` adds the checks of `check_kernel` for a single run, in ``trace.report.findings``.
+
+    A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``. Then
+    ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
+    architecture to compile for (default: that of the active `simulated_triton`, else sm_80), and there is no ``block``.
+
+    Raises ArgumentError for an object that is no kernel and for arguments that the kernel cannot take, KernelFault for
+    an illegal access, KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
+    """
+    options = LaunchOptions(
+        cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block
+    )
+    if is_jit(kernel):
+        return run_call(kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch).trace
+    compiled, launch = _bound(kernel, grid, block, args, shared_bytes, options, kwargs, arch)
+    report, _ = run(compiled, launch)
+    return trace_of(compiled, report, shared_bytes)
+
+
+def _bound(
+    kernel: Any, grid: Any, block: Any, args: Sequence[object], shared_bytes: int, options: LaunchOptions,
+    kwargs: Mapping[str, object] | None = None, arch: str | None = None,
+) -> tuple[CompiledKernel, MachineLaunch]:  # fmt: skip
+    """Return the compiled kernel and its launch on the PTX machine, ready to run."""
+    compiled, signature = kernel_to_launch(kernel, kwargs, arch)
+    if block is None:
+        block = compiled.threads_per_block
+    if block is None:
+        raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+    device = Simulator(arch=compiled.arch)
+    return compiled, device.bind(compiled, grid, block, args, options, shared_bytes=shared_bytes, signature=signature)
+
+
+def _footprint_of(after: Sequence[Any]) -> Any:
+    """Run a launch and return the memory that it wrote and read; None if it lets no dependent launch start early."""
+    if not 4 <= len(after) <= 5:
+        raise ArgumentError(
+            "after", f"{len(after)} values", "(kernel, grid, block, args) or those and shared_bytes",
+            "Describe the launch before this one.",
+        )  # fmt: skip
+    kernel, grid, block, args = after[:4]
+    _, launch = _bound(kernel, grid, block, args, after[4] if len(after) == 5 else 0, LaunchOptions(checks=True))
+    return launch.run().footprint

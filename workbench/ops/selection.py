@@ -1,0 +1,75 @@
+"""Look up the ops, cases and variants that a caller names, one or several alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from workbench.errors import ArgumentError
+from workbench.ops.op import Op
+from workbench.ops.variant import Case, Variant
+
+_Case = TypeVar("_Case", bound=Case)
+
+
+def listed(given: Any) -> list[Any]:
+    """Return one thing, or any iterable of several, as a list."""
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return list(given) if several else [given]
+
+
+def op_of(op: str | Op) -> Op:
+    """Return an op that is given itself or by name."""
+    from workbench.ops import registry
+
+    if not isinstance(op, str | Op):
+        raise ArgumentError(
+            "op", type(op).__name__, f"a name ({', '.join(registry.offered())}) or an Op", "Name one of these."
+        )
+    return registry.get(op)
+
+
+def cases_of(op: Op, cases: Any) -> tuple[Case, ...]:
+    """Return cases that are given themselves or by name; for None the op's quick one."""
+    given = listed(cases) if cases is not None else [op.quick_case]
+    known = f"The cases of {op.name}: {', '.join(op.cases)}."
+    if not given:
+        raise ArgumentError("cases", "[]", "one or more cases", known)
+    found = tuple(op.case(case) if isinstance(case, str) else case for case in given)
+    for case in found:
+        if not hasattr(case, "problem"):
+            raise ArgumentError("cases", type(case).__name__, "names and cases", known)
+    if len({case.name for case in found}) < len(found):
+        names = [case.name for case in found]
+        raise ArgumentError("cases", names, "cases of different names", "Rename one with .override(name=...).")
+    return found
+
+
+def variants_of(op: Op, variants: Any) -> list[Variant]:
+    """Return variants that are given themselves or by name. Raises ArgumentError for none."""
+    given = listed(variants)
+    if not given:
+        names = ", ".join(variant.name for variant in op.variants)
+        raise ArgumentError("variants", "none", names, "Name one or more.")
+    return [_variant_of(op, variant) for variant in given]
+
+
+def _variant_of(op: Op, variant: object) -> Variant:
+    if isinstance(variant, str):
+        return op.variant(variant)
+    if not isinstance(variant, Variant) or variant.op != op.name:
+        got = f"{variant.op}/{variant.name}" if isinstance(variant, Variant) else type(variant).__name__
+        remedy = f"It has {', '.join(known.name for known in op.variants)}; one of your own says op={op.name!r}."
+        raise ArgumentError("variants", got, f"names and variants of {op.name}", remedy)
+    return variant
+
+
+def fitted(variant: Variant, case: _Case) -> _Case:
+    """Return the case, in the first layout or dtype of a variant if the variant does not read the case's own.
+
+    The name of a changed case has the new layout or dtype in it.
+    """
+    lacking = {rule.name for rule in variant.unsupported(case.problem())}
+    firsts = {"layout": variant.layouts, "dtype": variant.dtypes}
+    changes = {name: values[0] for name, values in firsts.items() if name in lacking}
+    return case.override(name=" ".join([case.name, *changes.values()]), **changes) if changes else case

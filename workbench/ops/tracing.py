@@ -1,0 +1,98 @@
+"""``trace``: run one variant of an op once in the PTX machine and say what its kernels did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workbench import ops
+from workbench.analysis.lines import lines_of
+from workbench.analysis.trace import Trace
+from workbench.base.argument_kinds import checked_kinds
+from workbench.errors import ArgumentError
+from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
+from workbench.ops.op import Op
+from workbench.ops.sampled_case import check_blocks, simulator_of
+from workbench.ops.variant import Case, Config, Variant
+
+
+@checked_kinds
+def trace(
+    op: str | Op | Any,
+    case: str | Case | None = None,
+    *,
+    variant: str | Variant | None = None,
+    config: Config | None = None,
+    arch: str | None = None,
+    record_block: int | Sequence[int] | None = None,
+    seconds_limit: float | None = 60.0,
+    sample: int | None = None,
+    **launch: Any,
+) -> Trace:
+    """Run one variant of an op, or a kernel, in the PTX machine and attribute what it did to its source lines.
+
+    A kernel of `load_cuda` or `load_ptx`, a CompiledKernel or a ``@triton.jit`` function is traced as `trace_kernel`
+    does, which says what it takes beside ``arch``, ``record_block`` and ``seconds_limit``::
+
+        wb.trace(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
+
+    Args:
+        op: its name, or the op; or a kernel.
+        case: name or value of a case; default: the op's quick one.
+        variant: a variant in CUDA C++ or Triton; default: that of an op which has only one.
+        config: one value per tunable; default: the untuned rule.
+        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a. Default: the
+            first of sm_80, sm_89 and sm_90 that has what the variant needs.
+        record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
+        seconds_limit: of each of its launches; None for no limit.
+        launch: of a kernel its grid, block, args and what else `trace_kernel` takes.
+        sample: run about so many blocks of a case that is too large to run in full: counts are theirs, unscaled (so
+            that blocks which would share what they read may be missing), the predicted time is that of all. Kernels
+            whose blocks can depend on each other, and several in a row, run in full.
+
+    Raises:
+        UnknownNameError: no such op, variant or case.
+        ArgumentError: a torch variant, which has no kernel; none, where there are several; ``sample`` below 1, or
+            together with ``record_block``.
+        ConfigurationError: an illegal configuration; names the rule.
+        UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
+        KernelTimeout: a launch ran past ``seconds_limit``.
+    """
+    if is_kernel(op):
+        refuse_for_a_kernel(trace, case=case, variant=variant, config=config, sample=sample)
+        return trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
+    refuse_for_an_op(trace_kernel, launch)
+    found = ops.get(op)
+    chosen, case = _only_variant(found) if variant is None else found.variant(variant), found.case(case)
+    if not chosen.compiles:
+        raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
+    if arch is None:
+        arch = chosen.machine_arch(case.problem())
+    if config is None:
+        config = chosen.default_config(case.problem(arch=arch))
+    problem = case.problem(config, arch=arch)
+    if sample is not None:
+        check_blocks(sample)
+    if sample is not None and record_block is not None:
+        raise ArgumentError("sample", sample, "None with record_block", "Record a block of a launch of all.")
+    inputs = case.inputs(problem)
+    device = simulator_of(chosen, arch, sample or 0)
+    kernels = chosen.kernels(config, problem, arch)  # with machine code, which a trace shows
+    options = {"statistics": True, "record_block": record_block, "seconds_limit": seconds_limit}
+    report = chosen.run(config, problem, inputs, device, **options)
+    if report is None:
+        remedy = "No kernel of the variant has a block to run for it."
+        raise ArgumentError("case", case.label, "a case with elements to compute", remedy)
+    report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
+    settings = " ".join(f"{name}={value}" for name, value in config.items())
+    part = f", {report.sampled.brief} blocks" if report.sampled else ""
+    return Trace(f"{chosen} on {case.label}, {settings}{part}", lines_of(report), report, kernels)
+
+
+def _only_variant(op: Op) -> Variant:
+    """The variant of an op that has one with a kernel. Raises ArgumentError where it has none or several."""
+    compiled = [variant for variant in op.variants if variant.compiles]
+    if len(compiled) == 1:
+        return compiled[0]
+    known = ", ".join(variant.name for variant in compiled) or "a variant in CUDA C++ or Triton, of which it has none"
+    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels: name one.")

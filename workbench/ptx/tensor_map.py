@@ -1,0 +1,134 @@
+"""Tensor maps: the tensor, and the box of it, that a bulk tensor copy (TMA) moves.
+
+The 128 bytes are opaque to programs: the driver writes them (``cuTensorMapEncodeTiled``) or, field by field, a kernel
+(``tensormap.replace``). The PTX machine's own layout is in ``ptx/core/tensor_map.hpp``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.errors import ArgumentError
+
+TENSOR_MAP_BYTES = 128
+MOST_DIMENSIONS, MOST_BOX, MOST_STEP = 5, 256, 8
+# (name, bytes) of the element types, by their number in the PTX ISA (tensormap.replace.tile.elemtype).
+ELEMENTS = (
+    ("u8", 1), ("u16", 2), ("u32", 4), ("s32", 4), ("u64", 8), ("s64", 8), ("f16", 2), ("f32", 4), ("f32.ftz", 4),
+    ("f64", 8), ("bf16", 2), ("tf32", 4), ("tf32.ftz", 4),
+)  # fmt: skip
+# Element types in the order of the driver's CUtensorMapDataType, which differs from f64 on.
+DRIVER_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
+)  # fmt: skip
+_NUMBERS = {name: number for number, (name, _) in enumerate(ELEMENTS)}
+SWIZZLES = (0, 32, 64, 128)  # bytes that a pattern spans, by the number of the mode
+_OF_TORCH = {
+    "uint8": "u8", "int8": "u8", "bool": "u8", "float8_e4m3fn": "u8", "float8_e5m2": "u8", "uint16": "u16",
+    "int16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64", "float16": "f16",
+    "float32": "f32", "float64": "f64", "bfloat16": "bf16",
+}  # fmt: skip
+_FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
+_LAYOUT = struct.Struct("<Q4Q5I5I5I6B22x")
+_WHERE = "CUDA driver API, cuTensorMapEncodeTiled"
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """Arguments of ``cuTensorMapEncodeTiled``; pass one for a ``const __grid_constant__ CUtensorMap`` parameter.
+
+    `TensorMap.of` makes the map of a tensor. Sequences have the innermost dimension first.
+
+    ``element`` is one of `ELEMENTS`, ``address`` that of the first element. ``sizes`` are in elements, ``strides`` in
+    bytes and of all dimensions but the innermost. ``box`` is the part that one copy moves, ``steps`` the distance
+    between copied elements (default: 1 each). ``swizzle`` is 0, 32, 64 or 128 bytes; ``fill`` replaces elements outside
+    the tensor, ``"zero"`` or ``"nan"``. ``owner`` keeps the memory.
+
+    Raises ArgumentError for a map that breaks a rule of the CUDA driver API's cuTensorMapEncodeTiled.
+    """
+
+    element: str
+    address: int
+    sizes: Sequence[int]
+    strides: Sequence[int]
+    box: Sequence[int]
+    steps: Sequence[int] = ()
+    swizzle: int = 0
+    fill: str = "zero"
+    owner: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        rank = len(self.sizes)
+        object.__setattr__(self, "steps", tuple(self.steps) or (1,) * rank)
+        self._check(rank)
+
+    @classmethod
+    def of(cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero") -> TensorMap:
+        """Return the map of a tensor whose last dimension is contiguous; ``box`` is in the order of its shape."""
+        if not hasattr(tensor, "data_ptr"):  # such as the placeholders in the declaration of a user's op
+            remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."
+            raise ArgumentError("tensor", type(tensor).__name__, "a tensor in memory", remedy)
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in _OF_TORCH:
+            raise ArgumentError("tensor", f"a tensor of {name}", ", ".join(sorted(_OF_TORCH)), "Take a view of it.")
+        if tensor.dim() != len(box):
+            raise ArgumentError(
+                "box", f"{len(box)} extents", f"{tensor.dim()}, as the tensor has", "Give one for each."
+            )
+        if tensor.dim() and tensor.stride(-1) != 1:
+            raise ArgumentError("tensor", f"a last stride of {tensor.stride(-1)}", "1", "Pass .contiguous().")
+        size = tensor.element_size()
+        strides = tuple(stride * size for stride in reversed(tensor.stride()[:-1]))
+        sizes, box = tuple(reversed(tensor.shape)), tuple(reversed([int(extent) for extent in box]))
+        return cls(_OF_TORCH[name], tensor.data_ptr(), sizes, strides, box, (), swizzle, fill, tensor)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return ELEMENTS[_NUMBERS[self.element]][1]
+
+    def __bytes__(self) -> bytes:
+        """Return the 128 bytes as the PTX machine reads them."""
+        rank = len(self.sizes)
+        sizes, box, steps = (
+            (*values, *[0] * (MOST_DIMENSIONS - rank)) for values in (self.sizes, self.box, self.steps)
+        )
+        strides = (*self.strides, *[0] * (MOST_DIMENSIONS - 1 - len(self.strides)))
+        numbers = rank - 1, _NUMBERS[self.element], 0, SWIZZLES.index(self.swizzle), 0, int(self.fill == "nan")
+        return _LAYOUT.pack(self.address, *strides, *sizes, *box, *steps, *numbers)
+
+    def _check(self, rank: int) -> None:
+        def refuse(name: str, got: object, allowed: str, remedy: str) -> None:
+            raise ArgumentError(f"tensor map: {name}", got, allowed, f"{remedy} ({_WHERE}).")
+
+        if self.element not in _NUMBERS:
+            refuse("element", repr(self.element), ", ".join(_NUMBERS), "Use one of these")
+        if not 1 <= rank <= MOST_DIMENSIONS:
+            refuse("sizes", f"{rank} dimensions", "1 to 5", "Fold or add some")
+        for name, values, count in (
+            ("strides", self.strides, rank - 1), ("box", self.box, rank), ("steps", self.steps, rank),
+        ):  # fmt: skip
+            if len(values) != count:
+                refuse(name, f"{len(values)} numbers", f"{count} for {rank} dimensions", "Give one for each")
+        if self.swizzle not in SWIZZLES:
+            refuse("swizzle", self.swizzle, "0, 32, 64, 128 bytes", "Use one of these")
+        if self.fill not in ("zero", "nan") or (self.fill == "nan" and self.element not in _FLOATS):
+            refuse("fill", repr(self.fill), "'zero', and 'nan' for floating point", "Use one of these")
+        if self.address % 16:
+            refuse("address", hex(self.address), "a multiple of 16", "Align the tensor")
+        if any(not 1 <= size <= 1 << 32 for size in self.sizes):
+            refuse("sizes", tuple(self.sizes), "1 to 2**32 each", "Leave empty dimensions out")
+        if any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
+            refuse("strides", tuple(self.strides), "multiples of 16 bytes below 2**40", "Pad the rows")
+        if any(not 1 <= extent <= MOST_BOX for extent in self.box):
+            refuse("box", tuple(self.box), f"1 to {MOST_BOX} each", "Use a smaller box and more copies")
+        if any(not 1 <= step <= MOST_STEP for step in self.steps):
+            refuse("steps", tuple(self.steps), f"1 to {MOST_STEP} each", "Copy a view of the tensor")
+        row = -(-self.box[0] // self.steps[0]) * self.element_bytes
+        if row % 16:
+            refuse("box", f"rows of {row} bytes", "a multiple of 16", "Widen the innermost extent")
+        if self.swizzle and row > self.swizzle:
+            refuse("box", f"rows of {row} bytes", f"at most {self.swizzle}, what the swizzle spans", "Narrow it")

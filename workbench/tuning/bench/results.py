@@ -1,0 +1,44 @@
+"""Common parts of the benchmarks: timing of runs in turn, and results as records.
+
+Runs take turns, so that a busy moment of the computer meets all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from workbench.base.documents import document
+
+Name = TypeVar("Name")
+
+
+def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the time of one call, by a clock in seconds."""
+    start = clock()
+    work()
+    return clock() - start
+
+
+def in_turn(
+    runs: Mapping[Name, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[Name, tuple[float, ...]]:
+    """Return the seconds of each run in each of so many rounds; in a round every run has its turn."""
+    taken = [[timed(run, clock) for run in runs.values()] for _ in range(rounds)]
+    return dict(zip(runs, zip(*taken, strict=True), strict=True))
+
+
+class Benchmark:
+    """Result of a benchmark, a dataclass: ``str()`` is its table, ``kind`` names its JSON document."""
+
+    kind: ClassVar[str]
+
+    def record(self) -> dict[str, Any]:
+        """Return all figures as plain values."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    def to_json(self) -> str:
+        """Return all figures as JSON; see `workbench.base.documents`."""
+        return document(self.kind, **self.record())

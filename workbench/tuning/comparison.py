@@ -1,0 +1,277 @@
+"""Comparison of an op's variants side by side: correctness, resources, memory behaviour and time.
+
+On the simulator the time is *predicted* from counts for the named GPU; on a GPU it is *measured*. A variant in plain
+torch is only checked, as there is no kernel of ours to count.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from workbench import ops
+from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, placed
+from workbench.base.argument_kinds import checked_kinds
+from workbench.base.documents import document
+from workbench.base.frames import data_frame
+from workbench.base.tables import WIDTH, Table, Tabular
+from workbench.base.terminal import visible
+from workbench.base.trials.trial import Trial
+from workbench.errors import UnknownNameError
+from workbench.launch import devices
+from workbench.ops.op import Op
+from workbench.ops.sampled_case import sampled
+from workbench.ops.selection import variants_of
+from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
+from workbench.ptx.sample import Sampled
+from workbench.tuning.measure import evaluate
+from workbench.tuning.summary import row_of
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+_NONE = "–"
+_OF_TRIAL = (
+    "variant", "language", "outcome", "config", "max_error", "error_bound",
+    "registers", "spill_bytes", "shared_bytes", "occupancy",
+)  # fmt: skip
+_FACT_WIDTH, _VARIANT_WIDTH = 27, 26
+"""Columns of a terminal for the names of the facts, and for each variant."""
+
+
+@dataclass(frozen=True)
+class Comparison(Tabular):
+    """Comparison of variants on the same inputs, one trial each.
+
+    ``str`` and notebooks show facts as rows and variants as columns.
+    """
+
+    op: str
+    case: str
+    device: str
+    trials: tuple[Trial, ...]
+    minimum_bytes: tuple[int, ...]
+    """For each trial, the bytes that must cross memory once at its page size."""
+
+    @property
+    def all_correct(self) -> bool:
+        """True if every variant ran and met its error bound."""
+        return all(trial.ok for trial in self.trials)
+
+    def __getitem__(self, variant: str) -> Trial:
+        """Return the trial of the variant of that name.
+
+        Raises:
+            UnknownNameError: there is none; lists the variants there are.
+        """
+        for trial in self.trials:
+            if trial.variant == variant:
+                return trial
+        known = ", ".join(trial.variant for trial in self.trials)
+        raise UnknownNameError("variant", repr(variant), known, "Only these were compared.")
+
+    def facts(self) -> dict[str, tuple[str, ...]]:
+        """Return the rows of the table: for each fact one text per variant, in the order of ``trials``."""
+        columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, strict=True)]
+        rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
+        return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dictionary per variant, with numbers as numbers: errors, resources, counts, seconds."""
+        rows = []
+        for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
+            known = row_of(trial)
+            rows.append(
+                {name: known[name] for name in _OF_TRIAL}
+                | {
+                    "warp_instructions": known["instructions"],
+                    "sectors_per_request": known["sectors_per_request"],
+                    "shared_conflicts": known["shared_conflicts"],
+                    "unique_bytes": _unique_bytes(trial),
+                    "minimum_bytes": least,
+                    "sample": trial.counts.get("sample"),
+                    "seconds": trial.seconds,
+                    "time_is": trial.basis or None,
+                }
+            )
+        return rows
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the rows as a pandas DataFrame, indexed by variant. Needs pandas (``[lab]``)."""
+        return data_frame(self.rows).set_index("variant")
+
+    def to_json(self) -> str:
+        """Return the rows as JSON; see `workbench.base.documents`."""
+        head = {"op": self.op, "case": self.case, "device": self.device, "all_correct": self.all_correct}
+        messages = {trial.variant: trial.message for trial in self.trials}
+        return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
+
+    def roofline(self, ax: Axes | None = None) -> Axes:
+        """Plot each variant under the ceilings of the GPU and return the axes. Needs matplotlib (``[lab]``).
+
+        The plot shows instructions per second over instructions per sector of memory traffic.
+
+        Raises:
+            ArgumentError: no variant has both a time and counts.
+        """
+        from workbench.ui.roofline_plot import roofline
+
+        return roofline(self.op, self.trials, ax)
+
+    @property
+    def title(self) -> str:
+        """Op, case and the device that the figures come from."""
+        return f"{self.op} on {self.case}, device {self.device}"
+
+    def __str__(self) -> str:
+        """Return a table of facts as rows, with as many variants side by side as the terminal has room for.
+
+        The other variants follow below.
+        """
+        width = max(shutil.get_terminal_size((WIDTH, 0)).columns, _FACT_WIDTH + _VARIANT_WIDTH)
+        beside = (width - _FACT_WIDTH) // _VARIANT_WIDTH
+        parts = (self._table(first, first + beside) for first in range(0, len(self.trials), beside))
+        return "\n".join([visible(self.title), *(part.text(width) for part in parts)])
+
+    def __repr__(self) -> str:
+        verdict = "all correct" if self.all_correct else "NOT all correct"
+        return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
+
+    def tables(self) -> list[Table]:
+        """Return a table of the facts as rows and all variants as columns."""
+        return [replace(self._table(0, len(self.trials)), title=self.title)]
+
+    def _table(self, first: int, end: int) -> Table:
+        names = [trial.variant for trial in self.trials[first:end]]
+        rows = [(name, *texts[first:end]) for name, texts in self.facts().items()]
+        return Table(("", *names), rows, "h" + "l" * len(names))
+
+
+@checked_kinds
+def compare(
+    op: str | Op,
+    case: str | Case | None = None,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
+    device: str = "auto",
+    *,
+    configs: Mapping[str, Config] | None = None,
+    model: str | DeviceModel | None = None,
+    sample: int | None = None,
+    judged_on: str | Case | None = None,
+) -> Comparison:
+    """Run several variants of an op on the same inputs and compare them side by side.
+
+    Args:
+        op: its name, e.g. ``"paged_attention"``, or the op.
+        case: name or value of a case; default: the op's quick one.
+        variants: name or value, or several; default: every variant that can run the case.
+        device: "auto", "sim" or "cuda". The simulator runs code for sm_80; a variant that needs sm_89 or sm_90 gets
+            that,
+            and the table shows it.
+        configs: variant name -> configuration; default: the variant's untuned one.
+        model: the GPU for which the simulator's counts are turned into a predicted time; default an A100. A variant
+            that
+            does not run on that GPU is predicted for one that it runs on.
+        sample: on the simulator, count about so many blocks of a case that is too large to run in full; as for `tune`.
+        judged_on: with ``sample``, the small case that values are judged on; as for `tune`.
+
+    Returns:
+        `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
+
+    Raises:
+        UnknownNameError: an op, case, variant, device or model that does not exist; a configuration for a variant that
+            is not compared.
+        DeviceUnavailableError: the device was asked for by name and cannot run here.
+    """
+    found = ops.get(op)
+    case = found.case(case)
+    where, model = devices.get(device), device_model(model)
+    ((case,), _) = sampled(found, (case,), where, sample, judged_on)
+    if variants is None:
+        problem = case.problem(arch=where.arch)
+        chosen = [
+            variant
+            for variant in found.variants
+            if variant.able(variant.machine_problem(case) if where.counts else problem)
+        ]
+    else:
+        chosen = variants_of(found, variants)
+    configs, names = dict(configs or {}), [variant.name for variant in chosen]
+    for name in configs:
+        if name not in names:
+            raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
+    trials, least = [], []
+    for variant in chosen:
+        on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
+        config = configs.get(variant.name)
+        if config is None:
+            config = variant.default_config(placed(case.problem(arch=on.arch), on, model))
+        problem = case.problem(config, arch=on.arch)
+        trials.append(evaluate(variant, config, case, on, model=_model_of(variant, problem, model)))
+        least.append(case.minimum_bytes(problem))
+    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
+
+
+def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:
+    """Return the GPU to predict for: one of the architecture that a variant was compiled for, if it needs that."""
+    runs = variant.runs_on(replace(problem, arch=model.arch))
+    return model if runs else model_of_arch(problem.arch) or model
+
+
+# -- the facts ------------------------------------------------------------------------------------------------------
+
+
+def _unique_bytes(trial: Trial) -> int | None:
+    return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
+
+
+def _texts(trial: Trial, least: int) -> dict[str, str | None]:
+    """Return the text of each fact, in the order of the table; None for a fact that the trial does not have."""
+    counts, resources, memory = trial.counts, trial.resources, trial.memory
+    held = resources.get("occupancy")
+    wavefronts = f"{memory.shared_wavefronts:,}, ideal {memory.shared_ideal_wavefronts:,}"
+    return {
+        "language": trial.language,
+        "configuration": trial.config_text if trial.config else None,
+        "compiled for": trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else None,
+        "correct": _verdict(trial),
+        "registers per thread": _text(resources.get("registers"), "{:,}"),
+        "spilled": _text(resources.get("spill_bytes"), "{:,} bytes"),
+        "shared memory per block": _text(resources.get("shared_bytes"), "{:,} bytes"),
+        "occupancy": None if held is None else f"{held:.0%}, limited by {resources['limited_by']}",
+        "blocks that ran": Sampled(**counts["sample"]).brief if "sample" in counts else None,
+        "warp instructions": _text(counts.get("warp_instructions"), "{:,}"),
+        "global sectors per request": _text(memory.sectors_per_request, "{:.2f}"),
+        "bytes moved": _beside(memory.bytes_moved, least) if counts else None,
+        "distinct bytes touched": _beside(_unique_bytes(trial), least),
+        "shared-memory wavefronts": wavefronts if memory.shared_requests else None,
+        "time": _time(trial),
+    }
+
+
+def _text(value: float | None, form: str) -> str | None:
+    return None if value is None else form.format(value)
+
+
+def _beside(count: int | None, least: int) -> str | None:
+    return None if count is None else f"{count:,} ({count / least:.2f}x the minimum)"
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.max_error is None:
+        return f"{trial.outcome}: {trial.message}"
+    sign = "yes" if trial.ok else f"NO ({trial.outcome})"
+    return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
+
+
+def _time(trial: Trial) -> str | None:
+    if trial.seconds is None:
+        return None
+    text = f"{trial.basis} {trial.seconds * 1e6:.2f} µs"
+    if trial.basis == "predicted":
+        text += f" on {trial.predicted_for}, bound by {trial.prediction['bound_by']}"
+    return text
