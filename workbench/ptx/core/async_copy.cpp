@@ -8,7 +8,6 @@
 namespace workbench::ptx {
 namespace {
 
-template <bool Observed>
 void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u32 bytes = in.bytes;
@@ -29,7 +28,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   u32 allowed = mask;
   if (reading) {
     Request source;
-    resolve<Space::global, Observed>(registers, in, reading, warp, bytes, false, true, source);
+    resolve<Space::global>(registers, in, reading, warp, bytes, false, true, source);
     PTX_FOR_EACH_LANE (lane, reading) copy.source[lane] = source.host[lane];
     allowed &= ~(reading & ~source.mask);
   }
@@ -55,8 +54,8 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     }
   }
   if (!copy.mask) return;
-  if (Observed && block.shadow) block.shadow->copy_issued(warp, in, copy);
-  if constexpr (Observed) observe_copy(warp, in, offsets, copy.mask, bytes);
+  if (block.shadow) block.shadow->copy_issued(warp, in, copy);
+  if (block.observed) observe_copy(warp, in, offsets, copy.mask, bytes);
   warp.copies.push_back(copy);
 }
 
@@ -148,8 +147,7 @@ void land_copies(Warp& warp, u64 last, u32 mask, u32 clock, s32 landing) {
 }
 
 void add_async_copies(Table& table) {
-  table.push_back({"cp.async", Handlers(&issue<false>, &issue<true>), Kind::plain, Class::global,
-                   "", "address,address"});
+  table.push_back({"cp.async", &issue, Kind::plain, Class::global, "", "address,address"});
   table.push_back({"cp.async.commit_group", &commit, Kind::plain, Class::sync, "", ""});
   table.push_back({"cp.async.wait_group", &wait, Kind::plain, Class::sync, "", "imm"});
   table.push_back({"cp.async.wait_all", &wait, Kind::plain, Class::sync, "", ""});
