@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -106,19 +107,22 @@ def test_registered_host_memory(cuda):
     assert cuda.cuMemHostRegister_v2(VOID(1 << 44), SIZE(8), 0) == 1
 
 
-def mapped_over(address: int) -> None:
-    """Map two pages of the host's memory at a device address, where a sanitizer's shadow lies already."""
-    readable, private_anonymous_fixed = mmap.PROT_READ | mmap.PROT_WRITE, 0x100022
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = VOID
-    libc.mmap(VOID(address & -4096), SIZE(8192), readable, private_anonymous_fixed, -1, ctypes.c_long(0))
+def map_host_pages(address: int) -> None:
+    """Map two pages of the host there, unless something is mapped already, as a sanitizer's shadow is.
+
+    A sanitizer has a mmap of its own, hence the system call.
+    """
+    number = {"x86_64": 9}.get(platform.machine(), 222)
+    read_write, private_anonymous_no_replace = mmap.PROT_READ | mmap.PROT_WRITE, 0x100022
+    place = (VOID(address & -4096), SIZE(8192), read_write, private_anonymous_no_replace, -1, SIZE(0))
+    ctypes.CDLL(None).syscall(number, *place)
 
 
 def test_device_addresses_are_never_host_memory(cuda):
     memory, freed, host = allocated(cuda, 64), allocated(cuda, 64), np.zeros(32, np.uint32)
     assert cuda.cuMemFree_v2(freed) == 0
     for address, wrong in ((memory, "128 bytes from byte 0 of an allocation of 64"), (freed, "that was freed")):
-        mapped_over(address.value)
+        map_host_pages(address.value)
         for to, from_ in ((VOID(host.ctypes.data), address), (address, VOID(host.ctypes.data))):
             assert cuda.cuMemcpy(to, from_, SIZE(128)) == 1
             assert wrong in said(cuda, 1)
