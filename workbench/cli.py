@@ -1,7 +1,8 @@
-"""The command ``workbench``: doctor, compare, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, completion, schema, check, trace, tune, export, run, setup and bench."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any, NoReturn
 
@@ -10,7 +11,7 @@ import click
 from workbench import __version__
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
-from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.options import complete_op, device_option, json_option, names, tell, tell_on_the_way, without
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
 
@@ -83,16 +84,40 @@ _judged_option = click.option(
 
 
 @main.command()
+@click.option("--fix", is_flag=True, help="Run the remedies that are commands, then look again.")
+@names("part", "With --fix only these rows of the report, such as PyCUDA (repeatable).")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(fix: bool, parts: list[str] | None, as_json: bool) -> None:
     """Show what this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
+    from workbench.doctor import fix as run
 
-    tell(examine(), as_json)
+    if parts and not fix:
+        raise ArgumentError("--part", ", ".join(parts), "--part together with --fix", "Add --fix.")
+    report = examine()
+    if fix:
+        run(report, parts or (), tell_on_the_way)
+        importlib.invalidate_caches()
+        report = examine()
+    tell(report, as_json)
 
 
 @main.command()
-@click.argument("op")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options and ops in SHELL.
+
+    For bash, add this line to ~/.bashrc: eval "$(workbench completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    say(made(main, {}, "workbench", "_WORKBENCH_COMPLETE").source())
+
+
+@main.command()
+@click.argument("op", shell_complete=complete_op)
 @_case_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
@@ -137,7 +162,7 @@ class _WithOutcomes(click.Command):
 
 
 @main.command(cls=_WithOutcomes)
-@click.argument("op", required=False)
+@click.argument("op", required=False, shell_complete=complete_op)
 @click.option(
     "--kernelbench",
     nargs=2,
@@ -223,7 +248,7 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
 
 
 @main.command()
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @_case_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_sample_option
@@ -237,7 +262,7 @@ def trace(op: str, as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @names("case", "Tune for these cases (repeatable).")
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option
