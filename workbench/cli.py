@@ -12,8 +12,21 @@ from workbench import __version__
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
 from workbench.base.options import complete_op, device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.progress import be_quiet
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
+
+
+def _quiet_option() -> click.Option:
+    """Return the option of every command that turns progress bars off."""
+
+    def heed(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        if given:
+            be_quiet()
+
+    return click.Option(
+        ["-q", "--quiet"], is_flag=True, expose_value=False, callback=heed, help="Show no progress bars."
+    )
 
 
 class _Group(click.Group):
@@ -31,6 +44,8 @@ class _Group(click.Group):
         found = super().get_command(ctx, name)
         if found is None and self.entry_points and (point := offered(self.entry_points).get(name)) is not None:
             found = point.load()
+        if found is not None and not any(option.name == "quiet" for option in found.params):
+            found.params.append(_quiet_option())
         return found
 
     def invoke(self, ctx: click.Context) -> Any:

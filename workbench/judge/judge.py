@@ -16,6 +16,7 @@ from workbench import ops
 from workbench.base import by_value
 from workbench.base.processes.fork_server import Child
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
+from workbench.base.progress import tracked
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
@@ -112,7 +113,9 @@ class Judge:
         }
         with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
-            verdicts = tuple(self._verdicts(nursery, request, chosen, config))
+            found = self._verdicts(nursery, request, chosen, config)
+            count = None if config == "all" else len(chosen) * len(self.cases)
+            verdicts = tuple(tracked(found, " verdicts", count))
         changed = self._files.changed()
         if changed:
             verdicts += (self._op_changed(changed),)

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import os
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -22,13 +21,12 @@ from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
-from tqdm import tqdm
-
 from workbench.base import by_value
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.processes.ending import end_with_pool
 from workbench.base.processes.executor import OwnProcesses
 from workbench.base.processes.handing_out import HandedOut, check_executor
+from workbench.base.progress import bar
 from workbench.base.trials.judgements import JudgementStore
 from workbench.base.trials.trial import canonical, digest
 from workbench.base.versions import versions
@@ -209,8 +207,7 @@ def _judgements(
     """Yield the judgements of the places in their order, while the executor's workers go on."""
     ready: dict[int, Judgement] = {}
     following = 0
-    bar = tqdm(total=count, unit=" candidates", disable=not sys.stderr.isatty(), dynamic_ncols=True)
-    with JudgementStore(store) as kept, bar:
+    with JudgementStore(store) as kept, bar(" candidates", count) as shown:
         waiting: deque[_Item] = deque()
         known = kept.get([item.key for item in items])
         for item in items:
@@ -219,7 +216,7 @@ def _judgements(
                 waiting.append(item)
             else:
                 ready |= dict.fromkeys(item.places, earlier)
-                bar.update(len(item.places))
+                shown.update(len(item.places))
         handed: HandedOut[_Item, Judgement | str] | None = None
         with contextlib.ExitStack() as stack:
             if waiting:
@@ -239,7 +236,7 @@ def _judgements(
                     if found.outcome != "not_judged":
                         kept.keep(item.key, found.to_dict())
                     ready |= dict.fromkeys(item.places, found)
-                    bar.update(len(item.places))
+                    shown.update(len(item.places))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from workbench.analysis.device_models import DeviceModel, device_model, model_of
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
+from workbench.base.progress import tracked
 from workbench.base.tables import WIDTH, Table, Tabular
 from workbench.base.terminal import visible
 from workbench.base.trials.trial import Trial
@@ -205,7 +206,7 @@ def compare(
         if name not in names:
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
     trials, least = [], []
-    for variant in chosen:
+    for variant in tracked(chosen, " variants", name=lambda variant: variant.name):
         on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
         config = configs.get(variant.name)
         if config is None:
