@@ -24,8 +24,7 @@ class Screen(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
+def heard():
     yield
     progress.be_quiet(False)
 

@@ -1,7 +1,6 @@
 """Progress bars on stderr: what is done, what is left, and the time that this will take.
 
-They appear after a second, only in a terminal, and leave nothing behind. `be_quiet` and the option ``-q`` of every
-command turn them off.
+They appear only in a terminal. `be_quiet` and the option ``-q`` of every command turn them off.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from workbench.base.terminal import visible
 
 _Item = TypeVar("_Item")
 
-_DELAY_SECONDS = 1.0
 _quiet = False
 
 
@@ -36,7 +34,7 @@ def bar(unit: str, total: int | None = None, file: TextIO | None = None, **optio
 def tracked(
     items: Iterable[_Item], unit: str, total: int | None = None, name: Callable[[_Item], str] | None = None
 ) -> Iterator[_Item]:
-    """Yield the items while a bar counts those that are done.
+    """Yield the items while a bar counts those that are done; the bar leaves nothing behind.
 
     Args:
         items: what is worked on.
@@ -46,7 +44,7 @@ def tracked(
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    with bar(unit, total, leave=False, delay=_DELAY_SECONDS) as shown:
+    with bar(unit, total, leave=False) as shown:
         for item in items:
             if name is not None and not shown.disable:
                 shown.set_postfix_str(visible(name(item)), refresh=True)
