@@ -18,7 +18,8 @@ import pytest
 from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_lab, wait_for_kernel
 from sampling import long_if
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("**/[0-9]*.ipynb"))
 IN_EVERY_RUN = ("05_inside_the_kernel",)
 SECONDS = 150
 """How long a notebook may take on a busy machine."""
@@ -58,7 +59,7 @@ pytestmark = pytest.mark.browser
 def lab(tmp_path_factory):
     """The address of a JupyterLab over a copy of the notebooks, without their outputs' help: they are cleared there."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(NOTEBOOKS[0].parent, folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(FOLDER, folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
     with jupyter_lab(folder / "notebooks", folder) as address:
         yield address
 
@@ -78,7 +79,7 @@ def test_every_cell_runs(browser, notebook):
     page, requests = browser
     failures = []
     page.on("pageerror", lambda error: failures.append(str(error)))
-    page.evaluate(OPEN, notebook.name)
+    page.evaluate(OPEN, notebook.relative_to(FOLDER).as_posix())
     wait_for_kernel(page)
     page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
