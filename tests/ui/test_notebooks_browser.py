@@ -55,6 +55,20 @@ TOO_WIDE = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
 pytestmark = pytest.mark.browser
 
 
+# Before the tests that share a browser: Playwright runs once in a process at a time.
+@pytest.mark.long
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_outputs_fit_a_page_of_900_pixels(notebook, theme, tmp_path):
+    export = [sys.executable, "-m", "nbconvert", "--to", "html", "--template", "lab", "--theme", theme]
+    subprocess.run([*export, "--output-dir", tmp_path, "--output", "page", notebook], check=True, capture_output=True)
+    with chromium_page(width=900, height=1000) as page:
+        page.set_content((tmp_path / "page.html").read_text())
+        assert page.locator(".jp-OutputArea-output").count() > 3
+        assert page.evaluate(TOO_WIDE) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 900
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """The address of a JupyterLab over a copy of the notebooks, without their outputs' help: they are cleared there."""
@@ -96,19 +110,6 @@ def test_every_cell_runs(browser, notebook):
     if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
         keep_pictures(page, Path(folder), notebook.stem)
     page.evaluate(CLOSE)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_outputs_fit_a_page_of_900_pixels(notebook, theme, tmp_path):
-    export = [sys.executable, "-m", "nbconvert", "--to", "html", "--template", "lab", "--theme", theme]
-    subprocess.run([*export, "--output-dir", tmp_path, "--output", "page", notebook], check=True, capture_output=True)
-    with chromium_page(width=900, height=1000) as page:
-        page.set_content((tmp_path / "page.html").read_text())
-        assert page.locator(".jp-OutputArea-output").count() > 3
-        assert page.evaluate(TOO_WIDE) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= 900
 
 
 def when_run(page) -> dict:
