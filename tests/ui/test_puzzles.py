@@ -114,6 +114,8 @@ WRONG = [
     ("guard", "CUDA", "last element left out", [("i < n", "i < n - 1")]),
     ("guard", "CUDA", "last block left out", [("i < n", "blockIdx.x < n / 128")]),
     ("guard", "Triton", "store without a guard", [(", 0.0), mask=at < n", ", 0.0)")]),
+    ("guard", "Triton", "guard off by one", [("at < n", "at <= n")]),
+    ("guard", "Triton", "kernel that does not compile", [("value, 0.0", "valu, 0.0")]),
     ("stencil", "CUDA", "missing barrier", [BARRIER]),
     ("stencil", "CUDA", "no guard before the first element", [("i > 0 ? x[i - 1] : 0", "x[i - 1]")]),
     ("stencil", "CUDA", "no guard after the last element", [("i < n ? x[i] : 0", "x[i]")]),
@@ -131,6 +133,7 @@ WRONG = [
     ("reduction", "CUDA", "one thread adds while the others wait", [(TREE, SERIAL)]),
     ("reduction", "CUDA", "output read before it is written", [("out[blockIdx.x] =", "out[blockIdx.x] +=")]),
     ("reduction", "Triton", "only the last 128 columns", [("total +=", "total =")]),
+    ("reduction", "Triton", "masked elements without a value", [(", other=0.0", "")]),
     ("scan", "CUDA", "missing barrier", [("            __syncthreads();\n", "")]),
     ("scan", "CUDA", "carry left out", [("= carry + part", "= part")]),
     (

@@ -108,9 +108,10 @@ def _draw_zip() -> Drawing:
         cells(ax, 0, 5.6, [f"b{c}" for c in range(5)], [FACES[1] if c == 4 else BLANK for c in range(5)])
         label(ax, 0, 5.3, "bias[c]", side="left")
         grid(ax, 9, 1.2, [["" for _ in range(5)] for _ in range(3)], face, "out[r, c]")
-        arrow(ax, (5, 2.7), (9 + 4, 2.7))
-        arrow(ax, (5, 6.1), (9 + 4.2, 3.2))
-        label(ax, 7, 2.35, "x[1, 4] + bias[4]")
+        label(ax, 7, 2.7, "+")
+        arrow(ax, (5, 2.7), (6.8, 2.7))
+        arrow(ax, (5, 6.1), (6.9, 3))
+        arrow(ax, (7.2, 2.7), (9, 2.7))
         label(ax, 9.2, 5.6, "in memory x is one row after the other:", side="left")
         label(ax, 9.2, 6.2, "x[r, c] is element r * cols + c", side="left")
 

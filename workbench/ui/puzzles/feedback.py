@@ -93,22 +93,29 @@ class Feedback(Tabular):
 
     def __str__(self) -> str:
         lines = [self.headline, *map(str, self.remarks)]
-        lines += [f"{sizes}: right" for sizes in self.right]
-        lines += [f"{goal.figure}: {goal.value:,}, goal at most {goal.at_most:,}" for goal in self.goals]
-        return "\n".join([*lines, *self._pointer()])
+        goals = [f"{goal.figure}: {goal.value:,}, goal at most {goal.at_most:,}" for goal in self.goals]
+        return "\n".join([*lines, *goals, *self._notes()])
 
     __repr__ = __str__
 
-    def _pointer(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
+        if self.right:
+            yield f"right: {'; '.join(self.right)}"
         if self.picture is not None:
-            yield "The memory request to look at is drawn by .picture of this result."
+            yield ".picture of this result draws the memory request to look at."
 
     def tables(self) -> Sequence[Table]:
         """Return a table of the mistakes, or the sizes that are right, and one of the goals."""
-        rows = [(one.mistake, one.sizes, one.seen, one.line, one.remedy) for one in self.remarks]
-        heads = ("mistake", "sizes", "seen", "where", "to do")
-        note = "\n".join([*(f"{sizes}: right" for sizes in self.right), *self._pointer()])
-        made = [Table(heads if rows else (), rows, "hllcl" if rows else "", title=self.headline, note=note)]
+        heads, align = ["mistake", "sizes", "seen", "where", "to do"], "hllcl"
+        rows = [
+            [one.mistake, one.sizes.replace(" = ", "\u00a0=\u00a0"), one.seen, one.line, one.remedy]
+            for one in self.remarks
+        ]
+        if not any(one.line for one in self.remarks):
+            heads, align = [*heads[:3], heads[4]], "hlll"
+            rows = [[*row[:3], row[4]] for row in rows]
+        note = "\n".join(self._notes())
+        made = [Table(heads if rows else (), rows, align if rows else "", title=self.headline, note=note)]
         if self.goals:
             measured = [
                 (one.figure, f"{one.value:,}", f"{one.at_most:,}", "yes" if one.ok else "no") for one in self.goals

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from workbench.ui.puzzles.feedback import Remark
 from workbench.ui.puzzles.run import PuzzleRun
 from workbench.ui.puzzles.signs import code_lines, is_in_shared, is_one_past, sentence
+
+if TYPE_CHECKING:
+    from workbench.errors import CompileError
 
 _OF_FINDINGS = {
     "shared race": (
@@ -55,13 +60,32 @@ def of_findings(run: PuzzleRun, known: set[str]) -> Iterator[Remark]:
             name = "index beyond the shared array"
             remedy = "Compare the size of the __shared__ array with the largest index that a thread uses."
         elif kind == "out-of-bounds":
-            one_past = run.language == "CUDA" and is_one_past(finding)
+            one_past = is_one_past(finding)
             name = "guard off by one" if one_past else "missing guard"
             remedy = "The last element has the index n - 1: compare with < instead of <=." if one_past else ""
             remedy = remedy or _GUARDS[run.language]
         else:
             name, remedy = _OF_FINDINGS.get(kind, (kind, "The line above is the place to look at."))
         yield Remark(name, run.label, sentence(finding, run), code_lines(finding), remedy)
+
+
+def of_notes(run: PuzzleRun) -> Iterator[Remark]:
+    """Yield a remark for each masked load of Triton whose masked elements have no value and reach a result."""
+    for note in run.notes:
+        if "without other=" in note:
+            place, _, words = note.partition(": ")
+            seen = f"line {place.rpartition(':')[2]}: {words.partition('. ')[0]}"
+            remedy = "Give the load other=: 0.0 for a sum, -float('inf') for a maximum."
+            yield Remark("masked elements without a value", run.label, seen, "", remedy)
+
+
+def refused(run: PuzzleRun, error: CompileError) -> Remark:
+    """Return the remark on a kernel that Triton does not compile."""
+    first, *code = error.log.splitlines() or str(error).splitlines()
+    number = re.search(r":(\d+): ", first)
+    seen = code.pop() if code else first
+    where = f", in line {number[1]}" if number else ""
+    return Remark("kernel that does not compile", run.label, seen + where, "\n".join(code), "Correct what it names.")
 
 
 def of_values(run: PuzzleRun) -> Iterator[Remark]:

@@ -25,7 +25,7 @@ _SHOWN = 3
 class PuzzleRun:
     """The arguments of one run by name, what the specification computes of them, and what the kernel left.
 
-    ``before`` holds the outputs as they were before the launch.
+    ``before`` holds the outputs as they were before the launch; ``findings`` and ``notes`` are those of the checks.
     """
 
     language: str
@@ -35,6 +35,7 @@ class PuzzleRun:
     outputs: Mapping[str, torch.Tensor]
     before: Mapping[str, torch.Tensor]
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

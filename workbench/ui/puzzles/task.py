@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from workbench.base.tables import WIDTH
-from workbench.errors import ArgumentError, KernelFault
+from workbench.errors import ArgumentError, CompileError, KernelFault
 from workbench.launch import Kernel, Module, check_kernel, trace_kernel
 from workbench.ops.expressions import Expression
 from workbench.ops.own.inputs import make
@@ -22,7 +22,6 @@ from workbench.ui.puzzles.signs import Sign, code_line
 
 if TYPE_CHECKING:
     from workbench.analysis.trace import Trace
-    from workbench.ptx import Finding
     from workbench.ui.picture import Picture
 
 _SECONDS = 10.0
@@ -208,13 +207,17 @@ class Puzzle:
 
     def _tried(self, kernel: Any, run: PuzzleRun) -> tuple[list[Remark], PuzzleRun]:
         """Run the kernel with all checks and return the remarks on the run."""
+        notes: tuple[str, ...] = ()
         try:
-            findings = check_kernel(kernel, **self._call(run), seconds_limit=_SECONDS).findings
+            report = check_kernel(kernel, **self._call(run), seconds_limit=_SECONDS)
+            findings, notes = report.findings, report.notes
+        except CompileError as refused:
+            return [general.refused(run, refused)], run
         except KernelFault as stopped:
             findings = (stopped.finding,) if stopped.finding is not None else ()
             if not findings:
                 return [Remark("kernel that stops", run.label, str(stopped), "", "See the line that it names.")], run
-        run = _with(run, findings)
+        run = replace(run, findings=findings, notes=notes)
         if not findings and run.wrote_nothing:
             return [general.nothing(run)], run
         return list(self._remarks(kernel, run)), run
@@ -232,7 +235,7 @@ class Puzzle:
             else:
                 known.add(general.ALIASES.get(evidence.finding.kind, evidence.finding.kind))
             yield Remark(mistake.name, run.label, evidence.seen, evidence.line, mistake.remedy)
-        rest = list(general.of_findings(run, known))
+        rest = [*general.of_findings(run, known), *general.of_notes(run)]
         yield from rest
         if not named and not rest and not run.is_right:
             yield from self._of_output_read(kernel, run) or general.of_values(run)
@@ -243,7 +246,7 @@ class Puzzle:
         fresh = [at for at, name in enumerate(self.parameters) if name in self.outputs]
         report = check_kernel(kernel, **self._call(again), uninitialised=fresh, seconds_limit=_SECONDS)
         found = [one for one in report.findings if one.kind == "uninitialised global read"]
-        return list(general.of_findings(_with(run, tuple(found)), set()))
+        return list(general.of_findings(replace(run, findings=tuple(found)), set()))
 
     # -- the goals ----------------------------------------------------------------------------------------------
 
@@ -276,10 +279,6 @@ def _launch_text(language: str, launch: LaunchShape) -> str:
         return f"grid ({grid}), block ({', '.join(map(str, launch.block))})"
     constants = "".join(f", {name}={value}" for name, value in launch.constants.items())
     return f"grid ({grid}){constants}"
-
-
-def _with(run: PuzzleRun, findings: Sequence[Finding]) -> PuzzleRun:
-    return PuzzleRun(run.language, run.sizes, run.arguments, run.expected, run.outputs, run.before, tuple(findings))
 
 
 def _states(run: PuzzleRun) -> tuple[str, list[list[str]]]:
