@@ -21,9 +21,9 @@ _HOMES = {
     "reduction": "neighbours",
     "scan": "neighbours",
     "transpose": "tiles",
-    "softmax": "tiles",
+    "softmax": "rows",
     "matmul": "tiles",
-    "online_softmax": "serving",
+    "online_softmax": "rows",
     "paged_read": "serving",
     "quantize": "serving",
 }

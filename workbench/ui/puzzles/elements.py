@@ -64,6 +64,16 @@ MAP = Puzzle(
             "The output is the input so far: multiply each element with itself.",
         ),
         Mistake(
+            "doubled, not squared",
+            computes(lambda x: 2 * x),
+            "x[i] + x[i] is twice the element: multiply it with itself.",
+        ),
+        Mistake(
+            "thread index left out",
+            leaves(lambda n: torch.arange(n) >= n // 128),
+            "All threads of a block do the same element: add threadIdx.x, in Triton tl.arange(0, BLOCK).",
+        ),
+        Mistake(
             "index off by one",
             leaves(lambda n: torch.arange(n) == 0),
             "The first element has the index 0. Nothing is added to blockIdx.x * blockDim.x + threadIdx.x.",
@@ -135,6 +145,31 @@ ZIP = Puzzle(
             "bias left out",
             computes(lambda x: x),
             "The output is x so far: add bias[c].",
+        ),
+        Mistake(
+            "first bias for all",
+            computes(lambda x, bias: x + bias[0]),
+            "Every column has a bias of its own: bias[c], in Triton bias + c.",
+        ),
+        Mistake(
+            "columns one after the other",
+            computes(lambda x, bias, rows, cols: (x.reshape(cols, rows) + bias[:, None]).reshape(rows, cols)),
+            "Memory holds row after row, so that element (r, c) has the index r * cols + c, not c * rows + r.",
+        ),
+        Mistake(
+            "block index left out",
+            leaves(lambda rows, cols: (torch.arange(rows) >= 4)[:, None] | (torch.arange(cols) >= 32)),
+            "Every block does the same rows and columns: blockIdx belongs to both indices.",
+        ),
+        Mistake(
+            "block index of the columns left out",
+            leaves(lambda rows, cols: (torch.arange(cols) >= 32).expand(rows, cols)),
+            "Every block does the same 32 columns: c = blockIdx.x * blockDim.x + threadIdx.x.",
+        ),
+        Mistake(
+            "block index of the rows left out",
+            leaves(lambda rows, cols: (torch.arange(rows) >= 4)[:, None].expand(rows, cols)),
+            "Every block does the same 4 rows: r = blockIdx.y * blockDim.y + threadIdx.y.",
         ),
         Mistake(
             "row left out",
@@ -209,6 +244,16 @@ GUARD = Puzzle(
     },
     goals=(Goal("global_sectors", 2 * 1000 * 4 // 32, FAR_APART, COALESCE),),
     mistakes=(
+        Mistake(
+            "negative elements kept",
+            computes(lambda x: x),
+            "The output is x so far: negative elements become 0.",
+        ),
+        Mistake(
+            "smaller instead of larger",
+            computes(lambda x: x.clamp(max=0)),
+            "This keeps the negative elements: take the larger of x[i] and 0, fmaxf or tl.maximum.",
+        ),
         Mistake(
             "store without a guard",
             finds("out-of-bounds", "out", unless="x"),

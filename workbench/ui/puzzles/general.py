@@ -38,8 +38,8 @@ _OF_FINDINGS = {
     ),
 }
 _GUARDS = {
-    "CUDA": "Let a thread work only if its element exists: if (i < n).",
-    "Triton": "Give tl.load and tl.store a mask= of the elements that exist.",
+    "CUDA": "Let a thread work only if its element exists: if (i < n). If every thread has one, the index is wrong.",
+    "Triton": "Give tl.load and tl.store a mask= of the elements that exist. If all do, the index is wrong.",
 }
 RACES = ("shared race", "warp race")
 ALIASES = {"warp race": "shared race"}
@@ -51,6 +51,8 @@ def of_findings(run: PuzzleRun, known: set[str]) -> Iterator[Remark]:
     """Yield a remark for each kind of finding that is not among the ``known`` ones."""
     if any(finding.kind in RACES for finding in run.findings):
         known.add("uninitialised shared read")  # the reader came before the writer
+    if any(finding.kind == "out-of-bounds" and not is_in_shared(finding) for finding in run.findings):
+        known |= CONSEQUENCES - {"out-of-bounds"}
     for finding in run.findings:
         kind = ALIASES.get(finding.kind, finding.kind)
         if kind in known:

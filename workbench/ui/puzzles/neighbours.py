@@ -80,6 +80,20 @@ STENCIL = Puzzle(
             "The output is x so far: add x[i - 1] and x[i + 1].",
         ),
         Mistake(
+            "one of the three left out",
+            computes(
+                lambda x: stencil(x) - x,
+                lambda x: x + torch.nn.functional.pad(x[1:], (0, 1)),
+                lambda x: x + torch.nn.functional.pad(x[:-1], (1, 0)),
+            ),
+            "The sum has three elements: x[i - 1], x[i] and x[i + 1].",
+        ),
+        Mistake(
+            "part of the tile not loaded",
+            finds("uninitialised shared read"),
+            "All 130 elements of the tile are read: write its two ends, too, and 0 where x has no element.",
+        ),
+        Mistake(
             "neighbours in other blocks left out",
             computes(_within_blocks),
             "At the edges of a block the neighbour belongs to another block. The tile needs one more element at either "
@@ -170,6 +184,17 @@ REDUCTION = Puzzle(
             "Each step of the loop replaces the sum of those before: add with +=.",
         ),
         Mistake(
+            "first row for all",
+            computes(lambda x, rows: x.sum(1)[:1].expand(rows)),
+            "Every block adds up row 0: its row begins at x + blockIdx.x * cols, in Triton "
+            "x + tl.program_id(0) * cols.",
+        ),
+        Mistake(
+            "columns added by several threads",
+            computes(lambda x, cols: (x * torch.arange(1, cols + 1).clamp(max=_THREADS)).sum(1)),
+            "Thread t adds up all columns from t on, and its neighbours add them again: it goes on in steps of 128.",
+        ),
+        Mistake(
             "last step of the tree left out",
             computes(lambda x: x[:, ::2].sum(1)),
             "The loop ends a step early: the last step, for s = 1, adds part[1] to part[0].",
@@ -201,6 +226,12 @@ def running_sum(x: Tensor) -> Tensor:
 
 def _in_chunks(x: Tensor, size: int = _THREADS) -> Tensor:
     return torch.cat([part.cumsum(1) for part in x.split(size, dim=1)], dim=1)
+
+
+def _chunk_before(x: Tensor) -> Tensor:
+    """Return for each element the sum of the chunk before its own."""
+    sums = [torch.zeros(len(x)), *(part.sum(1) for part in x.split(_THREADS, dim=1))]
+    return torch.cat([sums[at][:, None].expand_as(part) for at, part in enumerate(x.split(_THREADS, dim=1))], dim=1)
 
 
 def _in_windows(width: int) -> Callable:
@@ -267,6 +298,11 @@ SCAN = Puzzle(
             computes(_in_chunks),
             "Every 128 columns the sum begins at zero again. Add the sum of all chunks before: the last value of each "
             "chunk is carried to the next.",
+        ),
+        Mistake(
+            "only the last chunk carried",
+            computes(lambda x: _in_chunks(x) + _chunk_before(x)),
+            "The carry is the sum of all chunks before, not of the last one: add to it with +=.",
         ),
         Mistake(
             "doubling ends too early",

@@ -1,4 +1,4 @@
-"""The puzzles from serving a language model: online softmax, paged read and quantize."""
+"""The puzzles from serving a language model: paged read and quantize."""
 
 from __future__ import annotations
 
@@ -8,118 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from workbench.ops.own.inputs import randn
 from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, Drawing, arrow, cells, label
 from workbench.ui.puzzles.elements import COALESCE, FAR_APART
-from workbench.ui.puzzles.run import PuzzleRun
-from workbench.ui.puzzles.signs import Evidence, computes, finds, wrong_only
+from workbench.ui.puzzles.signs import computes, finds, leaves, wrong_only
 from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_LANES = 32
-
-
-# -- online softmax ---------------------------------------------------------------------------------------------
-
-
-def weighted_mean(x: Tensor, v: Tensor) -> Tensor:
-    """Weight the values v by the softmax of every row."""
-    return torch.softmax(x, dim=1) @ v
-
-
-def _four_rows(cols: int, generator: torch.Generator) -> Tensor:
-    """Return a row that falls, one that rises, one far below zero and a random one."""
-    noise = torch.randn(2, cols, generator=generator)
-    slope = torch.linspace(0, 40, cols)
-    return torch.stack([40 - slope, slope, noise[0] - 200, noise[1]])
-
-
-def _lanes_unscaled(x: Tensor, v: Tensor) -> Tensor:
-    """Compute the mean with lanes that are added without regard to their maxima."""
-    x = torch.nn.functional.pad(x, (0, -x.shape[1] % _LANES), value=-torch.inf)
-    v = torch.nn.functional.pad(v, (0, -len(v) % _LANES))
-    lanes = x.view(len(x), -1, _LANES)
-    weights = (lanes - lanes.amax(1, keepdim=True)).exp()
-    return (weights * v.view(-1, _LANES)).sum((1, 2)) / weights.sum((1, 2))
-
-
-def _rising_row_wrong(run: PuzzleRun) -> Evidence | None:
-    """Return the evidence that the falling row is right and the rising row wrong."""
-    first = run.wrong["out"][:2].tolist()
-    return Evidence(run.values()) if run.has_wrong_values and first == [False, True] else None
-
-
-def _draw_online() -> Drawing:
-    def paint(ax: Axes) -> None:
-        cells(ax, 4, 0.2, [1, 3, 2, 5], [BLANK, BLANK, BLANK, FACES[1]], "x[r]")
-        rows = [("max", ["1", "3", "3", "5"]), ("sum", ["1", "1.14", "1.50", "1.20"])]
-        for top, (name, values) in zip((2.2, 3.7), rows, strict=True):
-            cells(ax, 4, top, values, [SHARED, SHARED, SHARED, FACES[1]], name)
-        arrow(ax, (7.5, 1.2), (7.5, 2.2))
-        label(ax, 9, 0.7, "5 is larger than every number before:", side="left")
-        label(ax, 9, 2.7, "the maximum grows from 3 to 5,", side="left")
-        label(ax, 9, 4.2, "the old sum shrinks by exp(3 - 5) before 1 is added:", side="left")
-        label(ax, 9, 5, "1.50 * 0.135 + 1 = 1.20", side="left")
-
-    return Drawing("softmax in one pass", "The sum always belongs to the largest number so far.", 25, 5.8, paint)
-
-
-ONLINE = Puzzle(
-    name="online_softmax",
-    claim="out[r] = softmax(x[r]) . v, each x read once",
-    spec=weighted_mean,
-    parameters=("out", "x", "v", "cols"),
-    inputs={"x": _four_rows, "v": randn("cols", mean=2.0)},
-    sizes=({"cols": 100}, {"cols": 1000}),
-    launches={
-        "CUDA": LaunchShape(("4",), (_LANES,)),
-        "Triton": LaunchShape(("4",), constants={"BLOCK": "128"}),
-    },
-    goals=(
-        Goal(
-            "global_load_sectors",
-            1100,
-            "row read more than once",
-            "The goal allows one pass over x and one over v. Keep maximum, sum and weighted sum together, and correct "
-            "the two sums when the maximum grows.",
-        ),
-    ),
-    mistakes=(
-        Mistake(
-            "old sums not rescaled",
-            _rising_row_wrong,
-            "A row that falls is right, one that rises is wrong: what was added under a smaller maximum is too large. "
-            "Multiply both sums by exp(old maximum - new maximum) before the next number is added.",
-        ),
-        Mistake(
-            "maximum that starts at 0",
-            wrong_only(lambda x: x.amax(1) < 0),
-            "Only a row far below zero is wrong. Begin the maximum with -INFINITY.",
-        ),
-        Mistake(
-            "lanes added without rescaling",
-            computes(_lanes_unscaled),
-            "Each lane's sums belong to that lane's maximum. Bring both lanes to the larger maximum before you add.",
-        ),
-        Mistake(
-            "not divided by the sum",
-            computes(lambda x, v: (x - x.amax(1, keepdim=True)).exp() @ v),
-            "Divide the weighted sum by the sum of the weights, at the end.",
-        ),
-    ),
-    hints=(
-        "A thread keeps three numbers: the maximum so far, the sum of exp(x - maximum), and the sum of "
-        "exp(x - maximum) * v.",
-        "For the next x: larger = max(maximum, x). Both sums are multiplied by exp(maximum - larger), then "
-        "exp(x - larger), and that times v, are added. In Triton x is a block of 128 columns, and the sums are those "
-        "of the block.",
-        "CUDA: a warp has 32 such triples at the end. Two of them become one by the same rule: __shfl_xor_sync brings "
-        "the other lane's three numbers, in steps of 16, 8, 4, 2, 1.",
-    ),
-    draw=_draw_online,
-)
+_HEAD_SIZE = 64
 
 
 # -- paged read -------------------------------------------------------------------------------------------------
@@ -181,6 +77,39 @@ def _swapped(cache: Tensor, block_tables: Tensor, seq_lens: Tensor) -> Tensor:
     return _read(cache, block_tables, seq_lens, lambda t, at: t[:, at % size], lambda at: at // size)
 
 
+def _flat(cache: Tensor, tables: Tensor, lengths: Tensor, place: Callable) -> Tensor:
+    """Return what a kernel reads that computes the first element of a token otherwise."""
+    size, width = cache.shape[1:]
+    at = torch.arange(tables.shape[1] * size)
+    pages = tables[:, at // size].clamp(min=0)
+    first = place(pages, at % size, size, width)[:, :, None] + torch.arange(width)
+    found = cache.flatten()[first.clamp(max=cache.numel() - 1).long()]
+    return torch.where((at < lengths[:, None])[:, :, None], found, 0.0)
+
+
+def _page_unscaled(cache: Tensor, block_tables: Tensor, seq_lens: Tensor) -> Tensor:
+    return _flat(cache, block_tables, seq_lens, lambda page, slot, size, width: (page + slot) * width)
+
+
+def _token_unscaled(cache: Tensor, block_tables: Tensor, seq_lens: Tensor) -> Tensor:
+    return _flat(cache, block_tables, seq_lens, lambda page, slot, size, width: page * size + slot)
+
+
+def _ends(lengths: Tensor, tokens: int) -> Tensor:
+    """Return a mask of the first token after each sequence."""
+    return (torch.arange(tokens) == lengths[:, None])[:, :, None]
+
+
+def _beyond(lengths: Tensor, tokens: int) -> Tensor:
+    """Return a mask of the tokens after each sequence."""
+    return (torch.arange(tokens) >= lengths[:, None])[:, :, None].expand(-1, -1, _HEAD_SIZE)
+
+
+def _later(num_seqs: int, tokens: int) -> Tensor:
+    """Return a mask of all sequences but the first."""
+    return (torch.arange(num_seqs) >= 1)[:, None, None].expand(num_seqs, tokens, _HEAD_SIZE)
+
+
 def _draw_paged() -> Drawing:
     def paint(ax: Axes) -> None:
         cells(ax, 4.5, 0.2, [f"t{at}" for at in range(10)], [FACES[at // 4] for at in range(10)], "tokens")
@@ -207,7 +136,7 @@ PAGED_READ = Puzzle(
     parameters=("out", "cache", "block_tables", "seq_lens", "block_size", "max_blocks"),
     inputs={
         "cache": lambda num_seqs, max_blocks, block_size, generator: torch.randn(
-            num_seqs * max_blocks, block_size, 64, generator=generator
+            num_seqs * max_blocks, block_size, _HEAD_SIZE, generator=generator
         ),
         "block_tables": _tables,
         "seq_lens": _lengths,
@@ -241,6 +170,32 @@ PAGED_READ = Puzzle(
             "page and slot swapped",
             computes(_swapped),
             "t / block_size (rounded down) is the place in the table, t % block_size the slot in the page.",
+        ),
+        Mistake(
+            "size of a page or of a token left out",
+            computes(_page_unscaled, _token_unscaled),
+            "A token has 64 elements and a page block_size tokens: the first element is "
+            "(page * block_size + slot) * 64.",
+        ),
+        Mistake(
+            "end off by one",
+            wrong_only(lambda seq_lens, block_size, max_blocks: _ends(seq_lens, max_blocks * block_size)),
+            "The last token of a sequence has the number seq_lens[s] - 1: compare with < instead of <=.",
+        ),
+        Mistake(
+            "zeros after the end left out",
+            leaves(lambda seq_lens, block_size, max_blocks: _beyond(seq_lens, max_blocks * block_size)),
+            "Tokens that do not exist have an output, too: write 0 there.",
+        ),
+        Mistake(
+            "sequence left out of the output's index",
+            leaves(lambda num_seqs, max_blocks, block_size: _later(num_seqs, max_blocks * block_size)),
+            "All sequences write to the first one's output: sequence s begins at token s * max_blocks * block_size.",
+        ),
+        Mistake(
+            "token and sequence swapped",
+            finds("out-of-bounds", "seq_lens"),
+            "The first index of the launch is the token, t = blockIdx.x, the second the sequence, s = blockIdx.y.",
         ),
         Mistake(
             "token taken for its page",
@@ -283,8 +238,18 @@ def _off_ties(rows: int, cols: int, generator: torch.Generator) -> Tensor:
     """Return rows whose quotients by their scales are never near a half, so that every way to round agrees."""
     whole = torch.randint(-126, 126, (rows, cols), generator=generator)
     x = whole + 0.8 * torch.rand(rows, cols, generator=generator) - 0.4
-    x[:, 1] = -127.0  # the largest magnitude is negative
+    x[torch.arange(rows), torch.tensor([1, cols // 2, cols - 1])] = -127.0  # the largest magnitude is negative
     return x * torch.tensor([0.5, 0.01, 3.0])[:, None]
+
+
+def _rounded_by(how: Callable) -> Callable:
+    """Return what another way to round gives, with the right scale."""
+
+    def made(x: Tensor) -> tuple[Tensor, Tensor]:
+        scale = quantize(x)[1]
+        return how(x / scale[:, None]).to(torch.int8), scale
+
+    return made
 
 
 def _scaled_by(largest: Callable) -> Callable:
@@ -328,19 +293,34 @@ QUANTIZE = Puzzle(
     mistakes=(
         Mistake(
             "cut off, not rounded",
-            computes(lambda x: ((x / quantize(x)[1][:, None]).to(torch.int8), quantize(x)[1])),
-            "A conversion to an integer drops the fraction. Round first: rintf in CUDA, "
-            "tl.extra.cuda.libdevice.rint in Triton.",
-        ),
-        Mistake(
-            "rounded up instead of to the nearest",
-            computes(lambda x: (torch.floor(x / quantize(x)[1][:, None] + 1).to(torch.int8), quantize(x)[1])),
-            "Add a half before rounding down, not one.",
+            computes(*(_rounded_by(how) for how in (torch.trunc, torch.floor, lambda q: torch.trunc(q + 0.5)))),
+            "A conversion to an integer drops the fraction, and adding 0.5 before is right for positive numbers alone. "
+            "Round first: rintf in CUDA, tl.extra.cuda.libdevice.rint in Triton.",
         ),
         Mistake(
             "scale by 128",
             computes(_scaled_by(lambda x: x.abs().amax(1) / 128), lambda x: (None, x.abs().amax(1) / 128)),
             "A signed byte ends at 127: with max / 128 the largest number becomes 128, which wraps to -128.",
+        ),
+        Mistake(
+            "scale not written",
+            leaves(lambda x: torch.ones(len(x), dtype=torch.bool), "scale"),
+            "There are two outputs: one thread of the block writes scale[r].",
+        ),
+        Mistake(
+            "scale not divided by 127",
+            computes(lambda x: (None, x.abs().amax(1))),
+            "The scale of a row is its largest magnitude / 127.",
+        ),
+        Mistake(
+            "reciprocal of the scale",
+            computes(lambda x: (None, 127 / x.abs().amax(1))),
+            "The scale is max / 127, so that q * scale is about x; 127 / max is the factor from x to q.",
+        ),
+        Mistake(
+            "columns left out of the scale",
+            computes(lambda x: (None, x[:, :128].abs().amax(1) / 127)),
+            "The maximum has to go over all columns of the row, in steps of 128 threads.",
         ),
         Mistake(
             "sign of the largest forgotten",
@@ -363,4 +343,4 @@ QUANTIZE = Puzzle(
     draw=_draw_quantize,
 )
 
-PUZZLES = (ONLINE, PAGED_READ, QUANTIZE)
+PUZZLES = (PAGED_READ, QUANTIZE)

@@ -45,16 +45,16 @@ def computes(*functions: Callable[..., Any]) -> Sign:
         for function in functions:
             made = run.applied(function)
             several = made if isinstance(made, tuple) else (made,)
-            if all(_agree(run, name, one) for name, one in zip(run.outputs, several, strict=True)):
+            known = {name: one for name, one in zip(run.outputs, several, strict=True) if one is not None}
+            if all(_agree(run, name, one) for name, one in known.items()) and any(map(run.has_wrong, known)):
                 return Evidence(run.values())
         return None
 
     return look
 
 
-def _agree(run: PuzzleRun, name: str, made: torch.Tensor | None) -> bool:
-    written = ~run.unwritten[name]
-    return made is None or bool(same(run.outputs[name], made)[written].all())
+def _agree(run: PuzzleRun, name: str, made: torch.Tensor) -> bool:
+    return bool(same(run.outputs[name], made)[~run.unwritten[name]].all())
 
 
 def wrong_only(where: Callable[..., torch.Tensor]) -> Sign:
@@ -70,11 +70,14 @@ def wrong_only(where: Callable[..., torch.Tensor]) -> Sign:
     return look
 
 
-def leaves(where: Callable[..., torch.Tensor]) -> Sign:
-    """Return the sign that the elements of the mask that ``where`` makes, and no others, were not written."""
+def leaves(where: Callable[..., torch.Tensor], output: str | None = None) -> Sign:
+    """Return the sign that the elements of the mask that ``where`` makes, and no others, were not written.
+
+    ``output`` names the output; default the first.
+    """
 
     def look(run: PuzzleRun) -> Evidence | None:
-        mask = next(iter(run.unwritten.values()))
+        mask = run.unwritten[output or next(iter(run.unwritten))]
         expected = run.applied(where)
         return Evidence(run.gaps()) if mask.any() and torch.equal(mask, expected.expand_as(mask)) else None
 
@@ -93,6 +96,8 @@ def finds(kind: str, buffer: str | None = None, *, text: str = "", unless: str |
 
     def look(run: PuzzleRun) -> Evidence | None:
         found = [one for one in run.findings if one.kind.endswith(kind)]
+        if kind.startswith("uninitialised") and any(one.kind.endswith("race") for one in run.findings):
+            return None  # the reader came before the writer
         if unless is not None and any(one.buffer == unless for one in found):
             return None
         for one in found:
@@ -104,6 +109,7 @@ def finds(kind: str, buffer: str | None = None, *, text: str = "", unless: str |
 
 
 _WRAPPED = 1 << 32
+_SHARED_END = 1 << 56
 _BEYOND = re.compile(r"(\d+) bytes (past the end of|before) (\w+), which has (\d+) bytes")
 
 
@@ -127,7 +133,9 @@ def sentence(finding: Finding, run: PuzzleRun) -> str:
     if finding.kind == "divergent barrier":
         return f"{who} waits at the barrier, and other threads of its warp are elsewhere"
     if is_in_shared(finding):
-        return f"{who} accesses byte {finding.address} of shared memory, which the kernel does not have"
+        at = finding.address or 0
+        at -= _SHARED_END * (at > _SHARED_END // 2)  # below the first byte
+        return f"{who} accesses byte {at} of shared memory, which the kernel does not have"
     if finding.kind == "timeout":
         return f"{who} is still running when the time is over"
     if finding.kind.startswith("uninitialised"):

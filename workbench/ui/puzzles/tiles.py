@@ -1,4 +1,4 @@
-"""The puzzles about whole rows and tiles: transpose without conflicts, softmax and tiled matmul."""
+"""The puzzles about tiles: transpose without conflicts and tiled matmul."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from workbench.ops.own.inputs import randint, randn
-from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, WRONG, Drawing, arrow, cells, grid, label
-from workbench.ui.puzzles.elements import COALESCE, FAR_APART
-from workbench.ui.puzzles.signs import computes, leaves, wrong_only
+from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, WRONG, Drawing, cells, grid, label
+from workbench.ui.puzzles.signs import computes, leaves
 from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
 
 if TYPE_CHECKING:
@@ -85,7 +84,10 @@ TRANSPOSE = Puzzle(
         ),
         Mistake(
             "tile not transposed",
-            computes(lambda x, rows, cols: _tiles_moved(x, rows, cols)),
+            computes(
+                lambda x, rows, cols: _tiles_moved(x, rows, cols, torch.nan),
+                lambda x, rows, cols: _tiles_moved(x, rows, cols, 0.0),
+            ),
             "The tiles are in the right places, and each of them is as it was: read "
             "tile[threadIdx.x][threadIdx.y + j].",
         ),
@@ -97,6 +99,12 @@ TRANSPOSE = Puzzle(
                 )
             ),
             "The output has cols rows of rows elements each: the index is c * rows + r.",
+        ),
+        Mistake(
+            "blocks not swapped",
+            leaves(lambda rows, cols: (torch.arange(cols) >= -(-rows // 32) * 32)[:, None].expand(cols, rows)),
+            "The tile of block (x, y) is read at column x * 32 and row y * 32, and written at row x * 32 and column "
+            "y * 32.",
         ),
         Mistake(
             "rows after the first 8 of a tile left out",
@@ -118,10 +126,10 @@ TRANSPOSE = Puzzle(
 )
 
 
-def _tiles_moved(x: Tensor, rows: int, cols: int) -> Tensor:
-    """Return what comes of tiles of 32 x 32 that are moved to the right place and not transposed; NaN where unknown."""
+def _tiles_moved(x: Tensor, rows: int, cols: int, outside: float) -> Tensor:
+    """Return what comes of tiles of 32 x 32 that are moved to the right place and not transposed."""
     high, wide = -(-rows // 32) * 32, -(-cols // 32) * 32
-    padded = torch.full((high, wide), torch.nan)
+    padded = torch.full((high, wide), outside)
     padded[:rows, :cols] = x
     moved = padded.view(high // 32, 32, wide // 32, 32).permute(2, 1, 0, 3).reshape(wide, high)
     return moved[:cols, :rows]
@@ -132,102 +140,6 @@ def _hit(count: int, places: Tensor, shape: tuple[int, ...]) -> Tensor:
     mask = torch.zeros(count, dtype=torch.bool)
     mask[places[places < count]] = True
     return mask.view(shape)
-
-
-# -- softmax ----------------------------------------------------------------------------------------------------
-
-
-def softmax(x: Tensor) -> Tensor:
-    """Make every row positive numbers with the sum 1."""
-    return torch.softmax(x, dim=1)
-
-
-def rows_at(*means: float) -> Callable:
-    """Return a function that makes a matrix with a row around each mean."""
-
-    def make(cols: int, generator: torch.Generator) -> Tensor:
-        return torch.randn(len(means), cols, generator=generator) + torch.tensor(means)[:, None]
-
-    return make
-
-
-def _draw_softmax() -> Drawing:
-    def paint(ax: Axes) -> None:
-        cells(ax, 4, 0.2, [98, 99, 101, 100], FACES[0], "x[r]")
-        label(ax, 9, 0.7, "maximum 101", side="left")
-        cells(ax, 4, 2.2, ["-3", "-2", "0", "-1"], SHARED, "x - max")
-        label(ax, 9, 2.7, "exp(101) would be infinite, exp(0) is 1", side="left")
-        cells(ax, 4, 4.2, [".05", ".14", "1", ".37"], SHARED, "exp")
-        label(ax, 9, 4.7, "sum 1.55", side="left")
-        cells(ax, 4, 6.2, [".03", ".09", ".64", ".24"], FACES[2], "out[r]")
-        for top in (1.2, 3.2, 5.2):
-            for at in range(4):
-                arrow(ax, (4.5 + at, top), (4.5 + at, top + 1))
-
-    return Drawing("softmax of a row", "Two reductions over the row: the maximum first, then the sum.", 19, 7.5, paint)
-
-
-SOFTMAX = Puzzle(
-    name="softmax",
-    claim="out[r, c] = exp(x[r, c] - max(x[r])) / sum of them over the row",
-    spec=softmax,
-    parameters=("out", "x", "cols"),
-    inputs={"x": rows_at(100.0, -200.0, 0.0)},
-    sizes=({"cols": 100}, {"cols": 300}),
-    launches={
-        "CUDA": LaunchShape(("3",), (128,)),
-        "Triton": LaunchShape(("3",), constants={"BLOCK": "512"}),
-    },
-    goals=(
-        Goal("global_sectors", 520, FAR_APART, COALESCE, ("CUDA",)),
-        Goal("global_sectors", 260, FAR_APART, COALESCE, ("Triton",)),
-    ),
-    mistakes=(
-        Mistake(
-            "maximum not subtracted",
-            computes(lambda x: x.exp() / x.exp().sum(1, keepdim=True)),
-            "exp(100) is infinite in float32 and exp(-200) is 0, so that the quotient is NaN. Subtract the row's "
-            "maximum first: the quotient is the same, and no exponential is above 1.",
-        ),
-        Mistake(
-            "not divided by the sum",
-            computes(lambda x: (x - x.amax(1, keepdim=True)).exp()),
-            "A row adds up to more than 1: divide each exponential by the sum of the row's.",
-        ),
-        Mistake(
-            "maximum that starts at 0",
-            wrong_only(lambda x: x.amax(1, keepdim=True) < 0),
-            "Only a row of negative numbers is wrong: its maximum is below 0. Begin the maximum with -INFINITY, and in "
-            "Triton let the masked elements be other=-float('inf').",
-        ),
-        Mistake(
-            "masked columns counted",
-            computes(lambda x, cols: torch.softmax(torch.nn.functional.pad(x, (0, 512 - cols)), 1)[:, :cols]),
-            "The masked elements are 0 and take part in maximum and sum, with exp(0 - maximum). Load them with "
-            "other=-float('inf'): exp makes 0 of that.",
-        ),
-        Mistake(
-            "columns after the first 128 left out of the sum",
-            computes(lambda x: _over(x, x[:, :128])),
-            "The sum and the maximum have to go over all columns of the row, in steps of 128 threads.",
-        ),
-    ),
-    hints=(
-        "First the maximum of the row, then the sum of exp(x - maximum), then the quotients. Both are reductions, as "
-        "in the puzzle before: each thread over its columns, then the threads in shared memory.",
-        "Begin the maximum with -INFINITY, not 0: a row may be negative throughout. In Triton masked elements take "
-        "part in tl.max and tl.sum: other=-float('inf') makes them 0 after exp.",
-        "If one array in shared memory serves both reductions, a barrier has to stand between the last read of the "
-        "maximum and the first write of the sums.",
-    ),
-    draw=_draw_softmax,
-)
-
-
-def _over(x: Tensor, part: Tensor) -> Tensor:
-    """Return the exponentials of ``x`` over the sum of those of ``part``."""
-    top = part.amax(1, keepdim=True)
-    return (x - top).exp() / (part - top).exp().sum(1, keepdim=True)
 
 
 # -- matmul -----------------------------------------------------------------------------------------------------
@@ -244,6 +156,21 @@ def _flipped(matrix: Tensor) -> Tensor:
     padded = torch.zeros(rows * _TILE, cols * _TILE)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
     return padded.view(rows, _TILE, cols, _TILE).transpose(1, 3).reshape(rows * _TILE, cols * _TILE)
+
+
+def _elementwise(a: Tensor, b: Tensor) -> Tensor:
+    """Return the sums of tiles that are multiplied element by element."""
+    depth = -(-a.shape[1] // _TILE) * _TILE
+    a = torch.nn.functional.pad(a, (0, depth - a.shape[1]))
+    b = torch.nn.functional.pad(b, (0, 0, 0, depth - len(b)))
+    i, j = torch.arange(len(a)) % _TILE, torch.arange(b.shape[1]) % _TILE
+    return sum(a[:, start + j] * b[start + i] for start in range(0, depth, _TILE))
+
+
+def _strided(a: Tensor, stride: int, k: int) -> Tensor:
+    """Return rows of ``a`` that are read with another stride; NaN behind its end."""
+    places = torch.arange(len(a))[:, None] * stride + torch.arange(k)
+    return torch.where(places < a.numel(), a.flatten()[places.clamp(max=a.numel() - 1)], torch.nan)
 
 
 def _widths(k: int) -> list[int]:
@@ -332,6 +259,16 @@ MATMUL = Puzzle(
             "k is longer than a tile: loop over the tiles along k, and add up.",
         ),
         Mistake(
+            "multiplied element by element",
+            computes(_elementwise),
+            "The tiles are multiplied as matrices: tl.dot(left, right), not left * right.",
+        ),
+        Mistake(
+            "wrong stride of a",
+            computes(lambda a, b, n, k: _strided(a, n, k) @ b),
+            "A row of a has k elements, so that the next begins k further: i * k.",
+        ),
+        Mistake(
             "first tiles in every step",
             computes(
                 lambda a, b, k: -(-k // _TILE) * (a[:, :_TILE] @ b[:_TILE]),
@@ -355,4 +292,4 @@ MATMUL = Puzzle(
     draw=_draw_matmul,
 )
 
-PUZZLES = (TRANSPOSE, SOFTMAX, MATMUL)
+PUZZLES = (TRANSPOSE, MATMUL)
