@@ -465,6 +465,12 @@ def test_a_launch_runs_under_the_tools_of_the_package(compiled):
     assert wb.trace(kernel, **puzzle("guard").launch("CUDA")).global_sectors == 250
 
 
+def test_the_page_shows_the_check_as_it_prints(compiled):
+    text = "// a solution without its guard\n" + changed("guard", "CUDA", [("if (i < n) ", "")])
+    printed = str(puzzle("guard").check(compiled(text, "CUDA")))
+    assert f"```text\n{printed}\n```" in (FOLDER.parents[1] / "docs" / "PUZZLES.md").read_text()
+
+
 # -- the notebooks ----------------------------------------------------------------------------------------------
 
 

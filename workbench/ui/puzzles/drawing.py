@@ -26,7 +26,7 @@ class Drawing(Picture):
 
     @property
     def headline(self) -> str:
-        """What the picture shows."""
+        """Summary of the picture."""
         return self._headline
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""``Feedback``, the result of a puzzle's check: what is wrong in words, where, and what to do."""
+"""``Feedback``, the result of a puzzle's check: mistakes in words, each with its line and its remedy."""
 
 from __future__ import annotations
 

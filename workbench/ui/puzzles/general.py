@@ -1,4 +1,4 @@
-"""Mistakes that any puzzle may show, by what the machine found or what the kernel left."""
+"""Mistakes of any puzzle, recognized by findings, by unwritten elements or by wrong values."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _THREADS = 128
 
 
 def stencil(x: Tensor) -> Tensor:
-    """Add both neighbours to every element; outside there are zeros."""
+    """Add its two neighbours to every element; beyond the ends they are 0."""
     padded = torch.nn.functional.pad(x, (1, 1))
     return padded[:-2] + padded[1:-1] + padded[2:]
 
@@ -220,7 +220,7 @@ REDUCTION = Puzzle(
 
 
 def running_sum(x: Tensor) -> Tensor:
-    """Add to every column those before it."""
+    """Replace every column by the sum of the columns up to it."""
     return torch.cumsum(x, dim=1)
 
 

@@ -25,7 +25,7 @@ _LANES = 32
 
 
 def softmax(x: Tensor) -> Tensor:
-    """Make every row positive numbers with the sum 1."""
+    """Compute the softmax of every row."""
     return torch.softmax(x, dim=1)
 
 
@@ -133,7 +133,7 @@ def _over(x: Tensor, part: Tensor) -> Tensor:
 
 
 def weighted_mean(x: Tensor, v: Tensor) -> Tensor:
-    """Weight the values v by the softmax of every row."""
+    """Compute the mean of v, weighted by the softmax of every row."""
     return torch.softmax(x, dim=1) @ v
 
 
@@ -154,7 +154,7 @@ def _lanes_unscaled(x: Tensor, v: Tensor) -> Tensor:
 
 
 def _unscaled(width: int, together: bool, keeps_sum: bool, keeps_weighted: bool) -> Callable:
-    """Return what one pass computes that does not rescale the sum, the weighted sum, or both.
+    """Return the mistaken pass that does not rescale the sum, the weighted sum, or both.
 
     A step has ``width`` columns. With ``together`` they have one maximum, as in Triton; else each has its own, and
     rightly added up at the end.

@@ -1,4 +1,4 @@
-"""One run of a reader's kernel on the inputs of a puzzle, and what a check can see in it."""
+"""A run of a reader's kernel on the inputs of a puzzle, compared with the specification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class PuzzleRun:
-    """The arguments of one run by name, what the specification computes of them, and what the kernel left.
+    """The arguments of one run by name, the outputs that the specification expects, and those of the kernel.
 
     ``before`` holds the outputs as they were before the launch; ``findings`` and ``notes`` are those of the checks.
     """

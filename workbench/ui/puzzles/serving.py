@@ -43,7 +43,7 @@ def _lengths(num_seqs: int, max_blocks: int, block_size: int) -> Tensor:
 
 
 def _read(cache: Tensor, tables: Tensor, lengths: Tensor, page: Callable, slot: Callable) -> Tensor:
-    """Return what a kernel reads that takes a token's page and slot otherwise; NaN for a page that does not exist."""
+    """Read the cache with another way to find a token's page and slot."""
     tokens = torch.arange(tables.shape[1] * cache.shape[1])
     pages = page(tables, tokens)
     found = cache[pages.clamp(0, len(cache) - 1).long(), slot(tokens)]
@@ -78,7 +78,7 @@ def _swapped(cache: Tensor, block_tables: Tensor, seq_lens: Tensor) -> Tensor:
 
 
 def _flat(cache: Tensor, tables: Tensor, lengths: Tensor, place: Callable) -> Tensor:
-    """Return what a kernel reads that computes the first element of a token otherwise."""
+    """Read the cache with another way to compute a token's first element."""
     size, width = cache.shape[1:]
     at = torch.arange(tables.shape[1] * size)
     pages = tables[:, at // size].clamp(min=0)
@@ -243,7 +243,7 @@ def _off_ties(rows: int, cols: int, generator: torch.Generator) -> Tensor:
 
 
 def _rounded_by(how: Callable) -> Callable:
-    """Return what another way to round gives, with the right scale."""
+    """Return the function that rounds another way, with the right scale."""
 
     def made(x: Tensor) -> tuple[Tensor, Tensor]:
         scale = quantize(x)[1]
@@ -253,7 +253,7 @@ def _rounded_by(how: Callable) -> Callable:
 
 
 def _scaled_by(largest: Callable) -> Callable:
-    """Return what scales by another figure give, wrapped as a conversion to eight bits does."""
+    """Return the function that scales by another figure, and wraps as a conversion to eight bits does."""
 
     def made(x: Tensor) -> tuple[Tensor, Tensor]:
         scale = largest(x)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What shows a mistake: a sentence, the source line, and the finding if it was one."""
+    """Evidence of a mistake: a sentence, the source lines, and the finding if the machine found it."""
 
     seen: str
     line: str = ""
@@ -85,7 +85,7 @@ def leaves(where: Callable[..., torch.Tensor], output: str | None = None) -> Sig
 
 
 def finds(kind: str, buffer: str | None = None, *, text: str = "", unless: str | None = None) -> Sign:
-    """Return the sign that the machine found something of this kind.
+    """Return the sign that the machine reported a finding of this kind.
 
     Args:
         kind: the finding's kind, or its end: "race" stands for races in shared and in global memory.

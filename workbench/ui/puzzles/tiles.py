@@ -127,7 +127,7 @@ TRANSPOSE = Puzzle(
 
 
 def _tiles_moved(x: Tensor, rows: int, cols: int, outside: float) -> Tensor:
-    """Return what comes of tiles of 32 x 32 that are moved to the right place and not transposed."""
+    """Move tiles of 32 x 32 to the right place without transposing them."""
     high, wide = -(-rows // 32) * 32, -(-cols // 32) * 32
     padded = torch.full((high, wide), outside)
     padded[:rows, :cols] = x
