@@ -41,6 +41,7 @@ include_patterns = [
     "docs/cli.rst",
     "docs/api/*.rst",
     "notebooks/*.ipynb",
+    "notebooks/puzzles/*.ipynb",
     "workbench/driver/*.md",
     "workbench/ptx/*.md",
 ]

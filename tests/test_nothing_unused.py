@@ -62,7 +62,7 @@ def users() -> str:
     """Return the text of what uses the package and is not Python: scripts, sources in other languages, pages."""
     pages = [CHECKOUT / "README.md", *(CHECKOUT / "docs").glob("*.md")]
     files = [*PACKAGE.rglob("*.js"), *PACKAGE.rglob("*.cpp"), *(CHECKOUT / ".ci").iterdir(), *pages]
-    notebooks = (json.loads(path.read_text()) for path in (CHECKOUT / "notebooks").glob("*.ipynb"))
+    notebooks = (json.loads(path.read_text()) for path in (CHECKOUT / "notebooks").rglob("*.ipynb"))
     cells = ["".join(cell["source"]) for notebook in notebooks for cell in notebook["cells"]]
     return "\n".join([path.read_text() for path in files] + cells + [(CHECKOUT / "pyproject.toml").read_text()])
 
