@@ -61,7 +61,7 @@ def test_the_example_prints_what_it_shows(folder):
 def test_the_example_without_its_barrier_fails_as_it_says(folder):
     kernel = folder / "transpose.cu"
     kernel.write_text(kernel.read_text().replace("  __syncthreads();\n", "\n"))
-    (said,) = re.findall(r"Without `__syncthreads\(\)`, it fails: `(.*?)`", README, re.S)
+    (said,) = re.findall(r"Without `__syncthreads\(\)` it fails: `(.*?)`", README, re.S)
     parts = [part.strip() for part in " ".join(said.split()).split("...")]
     printed = "\n".join(run("workbench check transpose.py:transpose"))
     assert re.search(".*".join(map(re.escape, parts)), printed), printed
