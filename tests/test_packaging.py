@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -81,8 +80,9 @@ def installed(tmp_path_factory) -> Path:
     run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     assert (site / "workbench" / "py.typed").is_file()
-    # A path line makes packages importable without running their own .pth files, an editable install's among them.
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # Path lines make packages importable without running their own .pth files, an editable install's among them.
+    folders = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "dependencies.pth").write_text("\n".join(folders) + "\n")
     return python
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.ops.own.inputs import randn
 from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, WRONG, Drawing, arrow, brace, cells, grid, label
 from workbench.ui.puzzles.signs import computes, finds, leaves
-from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
+from workbench.ui.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +53,8 @@ MAP = Puzzle(
     inputs={"x": randn("n", mean=3.0)},
     sizes=({"n": 128}, {"n": 512}),
     launches={
-        "CUDA": LaunchShape(("n // 128",), (128,)),
-        "Triton": LaunchShape(("n // 128",), constants={"BLOCK": "128"}),
+        "CUDA": PuzzleLaunch(("n // 128",), (128,)),
+        "Triton": PuzzleLaunch(("n // 128",), constants={"BLOCK": "128"}),
     },
     goals=(Goal("global_sectors", 2 * 512 * 4 // 32, FAR_APART, COALESCE),),
     mistakes=(
@@ -136,8 +136,8 @@ ZIP = Puzzle(
     inputs={"x": randn("rows", "cols"), "bias": randn("cols", std=10.0)},
     sizes=({"rows": 4, "cols": 32}, {"rows": 8, "cols": 128}),
     launches={
-        "CUDA": LaunchShape(("cols // 32", "rows // 4"), (32, 4)),
-        "Triton": LaunchShape(("rows",), constants={"BLOCK": "cols"}),
+        "CUDA": PuzzleLaunch(("cols // 32", "rows // 4"), (32, 4)),
+        "Triton": PuzzleLaunch(("rows",), constants={"BLOCK": "cols"}),
     },
     goals=(Goal("global_sectors", 3 * 8 * 128 * 4 // 32, FAR_APART, COALESCE),),
     mistakes=(
@@ -239,8 +239,8 @@ GUARD = Puzzle(
     inputs={"x": randn("n")},
     sizes=({"n": 200}, {"n": 1000}),
     launches={
-        "CUDA": LaunchShape(("cdiv(n, 128)",), (128,)),
-        "Triton": LaunchShape(("cdiv(n, 128)",), constants={"BLOCK": "128"}),
+        "CUDA": PuzzleLaunch(("cdiv(n, 128)",), (128,)),
+        "Triton": PuzzleLaunch(("cdiv(n, 128)",), constants={"BLOCK": "128"}),
     },
     goals=(Goal("global_sectors", 2 * 1000 * 4 // 32, FAR_APART, COALESCE),),
     mistakes=(

@@ -12,7 +12,7 @@ from workbench.ops.own.inputs import randn
 from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, Drawing, arrow, cells, label
 from workbench.ui.puzzles.elements import COALESCE, FAR_APART
 from workbench.ui.puzzles.signs import computes, finds
-from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
+from workbench.ui.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,8 +59,8 @@ STENCIL = Puzzle(
     inputs={"x": randn("n", mean=2.0)},
     sizes=({"n": 100}, {"n": 1000}),
     launches={
-        "CUDA": LaunchShape(("cdiv(n, 128)",), (_THREADS,)),
-        "Triton": LaunchShape(("cdiv(n, 128)",), constants={"BLOCK": "128"}),
+        "CUDA": PuzzleLaunch(("cdiv(n, 128)",), (_THREADS,)),
+        "Triton": PuzzleLaunch(("cdiv(n, 128)",), constants={"BLOCK": "128"}),
     },
     goals=(
         Goal(
@@ -158,8 +158,8 @@ REDUCTION = Puzzle(
     inputs={"x": randn("rows", "cols", mean=1.0)},
     sizes=({"rows": 3, "cols": 100}, {"rows": 4, "cols": 1000}),
     launches={
-        "CUDA": LaunchShape(("rows",), (_THREADS,)),
-        "Triton": LaunchShape(("rows",), constants={"BLOCK": "128"}),
+        "CUDA": PuzzleLaunch(("rows",), (_THREADS,)),
+        "Triton": PuzzleLaunch(("rows",), constants={"BLOCK": "128"}),
     },
     goals=(
         Goal("global_sectors", 600, FAR_APART, COALESCE),
@@ -270,8 +270,8 @@ SCAN = Puzzle(
     inputs={"x": randn("rows", "cols", mean=1.0)},
     sizes=({"rows": 2, "cols": 100}, {"rows": 2, "cols": 300}),
     launches={
-        "CUDA": LaunchShape(("rows",), (_THREADS,)),
-        "Triton": LaunchShape(("rows",), constants={"BLOCK": "128"}),
+        "CUDA": PuzzleLaunch(("rows",), (_THREADS,)),
+        "Triton": PuzzleLaunch(("rows",), constants={"BLOCK": "128"}),
     },
     goals=(
         Goal(

@@ -12,7 +12,7 @@ from workbench.ops.own.inputs import randn
 from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, Drawing, arrow, cells, label
 from workbench.ui.puzzles.elements import COALESCE, FAR_APART
 from workbench.ui.puzzles.signs import computes, wrong_only
-from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
+from workbench.ui.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,8 +62,8 @@ SOFTMAX = Puzzle(
     inputs={"x": rows_at(100.0, -200.0, 0.0)},
     sizes=({"cols": 100}, {"cols": 300}),
     launches={
-        "CUDA": LaunchShape(("3",), (128,)),
-        "Triton": LaunchShape(("3",), constants={"BLOCK": "512"}),
+        "CUDA": PuzzleLaunch(("3",), (128,)),
+        "Triton": PuzzleLaunch(("3",), constants={"BLOCK": "512"}),
     },
     goals=(
         Goal("global_sectors", 520, FAR_APART, COALESCE, ("CUDA",)),
@@ -219,8 +219,8 @@ ONLINE = Puzzle(
     inputs={"x": _four_rows, "v": randn("cols", mean=2.0)},
     sizes=({"cols": 100}, {"cols": 1000}),
     launches={
-        "CUDA": LaunchShape(("4",), (_LANES,)),
-        "Triton": LaunchShape(("4",), constants={"BLOCK": "128"}),
+        "CUDA": PuzzleLaunch(("4",), (_LANES,)),
+        "Triton": PuzzleLaunch(("4",), constants={"BLOCK": "128"}),
     },
     goals=(
         Goal(

@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, Drawing, arrow, cells, label
 from workbench.ui.puzzles.elements import COALESCE, FAR_APART
 from workbench.ui.puzzles.signs import computes, finds, leaves, wrong_only
-from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
+from workbench.ui.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,8 +146,8 @@ PAGED_READ = Puzzle(
         {"num_seqs": 3, "max_blocks": 4, "block_size": 4},
     ),
     launches={
-        "CUDA": LaunchShape(("max_blocks * block_size", "num_seqs"), (64,)),
-        "Triton": LaunchShape(("max_blocks * block_size", "num_seqs"), constants={"HEAD_SIZE": "64"}),
+        "CUDA": PuzzleLaunch(("max_blocks * block_size", "num_seqs"), (64,)),
+        "Triton": PuzzleLaunch(("max_blocks * block_size", "num_seqs"), constants={"HEAD_SIZE": "64"}),
     },
     goals=(
         Goal("global_sectors", 850, FAR_APART, COALESCE, ("CUDA",)),
@@ -285,8 +285,8 @@ QUANTIZE = Puzzle(
     inputs={"x": lambda cols, generator: _off_ties(3, cols, generator)},
     sizes=({"cols": 100}, {"cols": 300}),
     launches={
-        "CUDA": LaunchShape(("3",), (128,)),
-        "Triton": LaunchShape(("3",), constants={"BLOCK": "512"}),
+        "CUDA": PuzzleLaunch(("3",), (128,)),
+        "Triton": PuzzleLaunch(("3",), constants={"BLOCK": "512"}),
     },
     outputs=("q", "scale"),
     goals=(Goal("global_sectors", 300, FAR_APART, COALESCE),),

@@ -59,7 +59,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class LaunchShape:
+class PuzzleLaunch:
     """The launch of a puzzle's kernel in one language: expressions over the sizes.
 
     ``block`` has the threads of a block in CUDA, ``constants`` the constexprs in Triton.
@@ -91,7 +91,7 @@ class Puzzle:
     parameters: tuple[str, ...]
     inputs: Mapping[str, Any]
     sizes: Sequence[Mapping[str, int]]
-    launches: Mapping[str, LaunchShape]
+    launches: Mapping[str, PuzzleLaunch]
     mistakes: Sequence[Mistake]
     hints: Sequence[str]
     draw: Callable[[], Picture]
@@ -273,7 +273,7 @@ def _only(goal: Goal) -> str:
     return "" if len(goal.languages) > 1 else f"in {goal.languages[0]} "
 
 
-def _launch_text(language: str, launch: LaunchShape) -> str:
+def _launch_text(language: str, launch: PuzzleLaunch) -> str:
     grid = ", ".join(launch.grid)
     if language == "CUDA":
         return f"grid ({grid}), block ({', '.join(map(str, launch.block))})"

@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.ops.own.inputs import randint, randn
 from workbench.ui.puzzles.drawing import BLANK, FACES, SHARED, WRONG, Drawing, cells, grid, label
 from workbench.ui.puzzles.signs import computes, leaves
-from workbench.ui.puzzles.task import Goal, LaunchShape, Mistake, Puzzle
+from workbench.ui.puzzles.task import Goal, Mistake, Puzzle, PuzzleLaunch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,8 @@ TRANSPOSE = Puzzle(
     inputs={"x": randn("rows", "cols")},
     sizes=({"rows": 40, "cols": 72}, {"rows": 64, "cols": 96}),
     launches={
-        "CUDA": LaunchShape(("cdiv(cols, 32)", "cdiv(rows, 32)"), (32, 8)),
-        "Triton": LaunchShape(("cdiv(cols, 32)", "cdiv(rows, 32)"), constants={"TILE": "32"}),
+        "CUDA": PuzzleLaunch(("cdiv(cols, 32)", "cdiv(rows, 32)"), (32, 8)),
+        "Triton": PuzzleLaunch(("cdiv(cols, 32)", "cdiv(rows, 32)"), constants={"TILE": "32"}),
     },
     goals=(
         Goal(
@@ -223,8 +223,8 @@ MATMUL = Puzzle(
     },
     sizes=({"m": 20, "n": 24, "k": 40}, {"m": 48, "n": 48, "k": 48}),
     launches={
-        "CUDA": LaunchShape(("cdiv(n, 16)", "cdiv(m, 16)"), (_TILE, _TILE)),
-        "Triton": LaunchShape(("cdiv(n, 16)", "cdiv(m, 16)"), constants={"TILE": "16"}),
+        "CUDA": PuzzleLaunch(("cdiv(n, 16)", "cdiv(m, 16)"), (_TILE, _TILE)),
+        "Triton": PuzzleLaunch(("cdiv(n, 16)", "cdiv(m, 16)"), constants={"TILE": "16"}),
     },
     goals=(
         Goal(
