@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, diff, schema, check, trace, tune, export, run, setup and bench."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Any, NoReturn
 import click
 
 from workbench import __version__
+from workbench.analysis.difference.command import Baseline, WithStatuses, baseline_options, fail_if_option, finish
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
-from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.options import (
+    Pages,
+    device_option,
+    json_option,
+    names,
+    pages_options,
+    tell,
+    tell_on_the_way,
+    without,
+)
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
 
@@ -91,23 +101,36 @@ def doctor(as_json: bool) -> None:
     tell(examine(), as_json)
 
 
-@main.command()
+@main.command(cls=WithStatuses)
 @click.argument("op")
 @_case_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_sample_option
 @_judged_option
+@baseline_options("compare")
+@pages_options
 @json_option
-def compare(op: str, as_json: bool, **options: Any) -> None:
+def compare(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: Any) -> None:
     """Compare the variants of OP side by side, each checked against the float64 reference."""
     from workbench.ops.own.files import load_op
     from workbench.tuning.comparison import compare as run
 
     comparison = run(load_op(op), **options)
-    tell(comparison, as_json)
-    if not comparison.all_correct:
-        sys.exit(1)
+    baseline.finish(comparison, as_json, pages, comparison.all_correct)
+
+
+@main.command(cls=WithStatuses)
+@click.argument("before", type=click.Path(dir_okay=False))
+@click.argument("now", type=click.Path(dir_okay=False))
+@fail_if_option
+@pages_options
+@json_option
+def diff(before: str, now: str, fail_if: tuple[str, ...], as_json: bool, pages: Pages) -> None:
+    """Show what changed between two saved results of compare, or two of trace, by figure and by source line."""
+    from workbench.analysis.difference import diff as run
+
+    finish(run(before, now, fail_if=fail_if), as_json, pages)
 
 
 @main.command()
@@ -222,18 +245,20 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
     sys.exit(status)
 
 
-@main.command()
+@main.command(cls=WithStatuses)
 @click.argument("op")
 @_case_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_sample_option
+@baseline_options("trace")
+@pages_options
 @json_option
-def trace(op: str, as_json: bool, **options: Any) -> None:
+def trace(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: Any) -> None:
     """Show what one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
     from workbench.ops.tracing import trace as run
 
-    tell(run(load_op(op), **options), as_json)
+    baseline.finish(run(load_op(op), **options), as_json, pages)
 
 
 @main.command()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +28,30 @@ def names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[An
 def without(what: str, help: str) -> Callable[[Any], Any]:
     """Return an option ``--skip-WHAT``; the command gets True unless it is given."""
     return click.option(f"--skip-{what}", what, is_flag=True, callback=lambda ctx, option, given: not given, help=help)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Parsed options ``--markdown`` and ``--html``."""
+
+    markdown: str | None = None
+
+    def write(self, result: Any, *beside: Any) -> None:
+        """Append the result to the Markdown file."""
+        if self.markdown is not None:
+            with Path(self.markdown).open("a", encoding="utf-8") as file:
+                file.write(result.markdown() + "\n")
+
+
+def pages_options(command: Any) -> Any:
+    """Add the options ``--markdown`` and ``--html``; the command gets `Pages`."""
+
+    @functools.wraps(command)
+    def call(markdown: str | None, **options: Any) -> Any:
+        return command(pages=Pages(markdown), **options)
+
+    help = "Append the tables in Markdown to this file, such as $GITHUB_STEP_SUMMARY."
+    return click.option("--markdown", type=click.Path(dir_okay=False), metavar="FILE", help=help)(call)
 
 
 def tell(result: Any, as_json: bool) -> None:

@@ -87,8 +87,10 @@ class Table:
         """Return the table in GitHub's Markdown."""
         head = [*(self.columns or [""] * len(self.align))]
         sides = ["---:" if side == "r" else "---" for side in self.align]
-        rows = [[cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in [head, *self.rows]]
-        lines = [f"| {' | '.join(row)} |" for row in [rows[0], sides, *rows[1:]]]
+        codes = [side == "c" for side in self.align]
+        cells = [[_in_markdown(*pair) for pair in zip(row, codes, strict=True)] for row in self.rows]
+        rows = [[_in_markdown(name, code=False) for name in head], *cells]
+        lines = [f"| {' | '.join(row)} |" for row in [rows[0], sides, *rows[1:]]] if sides else []
         return "\n\n".join(filter(None, [self.title, "\n".join(lines), self.note]))
 
     def _html(self, caption: str) -> str:
@@ -121,6 +123,10 @@ class Tabular:
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
 
+    def markdown(self) -> str:
+        """Return the tables in GitHub's Markdown, as for the summary of a pull request."""
+        return "\n\n".join(filter(None, (table.markdown() for table in self.tables()))) + "\n"
+
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
 
@@ -139,6 +145,12 @@ def alike(columns: Sequence[str], rows: Sequence[Sequence[str]], plain: dict[str
 def wrap(text: str) -> list[str]:
     """Return ``text`` as lines of at most `WIDTH` columns."""
     return textwrap.wrap(text, WIDTH, break_long_words=False)
+
+
+def _in_markdown(cell: str, code: bool) -> str:
+    """Return a cell of a table in Markdown; each line of code is a code span."""
+    lines = cell.replace("|", "\\|").split("\n")
+    return "<br>".join(f"`` {line.strip()} ``" if code and line.strip() else line for line in lines)
 
 
 def _heading(name: str, side: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, placed
 from workbench.base.argument_kinds import checked_kinds
-from workbench.base.documents import document
+from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
 from workbench.base.tables import WIDTH, Table, Tabular
 from workbench.base.terminal import visible
@@ -43,7 +43,7 @@ _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
 
 
 @dataclass(frozen=True)
-class Comparison(Tabular):
+class Comparison(Tabular, Document):
     """Comparison of variants on the same inputs, one trial each.
 
     ``str`` and notebooks show facts as rows and variants as columns.
@@ -55,6 +55,8 @@ class Comparison(Tabular):
     trials: tuple[Trial, ...]
     minimum_bytes: tuple[int, ...]
     """For each trial, the bytes that must cross memory once at its page size."""
+    machine: str = ""
+    """Name of the GPU that measured; empty on the simulator."""
 
     @property
     def all_correct(self) -> bool:
@@ -91,11 +93,15 @@ class Comparison(Tabular):
                     "warp_instructions": known["instructions"],
                     "sectors_per_request": known["sectors_per_request"],
                     "shared_conflicts": known["shared_conflicts"],
+                    "bytes_moved": trial.memory.bytes_moved if trial.counts else None,
                     "unique_bytes": _unique_bytes(trial),
                     "minimum_bytes": least,
                     "sample": trial.counts.get("sample"),
                     "seconds": trial.seconds,
                     "time_is": trial.basis or None,
+                    "predicted_for": trial.predicted_for,
+                    "arch": trial.arch,
+                    "compiler": trial.resources.get("compiler"),
                 }
             )
         return rows
@@ -106,7 +112,8 @@ class Comparison(Tabular):
 
     def to_json(self) -> str:
         """Return the rows as JSON; see `workbench.base.documents`."""
-        head = {"op": self.op, "case": self.case, "device": self.device, "all_correct": self.all_correct}
+        head = {"op": self.op, "case": self.case, "device": self.device, "machine": self.machine}
+        head |= origin() | {"all_correct": self.all_correct}
         messages = {trial.variant: trial.message for trial in self.trials}
         return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
 
@@ -213,7 +220,8 @@ def compare(
         problem = case.problem(config, arch=on.arch)
         trials.append(evaluate(variant, config, case, on, model=_model_of(variant, problem, model)))
         least.append(case.minimum_bytes(problem))
-    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
+    machine = "" if where.counts else where.description
+    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least), machine)
 
 
 def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:
