@@ -112,10 +112,11 @@ class Comparison(Tabular, Document):
 
     def to_json(self) -> str:
         """Return the rows as JSON; see `workbench.base.documents`."""
-        head = {"op": self.op, "case": self.case, "device": self.device, "machine": self.machine}
-        head |= origin() | {"all_correct": self.all_correct}
+        head = {name: getattr(self, name) for name in ("op", "case", "device", "machine", "all_correct")}
         messages = {trial.variant: trial.message for trial in self.trials}
-        return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
+        return document(
+            "compare", **head, **origin(), variants=[row | {"message": messages[row["variant"]]} for row in self.rows]
+        )
 
     def roofline(self, ax: Axes | None = None) -> Axes:
         """Plot each variant under the ceilings of the GPU and return the axes. Needs matplotlib (``[lab]``).

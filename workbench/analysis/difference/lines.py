@@ -94,13 +94,18 @@ def _by_file(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 
 def _aligned(before: Sequence[Line], now: Sequence[Line]) -> Iterator[tuple[Line | None, Line | None]]:
-    texts = [[" ".join(line["text"].split()) or f"line {line['line']}" for line in lines] for lines in (before, now)]
-    for kind, start, end, first, last in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+    old, new = ([_text(line) for line in lines] for lines in (before, now))
+    for kind, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from zip(before[start:end], now[first:last], strict=True)
             continue
-        for one, other in _edited(texts[0][start:end], texts[1][first:last]):
+        for one, other in _edited(old[start:end], new[first:last]):
             yield None if one is None else before[start + one], None if other is None else now[first + other]
+
+
+def _text(line: Line) -> str:
+    """Return the text of a line with single spaces; of a file that was not there, its number."""
+    return " ".join(line["text"].split()) or f"line {line['line']}"
 
 
 def _edited(before: Sequence[str], now: Sequence[str]) -> Iterator[tuple[int | None, int | None]]:
