@@ -189,9 +189,10 @@ class _WithOutcomes(click.Command):
 )
 @without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
+@pages_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
 def check(
-    op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool,
+    op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool, pages: Pages,
     kernelbench: tuple[tuple[str, str], ...], full: bool, skip_torch_compile: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
@@ -205,7 +206,7 @@ def check(
     """
     if kernelbench:
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
-        _check_kernelbench(op, kernelbench, as_json, full=full, seeds=list(given) or seeds, **options)
+        _check_kernelbench(op, kernelbench, as_json, pages, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
 
@@ -223,10 +224,13 @@ def check(
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
     tell(judgement, as_json)
+    pages.write(judgement)
     sys.exit(judgement.exit_status)
 
 
-def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_json: bool, **options: Any) -> NoReturn:
+def _check_kernelbench(
+    op: str | None, pairs: tuple[tuple[str, str], ...], as_json: bool, pages: Pages, **options: Any
+) -> NoReturn:
     from workbench.judge import check_kernelbench, check_many
 
     used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
@@ -237,12 +241,14 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
     if len(pairs) == 1:
         judgement = check_kernelbench(*pairs[0], **options)
         tell(judgement, as_json)
+        pages.write(judgement)
         sys.exit(judgement.exit_status)
-    status = 0
+    judgements = []
     for judgement in check_many(pairs, **options):
         say(judgement.to_json(indent=None) if as_json else judgement)  # a line of JSON for each
-        status = status or judgement.exit_status
-    sys.exit(status)
+        judgements.append(judgement)
+    pages.write(*judgements)
+    sys.exit(next((one.exit_status for one in judgements if one.exit_status), 0))
 
 
 @main.command(cls=WithStatuses)
@@ -286,8 +292,9 @@ def trace(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: A
 @_sample_option
 @_judged_option
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
+@pages_options
 @json_option
-def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
+def tune(op: str, save: str | None, as_json: bool, pages: Pages, **options: Any) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -312,6 +319,7 @@ def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
     else:
         console.print(summary_table(result))
         console.print(plain(result))
+    pages.write(result)
     if result.interrupted:
         sys.exit(130)
     if save:

@@ -18,6 +18,8 @@ from workbench.analysis.totals import RunTotals
 from workbench.analysis.traffic import Traffic, traffic
 from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
+from workbench.base.lazy import offered
+from workbench.base.pages import Section, framed
 from workbench.base.tables import WIDTH, Table, Tabular, alike, cut, wrap
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.ptx.report import LaunchReport
@@ -151,6 +153,29 @@ class Trace(Tabular, Document, RunTotals):
         for row, line in zip(rows, self.lines, strict=True):
             row["sass"] = made.at(line.path, line.line).brief if made else None
         return data_frame(rows)
+
+    def headline(self) -> str:
+        """Return the title."""
+        return self.title
+
+    def about(self) -> Mapping[str, str]:
+        """Return what ran, and the GPU that its time is predicted for."""
+        kernel = self.kernels[0] if self.kernels else None
+        return {
+            "op": self.op,
+            "case": self.case,
+            "variant": self.variant,
+            "configuration": " ".join(f"{name}={value}" for name, value in self.config.items()),
+            "compiled": f"for {kernel.arch} by {kernel.compiler}" if kernel else "",
+            "times predicted for": str(self._model(None)),
+        }
+
+    def sections(self) -> Sequence[Section]:
+        """Return the totals, the source view, what to try next, and the tables by line."""
+        by_line, *others = self.tables()
+        views = [point.load()(self) for point in offered("workbench.views").values()]
+        tables = [*others[:-1], replace(by_line, title="Counts by line"), others[-1]]
+        return [*self.summary().sections(), *views, *(Section(framed(table.html())) for table in tables)]
 
     # -- how it reads -------------------------------------------------------------------------------------------
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
+from workbench.base.files import append_file
+from workbench.base.tables import Tabular
 from workbench.base.terminal import say
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -35,23 +36,29 @@ class Pages:
     """Parsed options ``--markdown`` and ``--html``."""
 
     markdown: str | None = None
+    html: str | None = None
 
-    def write(self, result: Any, *beside: Any) -> None:
-        """Append the result to the Markdown file."""
+    def write(self, *results: Tabular, beside: Sequence[Tabular] = ()) -> None:
+        """Append the results to the Markdown file, and write one page of them and those ``beside``."""
         if self.markdown is not None:
-            with Path(self.markdown).open("a", encoding="utf-8") as file:
-                file.write(result.markdown() + "\n")
+            text = "\n".join(f"### {one.headline()}\n\n{one.markdown()}" for one in results)
+            append_file(self.markdown, text + "\n")
+        if self.html is not None:
+            results[0].save_html(self.html, *results[1:], *beside)
 
 
 def pages_options(command: Any) -> Any:
     """Add the options ``--markdown`` and ``--html``; the command gets `Pages`."""
 
     @functools.wraps(command)
-    def call(markdown: str | None, **options: Any) -> Any:
-        return command(pages=Pages(markdown), **options)
+    def call(markdown: str | None, html: str | None, **options: Any) -> Any:
+        return command(pages=Pages(markdown, html), **options)
 
-    help = "Append the tables in Markdown to this file, such as $GITHUB_STEP_SUMMARY."
-    return click.option("--markdown", type=click.Path(dir_okay=False), metavar="FILE", help=help)(call)
+    path = click.Path(dir_okay=False)
+    page = "Write the result as one HTML file that needs no network."
+    summary = "Append the tables in Markdown to this file, such as $GITHUB_STEP_SUMMARY."
+    with_page = click.option("--html", type=path, metavar="FILE", help=page)(call)
+    return click.option("--markdown", type=path, metavar="FILE", help=summary)(with_page)
 
 
 def tell(result: Any, as_json: bool) -> None:

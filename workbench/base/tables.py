@@ -5,10 +5,12 @@ from __future__ import annotations
 import html as markup
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.base.pages import Section, framed, save_page
 from workbench.base.terminal import drawn, plain, visible
 
 if TYPE_CHECKING:
@@ -129,6 +131,24 @@ class Tabular:
 
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
+
+    def headline(self) -> str:
+        """Return the title in one line."""
+        return str(self).splitlines()[0]
+
+    def about(self) -> Mapping[str, str]:
+        """Return what ran, by name, for the head of a page."""
+        return {}
+
+    def sections(self) -> Sequence[Section]:
+        """Return the sections of a page: one for each table. The headline is not repeated above one."""
+        title = self.headline()
+        tables = (replace(one, title="") if one.columns and one.title == title else one for one in self.tables())
+        return [Section(framed(table.html())) for table in tables]
+
+    def save_html(self, path: str | Path, *others: Tabular) -> Path:
+        """Write the result, and others below it, as one HTML file that needs no network, and return its path."""
+        return save_page(path, [self, *others])
 
 
 def cut(text: str, width: int) -> str:

@@ -16,6 +16,7 @@ from workbench.analysis.device_models import DeviceModel, device_model, model_of
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
+from workbench.base.pages import Section
 from workbench.base.tables import WIDTH, Table, Tabular
 from workbench.base.terminal import visible
 from workbench.base.trials.trial import Trial
@@ -134,6 +135,28 @@ class Comparison(Tabular, Document):
     def title(self) -> str:
         """Op, case and the device that the figures come from."""
         return f"{self.op} on {self.case}, device {self.device}"
+
+    def headline(self) -> str:
+        """Return op, case and device."""
+        return self.title
+
+    def about(self) -> Mapping[str, str]:
+        """Return what was compared, and on which GPU or for which one."""
+        models = dict.fromkeys(filter(None, (trial.predicted_for for trial in self.trials)))
+        return {
+            "op": self.op,
+            "case": self.case,
+            "variants": ", ".join(trial.variant for trial in self.trials),
+            "device": self.machine or f"{self.device}, the PTX machine",
+            "times predicted for": ", ".join(models),
+        }
+
+    def sections(self) -> Sequence[Section]:
+        """Return the table, and the roofline where there are times and matplotlib is installed."""
+        from workbench.ui.page_sections import picture
+
+        timed = any(trial.seconds is not None and trial.counts for trial in self.trials)
+        return [*super().sections(), *(picture(self.roofline, "Roofline of the variants") if timed else [])]
 
     def __str__(self) -> str:
         """Return a table of facts as rows, with as many variants side by side as the terminal has room for.

@@ -13,9 +13,9 @@ import click
 
 from workbench.analysis.difference.conditions import Condition
 from workbench.analysis.difference.difference import KINDS, Difference, difference_of
-from workbench.base.documents import Document
 from workbench.base.options import Pages, tell
 from workbench.base.saved_documents import parse_document, read_document
+from workbench.base.tables import Tabular
 from workbench.errors import ArgumentError
 
 STATUS = 3
@@ -50,7 +50,7 @@ class Baseline:
     against: Mapping[str, Any] | None
     conditions: Sequence[Condition]
 
-    def finish(self, result: Document, as_json: bool, pages: Pages, ok: bool = True) -> None:
+    def finish(self, result: Any, as_json: bool, pages: Pages, ok: bool = True) -> None:
         """Save a result, print it or its difference to the saved one, write pages, and exit.
 
         A result that is not ``ok`` is printed beside its difference, and the exit status is 1.
@@ -68,10 +68,10 @@ class Baseline:
         finish(found, as_json, pages, ok, beside=[result])
 
 
-def finish(found: Difference, as_json: bool, pages: Pages, ok: bool = True, beside: Sequence[Any] = ()) -> None:
+def finish(found: Difference, as_json: bool, pages: Pages, ok: bool = True, beside: Sequence[Tabular] = ()) -> None:
     """Print a difference, write its pages, the HTML one with the results ``beside``, and exit."""
     tell(found, as_json)
-    pages.write(found, *beside)
+    pages.write(found, beside=beside)
     sys.exit(1 if not ok else 0 if found.ok else STATUS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Difference(Tabular, Document):
         changes: every figure, also the unchanged ones.
         lines: of traces every source line, also the unchanged ones.
         verdicts: the result of each condition.
+        origins: when the results ``before`` and ``now`` were written, and by which version.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Difference(Tabular, Document):
     changes: tuple[FigureChange, ...]
     lines: tuple[LineChange, ...]
     verdicts: tuple[Verdict, ...]
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -54,6 +56,14 @@ class Difference(Tabular, Document):
     def __getitem__(self, figure: str) -> tuple[FigureChange, ...]:
         """Return the changes of a figure, one for each variant; none for an unknown figure."""
         return tuple(one for one in self.changes if one.figure == figure)
+
+    def headline(self) -> str:
+        """Return the title."""
+        return self.title
+
+    def about(self) -> Mapping[str, str]:
+        """Return when and with which version both results were obtained."""
+        return dict(self.origins)
 
     def to_json(self) -> str:
         """Return the difference as JSON; see `workbench.base.documents`."""
@@ -75,7 +85,7 @@ class Difference(Tabular, Document):
 
     def tables(self) -> list[Table]:
         """Return the conditions, what differs beside the figures, the changed figures and the changed lines."""
-        return [Table((), (), "", title=self.title), *self._tables()]
+        return self._tables()
 
     def __str__(self) -> str:
         width = max(shutil.get_terminal_size((WIDTH, 0)).columns, WIDTH)
@@ -192,6 +202,7 @@ def difference_of(old: Mapping[str, Any], new: Mapping[str, Any], conditions: Se
         tuple(change for pair in pairs for change in pair.changes.values()),
         tuple(line_changes(old["lines"], new["lines"]) if kind == "trace" else ()),
         tuple(judge(condition, pairs) for condition in conditions),
+        {name: f"{one['written']}, workbench {one['workbench']}" for name, one in (("before", old), ("now", new))},
     )
 
 
