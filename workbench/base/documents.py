@@ -101,6 +101,7 @@ _MAYBE: Mapping[str, Any] = {"type": ["string", "null"]}
 _ANY: Mapping[str, Any] = {}
 _CONFIG: Mapping[str, Any] = {"type": "object", "description": "One value per tunable."}
 _NUMBERS = _list(_NUMBER)
+_SAMPLE: Mapping[str, Any] = {"type": ["object", "null"], "description": "Blocks that ran, if not all did."}
 _ORIGIN = {
     "written": {"type": "string", "description": "Time of writing, in UTC."},
     "versions": {"type": "object", "description": "Version of each package that takes part."},
@@ -133,7 +134,7 @@ COMPARED = (
 _COMPARED = (
     _each(_TEXT, "variant language arch outcome message")
     | _each(_MAYBE, "compiler time_is predicted_for")
-    | {"config": _CONFIG, "sample": _ANY}
+    | {"config": _CONFIG, "sample": _SAMPLE}
     | _each(_NUMBER, COMPARED)
 )
 _AGREEMENT = _map(_ANY)
@@ -184,7 +185,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                 **_each(_TEXT, "title op case variant arch compiler predicted_for"),
                 "config": _CONFIG,
                 **_ORIGIN,
-                "facts": _list(_object(_each(_TEXT, "fact meaning") | _each(_ANY, "value at_best"))),
+                "facts": _list(_object(_each(_TEXT, "fact meaning") | _each(_NUMBER, "value at_best"))),
                 "lines": _list(_object(_LINE)),
                 "hints": _list(_object(_each(_TEXT, "what evidence to_try") | {"line": _NUMBER})),
             },

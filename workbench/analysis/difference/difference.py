@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,9 @@ class Difference(Tabular, Document):
         width = max(shutil.get_terminal_size((WIDTH, 0)).columns, WIDTH)
         parts = (table.text(width) for table in self._tables(width))
         return "\n\n".join([self.title, *parts])
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(self.title)}</b></p>{super()._repr_html_()}"
 
     def __repr__(self) -> str:
         figures, lines = (sum(one.changed for one in ones) for ones in (self.changes, self.lines))

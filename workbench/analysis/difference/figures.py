@@ -19,13 +19,11 @@ class Subject:
     """The figures of one variant on one case, or those of a trace.
 
     Attributes:
-        name: what messages and tables call it.
         figures: number of each figure; None for an unknown one.
         about: what the figures depend on, by name: outcome, configuration, architecture, compiler.
         times: the basis of its times, such as "predicted for a100-sxm-80gb"; times of another basis are not comparable.
     """
 
-    name: str
     figures: Mapping[str, float | None]
     about: Mapping[str, str]
     times: str
@@ -86,24 +84,26 @@ def subjects_of(document: Mapping[str, Any]) -> dict[tuple[str, str], Subject]:
     """Return the subjects of a saved comparison or trace by case and variant; a trace has one, under empty names."""
     if document["schema"].startswith("workbench-trace/"):
         figures = {figure_name(one["fact"]): one["value"] for one in document["facts"]}
-        return {("", ""): Subject("", figures, _about(document), f"predicted for {document['predicted_for']}")}
-    rows = {(row.get("case", document["case"]), row["variant"]): row for row in document["variants"]}
-    several = len({case for case, _ in rows}) > 1
+        return {("", ""): Subject(figures, _about(document), f"predicted for {document['predicted_for']}")}
     return {
-        (case, variant): Subject(
-            f"{variant} on {case}" if several else variant,
+        (str(row.get("case", document["case"])), row["variant"]): Subject(
             {name: row[name] for name in COMPARED.split()},
             _about(row),
             f"{row['time_is']} for {row['predicted_for']}" if row["predicted_for"] else f"on {document['machine']}",
         )
-        for (case, variant), row in rows.items()
+        for row in document["variants"]
     }
 
 
 def pairs_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Pair]:
-    """Return the subjects of two documents in pairs, in the order of the present one; those that are gone come last."""
+    """Return the subjects of two documents in pairs, in the order of the present one; those that are gone come last.
+
+    With several cases the names of pairs have theirs.
+    """
     old, new = subjects_of(before), subjects_of(now)
-    return [_pair(old.get(key), new.get(key)) for key in dict.fromkeys([*new, *old])]
+    keys = dict.fromkeys([*new, *old])
+    several = len({case for case, _ in keys}) > 1
+    return [_pair(f"{key[1]} on {key[0]}" if several else key[1], old.get(key), new.get(key)) for key in keys]
 
 
 def notes_of(before: Mapping[str, Any], now: Mapping[str, Any], pairs: list[Pair]) -> list[str]:
@@ -137,17 +137,17 @@ def _about(row: Mapping[str, Any]) -> dict[str, str]:
     return settings | {name: str(known[name]) for name in _ABOUT if known.get(name) not in (None, "")}
 
 
-def _pair(before: Subject | None, now: Subject | None) -> Pair:
+def _pair(name: str, before: Subject | None, now: Subject | None) -> Pair:
     if before is None or now is None:
-        found = before or now
-        assert found is not None
-        return Pair(found.name, before, now)
+        return Pair(name, before, now)
     same = before.times == now.times
     changes = {
-        name: FigureChange(now.name, name, before.figures.get(name), now.figures.get(name), same or name not in _TIMES)
-        for name in dict.fromkeys([*now.figures, *before.figures])
+        figure: FigureChange(
+            name, figure, before.figures.get(figure), now.figures.get(figure), same or figure not in _TIMES
+        )
+        for figure in dict.fromkeys([*now.figures, *before.figures])
     }
-    return Pair(now.name, before, now, changes)
+    return Pair(name, before, now, changes)
 
 
 def _incomparable(pair: Pair) -> list[str]:
