@@ -113,3 +113,14 @@ def test_styles_and_scripts_are_included_once_and_texts_are_not_templates():
     assert [text.count(part) for part in ("color: red", "const a = 1", "<p><!--title--></p>")] == [1, 1, 2]
     assert "a &lt;title&gt;" in text
     assert "</" not in json_script("</script>").removesuffix("</script>")
+
+
+def test_pages_need_no_extra(tmp_path: Path, fresh_home: Path, monkeypatch):
+    for name in ("anywidget", "matplotlib", "matplotlib.pyplot", "pandas", "ipywidgets"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in [name for name in sys.modules if name.startswith("workbench.ui.")]:
+        monkeypatch.delitem(sys.modules, name)
+    compared = wb.compare("copy_blocks", variants="cuda_vectors", device="sim").save_html(tmp_path / "compared.html")
+    assert "data:image/png" not in compared.read_text()
+    traced = wb.trace("copy_blocks", variant="cuda_vectors").save_html(tmp_path / "traced.html")
+    assert json.loads(Loaded(traced.read_text()).data[0])["details"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.base.pages import Section, framed, json_script, static_text
 from workbench.ui.picture import png_of
-from workbench.ui.source_widget import STATIC, SourceView
+from workbench.ui.source_lines import STATIC, SourceLines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,14 +29,14 @@ _DPI = 110
 
 def view_data(trace: Trace, findings: Iterable[Finding] | None = None) -> dict[str, Any]:
     """Return the data of a source view: its lines, and the details of each line that has any."""
-    view = SourceView(trace, checks=findings)
-    details = {}
-    for row in view.state["rows"]:
+    lines = SourceLines(trace, trace.report.findings if findings is None else findings)
+    state, details = lines.state(), {}
+    for row in state["rows"]:
         if row.get("line"):
-            view.select(row["line"], row["path"])
-            if view.detail["ptx"] or view.detail["findings"]:
-                details[f"{row['path']}:{row['line']}"] = view.detail
-    return {"state": view.state, "details": details}
+            detail = lines.detail(row["line"], row["path"])
+            if detail["ptx"] or detail["findings"]:
+                details[f"{row['path']}:{row['line']}"] = detail
+    return {"state": state, "details": details}
 
 
 def source_section(trace: Trace) -> Section:
