@@ -41,6 +41,7 @@ include_patterns = [
     "docs/SUITES.md",
     "docs/H100.md",
     "docs/TORCH.md",
+    "docs/REGRESSION.md",
     "docs/cli.rst",
     "docs/api/*.rst",
     "notebooks/*.ipynb",

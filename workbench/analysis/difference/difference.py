@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,10 @@ class Difference(Tabular, Document):
 
     def __str__(self) -> str:
         width = max(shutil.get_terminal_size((WIDTH, 0)).columns, WIDTH)
-        parts = (table.text(width) for table in self._tables(width))
-        return "\n\n".join([self.title, *parts])
+        parts = [*self._tables()]
+        if any(one.changed for one in self.lines):
+            parts[-1] = self._narrow(parts[-1], width)
+        return "\n\n".join([self.title, *(part.text(width) for part in parts)])
 
     def _repr_html_(self) -> str:
         return f"<p><b>{escape(self.title)}</b></p>{super()._repr_html_()}"
@@ -102,8 +105,8 @@ class Difference(Tabular, Document):
         told = f", {failed} of {len(self.verdicts)} conditions fail" if self.verdicts else ""
         return f"<difference of {self.title}: {figures} figures and {lines} lines changed{told}>"
 
-    def _tables(self, width: int = 0) -> list[Table]:
-        parts = [self._condition_table(), self._note_table(), self._figure_table(), *self._line_tables(width)]
+    def _tables(self) -> list[Table]:
+        parts = [self._condition_table(), self._note_table(), self._figure_table(), *self._line_tables()]
         return [part for part in parts if part is not None]
 
     def _condition_table(self) -> Table | None:
@@ -132,7 +135,7 @@ class Difference(Tabular, Document):
         note = f"{same} more figures are the same" if same else ""
         return Table(columns, rows, align, title="figures that changed", note=note, styles=styles)
 
-    def _line_tables(self, width: int) -> list[Table]:
+    def _line_tables(self) -> list[Table]:
         if self.kind != "trace":
             return []
         changed = [one for one in self.lines if one.changed]
@@ -141,23 +144,26 @@ class Difference(Tabular, Document):
             return [Table((), (), "", title=f"all {same} source lines have the same counts")]
         names = [name for name in COUNTS if any(one.delta(name) for one in changed)]
         several = len({one.file for one in self.lines}) > 1
-        cells = [[_count(one, name) for name in names] for one in changed]
         places = [f"{one.file}:{one.place}" if several else one.place for one in changed]
-        widths = [max(map(len, (COUNTS[name], *(row[at] for row in cells)))) for at, name in enumerate(names)]
-        taken = sum(widths) + 2 * len(widths)
-        room = max(width - taken - max(map(len, places)) - 4, 24) if width else 10_000
         rows = [
-            (place, "\n".join(cut(text, room) for text in one.texts), *texts)
-            for place, one, texts in zip(places, changed, cells, strict=True)
+            (place, "\n".join(one.texts), *(_count(one, name) for name in names))
+            for place, one in zip(places, changed, strict=True)
         ]
         styles = [["", "", *(_tint(*reversed(one.counts(name))) for name in names)] for one in changed]
-        return [
-            Table(
-                ("line", "source", *(COUNTS[name] for name in names)), rows, "rc" + "r" * len(names),
-                title="what each source line gained or lost", styles=styles,
-                note=f"{same} more lines have the same counts" if same else "",
-            )
-        ]  # fmt: skip
+        columns = ("line", "source", *(COUNTS[name] for name in names))
+        title = "what each source line gained or lost"
+        note = f"{same} more lines have the same counts" if same else ""
+        return [Table(columns, rows, "rc" + "r" * len(names), title=title, note=note, styles=styles)]
+
+    def _narrow(self, table: Table, width: int) -> Table:
+        """Return the table of source lines for a terminal: what changed stands below each source text."""
+        room = width - 2 - max(len(row[0]) for row in table.rows)
+        rows = []
+        for change, (place, *_) in zip((one for one in self.lines if one.changed), table.rows, strict=True):
+            counts = [f"{head} {_count(change, name)}" for name, head in COUNTS.items() if change.delta(name)]
+            below = textwrap.wrap(", ".join(counts), room, initial_indent="    ", subsequent_indent="    ")
+            rows.append((place, "\n".join([*(cut(text, room) for text in change.texts), *below])))
+        return replace(table, columns=("line", "source, and what changed"), rows=rows, align="rc", styles=())
 
 
 def diff(
