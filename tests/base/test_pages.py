@@ -93,6 +93,9 @@ class _Result(Tabular):
     def tables(self) -> list[Table]:
         return [Table(("a",), [("<b>1</b>",)], "r", title=self._title), Table((), (), "", title="words")]
 
+    def __str__(self) -> str:
+        return self._title
+
     def about(self) -> dict[str, str]:
         return {"op": "<o>", "nothing": ""}
 

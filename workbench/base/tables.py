@@ -126,8 +126,8 @@ class Tabular:
         return "\n\n".join(map(str, self.tables()))
 
     def markdown(self) -> str:
-        """Return the tables in GitHub's Markdown, as for the summary of a pull request."""
-        return "\n\n".join(filter(None, (table.markdown() for table in self.tables()))) + "\n"
+        """Return the tables in GitHub's Markdown, to stand below the headline, as for a pull request's summary."""
+        return "\n\n".join(filter(None, (table.markdown() for table in self._below_headline()))) + "\n"
 
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
@@ -141,14 +141,17 @@ class Tabular:
         return {}
 
     def sections(self) -> Sequence[Section]:
-        """Return the sections of a page: one for each table. The headline is not repeated above one."""
-        title = self.headline()
-        tables = (replace(one, title="") if one.columns and one.title == title else one for one in self.tables())
-        return [Section(framed(table.html())) for table in tables]
+        """Return the sections of a page: one for each table."""
+        return [Section(framed(table.html())) for table in self._below_headline()]
 
     def save_html(self, path: str | Path, *others: Tabular) -> Path:
         """Write the result, and others below it, as one HTML file that needs no network, and return its path."""
         return save_page(path, [self, *others])
+
+    def _below_headline(self) -> list[Table]:
+        """Return the tables; none repeats the headline as its title."""
+        title = self.headline()
+        return [replace(one, title="") if one.title == title else one for one in self.tables()]
 
 
 def cut(text: str, width: int) -> str:

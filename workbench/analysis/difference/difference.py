@@ -14,6 +14,7 @@ from typing import Any
 from workbench.analysis.difference.conditions import Condition, Verdict, judge
 from workbench.analysis.difference.figures import FigureChange, notes_of, pairs_of
 from workbench.analysis.difference.lines import COUNTS, LineChange, line_changes
+from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import Document, document
 from workbench.base.saved_documents import parse_document, read_document
 from workbench.base.tables import WIDTH, Table, Tabular, cut
@@ -29,7 +30,7 @@ _MORE, _FEWER = (
 
 
 @dataclass(frozen=True, repr=False)
-class Difference(Tabular, Document):
+class Difference(Tabular):
     """Difference between two comparisons or two traces.
 
     Attributes:
@@ -166,6 +167,7 @@ class Difference(Tabular, Document):
         return replace(table, columns=("line", "source, and what changed"), rows=rows, align="rc", styles=())
 
 
+@checked_kinds(but=("before", "now"))
 def diff(
     before: Document | str | os.PathLike[str],
     now: Document | str | os.PathLike[str],
