@@ -19,6 +19,7 @@ _LAZY = {
     "compile": "workbench.ops",
     "compare": "workbench.tuning.comparison",
     "trace": "workbench.ops.tracing",
+    "diff": "workbench.analysis.difference",
     "trace_kernel": "workbench.launch",
     "tune": "workbench.tuning",
     "load_cuda": "workbench.launch",
@@ -44,6 +45,7 @@ __all__ = ["WorkbenchError", "__version__", *_LAZY]
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from workbench.analysis.difference import diff as diff
     from workbench.doctor import doctor as doctor
     from workbench.driver import simulated_driver as simulated_driver
     from workbench.driver.torch_device.starting import simulated_gpu as simulated_gpu

@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, completion, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, completion, compare, diff, schema, check, trace, tune, export, run, setup, bench."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from typing import Any, NoReturn
 import click
 
 from workbench import __version__
+from workbench.analysis.difference.command import Baseline, WithStatuses, baseline_options, fail_if_option, finish
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
-from workbench.base.options import complete_op, device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.options import (
+    Pages,
+    complete_op,
+    device_option,
+    json_option,
+    names,
+    pages_options,
+    tell,
+    tell_on_the_way,
+    without,
+)
 from workbench.base.progress import be_quiet
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
@@ -131,23 +142,36 @@ def completion(shell: str) -> None:
     say(made(main, {}, "workbench", "_WORKBENCH_COMPLETE").source())
 
 
-@main.command()
+@main.command(cls=WithStatuses)
 @click.argument("op", shell_complete=complete_op)
 @_case_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_sample_option
 @_judged_option
+@baseline_options("compare")
+@pages_options
 @json_option
-def compare(op: str, as_json: bool, **options: Any) -> None:
+def compare(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: Any) -> None:
     """Compare the variants of OP side by side, each checked against the float64 reference."""
     from workbench.ops.own.files import load_op
     from workbench.tuning.comparison import compare as run
 
     comparison = run(load_op(op), **options)
-    tell(comparison, as_json)
-    if not comparison.all_correct:
-        sys.exit(1)
+    baseline.finish(comparison, as_json, pages, comparison.all_correct)
+
+
+@main.command(cls=WithStatuses)
+@click.argument("before", type=click.Path(dir_okay=False))
+@click.argument("now", type=click.Path(dir_okay=False))
+@fail_if_option
+@pages_options
+@json_option
+def diff(before: str, now: str, fail_if: tuple[str, ...], as_json: bool, pages: Pages) -> None:
+    """Show what changed between two saved results of compare, or two of trace, by figure and by source line."""
+    from workbench.analysis.difference import diff as run
+
+    finish(run(before, now, fail_if=fail_if), as_json, pages)
 
 
 @main.command()
@@ -206,9 +230,10 @@ class _WithOutcomes(click.Command):
 )
 @without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
 @click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
+@pages_options
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
 def check(
-    op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool,
+    op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool, pages: Pages,
     kernelbench: tuple[tuple[str, str], ...], full: bool, skip_torch_compile: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
@@ -222,7 +247,7 @@ def check(
     """
     if kernelbench:
         options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
-        _check_kernelbench(op, kernelbench, as_json, full=full, seeds=list(given) or seeds, **options)
+        _check_kernelbench(op, kernelbench, as_json, pages, full=full, seeds=list(given) or seeds, **options)
     from workbench.judge import check as run
     from workbench.ops.own.files import load_op
 
@@ -240,10 +265,13 @@ def check(
         raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
     tell(judgement, as_json)
+    pages.write(judgement)
     sys.exit(judgement.exit_status)
 
 
-def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_json: bool, **options: Any) -> NoReturn:
+def _check_kernelbench(
+    op: str | None, pairs: tuple[tuple[str, str], ...], as_json: bool, pages: Pages, **options: Any
+) -> NoReturn:
     from workbench.judge import check_kernelbench, check_many
 
     used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
@@ -254,26 +282,30 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
     if len(pairs) == 1:
         judgement = check_kernelbench(*pairs[0], **options)
         tell(judgement, as_json)
+        pages.write(judgement)
         sys.exit(judgement.exit_status)
-    status = 0
+    judgements = []
     for judgement in check_many(pairs, **options):
         say(judgement.to_json(indent=None) if as_json else judgement)  # a line of JSON for each
-        status = status or judgement.exit_status
-    sys.exit(status)
+        judgements.append(judgement)
+    pages.write(*judgements)
+    sys.exit(next((one.exit_status for one in judgements if one.exit_status), 0))
 
 
-@main.command()
+@main.command(cls=WithStatuses)
 @click.argument("op", shell_complete=complete_op)
 @_case_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_sample_option
+@baseline_options("trace")
+@pages_options
 @json_option
-def trace(op: str, as_json: bool, **options: Any) -> None:
+def trace(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: Any) -> None:
     """Show what one variant of OP does to memory, source line by source line."""
     from workbench.ops.own.files import load_op
     from workbench.ops.tracing import trace as run
 
-    tell(run(load_op(op), **options), as_json)
+    baseline.finish(run(load_op(op), **options), as_json, pages)
 
 
 @main.command()
@@ -301,8 +333,9 @@ def trace(op: str, as_json: bool, **options: Any) -> None:
 @_sample_option
 @_judged_option
 @click.option("--save", default=None, type=click.Path(dir_okay=False), help="Write one variant's sweep to this file.")
+@pages_options
 @json_option
-def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
+def tune(op: str, save: str | None, as_json: bool, pages: Pages, **options: Any) -> None:
     """Sweep the configurations of OP, keep every outcome, and record the winner for OP to use.
 
     Interrupt it whenever you like: the same command goes on where it stopped.
@@ -327,6 +360,7 @@ def tune(op: str, save: str | None, as_json: bool, **options: Any) -> None:
     else:
         console.print(summary_table(result))
         console.print(plain(result))
+    pages.write(result)
     if result.interrupted:
         sys.exit(130)
     if save:

@@ -149,6 +149,10 @@ class StoreError(WorkbenchError):
     """Tuning store or tuned table that cannot be read or written."""
 
 
+class DocumentError(WorkbenchError, ValueError):
+    """Saved result that cannot be read: it is damaged, or of another program; names the file and the place in it."""
+
+
 class FileError(WorkbenchError, OSError):
     """File that cannot be written, for lack of space or otherwise; names it and the reason. It is left unchanged."""
 

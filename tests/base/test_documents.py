@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from sampling import long_if
 
-from workbench.base.documents import KINDS, document, schema
+from workbench.base.documents import COMPARED, KINDS, document, schema
 from workbench.cli import main
 from workbench.errors import UnknownNameError
 
@@ -35,11 +35,26 @@ quadrupled.cuda(
 """
 MEASURED = "batch,seqlen,heads,head_size,causal,measured_us\n1,128,2,64,1,30.5\n"
 SWEEP = "contiguous_attention-cuda_register_softmax-llama-3-8b-sim-a100-sxm-80gb"
+FIGURES = dict.fromkeys(COMPARED.split(), 1.0)
+ROW = {
+    "variant": "f",
+    "language": "cuda",
+    "arch": "sm_80",
+    "outcome": "ok",
+    "message": "",
+    "config": {},
+    "sample": None,
+}
+ROW |= FIGURES | {"compiler": None, "time_is": None, "predicted_for": None}
+SAVED = document(
+    "compare", op="o", case="c", device="sim", machine="", written="", versions={}, all_correct=True, variants=[ROW]
+)
 COMMANDS = {
     "doctor": "doctor",
     "compare": "compare OP",
     "check": "check OP --seeds 1",
     "trace": "trace OP",
+    "diff": "diff FOLDER/saved.json FOLDER/saved.json",
     "tune": "tune OP --budget 2",
     "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",
@@ -74,6 +89,7 @@ def test_what_a_command_prints_is_described(kind: str, tmp_path: Path, fresh_hom
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "quadrupled_ops", raising=False)
     (tmp_path / "quadrupled_ops.py").write_text(OP)
+    (tmp_path / "saved.json").write_text(SAVED)
     (tmp_path / "measured.csv").write_text(MEASURED)
     words = COMMANDS[kind].replace("OP", f"{tmp_path}/quadrupled_ops.py:quadrupled").replace("FOLDER", str(tmp_path))
     done = CliRunner().invoke(main, [*words.split(), "--json"])

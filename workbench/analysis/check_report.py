@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,11 @@ class CheckReport(Tabular):
         return "\n".join(out)
 
     __repr__ = __str__
+
+    def about(self) -> Mapping[str, str]:
+        """Return what was launched."""
+        shapes = (" x ".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
+        return {"kernel": self.kernel, **dict(zip(("grid", "block"), shapes, strict=True))}
 
     def tables(self) -> list[Table]:
         """Return a table of one row per finding; without findings a title alone."""

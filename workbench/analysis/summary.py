@@ -58,6 +58,10 @@ class Summary(Tabular):
         rows = [{"fact": f.name, "value": f.value, "at best": f.best, "what it means": f.meaning} for f in self.facts]
         return data_frame(rows)
 
+    def headline(self) -> str:
+        """Return the title of the trace."""
+        return self.title
+
     def tables(self) -> list[Table]:
         """Return a table of one row per fact."""
         return [Table(_COLUMNS, [fact.texts for fact in self.facts], "lrrl", title=self.title)]

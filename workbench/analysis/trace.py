@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.counts import TELLING, InstructionCounts, MachineCode, machine_code
 from workbench.analysis.device_models import DeviceModel
@@ -16,8 +16,10 @@ from workbench.analysis.stages import Stage, stages_of
 from workbench.analysis.summary import Summary, summarise
 from workbench.analysis.totals import RunTotals
 from workbench.analysis.traffic import Traffic, traffic
-from workbench.base.documents import document
+from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
+from workbench.base.lazy import offered
+from workbench.base.pages import Section, framed
 from workbench.base.tables import WIDTH, Table, Tabular, alike, cut, wrap
 from workbench.errors import MissingToolError, UnknownNameError
 from workbench.ptx.report import LaunchReport
@@ -44,7 +46,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Trace(Tabular, RunTotals):
+class Trace(Tabular, Document, RunTotals):
     """Counts of a run, in total and by source line.
 
     Counts are PTX-level; ``sass`` and ``occupancy`` are those of the real cubin. ``report`` has the facts per PTX
@@ -53,6 +55,13 @@ class Trace(Tabular, RunTotals):
     than 1 % of the instructions. Code of other files counts at the kernel's line that uses it; ``unfolded()`` counts it
     where it stands.
     """
+
+    op: str = ""
+    case: str = ""
+    variant: str = ""
+    """Name of the variant; empty, as are ``op`` and ``case``, for a kernel alone."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Configuration of the variant."""
 
     # -- conclusions --------------------------------------------------------------------------------------------
 
@@ -103,7 +112,9 @@ class Trace(Tabular, RunTotals):
 
     def unfolded(self) -> Trace:
         """Return the same run with each instruction counted where it stands, also in headers and in other files."""
-        return _Unfolded(self.title, lines_of(self.report, inlined=True), self.report, self.kernels)
+        lines = lines_of(self.report, inlined=True)
+        ran = self.op, self.case, self.variant, self.config
+        return _Unfolded(self.title, lines, self.report, self.kernels, *ran)
 
     _unfolded = False
 
@@ -129,7 +140,10 @@ class Trace(Tabular, RunTotals):
             for h in self.hints()
         ]
         lines = [{name: getattr(line, name) for name in ("path", *_OF_LINE, "mix")} for line in self.lines]
-        return document("trace", title=self.title, facts=facts, lines=lines, hints=hints)
+        ran = {"title": self.title, "op": self.op, "case": self.case, "variant": self.variant, "config": self.config}
+        compiled = {name: getattr(self.kernels[0], name) if self.kernels else "" for name in ("arch", "compiler")}
+        compiled["predicted_for"] = self._model(None).key
+        return document("trace", **ran, **compiled, **origin(), facts=facts, lines=lines, hints=hints)
 
     def to_frame(self) -> pandas.DataFrame:
         """Return one row per source line, as a pandas DataFrame."""
@@ -139,6 +153,29 @@ class Trace(Tabular, RunTotals):
         for row, line in zip(rows, self.lines, strict=True):
             row["sass"] = made.at(line.path, line.line).brief if made else None
         return data_frame(rows)
+
+    def headline(self) -> str:
+        """Return the title."""
+        return self.title
+
+    def about(self) -> Mapping[str, str]:
+        """Return what ran, and the GPU that its time is predicted for."""
+        kernel = self.kernels[0] if self.kernels else None
+        return {
+            "op": self.op,
+            "case": self.case,
+            "variant": self.variant,
+            "configuration": " ".join(f"{name}={value}" for name, value in self.config.items()),
+            "compiled": f"for {kernel.arch} by {kernel.compiler}" if kernel else "",
+            "times predicted for": str(self._model(None)),
+        }
+
+    def sections(self) -> Sequence[Section]:
+        """Return the totals, the source view, what to try next, and the tables by line."""
+        by_line, *others = self.tables()
+        views = [point.load()(self) for point in offered("workbench.views").values()]
+        tables = [*others[:-1], replace(by_line, title="Counts by line"), others[-1]]
+        return [*self.summary().sections(), *views, *(Section(framed(table.html())) for table in tables)]
 
     # -- how it reads -------------------------------------------------------------------------------------------
 

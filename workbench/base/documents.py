@@ -12,14 +12,36 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from workbench import __version__
+from workbench.base.files import replace_file
+from workbench.base.versions import versions
 from workbench.errors import UnknownNameError
 
 _CHECK = Path(__file__).parents[1] / "judge" / "schema.json"
+
+
+class Document:
+    """A result that has a JSON document, which can be saved and compared with a later one."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> Path:
+        """Write `to_json` to a file, for `workbench.diff` to compare with, and return its path."""
+        path = Path(path)
+        replace_file(path, self.to_json() + "\n")
+        return path
+
+
+def origin() -> dict[str, object]:
+    """Return the time of the call and the versions in use, as fields of a document."""
+    return {"written": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "versions": versions()}
 
 
 def document(kind: str, **content: object) -> str:
@@ -79,6 +101,11 @@ _MAYBE: Mapping[str, Any] = {"type": ["string", "null"]}
 _ANY: Mapping[str, Any] = {}
 _CONFIG: Mapping[str, Any] = {"type": "object", "description": "One value per tunable."}
 _NUMBERS = _list(_NUMBER)
+_SAMPLE: Mapping[str, Any] = {"type": ["object", "null"], "description": "Blocks that ran, if not all did."}
+_ORIGIN = {
+    "written": {"type": "string", "description": "Time of writing, in UTC."},
+    "versions": {"type": "object", "description": "Version of each package that takes part."},
+}
 
 _LINE = (
     _each(_TEXT, "path text")
@@ -99,14 +126,16 @@ _TRIAL = (
         "occupancy instructions sectors_per_request shared_conflicts max_error error_bound compile_seconds",
     )
 )
+COMPARED = (
+    "max_error error_bound registers spill_bytes shared_bytes occupancy warp_instructions sectors_per_request "
+    "shared_conflicts bytes_moved unique_bytes minimum_bytes seconds"
+)
+"""Figures of a compared variant, in their order."""
 _COMPARED = (
-    _each(_TEXT, "variant language outcome message")
-    | {"config": _CONFIG, "time_is": _MAYBE, "sample": _ANY}
-    | _each(
-        _NUMBER,
-        "max_error error_bound registers spill_bytes shared_bytes occupancy warp_instructions sectors_per_request "
-        "shared_conflicts unique_bytes minimum_bytes seconds",
-    )
+    _each(_TEXT, "variant language arch outcome message")
+    | _each(_MAYBE, "compiler time_is predicted_for")
+    | {"config": _CONFIG, "sample": _SAMPLE}
+    | _each(_NUMBER, COMPARED)
 )
 _AGREEMENT = _map(_ANY)
 _CELL_ROW = (
@@ -132,14 +161,31 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         ),
         "compare": (
             "workbench compare OP --json",
-            _each(_TEXT, "op case device") | {"all_correct": _YES, "variants": _list(_object(_COMPARED))},
+            _each(_TEXT, "op case device machine")
+            | _ORIGIN
+            | {"all_correct": _YES, "variants": _list(_object(_COMPARED))},
         ),
         "check": ("workbench check OP --json", {}),
+        "diff": (
+            "workbench diff BEFORE NOW --json",
+            {
+                **_each(_TEXT, "title of"),
+                "ok": {"type": "boolean", "description": "False if a condition of --fail-if fails."},
+                "notes": _list(_TEXT),
+                "changes": _list(_object(_each(_TEXT, "variant figure") | _each(_NUMBER, "before now ratio"))),
+                "lines": _list(_object({"file": _TEXT, "before": _ANY, "now": _ANY})),
+                "conditions": _list(
+                    _object({"condition": _TEXT, "ok": _YES} | _each(_list(_TEXT), "checked failures"))
+                ),
+            },
+        ),
         "trace": (
             "workbench trace OP --json",
             {
-                "title": _TEXT,
-                "facts": _list(_object(_each(_TEXT, "fact meaning") | _each(_ANY, "value at_best"))),
+                **_each(_TEXT, "title op case variant arch compiler predicted_for"),
+                "config": _CONFIG,
+                **_ORIGIN,
+                "facts": _list(_object(_each(_TEXT, "fact meaning") | _each(_NUMBER, "value at_best"))),
                 "lines": _list(_object(_LINE)),
                 "hints": _list(_object(_each(_TEXT, "what evidence to_try") | {"line": _NUMBER})),
             },

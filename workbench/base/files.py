@@ -50,6 +50,17 @@ def replace_file(
         raise FileError(message, error.errno) from error
 
 
+def append_file(path: str | os.PathLike[str], text: str) -> None:
+    """Append a text to a file, which is made if there is none. Raises FileError if it cannot be written."""
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be written: {error.strerror or error}. Name another place.", error.errno
+        ) from error
+
+
 def out_of_space(error: BaseException | None) -> OSError | None:
     """Return the error in a chain of causes that means a full disk, quota or file limit, or None.
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from workbench.base.files import append_file
 from workbench.base.lazy import offered
+from workbench.base.tables import Tabular
 from workbench.base.terminal import say
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -33,6 +37,36 @@ def complete_op(ctx: click.Context, argument: click.Parameter, incomplete: str) 
 def without(what: str, help: str) -> Callable[[Any], Any]:
     """Return an option ``--skip-WHAT``; the command gets True unless it is given."""
     return click.option(f"--skip-{what}", what, is_flag=True, callback=lambda ctx, option, given: not given, help=help)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Parsed options ``--markdown`` and ``--html``."""
+
+    markdown: str | None = None
+    html: str | None = None
+
+    def write(self, *results: Tabular, beside: Sequence[Tabular] = ()) -> None:
+        """Append the results to the Markdown file, and write one page of them and those ``beside``."""
+        if self.markdown is not None:
+            text = "\n".join(f"### {one.headline()}\n\n{one.markdown()}" for one in results)
+            append_file(self.markdown, text + "\n")
+        if self.html is not None:
+            results[0].save_html(self.html, *results[1:], *beside)
+
+
+def pages_options(command: Any) -> Any:
+    """Add the options ``--markdown`` and ``--html``; the command gets `Pages`."""
+
+    @functools.wraps(command)
+    def call(markdown: str | None, html: str | None, **options: Any) -> Any:
+        return command(pages=Pages(markdown, html), **options)
+
+    path = click.Path(dir_okay=False)
+    page = "Write the result as one HTML file that needs no network."
+    summary = "Append the tables in Markdown to this file, such as $GITHUB_STEP_SUMMARY."
+    with_page = click.option("--html", type=path, metavar="FILE", help=page)(call)
+    return click.option("--markdown", type=path, metavar="FILE", help=summary)(with_page)
 
 
 def tell(result: Any, as_json: bool) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import html as markup
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.base.pages import Section, framed, save_page
 from workbench.base.terminal import drawn, plain, visible
 
 if TYPE_CHECKING:
@@ -87,8 +89,10 @@ class Table:
         """Return the table in GitHub's Markdown."""
         head = [*(self.columns or [""] * len(self.align))]
         sides = ["---:" if side == "r" else "---" for side in self.align]
-        rows = [[cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in [head, *self.rows]]
-        lines = [f"| {' | '.join(row)} |" for row in [rows[0], sides, *rows[1:]]]
+        codes = [side == "c" for side in self.align]
+        cells = [[_in_markdown(*pair) for pair in zip(row, codes, strict=True)] for row in self.rows]
+        rows = [[_in_markdown(name, code=False) for name in head], *cells]
+        lines = [f"| {' | '.join(row)} |" for row in [rows[0], sides, *rows[1:]]] if sides else []
         return "\n\n".join(filter(None, [self.title, "\n".join(lines), self.note]))
 
     def _html(self, caption: str) -> str:
@@ -121,8 +125,33 @@ class Tabular:
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
 
+    def markdown(self) -> str:
+        """Return the tables in GitHub's Markdown, to stand below the headline, as for a pull request's summary."""
+        return "\n\n".join(filter(None, (table.markdown() for table in self._below_headline()))) + "\n"
+
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
+
+    def headline(self) -> str:
+        """Return the title in one line."""
+        return str(self).splitlines()[0]
+
+    def about(self) -> Mapping[str, str]:
+        """Return what ran, by name, for the head of a page."""
+        return {}
+
+    def sections(self) -> Sequence[Section]:
+        """Return the sections of a page: one for each table."""
+        return [Section(framed(table.html())) for table in self._below_headline()]
+
+    def save_html(self, path: str | Path, *others: Tabular) -> Path:
+        """Write the result, and others below it, as one HTML file that needs no network, and return its path."""
+        return save_page(path, [self, *others])
+
+    def _below_headline(self) -> list[Table]:
+        """Return the tables; none repeats the headline as its title."""
+        title = self.headline()
+        return [replace(one, title="") if one.title == title else one for one in self.tables()]
 
 
 def cut(text: str, width: int) -> str:
@@ -139,6 +168,12 @@ def alike(columns: Sequence[str], rows: Sequence[Sequence[str]], plain: dict[str
 def wrap(text: str) -> list[str]:
     """Return ``text`` as lines of at most `WIDTH` columns."""
     return textwrap.wrap(text, WIDTH, break_long_words=False)
+
+
+def _in_markdown(cell: str, code: bool) -> str:
+    """Return a cell of a table in Markdown; each line of code is a code span."""
+    lines = cell.replace("|", "\\|").split("\n")
+    return "<br>".join(f"`` {line.strip()} ``" if code and line.strip() else line for line in lines)
 
 
 def _heading(name: str, side: str) -> str:

@@ -206,6 +206,18 @@ class Judgement(Tabular):
 
     __repr__ = __str__
 
+    def about(self) -> Mapping[str, str]:
+        """Return what was judged, by which file, and with which seeds."""
+        seeds = dict.fromkeys(seed for one in self.verdicts for seed in one.seeds)
+        return {
+            "op": self.op,
+            "candidate": self.candidate,
+            "declared by": self.op_file,
+            "SHA-256": self.op_sha256,
+            "seeds": ", ".join(map(str, seeds)),
+            "outcome": self.outcome,
+        }
+
     def tables(self) -> list[Table]:
         """Return a table of one row per verdict."""
         names = ("variant", "case", "outcome", "what", "where", "error")

@@ -86,7 +86,8 @@ def trace(
     report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     part = f", {report.sampled.brief} blocks" if report.sampled else ""
-    return Trace(f"{chosen} on {case.label}, {settings}{part}", lines_of(report), report, kernels)
+    title = f"{chosen} on {case.label}, {settings}{part}"
+    return Trace(title, lines_of(report), report, kernels, found.name, case.label, chosen.name, dict(config))
 
 
 def _only_variant(op: Op) -> Variant:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.host_calls import counted
-from workbench.base.files import replace_file
+from workbench.base.pages import Page, Section, json_script, static_text
 
 if TYPE_CHECKING:
     from workbench.analysis.host_calls import HostCall
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
 
 _STATIC = Path(__file__).resolve().parent / "static"
 _MOST_ROWS = 5000
+_HEADS = "".join(
+    f"<th>{name}</th>"
+    for name in ("kernel", "grid", "block", "warp instructions", "predicted µs", "bound by", "findings", "lines")
+)
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,14 @@ class PageRow:
 
 def page_row(launch: RecordedLaunch) -> PageRow:
     """Return the row of a launch, with its source view if it has counts by line and is the first of its kind."""
+    from workbench.ui.page_sections import view_data
+
     report = launch.report
     grid, block = ("x".join(map(str, size)) for size in (report.grid, report.block))
     return PageRow(
         launch.number, launch.kernel.label, launch.kernel.key, grid, block, report.instructions, launch.seconds,
         launch.bound_by, len(launch.findings), str(launch.model),
-        _view(launch) if launch.like is None and report.has_statistics else None,
+        view_data(launch.trace, launch.findings) if launch.like is None and report.has_statistics else None,
     )  # fmt: skip
 
 
@@ -65,7 +70,7 @@ def write_page(
     rows = _numbered([*map(page_row, launches), *elsewhere])
     views = {row.number: row.view for row in rows if row.view is not None}
     own = [str(fault) for fault in launches.faults]
-    replace_file(path, _page(title, rows, launches.host_calls, views, [*own, *faults]))
+    _page(title, rows, launches.host_calls, views, [*own, *faults]).save(path)
 
 
 def _numbered(rows: Sequence[PageRow]) -> list[PageRow]:
@@ -80,22 +85,8 @@ def _numbered(rows: Sequence[PageRow]) -> list[PageRow]:
     return numbered
 
 
-def _view(launch: RecordedLaunch) -> dict[str, Any]:
-    """Return the data of a launch's source view: its lines, and the details of each line that has any."""
-    from workbench.ui.source_widget import SourceView
-
-    view = SourceView(launch.trace, checks=launch.findings)
-    details = {}
-    for row in view.state["rows"]:
-        if row.get("line"):
-            view.select(row["line"], row["path"])
-            if view.detail["ptx"] or view.detail["findings"]:
-                details[f"{row['path']}:{row['line']}"] = view.detail
-    return {"state": view.state, "details": details}
-
-
-def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dict[int, Any], faults: list[str]) -> str:
-    from workbench.ui.source_widget import STATIC as of_view
+def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dict[int, Any], faults: list[str]) -> Page:
+    from workbench.ui.page_sections import SOURCE_SCRIPTS, SOURCE_STYLES
 
     shown = rows[:_MOST_ROWS]
     several = any(row.process for row in rows)
@@ -110,22 +101,17 @@ def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dic
         head += f"; the first {len(shown)} are listed"
     if calls:
         head += f"; {counted(calls)} on the host, not simulated"
-    texts = {
-        "title": escape(title),
-        "head": escape(head),
-        "faults": "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults),
-        "process": "<th>process</th>" if several else "",
-        "rows": "\n".join(_rows(shown, calls[:_MOST_ROWS], several)),
-        "css": _text(of_view / "source_view.css"),
-        "own_css": _text(_STATIC / "launch_page.css"),
-        "data": json.dumps(views).replace("</", "<\\/"),
-        "view": _text(of_view / "source_view.js").replace("export default", "const sourceView ="),
-        "script": _text(_STATIC / "launch_page.js"),
-    }
-    page = _text(_STATIC / "launch_page.html")
-    for name, text in texts.items():
-        page = page.replace(f"<!--{name}-->" if name != "data" else "/*data*/ {}", text)
-    return page
+    heads = f"<th>#</th>{'<th>process</th>' if several else ''}{_HEADS}"
+    ended = "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults)
+    body = "\n".join(_rows(shown, calls[:_MOST_ROWS], several))
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table>"
+    section = Section(
+        f'<p>{escape(head)}</p>{ended}<div class="launches">{table}</div><div id="view"></div>'
+        + json_script(views, ' id="views"'),
+        (*SOURCE_STYLES, static_text(_STATIC / "launch_page.css")),
+        (*SOURCE_SCRIPTS, static_text(_STATIC / "launch_page.js")),
+    )
+    return Page(title, [section])
 
 
 def _rows(shown: Sequence[PageRow], calls: Sequence[HostCall], several: bool) -> list[str]:
@@ -138,10 +124,6 @@ def _rows(shown: Sequence[PageRow], calls: Sequence[HostCall], several: bool) ->
 def _call_row(call: HostCall, several: bool) -> str:
     cells = "".join(f"<td>{escape(text)}</td>" for text in ["", *[""] * several, call.name, call.shape])
     return f'<tr class="host">{cells}<td colspan="6">on the host, not simulated</td></tr>'
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
 
 
 def _row(row: PageRow, several: bool) -> str:

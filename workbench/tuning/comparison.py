@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, placed
 from workbench.base.argument_kinds import checked_kinds
-from workbench.base.documents import document
+from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
+from workbench.base.pages import Section
 from workbench.base.progress import tracked
 from workbench.base.tables import WIDTH, Table, Tabular
 from workbench.base.terminal import visible
@@ -44,7 +45,7 @@ _FACT_WIDTH, _VARIANT_WIDTH = 27, 26
 
 
 @dataclass(frozen=True)
-class Comparison(Tabular):
+class Comparison(Tabular, Document):
     """Comparison of variants on the same inputs, one trial each.
 
     ``str`` and notebooks show facts as rows and variants as columns.
@@ -56,6 +57,8 @@ class Comparison(Tabular):
     trials: tuple[Trial, ...]
     minimum_bytes: tuple[int, ...]
     """For each trial, the bytes that must cross memory once at its page size."""
+    machine: str = ""
+    """Name of the GPU that measured; empty on the simulator."""
 
     @property
     def all_correct(self) -> bool:
@@ -92,11 +95,15 @@ class Comparison(Tabular):
                     "warp_instructions": known["instructions"],
                     "sectors_per_request": known["sectors_per_request"],
                     "shared_conflicts": known["shared_conflicts"],
+                    "bytes_moved": trial.memory.bytes_moved if trial.counts else None,
                     "unique_bytes": _unique_bytes(trial),
                     "minimum_bytes": least,
                     "sample": trial.counts.get("sample"),
                     "seconds": trial.seconds,
                     "time_is": trial.basis or None,
+                    "predicted_for": trial.predicted_for,
+                    "arch": trial.arch,
+                    "compiler": trial.resources.get("compiler"),
                 }
             )
         return rows
@@ -107,9 +114,11 @@ class Comparison(Tabular):
 
     def to_json(self) -> str:
         """Return the rows as JSON; see `workbench.base.documents`."""
-        head = {"op": self.op, "case": self.case, "device": self.device, "all_correct": self.all_correct}
+        head = {name: getattr(self, name) for name in ("op", "case", "device", "machine", "all_correct")}
         messages = {trial.variant: trial.message for trial in self.trials}
-        return document("compare", **head, variants=[row | {"message": messages[row["variant"]]} for row in self.rows])
+        return document(
+            "compare", **head, **origin(), variants=[row | {"message": messages[row["variant"]]} for row in self.rows]
+        )
 
     def roofline(self, ax: Axes | None = None) -> Axes:
         """Plot each variant under the ceilings of the GPU and return the axes. Needs matplotlib (``[lab]``).
@@ -127,6 +136,28 @@ class Comparison(Tabular):
     def title(self) -> str:
         """Op, case and the device that the figures come from."""
         return f"{self.op} on {self.case}, device {self.device}"
+
+    def headline(self) -> str:
+        """Return op, case and device."""
+        return self.title
+
+    def about(self) -> Mapping[str, str]:
+        """Return what was compared, and on which GPU or for which one."""
+        models = dict.fromkeys(filter(None, (trial.predicted_for for trial in self.trials)))
+        return {
+            "op": self.op,
+            "case": self.case,
+            "variants": ", ".join(trial.variant for trial in self.trials),
+            "device": self.machine or f"{self.device}, the PTX machine",
+            "times predicted for": ", ".join(models),
+        }
+
+    def sections(self) -> Sequence[Section]:
+        """Return the table, and the roofline where there are times and matplotlib is installed."""
+        from workbench.ui.page_sections import picture
+
+        timed = any(trial.seconds is not None and trial.counts for trial in self.trials)
+        return [*super().sections(), *(picture(self.roofline, "Roofline of the variants") if timed else [])]
 
     def __str__(self) -> str:
         """Return a table of facts as rows, with as many variants side by side as the terminal has room for.
@@ -214,7 +245,8 @@ def compare(
         problem = case.problem(config, arch=on.arch)
         trials.append(evaluate(variant, config, case, on, model=_model_of(variant, problem, model)))
         least.append(case.minimum_bytes(problem))
-    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least))
+    machine = "" if where.counts else where.description
+    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least), machine)
 
 
 def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import placed
 from workbench.base.documents import document
+from workbench.base.pages import Section, framed
 from workbench.base.tables import Table, Tabular
 from workbench.base.trials.trial import Trial, canonical
 from workbench.base.versions import versions
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from workbench.tuning.view import TuningView
+
+_PAGE_ROWS = 2000
+"""Largest number of rows of all variants together on a page."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +86,30 @@ class TuningRun(TuningResult, Tabular):
         from workbench.tuning.summary import text_of
 
         return text_of(self)
+
+    def headline(self) -> str:
+        """Return the op and the cases."""
+        return f"Tuning of {self.op.name} on {', '.join(case.label for case in self.cases)}"
+
+    def about(self) -> Mapping[str, str]:
+        """Return what was tuned, and the basis of the times."""
+        return {
+            "op": self.op.name,
+            "cases": ", ".join(case.label for case in self.cases),
+            "variants": ", ".join(variant.name for variant in self.variants),
+            "times": self.time_label,
+            "trials": f"{len(self.trials):,}, {self.new:,} of them new",
+        }
+
+    def sections(self) -> Sequence[Section]:
+        """Return the summary in words, the times by rank where matplotlib is installed, and the trials."""
+        from workbench.tuning.summary import tables_of
+        from workbench.ui.page_sections import picture
+
+        words = Section(framed(f"<pre>{escape(str(self))}</pre>"))
+        plot = picture(lambda: self.plot(), "Times of the configurations by rank") if self.ranking else []
+        tables = tables_of(self, rows=_PAGE_ROWS)[1:]  # the winner is in the words
+        return [words, *plot, *(Section(framed(table.html())) for table in tables)]
 
     def __repr__(self) -> str:
         best = "nothing correct" if self.best is None else f"best {self.best}"

@@ -228,11 +228,14 @@ def text_of(run: TuningResult) -> str:
     return "\n".join(lines)
 
 
-def tables_of(run: TuningResult) -> list[Table]:
-    """Return a table of each variant's leaders and failures, the winner first. Equal runs give equal tables."""
+def tables_of(run: TuningResult, rows: int = _HTML_ROWS) -> list[Table]:
+    """Return a table of each variant's leaders and failures, the winner first; ``rows`` is their number in all.
+
+    Equal runs give equal tables.
+    """
     out = [Table((), (), "", title=_nothing(run) if run.best is None else f"winner: {run.best}")]
     for variant in run.variants:
-        grid = _grid(run, variant, max(_HTML_ROWS // len(run.variants), _HTML_LEAST))
+        grid = _grid(run, variant, max(rows // len(run.variants), _HTML_LEAST))
         more = sum(trial.variant == variant.name for trial in run.trials) - len(grid.trials)
         notes = [grid.said, f"{more} more: .to_frame()" if more else ""]
         note = "; ".join(filter(None, notes))

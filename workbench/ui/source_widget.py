@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from workbench.analysis.places import Place, source_text
 from workbench.analysis.stages import NAMES
 from workbench.base.tables import WIDTH, cut
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ui.picture import folded
-from workbench.ui.source_facts import FINDINGS, LABELS, detail_of, sides_of, values_of
+from workbench.ui.source_facts import FINDINGS, LABELS
+from workbench.ui.source_lines import STATIC, SourceLines
 
 if TYPE_CHECKING:
     from workbench.launch import Trace
     from workbench.ptx import Finding
 
-STATIC = Path(__file__).parent / "static"
-_LONGEST_GAP = 12  # lines without instructions that the browser still shows
-_MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a function's head
 _MOST_PTX = 16  # of the text form
 _BAR = 8
 _HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
@@ -61,10 +58,9 @@ class SourceView(anywidget.AnyWidget):
     def __init__(self, trace: Trace, fact: str = "instructions", checks: Any = None, line: int = 0, file: str = ""):
         self.trace = trace
         self.findings: tuple[Finding, ...] = tuple(trace.report.findings if checks is None else checks)
-        self._values = values_of(trace, self.findings)
-        self._files = _main_first(trace, self.findings)
+        self._lines = SourceLines(trace, self.findings)
         super().__init__()
-        self.state = self._snapshot()
+        self.state = self._lines.state()
         names = ([*trace.kernel.stages, "ptx", "sass"] if trace.kernel.assembly else ["ptx"]) if trace.kernels else []
         self.stages = [[name, NAMES[name]] for name in names]
         self.fact = fact
@@ -75,15 +71,15 @@ class SourceView(anywidget.AnyWidget):
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of the files with facts, the one with the most instructions first."""
-        return tuple(self._files)
+        return self._lines.files
 
     def value(self, line: int, file: str = "") -> str:
         """Return the text of the gutter beside a line for the chosen fact; empty if the fact does not apply."""
-        return self._values[self.fact].get((self._path(file), line), ("", 0.0))[0]
+        return self._lines.values[self.fact].get((self._lines.path_of(file), line), ("", 0.0))[0]
 
     def select(self, line: int, file: str = "") -> None:
         """Select a line by number and file (path or name); 0 for none."""
-        path = self._path(file)
+        path = self._lines.path_of(file)
         with self.hold_trait_notifications():
             self.selected_file, self.selected_line = path, line
         self.detail = self._detail()
@@ -139,7 +135,7 @@ class SourceView(anywidget.AnyWidget):
 
     @traitlets.validate("selected_line")
     def _check_line(self, proposal: traitlets.Bunch) -> int:
-        path = self.selected_file or self._files[0] if self._files else ""
+        path = self.selected_file or self._lines.path_of("")
         shown = [row["line"] for row in self.state.get("rows", ()) if row.get("path") == path and row["line"]]
         if proposal.value and proposal.value not in shown:
             allowed = f"0, or a line of {Path(path).name} that is shown"
@@ -156,12 +152,7 @@ class SourceView(anywidget.AnyWidget):
         self.code = rows if found or not self.stage else [["(no disassembler on this machine)", "", 0, None]]
 
     def _detail(self) -> dict[str, Any]:
-        if not self.selected_line:
-            return {}
-        place = (self.selected_file or self._files[0], self.selected_line)
-        inlined = self.trace._unfolded
-        head = {"line": place[1], "file": Path(place[0]).name, "text": _text(place)}
-        return head | detail_of(self.trace, place, self.findings, inlined=inlined)
+        return self._lines.detail(self.selected_line, self.selected_file) if self.selected_line else {}
 
     def _detail_lines(self) -> list[str]:
         detail = self.detail
@@ -180,28 +171,19 @@ class SourceView(anywidget.AnyWidget):
             out.append(f"  {row['line']:>6} {row['executions']:>9,} x  {row['text']};{cost}")
         return [cut(line.rstrip(), WIDTH) for line in out]
 
-    def _path(self, file: str) -> str:
-        if not file:
-            return self._files[0] if self._files else ""
-        for path in self._files:
-            if file in (path, Path(path).name):
-                return path
-        names = ", ".join(Path(path).name for path in self._files)
-        raise UnknownNameError("file", repr(file), names, "The trace has lines of these.")
-
     @property
     def _value_width(self) -> int:
-        return max((len(text) for text, _ in self._values[self.fact].values()), default=0)
+        return max((len(text) for text, _ in self._lines.values[self.fact].values()), default=0)
 
     @property
     def _heading(self) -> tuple[str, str]:
         """Label and meaning of the chosen fact."""
         label, meaning = LABELS[self.fact]
-        return label, "none" if self.fact == FINDINGS and not self._values[FINDINGS] else meaning
+        return label, "none" if self.fact == FINDINGS and not self._lines.values[FINDINGS] else meaning
 
     def _strip(self) -> Iterable[tuple[str, str, str, str]]:
         """Yield (number, value, bar, text) of the lines to which the fact applies, by file."""
-        values = self._values[self.fact]
+        values = self._lines.values[self.fact]
         before: dict | None = None
         for row in self.state["rows"]:
             if "path" not in row or (row["path"], row["line"]) not in values:
@@ -209,46 +191,11 @@ class SourceView(anywidget.AnyWidget):
             text, heat = values[row["path"], row["line"]]
             if self.fact in ("instructions", "lanes") and heat < 0.02:
                 continue
-            if len(self._files) > 1 and (before is None or before["path"] != row["path"]):
+            if len(self.files) > 1 and (before is None or before["path"] != row["path"]):
                 yield "", "", "", f"— {Path(row['path']).name}"
             before = row
             full = round(_BAR * heat)
             yield str(row["line"] or "–"), text, "█" * full or ("▏" if heat else ""), row["text"]
-
-    def _snapshot(self) -> dict[str, Any]:
-        labels = [{"name": name, "label": label, "meaning": meaning} for name, (label, meaning) in LABELS.items()]
-        rows: list[dict[str, Any]] = []
-        for path in self._files:
-            if len(self._files) > 1:
-                rows.append({"head": Path(path).name})
-            rows += self._rows_of(path)
-        return {"title": self.trace.title, "facts": labels, "rows": rows, "findings": len(self.findings)}
-
-    def _rows_of(self, path: str) -> list[dict[str, Any]]:
-        """Return the lines from the first to the last with a fact; a long gap is the number of lines left out."""
-        known = sorted({line for values in self._values.values() for at, line in values if at == path})
-        first = next((line for line in known if line), 0)
-        above = first
-        while above > 1 and first - above < _MOST_ABOVE and _text((path, above - 1)).strip():
-            above -= 1
-        rows = [self._row(path, 0)] if 0 in known else []
-        rows += [self._row(path, line) for line in range(above, first)]
-        before = None
-        for number in filter(None, known):
-            if before:
-                between = range(before + 1, number)
-                if len(between) > _LONGEST_GAP:
-                    rows.append({"skip": len(between)})
-                else:
-                    rows += [self._row(path, line) for line in between]
-            rows.append(self._row(path, number))
-            before = number
-        return rows
-
-    def _row(self, path: str, line: int) -> dict[str, Any]:
-        place = (path, line)
-        values = {name: list(places[place]) for name, places in self._values.items() if place in places}
-        return {"path": path, "line": line, "text": _text(place), "values": values}
 
 
 def source_view(trace: Trace, *, fact: str = "instructions", checks: Any = None, line: int = 0) -> SourceView:
@@ -266,18 +213,3 @@ def source_view(trace: Trace, *, fact: str = "instructions", checks: Any = None,
         ArgumentError: if the line is not shown.
     """
     return SourceView(trace, fact, checks, line)
-
-
-def _main_first(trace: Trace, findings: Iterable[Finding]) -> list[str]:
-    """Return the files by falling number of instructions; those with findings only come last."""
-    weights: dict[str, int] = {}
-    for line in trace.lines:
-        weights[line.path] = weights.get(line.path, 0) + line.instructions
-    for (path, _), _, _ in sides_of(findings):
-        weights.setdefault(path, 0)
-    named = [path for path in weights if path]
-    return sorted(named, key=lambda path: -weights[path]) + [path for path in weights if not path]
-
-
-def _text(place: Place) -> str:
-    return source_text(*place, "(instructions that the compiler attributes to no line)").expandtabs(4)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from ptx_mbarrier_cases import random_steps
@@ -23,8 +23,11 @@ from ptx_wmma_cases import PRODUCTS
 
 from fuzz.damage import changed_bytes, changed_json, changed_text, draw_steps, one_kernel
 from workbench import ptx
+from workbench.analysis.difference import diff
+from workbench.analysis.difference.lines import COUNTS
 from workbench.analysis.prediction import confidence
 from workbench.attention.bench.paged_attention.ledger import FORMAT, Ledger
+from workbench.base.documents import COMPARED, document
 from workbench.base.recorded import recorded_folders
 from workbench.base.trials.store import Store
 from workbench.driver import simulated_driver
@@ -280,6 +283,37 @@ def _record_samples() -> list[bytes]:
     return [confidence.RECORD.read_bytes()]
 
 
+@functools.cache
+def _saved_samples() -> list[bytes]:
+    figures: dict[str, Any] = dict.fromkeys(COMPARED.split(), 10)
+    row = {"variant": "f", "language": "cuda", "arch": "sm_80", "outcome": "ok", "message": "", "config": {"N": 32}}
+    row |= {"sample": {"blocks": 1, "of": 2}, "compiler": "c", "time_is": "predicted", "predicted_for": "a100"}
+    head = {"op": "o", "case": "c", "written": "", "versions": {"triton": "3.7.1"}}
+    compared = document(
+        "compare", **head, device="sim", machine="", all_correct=True, variants=[row | figures, {**row, **figures}]
+    )
+    line = {"path": "f.cu", "line": 1, "text": "a = 1;", "mix": {}, "share": 0.5, "active_lanes": 32}
+    line |= dict.fromkeys("global_ideal_sectors bytes_used shared_requests".split(), 1)  # noqa: SIM905
+    line |= dict.fromkeys(["shared_ideal_wavefronts", "filled_bytes", "copied_bytes", *COUNTS], 1)
+    facts = [{"fact": "warp instructions", "value": 10, "at_best": None, "meaning": ""}]
+    traced = document(
+        "trace", **head, title="t", variant="f", arch="", compiler="", predicted_for="a100", config={}, facts=facts,
+        lines=[line, line | {"line": 2, "text": "b = 2;"}], hints=[],
+    )  # fmt: skip
+    return [compared.encode(), traced.encode()]
+
+
+def _read_saved(data: bytes, folder: Path) -> None:
+    path = _written(data, folder, "saved.json")
+    for sample in _saved_samples():
+        good = folder / "good.json"
+        good.write_bytes(sample)
+        for before, now in ((path, good), (good, path), (path, path)):
+            with contextlib.suppress(ArgumentError):  # of two kinds
+                found = diff(before, now, fail_if="warp_instructions > 1")
+                str(found), found.markdown(), found.to_json(), found.sections()
+
+
 def _ledger_samples() -> list[bytes]:
     head = {"format": FORMAT, "basis": "predicted", "machine": "m", "versions": {}}
     return [json.dumps({"head": head, "rows": []}).encode()]
@@ -351,6 +385,7 @@ READERS = {
             {"basis": "predicted", "machine": "m", "versions": {}}, _written(data, folder, "ledger.json")
         ),
     ),
+    "saved result": Reader(_saved_samples, _changed_file, _read_saved),
     "description": Reader(_description_samples, _changed_file, _read_description),
     "store": Reader(_store_samples, changed_bytes, _read_store),
 }

@@ -1,0 +1,38 @@
+"""docs/REGRESSION.md: its commands print what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from workbench.cli import main
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "REGRESSION.md"
+
+
+def test_the_page_shows_what_its_commands_print(tmp_path: Path, fresh_home, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    blocks = re.findall(r"```(python|sh|diff|text)\n(.*?)```", PAGE.read_text().split("\n## In a GitHub")[0], re.S)
+    assert [kind for kind, _ in blocks] == ["python", "sh", "diff", "sh", "text", "sh", "text"]
+    statuses, printed, source = [], "", tmp_path / "my_ops.py"
+    for kind, text in blocks:
+        if kind == "python":
+            source.write_text(text)
+        elif kind == "diff":
+            gone, new = (re.search(rf"^\{sign}(.*)$", text, re.M)[1] for sign in "-+")
+            assert gone in source.read_text()
+            source.write_text(source.read_text().replace(gone, new))
+        elif kind == "sh":
+            for line in text.splitlines():
+                monkeypatch.delitem(sys.modules, "my_ops", raising=False)
+                done = CliRunner().invoke(main, shlex.split(line)[1:])
+                statuses, printed = [*statuses, done.exit_code], done.output
+        else:
+            assert printed.rstrip() == text.rstrip()
+    assert statuses == [0, 0, 3, 0]
