@@ -156,6 +156,13 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                         _object({"variant": _TEXT, "config": _CONFIG, "seconds": _NUMBER}),
                     ]
                 },
+                "by_case": _list(
+                    _object(
+                        _each(_TEXT, "case variant")
+                        | {"config": _CONFIG}
+                        | _each(_NUMBER, "seconds best_seconds best_cost")
+                    )
+                ),
                 "outcomes": _map(_WHOLE),
                 **_each(_WHOLE, "new reused"),
                 "interrupted": _YES,
