@@ -100,7 +100,7 @@ _TRIAL = (
     )
 )
 _COMPARED = (
-    _each(_TEXT, "variant language outcome message")
+    _each(_TEXT, "variant language outcome message configuration_is")
     | {"config": _CONFIG, "time_is": _MAYBE, "sample": _ANY}
     | _each(
         _NUMBER,
