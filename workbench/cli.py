@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,6 +13,10 @@ from workbench.base.lazy import offered
 from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.ops.op import Op
+    from workbench.tuning.bench.size_sweep import SizeSweep
 
 
 class _Group(click.Group):
@@ -77,6 +81,14 @@ _sample_option = click.option(
     metavar="BLOCKS",
     help="On the simulator count about so many blocks of each launch (16 are a good number), and scale.",
 )
+_model_option = click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
+_config_option = names(
+    "config",
+    "Use this configuration, as tables print it: 'NUM_THREADS=128 VEC=4', 'VARIANT:...' where several variants have "
+    "these tunables (repeatable); tunables left out have their untuned values.",
+    metavar="[VARIANT:]NAME=VALUE...",
+)
+_tuned_option = click.option("--tuned", is_flag=True, help="Use the configurations that were tuned for the case.")
 _judged_option = click.option(
     "--judged-on", default=None, metavar="NAME", help="With --sample the small case that values are judged on."
 )
@@ -409,6 +421,27 @@ def bench() -> None:
     """
 
 
+def _sweep_sizes(
+    op: Op, over: tuple[str, ...], cases: list[str] | None, save: str | None, configs: list[str] | None, **options: Any
+) -> SizeSweep:
+    """Run `workbench.sweep_sizes` with the arguments of a terminal, and save the picture."""
+    from workbench.ops.selection import configs_of
+    from workbench.tuning.bench.size_sweep import check_picture
+    from workbench.tuning.bench.sizes import sizes_of, sweep_sizes
+
+    if cases is not None and len(cases) > 1:
+        raise ArgumentError("case", ", ".join(cases), "one case with --over", "Its sizes are what varies.")
+    if save:
+        check_picture(save)
+    case = op.case(cases[0] if cases else None)
+    options |= {"figure": options["figure"] or "time", "configs": configs_of(op, configs, options["variants"], case)}
+    sweep = sweep_sizes(op, sizes_of(over), case, **options)
+    if save:
+        picture, table = sweep.save(save)
+        tell_on_the_way(f"written to {picture} and {table}")
+    return sweep
+
+
 def _bench_op(name: str) -> click.Command:
     """Return the command that benchmarks an op."""
 
@@ -416,14 +449,33 @@ def _bench_op(name: str) -> click.Command:
     @names("case", "Only these cases (repeatable).")
     @names("variant", "Only these variants (repeatable).", metavar=None)
     @device_option
-    @click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
+    @_model_option
+    @click.option(
+        "--over",
+        multiple=True,
+        metavar="SIZE=VALUE,...",
+        help="Vary a size of one case, cols=512,1024,2048 (repeatable: every combination).",
+    )
+    @click.option("--together", is_flag=True, help="With several --over: first values together, then second ones.")
+    @click.option("--figure", metavar="NAME", help="With --over: time, bandwidth, sectors, ... (default: time).")
+    @_config_option
+    @_sample_option
+    @_judged_option
+    @click.option("--save", metavar="FILE.png", help="With --over: write the plot, and the rows as CSV beside it.")
     @json_option
-    def command(as_json: bool, **options: Any) -> None:
-        """Time the kernels of an op on its cases, beside torch and torch.compile."""
+    def command(as_json: bool, over: tuple[str, ...], **options: Any) -> None:
+        """Time the kernels of an op on its cases, or over sizes of one, beside torch and torch.compile."""
         from workbench.ops.own.files import load_op
-        from workbench.tuning.bench.own_op import run
 
-        result = run(load_op(name), **options)
+        if over:
+            result: Any = _sweep_sizes(load_op(name), over, **options)
+        else:
+            from workbench.tuning.bench.own_op import run
+
+            only = ("together", "figure", "configs", "sample", "judged_on", "save")
+            if unfit := [one for one in only if options.pop(one)]:
+                raise ArgumentError(unfit[0], "given", "nothing without --over", "Name a size: --over cols=512,1024.")
+            result = run(load_op(name), **options)
         tell(result, as_json)
         if not result.all_correct:
             sys.exit(1)

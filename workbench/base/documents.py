@@ -188,6 +188,27 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                 ),
             },
         ),
+        "bench-over": (
+            "workbench bench FILE.py:OP --over SIZE=... --json",
+            _each(_TEXT, "op case figure times")
+            | {
+                "names": _list(_TEXT),
+                "bytes_per_second": _NUMBER,
+                "all_correct": _YES,
+                "without_line": _list(_TEXT),
+                "rows": _list(
+                    _object(
+                        _each(_TEXT, "case variant outcome message configuration_is")
+                        | {"sizes": _map(_ANY), "config": _CONFIG, "time_is": _MAYBE}
+                        | _each(
+                            _NUMBER,
+                            "time bandwidth throughput instructions sectors bytes sectors_per_request conflicts "
+                            "minimum_bytes operations",
+                        )
+                    )
+                ),
+            },
+        ),
         "bench-kvcache": (
             "workbench bench kvcache --json",
             _each(_NUMBER, "block_size filled rounds")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from workbench.base.home import home
 from workbench.base.recorded import recorded_folders
-from workbench.errors import StaleTuningWarning, StoreError, StoreWarning
+from workbench.errors import ConfigurationError, StaleTuningWarning, StoreError, StoreWarning
 from workbench.ops.registry import get
 
 if TYPE_CHECKING:
@@ -375,7 +375,12 @@ def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) ->
             continue
         if one.unsupported(problem):
             continue
-        config = one.default_config(problem)
+        try:
+            config = one.default_config(problem)
+        except ConfigurationError:  # not one is legal; of a variant that was asked for alone the reason is told
+            if len(names) == 1:
+                raise
+            continue
         if not _broken(one, config, problem):
             return TunedLookup(
                 one.name, config, "default", f"the untuned rule: nothing tuned for {op.name} on {device} fits"

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, model_of_arch, placed
 from workbench.base.trials.trial import Trial
+from workbench.errors import ConfigurationError
 from workbench.launch import devices
 from workbench.ops.op import Op
 from workbench.ops.tuned import lookup
 from workbench.ops.variant import Case, Config, Variant
-from workbench.tuning.measure import evaluate
+from workbench.tuning.measure import attempted, evaluate
 from workbench.tuning.table import name_for
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def able_variants(variants: Iterable[Variant], cases: Sequence[Case], where: Dev
     """
 
     def able(variant: Variant, case: Case) -> bool:
-        return variant.able(variant.machine_problem(case) if where.counts else case.problem(arch=where.arch))
+        try:
+            return variant.able(variant.machine_problem(case) if where.counts else case.problem(arch=where.arch))
+        except ConfigurationError:  # not one configuration is legal
+            return False
 
     return [variant for variant in variants if any(able(variant, case) for case in cases)]
 
@@ -60,11 +64,15 @@ def attempt(
     on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
     problem, origin = placed(case.problem(arch=on.arch), on, model), "given"
     if config is None:
-        found = lookup(op, variant, problem, name_for(on, model)) if tuned and variant.space else None
-        if found is None or found.level == "default":
-            config, origin = variant.default_config(problem), "default" if variant.space else ""
-        else:
-            config, origin = found.config, f"tuned, {found.level}"
+        try:
+            found = lookup(op, variant, problem, name_for(on, model)) if tuned and variant.space else None
+            if found is None or found.level == "default":
+                config, origin = variant.default_config(problem), "default" if variant.space else ""
+            else:
+                config, origin = found.config, f"tuned, {found.level}"
+        except ConfigurationError as error:  # not one is legal
+            nothing = attempted(variant, {}, case, on, "restricted", message=str(error))
+            return ConfiguredTrial(nothing, case.minimum_bytes(problem), "")
     problem = case.problem(config, arch=on.arch)
     trial = evaluate(variant, config, case, on, model=_model_of(variant, problem, model))
     return ConfiguredTrial(trial, case.minimum_bytes(problem), origin)

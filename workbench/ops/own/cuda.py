@@ -201,7 +201,7 @@ def cuda(
     """
     given = {key: value for key, value in locals().items() if key not in ("contract", "source")}
     folder = _declaring_folder()
-    unit, kernel, given_macros, options, include_dirs = _source_of(source, kernel, options, include_dirs, folder)
+    unit, kernel, given_macros, options, folders = _source_of(source, kernel, options, include_dirs, folder)
     macros = {name: value for name, value in given_macros.items() if name not in tune} | dict(macros)
     known = declared_kernels(unit.text, dict.fromkeys([*macros, *tune], ""))
     if kernel is None:
@@ -217,7 +217,7 @@ def cuda(
     _check_constants(unit, constants)
     reading: tuple[Any, ...] = (*parts, *macro_texts.values(), *constant_expressions.values())
     read = {name for one in reading for name in one.names}
-    headers = [path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))]
+    headers = [path.read_text(errors="replace") for path in included_files(unit, (*folders, cuda_sources()))]
     check_used(f"{contract.name}/{name}", declared.space, "\n".join([unit.text, *headers]), read, ())
     texts = (*reversed(headers), unit.text)
 
@@ -237,11 +237,10 @@ def cuda(
         steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}, texts) for part in parts),
         macros=macros_of,
         options=tuple(options),
-        include_dirs=include_dirs,
+        include_dirs=folders,
         macro_texts=macro_texts,
         constants=constant_expressions,
-        given=given
-        | {"kernel": kernel, "name": name, "macros": macros, "options": options, "include_dirs": include_dirs},
+        given=given | {"kernel": kernel, "name": name, "macros": macros, "options": options, "include_dirs": folders},
     )
 
 
