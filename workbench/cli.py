@@ -70,7 +70,7 @@ def main() -> None:
     """
 
 
-_case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
+_cases_option = names("case", "A case of the op (repeatable; default: its small one).")
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
 )
@@ -105,20 +105,32 @@ def doctor(as_json: bool) -> None:
 
 @main.command()
 @click.argument("op")
-@_case_option
+@_cases_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
+@_config_option
+@_tuned_option
+@_model_option
 @_sample_option
 @_judged_option
 @json_option
-def compare(op: str, as_json: bool, **options: Any) -> None:
-    """Compare the variants of OP side by side, each checked against the float64 reference."""
+def compare(op: str, cases: list[str] | None, configs: list[str] | None, as_json: bool, **options: Any) -> None:
+    """Compare the variants of OP side by side, each checked against the float64 reference.
+
+    Of several cases --json prints one document a line.
+    """
     from workbench.ops.own.files import load_op
+    from workbench.ops.selection import configs_of
     from workbench.tuning.comparison import compare as run
 
-    comparison = run(load_op(op), **options)
-    tell(comparison, as_json)
-    if not comparison.all_correct:
+    found = load_op(op)
+    asked, wrong = _asked(cases), False
+    for name in asked:
+        given = configs_of(found, configs, options["variants"], found.case(name))
+        comparison = run(found, name, configs=given, **options)
+        _tell_one(comparison, as_json, several=len(asked) > 1)
+        wrong = wrong or not comparison.all_correct
+    if wrong:
         sys.exit(1)
 
 
@@ -236,16 +248,43 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
 
 @main.command()
 @click.argument("op")
-@_case_option
+@_cases_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
+@_config_option
+@_tuned_option
+@_model_option
 @_sample_option
 @json_option
-def trace(op: str, as_json: bool, **options: Any) -> None:
-    """Show what one variant of OP does to memory, source line by source line."""
+def trace(op: str, cases: list[str] | None, configs: list[str] | None, as_json: bool, **options: Any) -> None:
+    """Show what one variant of OP does to memory, source line by source line.
+
+    Of several cases --json prints one document a line.
+    """
     from workbench.ops.own.files import load_op
+    from workbench.ops.selection import config_of
     from workbench.ops.tracing import trace as run
 
-    tell(run(load_op(op), **options), as_json)
+    found = load_op(op)
+    asked = _asked(cases)
+    for name in asked:
+        config = config_of(found, configs, options["variant"], found.case(name))
+        traced = run(found, name, config=config, **options)
+        _tell_one(traced, as_json, several=len(asked) > 1)
+
+
+def _asked(cases: list[str] | None) -> list[str | None]:
+    """Return the cases to run one by one; None stands for the op's small one."""
+    return [*cases] if cases else [None]
+
+
+def _tell_one(result: Any, as_json: bool, *, several: bool) -> None:
+    """Print one of the results of a command; as JSON one of several is a single line."""
+    if as_json and several:
+        import json
+
+        say(json.dumps(json.loads(result.to_json())))
+    else:
+        tell(result, as_json)
 
 
 @main.command()
@@ -253,6 +292,7 @@ def trace(op: str, as_json: bool, **options: Any) -> None:
 @names("case", "Tune for these cases (repeatable).")
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option
+@_model_option
 @click.option(
     "--strategy",
     default="exhaustive",

@@ -97,13 +97,13 @@ class Trace(Tabular, RunTotals):
         if len(self.kernels) < 2:
             return (self,)
         return tuple(
-            Trace(f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,))
+            Trace(f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,), self.model)
             for kernel, report in zip(self.kernels, self.report.parts, strict=True)
         )
 
     def unfolded(self) -> Trace:
         """Return the same run with each instruction counted where it stands, also in headers and in other files."""
-        return _Unfolded(self.title, lines_of(self.report, inlined=True), self.report, self.kernels)
+        return _Unfolded(self.title, lines_of(self.report, inlined=True), self.report, self.kernels, self.model)
 
     _unfolded = False
 

@@ -108,6 +108,14 @@ def configs_of(
     return found
 
 
+def config_of(op: Op, texts: Sequence[str] | None, variant: str | None, case: Case) -> dict[str, Any] | None:
+    """Return the configuration of one variant from a terminal, as `configs_of` reads it; None without a text."""
+    found = configs_of(op, texts, None if variant is None else [variant], case)
+    if len(found) > 1 or (variant is not None and any(name != variant for name in found)):
+        raise ArgumentError("config", ", ".join(texts or ()), f"one of {variant or 'one variant'}", "One is traced.")
+    return next(iter(found.values()), None)
+
+
 def _with_tunables(variants: Sequence[Variant], given: Collection[str], text: str) -> Variant:
     having = [variant for variant in variants if set(given) <= set(variant.space)]
     if len(having) == 1:

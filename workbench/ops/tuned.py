@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from workbench.analysis.device_models import DEFAULT_MODEL, DeviceModel
 from workbench.base.home import home
 from workbench.base.recorded import recorded_folders
 from workbench.errors import ConfigurationError, StaleTuningWarning, StoreError, StoreWarning
@@ -186,6 +187,11 @@ def table_name(device: Any) -> str:
 
         return slug(torch.cuda.get_device_name())
     return name
+
+
+def sim_table(model: DeviceModel | None) -> str:
+    """Return the name of the table with results that are predicted for a model; None stands for the default one."""
+    return SIM_TABLE if model is None or model.key == DEFAULT_MODEL else f"sim-{slug(model.key)}"
 
 
 def slug(name: str) -> str:

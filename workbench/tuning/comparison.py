@@ -77,7 +77,8 @@ class Comparison(Tabular):
 
     def facts(self) -> dict[str, tuple[str, ...]]:
         """Return the rows of the table: for each fact one text per variant, in the order of ``trials``."""
-        origins = self.origins or ("",) * len(self.trials)
+        tuned = any(origin.startswith("tuned") for origin in self.origins)
+        origins = self.origins if tuned else ("",) * len(self.trials)  # of all, or of none where they are as usual
         columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, origins, strict=True)]
         rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
         return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
@@ -226,7 +227,7 @@ def _texts(trial: Trial, least: int, origin: str) -> dict[str, str | None]:
     return {
         "language": trial.language,
         "configuration": trial.config_text if trial.config else None,
-        "configuration is": origin if origin.startswith("tuned") else None,
+        "configuration is": origin,
         "compiled for": trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else None,
         "correct": _verdict(trial),
         "registers per thread": _text(resources.get("registers"), "{:,}"),

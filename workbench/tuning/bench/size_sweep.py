@@ -43,6 +43,8 @@ class SizePoint:
     operations: int | None
     origin: str
     """Origin of the configuration: "given", "default" or "tuned, LEVEL"; "" for a variant without tunables."""
+    call_bytes: int | None = None
+    """Of a function in plain torch on the simulator, the bytes of the tensors that its calls read and write."""
 
     @property
     def figures(self) -> dict[str, float | None]:
@@ -75,6 +77,13 @@ def _counted(of: Callable[[Trial], float | None]) -> Callable[[SizePoint], float
     return lambda point: of(point.trial) if point.trial.ok and point.trial.counts else None
 
 
+def _bytes(point: SizePoint) -> float | None:
+    return point.call_bytes if point.call_bytes is not None else _MOVED(point)
+
+
+_MOVED = _counted(lambda trial: trial.memory.bytes_moved)
+
+
 FIGURES: Mapping[str, SizeFigure] = MappingProxyType(
     {
         "time": SizeFigure(
@@ -102,7 +111,7 @@ FIGURES: Mapping[str, SizeFigure] = MappingProxyType(
         ),
         "bytes": SizeFigure(
             "bytes moved",
-            _counted(lambda trial: trial.memory.bytes_moved),
+            _bytes,
             bound=lambda point, bandwidth: point.minimum_bytes,
         ),
         "sectors_per_request": SizeFigure(
@@ -141,8 +150,6 @@ class SizeSweep(Tabular):
     points: tuple[SizePoint, ...]
     together: bool = False
     """True if the sizes went in step, False if every combination was tried."""
-    without_line: tuple[str, ...] = ()
-    """Variants in plain torch, which have neither times nor counts on the simulator."""
 
     @property
     def all_correct(self) -> bool:
@@ -152,6 +159,17 @@ class SizeSweep(Tabular):
     @cached_property
     def _variants(self) -> list[str]:
         return list(dict.fromkeys(point.trial.variant for point in self.points))
+
+    @property
+    def without_line(self) -> tuple[str, ...]:
+        """Variants that ran everywhere and have no value of ``figure``: those in plain torch, on the simulator."""
+        return self._without(self.figure)
+
+    def _without(self, figure: str) -> tuple[str, ...]:
+        having = {
+            point.trial.variant for point in self.points if not point.trial.ok or point.figures[figure] is not None
+        }
+        return tuple(name for name in self._variants if name not in having)
 
     @cached_property
     def _places(self) -> list[Mapping[str, Any]]:
@@ -247,13 +265,13 @@ class SizeSweep(Tabular):
         shown, by_place = figure_of(self.figure), self._by_place()
         bounds = [self.bound(place) for place in self._places]
         limited = any(bound is not None for bound in bounds)
-        rows = []
+        rows, columns = [], [name for name in self._variants if name not in self.without_line]
         for place, bound in zip(self._places, bounds, strict=True):
-            cells = [_cell(by_place[_key(place)].get(name), shown) for name in self._variants]
+            cells = [_cell(by_place[_key(place)][name], shown) for name in columns]
             rows.append(
                 [*map(str, place.values()), *cells, *([format(bound, shown.form) if bound else "–"] if limited else [])]
             )
-        heads = [*self._places[0], *self._variants, *([MEMORY] if limited else [])]
+        heads = [*self._places[0], *columns, *([MEMORY] if limited else [])]
         return [Table(heads, rows, "r" * len(heads), title=self.title, note="\n".join(self._notes(limited)))]
 
     @property
@@ -271,14 +289,19 @@ class SizeSweep(Tabular):
         if self.without_line:
             notes.append(
                 f"no line for {', '.join(self.without_line)}: what runs in torch does not run in the PTX machine, and "
-                "has no counts and no predicted time. On a GPU it is measured."
+                "has no such counts and no predicted time. On a GPU it is measured."
             )
-        told: dict[str, None] = {}
+        if self.figure == "bytes" and any(point.call_bytes is not None for point in self.points):
+            notes.append("bytes of torch: of the tensors that its calls read and write; caches answer some of it")
+        failed: dict[tuple[str, str], list[SizePoint]] = {}
         for point in self.points:
             if not point.trial.ok:
-                why = cut(next(iter(point.trial.message.splitlines()), ""), _MESSAGE_WIDTH)
-                told[f"{point.trial.variant} at {_text(point.sizes)} is {point.trial.outcome}: {why}"] = None
-        return notes + list(told)
+                failed.setdefault((point.trial.variant, point.trial.outcome), []).append(point)
+        for (variant, outcome), (first, *more) in failed.items():
+            why = cut(next(iter(first.trial.message.splitlines()), ""), _MESSAGE_WIDTH)
+            also = f" and at {len(more)} more" if more else ""
+            notes.append(f"{variant} is {outcome} at {_text(first.sizes)}{also}: {why}")
+        return notes
 
     def _by_place(self) -> dict[tuple, dict[str, SizePoint]]:
         found: dict[tuple, dict[str, SizePoint]] = {}
@@ -356,9 +379,7 @@ def _text(sizes: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in sizes.items())
 
 
-def _cell(point: SizePoint | None, shown: SizeFigure) -> str:
-    if point is None:
-        return "–"
+def _cell(point: SizePoint, shown: SizeFigure) -> str:
     if not point.trial.ok:
         return point.trial.outcome
     value = shown.of(point)

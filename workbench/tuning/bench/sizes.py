@@ -18,11 +18,11 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch import devices
 from workbench.ops.op import Op
-from workbench.ops.own.op import OwnOp
+from workbench.ops.own.op import OwnOp, OwnTorch
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import listed
 from workbench.ops.values import Case
-from workbench.ops.variant import Config
+from workbench.ops.variant import Config, Variant
 from workbench.tuning.bench.own_op import contenders
 from workbench.tuning.bench.size_sweep import SizePoint, SizeSweep, figure_of
 from workbench.tuning.bench.torch_counts import count
@@ -85,19 +85,23 @@ def sweep_sizes(
     for name in configs:
         if name not in names:
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these read the case at these sizes.")
-    kernels = [variant for variant in chosen if variant.compiles or not where.counts]
-    if not kernels:
-        allowed = "variants in CUDA C++ or Triton" if where.counts else "variants that read the case"
-        raise ArgumentError(
-            "variants", ", ".join(names) or "none that reads the case", allowed, "Change sizes or names."
-        )
+    if not chosen:
+        known = ", ".join(variant.name for variant in found.variants)
+        raise ArgumentError("variants", "none that reads the case at these sizes", known, "Change the sizes or names.")
+    if where.counts and figure != "bytes" and not any(variant.compiles for variant in chosen):
+        remedy = "torch has no times on the simulator, and of the counts only bytes."
+        raise ArgumentError("variants", ", ".join(names), "variants in CUDA C++ or Triton among them", remedy)
+    operations = [operations_of(found, one) for one in cases]
+    if figure == "throughput" and not any(operations):
+        remedy = "torch counts operations of matrix products, and the reference has none that it knows."
+        raise ArgumentError("figure", figure, "a figure other than throughput", remedy)
     points = []
-    for place, one in zip(places, cases_run, strict=True):
-        operations = operations_of(found, one)
-        for variant in kernels:
+    for place, whole, one, products in zip(places, cases, cases_run, operations, strict=True):
+        for variant in chosen:
             tried = attempt(found, variant, one, where, model, config=configs.get(variant.name), tuned=True)
-            points.append(SizePoint(place, one.label, tried.trial, tried.minimum_bytes, operations, tried.origin))
-    sweep = SizeSweep(
+            moved = _call_bytes(variant, whole) if where.counts else None
+            points.append(SizePoint(place, one.label, tried.trial, tried.minimum_bytes, products, tried.origin, moved))
+    return SizeSweep(
         op=found.name,
         case=base.name,
         names=several,
@@ -106,12 +110,15 @@ def sweep_sizes(
         bandwidth=model.dram_bytes_per_second if where.counts else None,
         points=tuple(points),
         together=together,
-        without_line=tuple(variant.name for variant in chosen if variant not in kernels),
     )
-    if figure == "throughput" and all(point.operations is None for point in points):
-        remedy = "torch counts operations of matrix products, and the reference has none."
-        raise ArgumentError("figure", figure, "a figure other than throughput", remedy)
-    return sweep
+
+
+def _call_bytes(variant: Variant, case: Case) -> int | None:
+    """Return the bytes that the calls of an own torch variant move; None for other variants, and compiled functions."""
+    if not isinstance(variant, OwnTorch) or hasattr(variant.function, "_torchdynamo_orig_callable"):
+        return None
+    arguments = case.inputs(case.problem()).arguments
+    return count(variant.function, **arguments).bytes_moved
 
 
 def sizes_of(texts: Sequence[str]) -> dict[str, list[Any]]:
