@@ -11,11 +11,13 @@ import pytest
 import workbench as wb
 from workbench.errors import ArgumentError
 from workbench.ops.own.op import OwnOp
+from workbench.ops.tuned import lookup
 
 KERNEL = """
 extern "C" __global__ void twice(float *out, const float *x, int n)
 { for (int i = threadIdx.x; i < n; i += THREADS) out[i] = 2 * x[i]; }
 """
+_N = {"n": "x.numel()"}
 
 
 def doubled(name: str, *rules: str) -> OwnOp:
@@ -25,9 +27,7 @@ def doubled(name: str, *rules: str) -> OwnOp:
 
     for case, size in (("narrow", 64), ("wide", 2048)):
         function.case(case, x=wb.randn(size))
-    function.cuda(
-        KERNEL, tune={"THREADS": (32, 64, 1024)}, where=list(rules), grid=1, block="THREADS", args={"n": "x.numel()"}
-    )
+    function.cuda(KERNEL, tune={"THREADS": (32, 64, 1024)}, where=list(rules), grid=1, block="THREADS", args=_N)
     return function
 
 
@@ -97,3 +97,15 @@ def test_nothing_legal_for_all_cases_says_how_many_each_has_and_the_rule_that_fo
     assert re.search(r"narrow alone has 1 of 3 \([^;]*THREADS \* 2 <= x\.numel\(\)\) forbids most: 2\)", told), told
     assert re.search(r"wide alone has 1 of 3 \([^;]*THREADS < 1\) forbids most: 2\)", told), told
     assert "points are restricted" not in told
+
+
+def test_a_variant_without_a_legal_configuration_is_restricted_and_hides_no_other(fresh_home):
+    op = doubled("hidden")
+    op.cuda(KERNEL, name="few", tune={"THREADS": (32,)}, where=["x.numel() < 100"], grid=1, block="THREADS", args=_N)
+    found = wb.compare(op, "wide", ["twice", "few"], device="sim")
+    assert [trial.outcome for trial in found.trials] == ["ok", "restricted"]
+    assert "none is legal for x float32[2048]" in found["few"].message
+    assert [trial.variant for trial in wb.compare(op, "wide", device="sim").trials] == ["torch", "twice"]
+    answer = lookup(op, None, op.case("wide").problem())
+    assert answer is not None
+    assert answer.variant == "twice", "few is last, and has no legal configuration at this size"

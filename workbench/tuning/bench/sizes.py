@@ -152,6 +152,8 @@ def _places(over: Mapping[str, Any], together: bool) -> tuple[tuple[str, ...], l
     """Return the names of several values, and each combination of all."""
     values = {name: [one] if isinstance(one, str) else listed(one) for name, one in over.items()}
     for name, given in values.items():
+        if name == "name":
+            raise ArgumentError("over", repr(name), "sizes of the case", "The name of each case follows from them.")
         if not given or len(set(map(str, given))) < len(given):
             raise ArgumentError(f"over[{name!r}]", given, "one or more different values", "cols=[512, 1024, 2048]")
     several = tuple(name for name, given in values.items() if len(given) > 1) or tuple(values)[:1]
