@@ -22,6 +22,7 @@ _LAZY = {
     "diff": "workbench.analysis.difference",
     "trace_kernel": "workbench.launch",
     "tune": "workbench.tuning",
+    "sweep_sizes": "workbench.tuning.bench.sizes",
     "load_cuda": "workbench.launch",
     "load_ptx": "workbench.launch",
     "TensorMap": "workbench.ptx.tensor_map",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from workbench.ops.own.op import op as op
     from workbench.ops.tracing import trace as trace
     from workbench.ptx.tensor_map import TensorMap as TensorMap
+    from workbench.tuning.bench.sizes import sweep_sizes as sweep_sizes
     from workbench.tuning.comparison import compare as compare
     from workbench.tuning.tune import tune as tune
 

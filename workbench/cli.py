@@ -1,10 +1,10 @@
-"""The command ``workbench``: doctor, completion, compare, diff, schema, check, trace, tune, export, run, setup, bench."""
+"""The command ``workbench``: doctor, completion, compare, diff, check, trace, tune, export, run, setup, bench ..."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -26,6 +26,10 @@ from workbench.base.options import (
 from workbench.base.progress import be_quiet
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.ops.op import Op
+    from workbench.tuning.bench.size_sweep import SizeSweep
 
 
 def _quiet_option() -> click.Option:
@@ -93,7 +97,7 @@ def main() -> None:
     """
 
 
-_case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
+_cases_option = names("case", "A case of the op (repeatable; default: its small one).")
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
 )
@@ -104,6 +108,14 @@ _sample_option = click.option(
     metavar="BLOCKS",
     help="On the simulator count about so many blocks of each launch (16 are a good number), and scale.",
 )
+_model_option = click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
+_config_option = names(
+    "config",
+    "Use this configuration, as tables print it: 'NUM_THREADS=128 VEC=4', 'VARIANT:...' where several variants have "
+    "these tunables (repeatable); tunables left out have their untuned values.",
+    metavar="[VARIANT:]NAME=VALUE...",
+)
+_tuned_option = click.option("--tuned", is_flag=True, help="Use the configurations that were tuned for the case.")
 _judged_option = click.option(
     "--judged-on", default=None, metavar="NAME", help="With --sample the small case that values are judged on."
 )
@@ -144,21 +156,46 @@ def completion(shell: str) -> None:
 
 @main.command(cls=WithStatuses)
 @click.argument("op", shell_complete=complete_op)
-@_case_option
+@_cases_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
+@_config_option
+@_tuned_option
+@_model_option
 @_sample_option
 @_judged_option
 @baseline_options("compare")
 @pages_options
 @json_option
-def compare(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: Any) -> None:
-    """Compare the variants of OP side by side, each checked against the float64 reference."""
+def compare(
+    op: str,
+    cases: list[str] | None,
+    configs: list[str] | None,
+    as_json: bool,
+    baseline: Baseline,
+    pages: Pages,
+    **options: Any,
+) -> None:
+    """Compare the variants of OP side by side, each checked against the float64 reference.
+
+    Of several cases --json prints one document a line.
+    """
     from workbench.ops.own.files import load_op
+    from workbench.ops.selection import configs_of
     from workbench.tuning.comparison import compare as run
 
-    comparison = run(load_op(op), **options)
-    baseline.finish(comparison, as_json, pages, comparison.all_correct)
+    found, asked = load_op(op), _asked(cases, baseline)
+    results = []
+    for name in asked:
+        given = configs_of(found, configs, options["variants"], found.case(name))
+        results.append(run(found, name, configs=given, **options))
+        if len(asked) > 1:
+            _tell_one(results[-1], as_json)
+    correct = all(one.all_correct for one in results)
+    if len(asked) == 1:
+        baseline.finish(results[0], as_json, pages, correct)
+    pages.write(*results)
+    sys.exit(0 if correct else 1)
 
 
 @main.command(cls=WithStatuses)
@@ -294,18 +331,64 @@ def _check_kernelbench(
 
 @main.command(cls=WithStatuses)
 @click.argument("op", shell_complete=complete_op)
-@_case_option
+@_cases_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
+@_config_option
+@_tuned_option
+@_model_option
 @_sample_option
 @baseline_options("trace")
 @pages_options
 @json_option
-def trace(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: Any) -> None:
-    """Show what one variant of OP does to memory, source line by source line."""
+def trace(
+    op: str,
+    cases: list[str] | None,
+    configs: list[str] | None,
+    as_json: bool,
+    baseline: Baseline,
+    pages: Pages,
+    **options: Any,
+) -> None:
+    """Show what one variant of OP does to memory, source line by source line.
+
+    Of several cases --json prints one document a line.
+    """
     from workbench.ops.own.files import load_op
+    from workbench.ops.selection import config_of
     from workbench.ops.tracing import trace as run
 
-    baseline.finish(run(load_op(op), **options), as_json, pages)
+    found, asked = load_op(op), _asked(cases, baseline)
+    results = []
+    for name in asked:
+        config = config_of(found, configs, options["variant"], found.case(name))
+        results.append(run(found, name, config=config, **options))
+        if len(asked) > 1:
+            _tell_one(results[-1], as_json)
+    if len(asked) == 1:
+        baseline.finish(results[0], as_json, pages)
+    pages.write(*results)
+
+
+def _asked(cases: list[str] | None, baseline: Baseline) -> list[str | None]:
+    """Return the cases to run one by one; None stands for the op's small one.
+
+    Raises ArgumentError for several cases with a saved result, which is that of one case.
+    """
+    asked: list[str | None] = [*cases] if cases else [None]
+    if len(asked) > 1 and baseline.used:
+        got = ", ".join(cases or ())
+        raise ArgumentError("--case", got, "one case with --save and --against", "Save each case to a file of its own.")
+    return asked
+
+
+def _tell_one(result: Any, as_json: bool) -> None:
+    """Print one of several results of a command, as JSON in a single line."""
+    if as_json:
+        import json
+
+        say(json.dumps(json.loads(result.to_json())))
+    else:
+        tell(result, as_json=False)
 
 
 @main.command()
@@ -313,6 +396,7 @@ def trace(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: A
 @names("case", "Tune for these cases (repeatable).")
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option
+@_model_option
 @click.option(
     "--strategy",
     default="exhaustive",
@@ -483,6 +567,27 @@ def bench() -> None:
     """
 
 
+def _sweep_sizes(
+    op: Op, over: tuple[str, ...], cases: list[str] | None, save: str | None, configs: list[str] | None, **options: Any
+) -> SizeSweep:
+    """Run `workbench.sweep_sizes` with the arguments of a terminal, and save the picture."""
+    from workbench.ops.selection import configs_of
+    from workbench.tuning.bench.size_sweep import check_picture
+    from workbench.tuning.bench.sizes import sizes_of, sweep_sizes
+
+    if cases is not None and len(cases) > 1:
+        raise ArgumentError("case", ", ".join(cases), "one case with --over", "Its sizes are what varies.")
+    if save:
+        check_picture(save)
+    case = op.case(cases[0] if cases else None)
+    options |= {"figure": options["figure"] or "time", "configs": configs_of(op, configs, options["variants"], case)}
+    sweep = sweep_sizes(op, sizes_of(over), case, **options)
+    if save:
+        picture, table = sweep.save(save)
+        tell_on_the_way(f"written to {picture} and {table}")
+    return sweep
+
+
 def _bench_op(name: str) -> click.Command:
     """Return the command that benchmarks an op."""
 
@@ -490,14 +595,33 @@ def _bench_op(name: str) -> click.Command:
     @names("case", "Only these cases (repeatable).")
     @names("variant", "Only these variants (repeatable).", metavar=None)
     @device_option
-    @click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
+    @_model_option
+    @click.option(
+        "--over",
+        multiple=True,
+        metavar="SIZE=VALUE,...",
+        help="Vary a size of one case, cols=512,1024,2048 (repeatable: every combination).",
+    )
+    @click.option("--together", is_flag=True, help="With several --over: first values together, then second ones.")
+    @click.option("--figure", metavar="NAME", help="With --over: time, bandwidth, sectors, ... (default: time).")
+    @_config_option
+    @_sample_option
+    @_judged_option
+    @click.option("--save", metavar="FILE.png", help="With --over: write the plot, and the rows as CSV beside it.")
     @json_option
-    def command(as_json: bool, **options: Any) -> None:
-        """Time the kernels of an op on its cases, beside torch and torch.compile."""
+    def command(as_json: bool, over: tuple[str, ...], **options: Any) -> None:
+        """Time the kernels of an op on its cases, or over sizes of one, beside torch and torch.compile."""
         from workbench.ops.own.files import load_op
-        from workbench.tuning.bench.own_op import run
 
-        result = run(load_op(name), **options)
+        if over:
+            result: Any = _sweep_sizes(load_op(name), over, **options)
+        else:
+            from workbench.tuning.bench.own_op import run
+
+            only = ("together", "figure", "configs", "sample", "judged_on", "save")
+            if unfit := [one for one in only if options.pop(one)]:
+                raise ArgumentError(unfit[0], "given", "nothing without --over", "Name a size: --over cols=512,1024.")
+            result = run(load_op(name), **options)
         tell(result, as_json)
         if not result.all_correct:
             sys.exit(1)

@@ -25,12 +25,12 @@ import workbench as wb
 def quadrupled(x):
     return 4 * x
 
-quadrupled.case("small", x=wb.randn(64))
+quadrupled.case("small", x=wb.randn("n"), n=64)
 quadrupled.cuda(
-    '''extern "C" __global__ void f(float *out, const float *x) {
-        for (int i = threadIdx.x; i < 64; i += N) out[i] = 4 * x[i];
+    '''extern "C" __global__ void f(float *out, const float *x, int n) {
+        for (int i = threadIdx.x; i < n; i += N) out[i] = 4 * x[i];
     }''',
-    tune={"N": (32, 64)}, grid=1, block="N",
+    tune={"N": (32, 64)}, grid=1, block="N", args={"n": "x.numel()"},
 )
 """
 MEASURED = "batch,seqlen,heads,head_size,causal,measured_us\n1,128,2,64,1,30.5\n"
@@ -58,6 +58,7 @@ COMMANDS = {
     "tune": "tune OP --budget 2",
     "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",
+    "bench-over": "bench OP --over n=32,64",
     "bench-kvcache": "bench kvcache --rounds 1",
     "bench-flash-attention": "bench flash-attention FOLDER/measured.csv",
     "bench-tune": f"bench tune --sweep {SWEEP} --seeds 1 --budget 9 --skip-peers",

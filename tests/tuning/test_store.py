@@ -298,6 +298,11 @@ def test_a_store_that_cannot_be_made(tmp_path):
         Store(tmp_path)
 
 
+def test_a_store_in_memory_is_refused():
+    with pytest.raises(StoreError, match=r":memory:: SQLite has no write-ahead log there \(journal mode memory\)"):
+        Store(":memory:")
+
+
 def test_an_older_store_is_brought_up_to_date(path, monkeypatch):
     with Store(path) as store:
         put(store)

@@ -23,6 +23,8 @@ class RunTotals(MemoryCounts):
     lines: tuple[TracedLine, ...]
     report: LaunchReport
     kernels: tuple[CompiledKernel, ...] = ()
+    model: DeviceModel | None = None
+    """The GPU to predict for where none is named; None for one of the kernel's architecture."""
 
     def __post_init__(self) -> None:
         vars(self).update(vars(self.report.counts))
@@ -51,8 +53,8 @@ class RunTotals(MemoryCounts):
     def prediction(self, model: str | DeviceModel | None = None) -> Prediction:
         """Return the time that the counts predict on a GPU.
 
-        The default model is one of the architecture that the kernel was compiled for. Raises UnknownNameError for a
-        device model that does not exist.
+        The default is ``self.model``, or else one of the architecture that the kernel was compiled for. Raises
+        UnknownNameError for a device model that does not exist.
         """
         from workbench.analysis.prediction.predict import counts_of, predict_counts
 
@@ -70,6 +72,7 @@ class RunTotals(MemoryCounts):
         return self.kernel.occupancy
 
     def _model(self, model: str | DeviceModel | None) -> DeviceModel:
+        model = self.model if model is None else model
         usual = device_model(model)
         if model is not None or not self.kernels or usual.arch == self.kernel.arch:
             return usual

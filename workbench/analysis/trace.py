@@ -106,7 +106,7 @@ class Trace(Tabular, Document, RunTotals):
         if len(self.kernels) < 2:
             return (self,)
         return tuple(
-            Trace(f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,))
+            Trace(f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,), self.model)
             for kernel, report in zip(self.kernels, self.report.parts, strict=True)
         )
 
@@ -114,7 +114,7 @@ class Trace(Tabular, Document, RunTotals):
         """Return the same run with each instruction counted where it stands, also in headers and in other files."""
         lines = lines_of(self.report, inlined=True)
         ran = self.op, self.case, self.variant, self.config
-        return _Unfolded(self.title, lines, self.report, self.kernels, *ran)
+        return _Unfolded(self.title, lines, self.report, self.kernels, self.model, *ran)
 
     _unfolded = False
 

@@ -132,7 +132,7 @@ COMPARED = (
 )
 """Figures of a compared variant, in their order."""
 _COMPARED = (
-    _each(_TEXT, "variant language arch outcome message")
+    _each(_TEXT, "variant language arch outcome message configuration_is")
     | _each(_MAYBE, "compiler time_is predicted_for")
     | {"config": _CONFIG, "sample": _SAMPLE}
     | _each(_NUMBER, COMPARED)
@@ -202,6 +202,13 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                         _object({"variant": _TEXT, "config": _CONFIG, "seconds": _NUMBER}),
                     ]
                 },
+                "by_case": _list(
+                    _object(
+                        _each(_TEXT, "case variant")
+                        | {"config": _CONFIG}
+                        | _each(_NUMBER, "seconds best_seconds best_cost")
+                    )
+                ),
                 "outcomes": _map(_WHOLE),
                 **_each(_WHOLE, "new reused"),
                 "interrupted": _YES,
@@ -223,6 +230,27 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                         _each(_TEXT, "case variant outcome message configuration_is")
                         | {"config": _CONFIG, "time_is": _MAYBE}
                         | _each(_NUMBER, "us gigabytes_per_second minimum_bytes")
+                    )
+                ),
+            },
+        ),
+        "bench-over": (
+            "workbench bench FILE.py:OP --over SIZE=... --json",
+            _each(_TEXT, "op case figure times")
+            | {
+                "names": _list(_TEXT),
+                "bytes_per_second": _NUMBER,
+                "all_correct": _YES,
+                "without_line": _list(_TEXT),
+                "rows": _list(
+                    _object(
+                        _each(_TEXT, "case variant outcome message configuration_is")
+                        | {"sizes": _map(_ANY), "config": _CONFIG, "time_is": _MAYBE}
+                        | _each(
+                            _NUMBER,
+                            "time bandwidth throughput instructions sectors bytes sectors_per_request conflicts "
+                            "minimum_bytes operations",
+                        )
                     )
                 ),
             },

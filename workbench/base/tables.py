@@ -40,7 +40,7 @@ class Table:
         rows: cells, a text for each column. A line break in a cell stays one.
         align: a letter for each column: l (left), r (right, never wrapped), c (code) or h (heading of the row).
         title: line above the table.
-        note: paragraph below it.
+        note: paragraphs below it, one a line.
         marks: "best", "failed" or "" for each row, or nothing at all.
         styles: CSS for cells, row by row, or nothing at all.
         folded: True if a notebook shows the title alone until a reader opens it.
@@ -61,7 +61,8 @@ class Table:
     def text(self, width: int = _WIDEST) -> str:
         """Return the table in at most ``width`` columns, below its title and above its note, both wrapped."""
         lines = drawn(self.rich(), width=width) if self.rows or self.columns else []
-        return "\n".join([*wrap(visible(self.title)), *lines, *wrap(visible(self.note))])
+        notes = [line for paragraph in self.note.splitlines() for line in wrap(visible(paragraph))]
+        return "\n".join([*wrap(visible(self.title)), *lines, *notes])
 
     def rich(self) -> RichTable:
         """Return the columns and rows as a table of rich, without lines."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -88,6 +88,41 @@ class Op:
         """Write a variant to a file of its own. Raises ArgumentError for an op of an installed package."""
         remedy = "Import it from the package, which has it."
         raise ArgumentError("op", f"{self.name} of an installed package", "an op made by @workbench.op", remedy)
+
+    def sweep(
+        self,
+        case: str | Case | None = None,
+        *,
+        variants: str | Sequence[str] | None = None,
+        device: str = "auto",
+        figure: str = "time",
+        together: bool = False,
+        configs: Mapping[str, Any] | None = None,
+        model: Any = None,
+        sample: int | None = None,
+        judged_on: str | Case | None = None,
+        **sizes: Any,
+    ) -> Any:
+        """Try the variants at several sizes of one case: ``op.sweep(cols=[512, 1024, 2048])``.
+
+        Arguments and result, a `workbench.tuning.bench.size_sweep.SizeSweep`, are those of `workbench.sweep_sizes`,
+        which also takes sizes that have the name of an argument.
+        """
+        from workbench import sweep_sizes  # a public name, as users have it: tuning stands above ops
+
+        return sweep_sizes(
+            self,
+            sizes,
+            case,
+            variants,
+            device,
+            figure=figure,
+            together=together,
+            configs=configs,
+            model=model,
+            sample=sample,
+            judged_on=judged_on,
+        )
 
     def __reduce__(self) -> tuple:
         """Return the way to an equal op in another process: by its name, if it is that of an installed package."""

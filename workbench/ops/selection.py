@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
 
@@ -73,3 +74,54 @@ def fitted(variant: Variant, case: _Case) -> _Case:
     firsts = {"layout": variant.layouts, "dtype": variant.dtypes}
     changes = {name: values[0] for name, values in firsts.items() if name in lacking}
     return case.override(name=" ".join([case.name, *changes.values()]), **changes) if changes else case
+
+
+def configs_of(
+    op: Op, texts: Iterable[str] | None, variants: Iterable[str] | None, case: Case
+) -> dict[str, dict[str, Any]]:
+    """Return the configurations of ``[VARIANT:]NAME=VALUE ...`` from a terminal, by variant.
+
+    Without a variant's name it is for the only one, among those of these names or all, that has these tunables.
+    Tunables that are left out have their untuned values for the case.
+
+    Raises:
+        UnknownNameError: a variant, tunable or value that does not exist.
+        ArgumentError: no variant named where several have the tunables; something that is no NAME=VALUE.
+    """
+    chosen = [op.variant(name) for name in variants] if variants else list(op.variants)
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts or ():
+        name, colon, settings = text.rpartition(":")
+        words = [word.partition("=") for word in re.split(r"[\s,]+(?=\w+=)", settings.strip())]
+        if not all(equals and key and value for key, equals, value in words):
+            raise ArgumentError("config", repr(text), "[VARIANT:]NAME=VALUE NAME=VALUE ...", "NUM_THREADS=128 VEC=4")
+        given = {key: value for key, _, value in words}
+        variant = op.variant(name) if colon else _with_tunables(chosen, given, text)
+        for key, value in given.items():
+            if key not in variant.space:
+                raise UnknownNameError(f"config of {variant.name}", key, ", ".join(variant.space), "Name a tunable.")
+            values = {str(one): one for one in variant.space[key]}
+            if value not in values:
+                raise UnknownNameError(f"config {key}", value, ", ".join(values), f"{variant.name} has these.")
+            given[key] = values[value]
+        found[variant.name] = {**variant.default_config(variant.machine_problem(case)), **given}
+    return found
+
+
+def config_of(op: Op, texts: Sequence[str] | None, variant: str | None, case: Case) -> dict[str, Any] | None:
+    """Return the configuration of one variant from a terminal, as `configs_of` reads it; None without a text."""
+    found = configs_of(op, texts, None if variant is None else [variant], case)
+    if len(found) > 1 or (variant is not None and any(name != variant for name in found)):
+        raise ArgumentError("config", ", ".join(texts or ()), f"one of {variant or 'one variant'}", "One is traced.")
+    return next(iter(found.values()), None)
+
+
+def _with_tunables(variants: Sequence[Variant], given: Collection[str], text: str) -> Variant:
+    having = [variant for variant in variants if set(given) <= set(variant.space)]
+    if len(having) == 1:
+        return having[0]
+    if having:
+        remedy = f"Name it: {having[0].name}:{text}"
+        raise ArgumentError("config", f"{text!r}, for {len(having)} variants", "that of one variant", remedy)
+    known = "; ".join(f"{variant.name} has {', '.join(variant.space)}" for variant in variants if variant.space)
+    raise UnknownNameError("config", repr(text), known or "none: nothing is tunable", "Name tunables of one variant.")

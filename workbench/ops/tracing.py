@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from workbench import ops
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.lines import lines_of
 from workbench.analysis.trace import Trace
 from workbench.base.argument_kinds import checked_kinds
@@ -13,6 +15,7 @@ from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import check_blocks, simulator_of
+from workbench.ops.tuned import lookup, sim_table
 from workbench.ops.variant import Case, Config, Variant
 
 
@@ -23,6 +26,8 @@ def trace(
     *,
     variant: str | Variant | None = None,
     config: Config | None = None,
+    tuned: bool = False,
+    model: str | DeviceModel | None = None,
     arch: str | None = None,
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
@@ -41,6 +46,8 @@ def trace(
         case: name or value of a case; default: the op's quick one.
         variant: a variant in CUDA C++ or Triton; default: that of an op which has only one.
         config: one value per tunable; default: the untuned rule.
+        tuned: use the configuration that is recorded for the case or one like it.
+        model: the GPU that the trace predicts for; default: one of the architecture that the kernel is compiled for.
         arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a. Default: the
             first of sm_80, sm_89 and sm_90 that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
@@ -53,14 +60,15 @@ def trace(
     Raises:
         UnknownNameError: no such op, variant or case.
         ArgumentError: a torch variant, which has no kernel; none, where there are several; ``sample`` below 1, or
-            together with ``record_block``.
+            together with ``record_block``; ``tuned`` without a configuration that was recorded.
         ConfigurationError: an illegal configuration; names the rule.
         UnsupportedInstructionError: code that the machine does not execute; names the instruction and its line.
         KernelTimeout: a launch ran past ``seconds_limit``.
     """
     if is_kernel(op):
-        refuse_for_a_kernel(trace, case=case, variant=variant, config=config, sample=sample)
-        return trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
+        refuse_for_a_kernel(trace, case=case, variant=variant, config=config, tuned=tuned, sample=sample)
+        traced = trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
+        return traced if model is None else replace(traced, model=device_model(model))
     refuse_for_an_op(trace_kernel, launch)
     found = ops.get(op)
     chosen, case = _only_variant(found) if variant is None else found.variant(variant), found.case(case)
@@ -68,6 +76,9 @@ def trace(
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
     if arch is None:
         arch = chosen.machine_arch(case.problem())
+    predicted = None if model is None else device_model(model)
+    if config is None and tuned:
+        config = _tuned_config(found, chosen, case.problem(arch=arch), case.label, predicted)
     if config is None:
         config = chosen.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)
@@ -87,7 +98,20 @@ def trace(
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     part = f", {report.sampled.brief} blocks" if report.sampled else ""
     title = f"{chosen} on {case.label}, {settings}{part}"
-    return Trace(title, lines_of(report), report, kernels, found.name, case.label, chosen.name, dict(config))
+    ran = found.name, case.label, chosen.name, dict(config)
+    return Trace(title, lines_of(report), report, kernels, predicted, *ran)
+
+
+def _tuned_config(op: Op, variant: Variant, problem: Any, label: str, model: DeviceModel | None) -> Config | None:
+    """Return the recorded configuration; None for a variant without tunables. Raises ArgumentError if there is none."""
+    if not variant.space:
+        return None
+    answer = lookup(op, variant, problem, sim_table(model))
+    if answer is None or answer.level == "default":
+        got = f"nothing recorded for {label}"
+        remedy = f"workbench tune {op.name} --variant {variant.name} records one."
+        raise ArgumentError("tuned", got, "a configuration that was tuned for the case or one like it", remedy)
+    return answer.config
 
 
 def _only_variant(op: Op) -> Variant:

@@ -28,9 +28,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from workbench.analysis.device_models import DEFAULT_MODEL, DeviceModel
 from workbench.base.home import home
 from workbench.base.recorded import recorded_folders
-from workbench.errors import StaleTuningWarning, StoreError, StoreWarning
+from workbench.errors import ConfigurationError, StaleTuningWarning, StoreError, StoreWarning
 from workbench.ops.registry import get
 
 if TYPE_CHECKING:
@@ -186,6 +187,11 @@ def table_name(device: Any) -> str:
 
         return slug(torch.cuda.get_device_name())
     return name
+
+
+def sim_table(model: DeviceModel | None) -> str:
+    """Return the name of the table with results that are predicted for a model; None stands for the default one."""
+    return SIM_TABLE if model is None or model.key == DEFAULT_MODEL else f"sim-{slug(model.key)}"
 
 
 def slug(name: str) -> str:
@@ -375,7 +381,12 @@ def _default(op: Op, names: Mapping[str, Variant], problem: Any, device: str) ->
             continue
         if one.unsupported(problem):
             continue
-        config = one.default_config(problem)
+        try:
+            config = one.default_config(problem)
+        except ConfigurationError:  # not one is legal; of a variant that was asked for alone the reason is told
+            if len(names) == 1:
+                raise
+            continue
         if not _broken(one, config, problem):
             return TunedLookup(
                 one.name, config, "default", f"the untuned rule: nothing tuned for {op.name} on {device} fits"

@@ -52,27 +52,34 @@ class Source:
             _remember(self.name, self.text)
 
 
-def read_source(source: str | Path | Source) -> Source:
+def read_source(source: str | Path | Source, folder: Path | None = None) -> Source:
     """Read a translation unit from a path or from the text itself; return a ``Source`` unchanged.
 
     A ``Path``, or a string of one line without a brace or semicolon, names a file; any other string is CUDA C++. Text
-    is also written to a file under ``home()``, so that line numbers in PTX and SASS point to a file. Raises
-    ArgumentError for a file that does not exist or is not text.
+    is also written to a file under ``home()``, so that line numbers in PTX and SASS point to a file. A relative path is
+    looked up in ``folder``, if there is one, and then in the working directory. Raises ArgumentError for a file that
+    does not exist or is not text.
     """
     if isinstance(source, Source):
         return source
     if isinstance(source, str) and re.search(r"[\n{};]", source):
         return Source(source, str(kept(source)), MEMORY_LABEL, None)
-    path = Path(source).expanduser().absolute()
+    path = located(source, folder)
     try:
         return Source(path.read_text(encoding="utf-8"), str(path), str(path), path.parent)
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(
-            "source",
-            f"{str(source)!r} ({error.__class__.__name__})",
-            "CUDA C++ text or a readable .cu file",
-            "Check the path.",
-        ) from error
+        where = (
+            "" if folder is None or Path(source).is_absolute() else f" It is neither in {folder} nor in {Path.cwd()}."
+        )
+        remedy = f"Check the path.{where if isinstance(error, FileNotFoundError) else ''}"
+        got = f"{str(source)!r} ({error.__class__.__name__})"
+        raise ArgumentError("source", got, "CUDA C++ text or a readable .cu file", remedy) from error
+
+
+def located(path: str | Path, folder: Path | None) -> Path:
+    """Return a path as an absolute one: that of a file or folder below ``folder``, else below the working directory."""
+    below = None if folder is None else folder / Path(path).expanduser()
+    return below if below is not None and below.exists() else Path(path).expanduser().absolute()
 
 
 def kept(text: str, name: str = MEMORY_LABEL) -> Path:

@@ -61,7 +61,7 @@ def spaces_of(
         if len(space):
             spaces[variant] = space
             continue
-        note = f"{variant.name}: {space.explain_emptiness()}"
+        note = f"{variant.name}: {_emptiness(space, variant, cases, arch)}"
         if named:
             raise ArgumentError("variants", variant.name, "variants with a legal configuration", note)
         notes.append(note)
@@ -69,6 +69,32 @@ def spaces_of(
         what = "; ".join(notes) or f"{op.name} has {', '.join(variant.name for variant in op.variants)}"
         raise ArgumentError("variants", "none left", "variants with something to tune and a legal configuration", what)
     return spaces, notes
+
+
+def _emptiness(space: Space, variant: Variant, cases: Sequence[Case], arch: str) -> str:
+    """Return, for an error message, the reason why a space is empty; of several cases each has its own."""
+    if len(cases) == 1:
+        return space.explain_emptiness()
+    alone = []
+    for case in cases:
+        own = Space.of(variant, case, arch=arch)
+        text = f"{case.name} alone has {len(own) or 'none'} of {own.raw_size}"
+        most = max(own.restrictions, key=lambda rule: own.rejected[rule.name])
+        taken = own.rejected[most.name]
+        alone.append(text + (f" ({most.name} ({most.rule}) forbids most: {taken})" if taken else ""))
+    return f"no configuration is legal for all of these cases: {'; '.join(alone)}"
+
+
+def legal_for_some(spaces: Mapping[Variant, Space], cases: Sequence[Case], arch: str) -> list[str]:
+    """Return a note for each variant with configurations that are legal on some of several cases and not on all."""
+    notes = []
+    for variant, space in spaces.items() if len(cases) > 1 else ():
+        more = {case.name: len(Space.of(variant, case, arch=arch)) - len(space) for case in cases}
+        if any(more.values()):
+            each = ", ".join(f"{count} more on {name}" for name, count in more.items() if count)
+            legal = f"{len(space)} configurations are legal on every case"
+            notes.append(f"{variant.name}: {legal}, and only they were candidates; tuned alone there are {each}.")
+    return notes
 
 
 def left_out_of(spaces: Mapping[Variant, Space], cases: Sequence[Case], small: Sequence[Case], arch: str) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench import ops
-from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch, placed
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
@@ -28,7 +28,7 @@ from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import variants_of
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.ptx.sample import Sampled
-from workbench.tuning.measure import evaluate
+from workbench.tuning.configured import able_variants, attempt
 from workbench.tuning.summary import row_of
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Comparison(Tabular, Document):
     """For each trial, the bytes that must cross memory once at its page size."""
     machine: str = ""
     """Name of the GPU that measured; empty on the simulator."""
+    origins: tuple[str, ...] = ()
+    """For each trial, the origin of its configuration: "given", "default" or "tuned, LEVEL"."""
 
     @property
     def all_correct(self) -> bool:
@@ -79,7 +81,9 @@ class Comparison(Tabular, Document):
 
     def facts(self) -> dict[str, tuple[str, ...]]:
         """Return the rows of the table: for each fact one text per variant, in the order of ``trials``."""
-        columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, strict=True)]
+        tuned = any(origin.startswith("tuned") for origin in self.origins)
+        origins = self.origins if tuned else ("",) * len(self.trials)  # of all, or of none where they are as usual
+        columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, origins, strict=True)]
         rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
         return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
 
@@ -87,11 +91,13 @@ class Comparison(Tabular, Document):
     def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per variant, with numbers as numbers: errors, resources, counts, seconds."""
         rows = []
-        for trial, least in zip(self.trials, self.minimum_bytes, strict=True):
+        origins = self.origins or ("",) * len(self.trials)
+        for trial, least, source in zip(self.trials, self.minimum_bytes, origins, strict=True):
             known = row_of(trial)
             rows.append(
                 {name: known[name] for name in _OF_TRIAL}
                 | {
+                    "configuration_is": source,
                     "warp_instructions": known["instructions"],
                     "sectors_per_request": known["sectors_per_request"],
                     "shared_conflicts": known["shared_conflicts"],
@@ -191,6 +197,7 @@ def compare(
     device: str = "auto",
     *,
     configs: Mapping[str, Config] | None = None,
+    tuned: bool = False,
     model: str | DeviceModel | None = None,
     sample: int | None = None,
     judged_on: str | Case | None = None,
@@ -205,6 +212,7 @@ def compare(
             that,
             and the table shows it.
         configs: variant name -> configuration; default: the variant's untuned one.
+        tuned: use the configuration that is recorded for the case or one like it, for each variant that has one.
         model: the GPU for which the simulator's counts are turned into a predicted time; default an A100. A variant
             that
             does not run on that GPU is predicted for one that it runs on.
@@ -223,36 +231,19 @@ def compare(
     case = found.case(case)
     where, model = devices.get(device), device_model(model)
     ((case,), _) = sampled(found, (case,), where, sample, judged_on)
-    if variants is None:
-        problem = case.problem(arch=where.arch)
-        chosen = [
-            variant
-            for variant in found.variants
-            if variant.able(variant.machine_problem(case) if where.counts else problem)
-        ]
-    else:
-        chosen = variants_of(found, variants)
+    chosen = able_variants(found.variants, [case], where) if variants is None else variants_of(found, variants)
     configs, names = dict(configs or {}), [variant.name for variant in chosen]
     for name in configs:
         if name not in names:
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
-    trials, least = [], []
-    for variant in tracked(chosen, " variants", name=lambda variant: variant.name):
-        on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
-        config = configs.get(variant.name)
-        if config is None:
-            config = variant.default_config(placed(case.problem(arch=on.arch), on, model))
-        problem = case.problem(config, arch=on.arch)
-        trials.append(evaluate(variant, config, case, on, model=_model_of(variant, problem, model)))
-        least.append(case.minimum_bytes(problem))
+    attempts = [
+        attempt(found, variant, case, where, model, config=configs.get(variant.name), tuned=tuned)
+        for variant in tracked(chosen, " variants", name=lambda variant: variant.name)
+    ]
+    trials, least = tuple(one.trial for one in attempts), tuple(one.minimum_bytes for one in attempts)
+    origins = tuple(one.origin for one in attempts)
     machine = "" if where.counts else where.description
-    return Comparison(found.name, case.label, where.name, tuple(trials), tuple(least), machine)
-
-
-def _model_of(variant: Variant, problem: Any, model: DeviceModel) -> DeviceModel:
-    """Return the GPU to predict for: one of the architecture that a variant was compiled for, if it needs that."""
-    runs = variant.runs_on(replace(problem, arch=model.arch))
-    return model if runs else model_of_arch(problem.arch) or model
+    return Comparison(found.name, case.label, where.name, trials, least, machine, origins)
 
 
 # -- the facts ------------------------------------------------------------------------------------------------------
@@ -262,7 +253,7 @@ def _unique_bytes(trial: Trial) -> int | None:
     return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
 
 
-def _texts(trial: Trial, least: int) -> dict[str, str | None]:
+def _texts(trial: Trial, least: int, origin: str) -> dict[str, str | None]:
     """Return the text of each fact, in the order of the table; None for a fact that the trial does not have."""
     counts, resources, memory = trial.counts, trial.resources, trial.memory
     held = resources.get("occupancy")
@@ -270,6 +261,7 @@ def _texts(trial: Trial, least: int) -> dict[str, str | None]:
     return {
         "language": trial.language,
         "configuration": trial.config_text if trial.config else None,
+        "configuration is": origin,
         "compiled for": trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else None,
         "correct": _verdict(trial),
         "registers per thread": _text(resources.get("registers"), "{:,}"),

@@ -60,10 +60,27 @@ class Choice:
         return max(errors)
 
     def __str__(self) -> str:
-        return f"{self.variant} {self.trials[0].config_text}: {self.basis} {self.seconds * 1e6:.2f} µs"
+        mean = f" (geometric mean over {len(self.trials)} cases)" if len(self.trials) > 1 else ""
+        return f"{self.variant} {self.trials[0].config_text}: {self.basis} {self.seconds * 1e6:.2f} µs{mean}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+@dataclass(frozen=True)
+class CaseWinner:
+    """The fastest trial of one case, and on that case the trial of the configuration that is best over all cases."""
+
+    fastest: Trial
+    overall: Trial | None
+    """None if no configuration is correct on every case."""
+
+    @property
+    def cost(self) -> float | None:
+        """Time of the best single configuration on this case, as a multiple of the fastest; 1.0 if it is the same."""
+        if self.overall is None or self.overall.seconds is None or self.fastest.seconds is None:
+            return None
+        return self.overall.seconds / self.fastest.seconds
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,10 +120,7 @@ class TuningResult:
                 key = trial.variant, canonical(dict(trial.config))
                 grouped.setdefault(key, []).append((trial, trial.seconds))
         whole = [group for group in grouped.values() if len(group) == len(self.cases)]
-        best = {
-            case.name: min((seconds for g in whole for t, seconds in g if t.case == case.name), default=math.inf)
-            for case in self.cases
-        }
+        best = {trial.case: trial.seconds or math.inf for trial in self.fastest}
         choices = [
             Choice(
                 group[0][0].variant,
@@ -118,6 +132,19 @@ class TuningResult:
             for group in whole
         ]
         return tuple(sorted(choices, key=lambda choice: choice.score))
+
+    @cached_property
+    def fastest(self) -> tuple[Trial, ...]:
+        """The fastest trial of each case that has a correct one, in the order of the cases."""
+        timed = [(trial.seconds, trial) for trial in self.trials if trial.seconds is not None]
+        by_case = ([pair for pair in timed if pair[1].case == case.name] for case in self.cases)
+        return tuple(min(pairs, key=lambda pair: pair[0])[1] for pairs in by_case if pairs)
+
+    @property
+    def by_case(self) -> tuple[CaseWinner, ...]:
+        """The fastest configuration of each case, with what `best`, the best single one, costs there."""
+        there = {trial.case: trial for trial in self.best.trials} if self.best else {}
+        return tuple(CaseWinner(trial, there.get(trial.case)) for trial in self.fastest)
 
     @property
     def best(self) -> Choice | None:

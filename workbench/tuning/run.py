@@ -1,4 +1,4 @@
-"""The result of a tuning run: every trial, the best of each variant and of all, and the entries for the tuned table."""
+"""The result of a tuning run: trials, the best of each variant and case and of all, entries for the tuned table."""
 
 from __future__ import annotations
 
@@ -42,12 +42,24 @@ class TuningRun(TuningResult, Tabular):
     def to_json(self) -> str:
         """Return the best configuration, the counts and the rows as JSON; see `workbench.base.documents`."""
         best = self.best and {"variant": self.best.variant, "config": self.best.config, "seconds": self.best.seconds}
+        by_case = [
+            {
+                "case": one.fastest.case,
+                "variant": one.fastest.variant,
+                "config": one.fastest.config,
+                "seconds": one.fastest.seconds,
+                "best_seconds": one.overall and one.overall.seconds,
+                "best_cost": one.cost,
+            }
+            for one in self.by_case
+        ]
         return document(
             "tune",
             op=self.op.name,
             cases=[case.label for case in self.cases],
             times=self.time_label,
             best=best,
+            by_case=by_case,
             outcomes=self.outcomes,
             new=self.new,
             reused=self.reused,

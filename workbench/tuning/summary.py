@@ -219,6 +219,7 @@ def text_of(run: TuningResult) -> str:
             near = near if run.best.basis == "predicted" else ""
             lines.append(f"  tied with {len(run.ties)} more, which these times cannot tell apart from it{near}:")
             lines += [f"    {choice}" for choice in run.ties[:5]]
+    lines += [line for table in _by_case(run) for line in str(table).splitlines()]
     if run.table_path:
         changed = f"{run.recorded} changed" if run.recorded else "nothing to change"
         lines.append(f"tuned table {run.table_path}: {changed}")
@@ -234,6 +235,7 @@ def tables_of(run: TuningResult, rows: int = _HTML_ROWS) -> list[Table]:
     Equal runs give equal tables.
     """
     out = [Table((), (), "", title=_nothing(run) if run.best is None else f"winner: {run.best}")]
+    out += _by_case(run)
     for variant in run.variants:
         grid = _grid(run, variant, max(rows // len(run.variants), _HTML_LEAST))
         more = sum(trial.variant == variant.name for trial in run.trials) - len(grid.trials)
@@ -272,6 +274,24 @@ def plot(run: TuningResult, ax: Axes | None = None) -> Axes:
     if run.ranking:
         ax.legend()
     return ax
+
+
+def _by_case(run: TuningResult) -> list[Table]:
+    """Return a table of each case's fastest configuration beside the best single one; nothing for one case."""
+    if len(run.cases) < 2 or not run.by_case:
+        return []
+    rows = []
+    for one in run.by_case:
+        fastest, overall = one.fastest, one.overall
+        there = (
+            ("–", "–")
+            if overall is None
+            else (_format(_micro(overall.seconds), ",.2f"), _format(one.cost, ".2f") + "x")
+        )
+        configuration = f"{fastest.variant} {fastest.config_text}"
+        rows.append((fastest.case, configuration, _format(_micro(fastest.seconds), ",.2f"), *there))
+    title = "the fastest configuration of each case, and what the best single one costs there:"
+    return [Table(("case", "fastest", "µs", "single best µs", "cost"), rows, "llrrr", title=title)]
 
 
 def _nothing(run: TuningResult) -> str:

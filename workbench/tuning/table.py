@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.analysis.device_models import DEFAULT_MODEL, DeviceModel
+from workbench.analysis.device_models import DeviceModel
 from workbench.base.files import replace_file
 from workbench.errors import StoreError
 from workbench.launch.devices import Device
@@ -24,6 +24,7 @@ from workbench.ops.tuned import (
     forget,
     lookup,
     read_table,
+    sim_table,
     slug,
     table_name,
     table_record,
@@ -49,7 +50,7 @@ def name_for(device: Device, model: DeviceModel) -> str:
     """Return the table that results on ``device`` belong to; on the simulator it is the device model's."""
     if device.name != "sim":
         return table_name(device)
-    return SIM_TABLE if model.key == DEFAULT_MODEL else f"sim-{slug(model.key)}"
+    return sim_table(model)
 
 
 def check_usable(name: str) -> None:

@@ -77,8 +77,9 @@ def tune(
 
     Every attempt is checked against the reference before it is timed. The store keeps it whatever its outcome, and the
     same call again goes on from there. With several cases a configuration must be legal and correct for all of them; it
-    is judged by the geometric mean of its times relative to the best of each case. Ctrl-C ends the search: finished
-    attempts are kept and returned, with ``interrupted`` set.
+    is judged by the geometric mean of its times relative to the best of each case; ``by_case`` of the result has the
+    fastest of each case, and what the best single one costs there. Ctrl-C ends the search: finished attempts are kept
+    and returned, with ``interrupted`` set.
 
     Strategy "predicted" scouts first, in runs of its own that the store keeps (`workbench.tuning.scouting`). They count
     neither for the budget nor for the result, which gives their number as ``scouted``.
@@ -162,6 +163,7 @@ def _job_of(op: str | Op, cases: Any, variants: Any, device: str | Device, optio
     judged, small = sampled(searched, judged, where, options.sample, options.judged_on)
     spaces, notes = called_with.spaces_of(searched, chosen, (*judged, *small), where.arch)
     notes += called_with.left_out_of(spaces, judged, small, where.arch)
+    notes += called_with.legal_for_some(spaces, judged, where.arch)
     if options.record:
         table.check_usable(table.name_for(where, predicting))
     job = TuningJob(searched, judged, spaces, tuple(notes), where, predicting, options, gpu=current_gpu(where))

@@ -50,6 +50,11 @@ class Baseline:
     against: Mapping[str, Any] | None
     conditions: Sequence[Condition]
 
+    @property
+    def used(self) -> bool:
+        """True if a result is saved or compared with a saved one."""
+        return self.save is not None or self.against is not None
+
     def finish(self, result: Any, as_json: bool, pages: Pages, ok: bool = True) -> None:
         """Save a result, print it or its difference to the saved one, write pages, and exit.
 

@@ -135,11 +135,17 @@ class StoreFile:
         deadline = time.monotonic() + BUSY_SECONDS
         while self.connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
-                self.connection.execute("PRAGMA journal_mode = WAL")
+                mode = self.connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
-                time.sleep(0.02)
+            else:  # where SQLite cannot have this log, it keeps another mode and raises nothing
+                if mode == "memory" or (mode != "wal" and time.monotonic() > deadline):
+                    raise StoreError(
+                        f"store {self.path}: SQLite has no write-ahead log there (journal mode {mode}). "
+                        "Name a file on a local disk in store=."
+                    )
+            time.sleep(0.02)
 
     def _mend(self, reason: str) -> None:
         """Copy the readable rows of a damaged file into a new one, keep the damaged one aside, and warn."""

@@ -38,6 +38,10 @@ class OwnCase(Remade):
             what = f"nothing for {', '.join(missing)}"
             remedy = f"case({self.name!r}, ..., {missing[0]}=wb.randn(...))"
             raise ArgumentError(f"case {self.name!r}", what, ", ".join(self.contract.parameters), remedy)
+        for name, size in self.sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                remedy = "What is no argument of the op is a size of its inputs."
+                raise ArgumentError(f"case size {name!r}", repr(size), "a whole number, or several", remedy)
 
     @property
     def label(self) -> str:
@@ -54,7 +58,9 @@ class OwnCase(Remade):
         unknown = [name for name in changes if name not in self.sizes and name not in self.given]
         if unknown:
             known = ", ".join(["name", "seed", *self.sizes, *self.given])
-            raise ArgumentError("override", unknown[0], known, "Name one of these.")
+            first = next(iter(self.given))
+            remedy = f'A size is declared with the case: {first}=wb.randn(64, "cols"), cols=1024.'
+            raise ArgumentError("override", unknown[0], known, f"Name one of these. {remedy}")
         sizes = {name: changes.get(name, size) for name, size in self.sizes.items()}
         given = {name: changes.get(name, value) for name, value in self.given.items()}
         return replace(self, sizes=sizes, given=given, **kept)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from workbench.base.home import cuda_sources
@@ -35,6 +37,7 @@ from workbench.toolchain.source import (
     Source,
     declared_kernels,
     included_files,
+    located,
     read_source,
     template_parameters,
 )
@@ -91,6 +94,7 @@ class OwnCuda(OwnVariant, CudaVariant):
 
         Raises ArgumentError or UnknownNameError unless the source has kernels of the same names and parameters.
         """
+        source = read_source(source) if isinstance(source, str | Path) else source  # below the working directory
         return cuda(self.declared.contract, source, **self.given)
 
     def _variables(self, kernels: tuple, config: Config, problem: OwnProblem, device: Any) -> Variables:
@@ -166,7 +170,9 @@ def cuda(
 
     Args:
         contract: contract of the op; ``op.cuda(...)`` passes its own.
-        source: text, the path of a .cu file, or the module or kernel of `load_cuda` or of a ``%%cuda`` cell.
+        source: text, the path of a .cu file, or the module or kernel of `load_cuda` or of a ``%%cuda`` cell. A relative
+            path starts at the folder of the file that declares the variant; what is not there is looked up in the
+            working directory, as in a notebook.
         grid: blocks of a launch, one to three numbers.
         block: threads of a block, one to three numbers.
         kernel: the kernel's name, or a C++ name expression with expressions in it, ``"softmax<ctype(x), VEC>"``; may be
@@ -187,7 +193,7 @@ def cuda(
         then: further kernels of the source, see `wb.step`.
         default: the untuned configuration; default the first legal one.
         options: options of the compiler.
-        include_dirs: folders of headers.
+        include_dirs: folders of headers; relative ones start where a relative ``source`` does.
         name: name of the variant; default that of the kernel.
         idea: one line on what distinguishes the variant.
 
@@ -198,7 +204,8 @@ def cuda(
         ArgumentError, UnknownNameError: the error names the argument at fault; nothing is declared then.
     """
     given = {key: value for key, value in locals().items() if key not in ("contract", "source")}
-    unit, kernel, given_macros, options, include_dirs = _source_of(source, kernel, options, include_dirs)
+    folder = _declaring_folder()
+    unit, kernel, given_macros, options, folders = _source_of(source, kernel, options, include_dirs, folder)
     macros = {name: value for name, value in given_macros.items() if name not in tune} | dict(macros)
     known = declared_kernels(unit.text, dict.fromkeys([*macros, *tune], ""))
     if kernel is None:
@@ -214,7 +221,7 @@ def cuda(
     _check_constants(unit, constants)
     reading: tuple[Any, ...] = (*parts, *macro_texts.values(), *constant_expressions.values())
     read = {name for one in reading for name in one.names}
-    headers = [path.read_text(errors="replace") for path in included_files(unit, (*include_dirs, cuda_sources()))]
+    headers = [path.read_text(errors="replace") for path in included_files(unit, (*folders, cuda_sources()))]
     check_used(f"{contract.name}/{name}", declared.space, "\n".join([unit.text, *headers]), read, ())
     texts = (*reversed(headers), unit.text)
 
@@ -234,11 +241,10 @@ def cuda(
         steps=tuple(part.cuda_step(declared, macros_of, {*declared.space, *macro_texts}, texts) for part in parts),
         macros=macros_of,
         options=tuple(options),
-        include_dirs=tuple(Path(folder).expanduser().absolute() for folder in include_dirs),
+        include_dirs=folders,
         macro_texts=macro_texts,
         constants=constant_expressions,
-        given=given
-        | {"kernel": kernel, "name": name, "macros": macros, "options": options, "include_dirs": include_dirs},
+        given=given | {"kernel": kernel, "name": name, "macros": macros, "options": options, "include_dirs": folders},
     )
 
 
@@ -357,18 +363,30 @@ def _only_kernel(unit: Source, known: Mapping[str, KernelDeclaration]) -> str:
     return next(iter(known))
 
 
-def _source_of(source: Any, kernel: str | None, options: Sequence[str], include_dirs: Sequence) -> tuple:
+def _declaring_folder() -> Path | None:
+    """Return the folder of the file whose code is declaring a variant; None for a notebook cell or a prompt."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("workbench."):
+        frame = frame.f_back
+    file = None if frame is None else Path(frame.f_code.co_filename)
+    return file.resolve().parent if file is not None and file.is_file() else None
+
+
+def _source_of(
+    source: Any, kernel: str | None, options: Sequence[str], include_dirs: Sequence, folder: Path | None
+) -> tuple:
     """Return (translation unit, kernel, macros, options, include folders) of text, a path, or a module or kernel.
 
     A module or kernel of ``load_cuda`` brings the settings that it was loaded with.
     """
+    include_dirs = tuple(located(one, folder) for one in include_dirs)
     if isinstance(source, Kernel):
         kernel, source = kernel or source.__name__, source.module
     if isinstance(source, Module):
         unit, settings = loaded_from(source)
-        folders = (*settings["include_dirs"], *include_dirs)
+        folders = (*(located(one, None) for one in settings["include_dirs"]), *include_dirs)
         return unit, kernel, settings["macros"], (*settings["options"], *options), folders
     if not isinstance(source, str | Path | Source):
         allowed = "CUDA C++ text, the path of a .cu file, or a %%cuda cell's module"
         raise ArgumentError("source", type(source).__name__, allowed, "Pass one of these.")
-    return read_source(source), kernel, {}, tuple(options), tuple(include_dirs)
+    return read_source(source, folder), kernel, {}, tuple(options), include_dirs

@@ -352,10 +352,6 @@ def _each(sizes: Mapping[str, Any]) -> list[tuple[dict[str, int], list[str]]]:
     found: list[tuple[dict[str, int], list[str]]] = [({}, [])]
     for name, value in sizes.items():
         several = isinstance(value, tuple | list)
-        for one in value if several else [value]:
-            if isinstance(one, bool) or not isinstance(one, int) or one < 0:
-                remedy = "What is no argument of the op is a size of its inputs."
-                raise ArgumentError(f"case size {name!r}", repr(one), "a whole number, or several", remedy)
         found = [
             (chosen | {name: one}, [*label, *([f"{name}={one}"] if several else [])])
             for chosen, label in found

@@ -7,20 +7,22 @@ runs with its tuned configuration for the case, or with its default one if there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import ops
-from workbench.analysis.device_models import DeviceModel, device_model, placed
+from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.documents import document
 from workbench.base.tables import Table
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
 from workbench.ops.op import Op
-from workbench.ops.tuned import lookup
-from workbench.ops.variant import Variant
-from workbench.tuning.measure import evaluate
+from workbench.ops.variant import Case, Variant
+from workbench.tuning.configured import able_variants, attempt
+
+if TYPE_CHECKING:
+    from workbench.launch.devices import Device
 
 COMPILED = "torch.compile"
 """Name of the row of the reference compiled by torch, which needs a GPU."""
@@ -115,31 +117,21 @@ def run(
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
     found, where, model = ops.get(op), devices.get(device), device_model(model)
-    names = list(cases or found.judged_cases or [found.quick_case.name])
-    chosen = [found.variant(name) for name in variants] if variants else list(found.variants)
-    if not where.counts and not variants and (compiled := found.compiled_by_torch(COMPILED)) is not None:
-        chosen.insert(1, compiled)
+    judged = [found.case(name) for name in cases or found.judged_cases or [found.quick_case.name]]
     rows = []
-    for name in names:
-        case = found.case(name)
-        problem = placed(case.problem(arch=where.arch), where, model)
-        for variant in chosen:
-            if not variant.able(problem):
-                continue
-            config, tuned = _configuration(found, variant, problem, where)
-            trial = evaluate(variant, config, case, where, model=model)
-            rows.append(
-                OpBenchmarkRow(case.label, trial, case.minimum_bytes(case.problem(config, arch=where.arch)), tuned)
-            )
+    for case in judged:
+        for variant in contenders(found, variants, [case], where):
+            one = attempt(found, variant, case, where, model, tuned=True)
+            rows.append(OpBenchmarkRow(case.label, one.trial, one.minimum_bytes, one.origin))
     times = f"predicted for {model}" if where.counts else f"measured on {where.description}"
     return OpBenchmark(found.name, times, tuple(rows))
 
 
-def _configuration(op: Op, variant: Variant, problem: Any, device: Any) -> tuple[Mapping[str, Any], str]:
-    """Return the configuration that a variant runs with, and a word on where it comes from."""
-    if not variant.space:
-        return {}, ""
-    found = lookup(op, variant, problem, device)
-    if found is None or found.level == "default":
-        return variant.default_config(problem), "default"
-    return found.config, f"tuned, {found.level}"
+def contenders(op: Op, variants: Iterable[str] | None, cases: Sequence[Case], where: Device) -> list[Variant]:
+    """Return the variants that read one or more of the cases, all or those of these names; on a GPU also `COMPILED`."""
+    if variants is not None:
+        return able_variants([op.variant(name) for name in variants], cases, where)
+    able = able_variants(op.variants, cases, where)
+    if not where.counts and (compiled := op.compiled_by_torch(COMPILED)) is not None:
+        able.insert(1, compiled)
+    return able

@@ -84,15 +84,14 @@ class Feedback(Tabular):
         """The names of the mistakes."""
         return tuple(remark.mistake for remark in self.remarks)
 
-    @property
     def headline(self) -> str:
-        """The puzzle and its state in one line."""
+        """Return the puzzle and its state in one line."""
         count = len(self.remarks)
         state = "solved" if self.ok else f"{count} mistake{'s' * (count > 1)}"
         return f"{self.puzzle} in {self.language}: {state}"
 
     def __str__(self) -> str:
-        lines = [self.headline, *map(str, self.remarks)]
+        lines = [self.headline(), *map(str, self.remarks)]
         goals = [f"{goal.figure}: {goal.value:,}, goal at most {goal.at_most:,}" for goal in self.goals]
         return "\n".join([*lines, *goals, *self._notes()])
 
