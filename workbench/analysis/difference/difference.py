@@ -186,8 +186,8 @@ def diff(
             output of ``--json``).
         now: another of the same kind.
         fail_if: conditions, such as ``"warp_instructions > 1.02"`` (the ratio to the figure before) and ``"absolute
-            spill_bytes > 0"`` (the figure itself). ``results`` of the difference says which fail. Figures have the names
-            that they have in the JSON; those of a trace's facts have underscores for spaces.
+            spill_bytes > 0"`` (the figure itself). ``results`` of the difference says which fail. Figures are named as
+            in the JSON; those of a trace are its facts, with underscores for spaces.
 
     Raises:
         DocumentError: a file that is no such result, damaged, or of another version.
