@@ -134,7 +134,7 @@ def test_a_condition_fails_where_it_holds_or_can_no_longer_be_checked(
     files = [compared(tmp_path, name, {"f": row}) for name, row in (("before.json", before), ("now.json", now))]
     found = wb.diff(*files, fail_if=condition)
     assert found.ok == (not failure)
-    assert list(found.verdicts[0].failures) == [failure] * bool(failure)
+    assert list(found.results[0].failures) == [failure] * bool(failure)
     done = workbench("diff", *files, "--fail-if", condition)
     assert done.exit_code == (3 if failure else 0), done.output
     assert " ".join(failure.split()) in " ".join(done.output.split())
@@ -145,7 +145,7 @@ def test_a_variant_that_is_gone_fails_and_a_new_one_does_not(tmp_path: Path):
     now = compared(tmp_path, "now.json", {"f": {}, "h": {"registers": 99}})
     found = wb.diff(before, now, fail_if=["registers > 1.5", "absolute registers > 64"])
     assert {"h: new", "g: gone"} <= set(found.notes)
-    assert [one.failures for one in found.verdicts] == [
+    assert [one.failures for one in found.results] == [
         ("g: registers is gone; it was 10",),
         ("h: registers is 99", "g: registers is gone; it was 10"),
     ]

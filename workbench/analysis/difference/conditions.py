@@ -53,7 +53,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConditionResult:
     """The result of one condition: the subjects that it was checked on, and in words why it fails."""
 
     condition: Condition
@@ -66,7 +66,7 @@ class Verdict:
         return not self.failures
 
 
-def judge(condition: Condition, pairs: Sequence[Pair]) -> Verdict:
+def judge(condition: Condition, pairs: Sequence[Pair]) -> ConditionResult:
     """Return the result of a condition.
 
     It fails where it holds, and also where a variant or figure that was there before is gone, or cannot be compared: a
@@ -86,7 +86,7 @@ def judge(condition: Condition, pairs: Sequence[Pair]) -> Verdict:
             failures.append(f"{pair.name}: {said}" if pair.name else said)
     if not checked:
         failures.append(f"nothing has {condition.figure}" + ("" if condition.absolute else " before and now"))
-    return Verdict(condition, tuple(checked), tuple(failures))
+    return ConditionResult(condition, tuple(checked), tuple(failures))
 
 
 def _said(condition: Condition, pair: Pair) -> str | None:

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.difference.conditions import Condition, Verdict, judge
+from workbench.analysis.difference.conditions import Condition, ConditionResult, judge
 from workbench.analysis.difference.figures import FigureChange, notes_of, pairs_of
 from workbench.analysis.difference.lines import COUNTS, LineChange, line_changes
 from workbench.base.argument_kinds import checked_kinds
@@ -39,7 +39,7 @@ class Difference(Tabular):
         notes: what differs beside the figures, in words: versions, configurations, GPU models, what is new or gone.
         changes: every figure, also the unchanged ones.
         lines: of traces every source line, also the unchanged ones.
-        verdicts: the result of each condition.
+        results: the result of each condition.
         origins: when the results ``before`` and ``now`` were written, and by which version.
     """
 
@@ -48,13 +48,13 @@ class Difference(Tabular):
     notes: tuple[str, ...]
     changes: tuple[FigureChange, ...]
     lines: tuple[LineChange, ...]
-    verdicts: tuple[Verdict, ...]
+    results: tuple[ConditionResult, ...]
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """True if no condition fails."""
-        return all(verdict.ok for verdict in self.verdicts)
+        return all(result.ok for result in self.results)
 
     def __getitem__(self, figure: str) -> tuple[FigureChange, ...]:
         """Return the changes of a figure, one for each variant; none for an unknown figure."""
@@ -76,7 +76,7 @@ class Difference(Tabular):
         ]
         conditions = [
             {"condition": one.condition.text, "ok": one.ok, "checked": one.checked, "failures": one.failures}
-            for one in self.verdicts
+            for one in self.results
         ]
         lines = [
             {"file": one.file, "before": _brief(one.before), "now": _brief(one.now)}
@@ -102,8 +102,8 @@ class Difference(Tabular):
 
     def __repr__(self) -> str:
         figures, lines = (sum(one.changed for one in ones) for ones in (self.changes, self.lines))
-        failed = sum(not one.ok for one in self.verdicts)
-        told = f", {failed} of {len(self.verdicts)} conditions fail" if self.verdicts else ""
+        failed = sum(not one.ok for one in self.results)
+        told = f", {failed} of {len(self.results)} conditions fail" if self.results else ""
         return f"<difference of {self.title}: {figures} figures and {lines} lines changed{told}>"
 
     def _tables(self) -> list[Table]:
@@ -111,13 +111,13 @@ class Difference(Tabular):
         return [part for part in parts if part is not None]
 
     def _condition_table(self) -> Table | None:
-        if not self.verdicts:
+        if not self.results:
             return None
         rows = [
-            ("✓" if one.ok else "✗", one.condition.text, "\n".join(one.failures) or _held(one)) for one in self.verdicts
+            ("✓" if one.ok else "✗", one.condition.text, "\n".join(one.failures) or _held(one)) for one in self.results
         ]
         title = "no condition fails" if self.ok else "CONDITIONS FAIL"
-        marks = ["" if one.ok else "best" for one in self.verdicts]
+        marks = ["" if one.ok else "best" for one in self.results]
         return Table(("", "fail if", "found"), rows, "lll", title=title, marks=marks)
 
     def _note_table(self) -> Table | None:
@@ -184,10 +184,10 @@ def diff(
     Args:
         before: a `Comparison` or a `Trace`, or the file of one that was saved (``.save(path)``, ``--save FILE``, or the
             output of ``--json``).
-        now: likewise.
+        now: another of the same kind.
         fail_if: conditions, such as ``"warp_instructions > 1.02"`` (the ratio to the figure before) and ``"absolute
-            spill_bytes > 0"`` (the figure itself). The result's ``verdicts`` have their results. Figures have the names
-            that they have in the JSON; those of a trace's facts have underscores for spaces.
+            spill_bytes > 0"`` (the figure itself). ``results`` of the difference says which fail. Figures are named as
+            in the JSON; those of a trace are its facts, with underscores for spaces.
 
     Raises:
         DocumentError: a file that is no such result, damaged, or of another version.
@@ -234,8 +234,8 @@ def _title(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return f"{titles[0]}, before and now" if len(titles) == 1 else " → ".join(titles)
 
 
-def _held(verdict: Verdict) -> str:
-    names = [name for name in verdict.checked if name]
+def _held(result: ConditionResult) -> str:
+    names = [name for name in result.checked if name]
     return f"not so for {', '.join(names)}" if names else "not so"
 
 
