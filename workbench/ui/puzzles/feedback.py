@@ -114,7 +114,7 @@ class Feedback(Tabular):
             heads, align = [*heads[:3], heads[4]], "hlll"
             rows = [[*row[:3], row[4]] for row in rows]
         note = "\n".join(self._notes())
-        made = [Table(heads if rows else (), rows, align if rows else "", title=self.headline, note=note)]
+        made = [Table(heads if rows else (), rows, align if rows else "", title=self.headline(), note=note)]
         if self.goals:
             measured = [
                 (one.figure, f"{one.value:,}", f"{one.at_most:,}", "yes" if one.ok else "no") for one in self.goals
