@@ -1,7 +1,8 @@
-"""The command ``workbench``: doctor, compare, diff, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, diff, completion, schema, check, trace, tune, export, run, setup and bench."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
 from workbench.base.options import (
     Pages,
+    complete_op,
     device_option,
     json_option,
     names,
@@ -21,8 +23,21 @@ from workbench.base.options import (
     tell_on_the_way,
     without,
 )
+from workbench.base.progress import be_quiet
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
+
+
+def _quiet_option() -> click.Option:
+    """Return the option of every command that turns progress bars off."""
+
+    def heed(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        if given:
+            be_quiet()
+
+    return click.Option(
+        ["-q", "--quiet"], is_flag=True, expose_value=False, callback=heed, help="Show no progress bars."
+    )
 
 
 class _Group(click.Group):
@@ -40,6 +55,8 @@ class _Group(click.Group):
         found = super().get_command(ctx, name)
         if found is None and self.entry_points and (point := offered(self.entry_points).get(name)) is not None:
             found = point.load()
+        if found is not None and not any(option.name == "quiet" for option in found.params):
+            found.params.append(_quiet_option())
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -93,16 +110,40 @@ _judged_option = click.option(
 
 
 @main.command()
+@click.option("--fix", is_flag=True, help="Run the remedies that are commands, then look again.")
+@names("part", "With --fix only these rows of the report, such as PyCUDA (repeatable).")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(fix: bool, parts: list[str] | None, as_json: bool) -> None:
     """Show what this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
+    from workbench.doctor import fix as run
 
-    tell(examine(), as_json)
+    if parts and not fix:
+        raise ArgumentError("--part", ", ".join(parts), "--part together with --fix", "Add --fix.")
+    report = examine()
+    if fix:
+        run(report, parts or (), tell_on_the_way)
+        importlib.invalidate_caches()
+        report = examine()
+    tell(report, as_json)
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options and ops in SHELL.
+
+    For bash, add this line to ~/.bashrc: eval "$(workbench completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    say(made(main, {}, "workbench", "_WORKBENCH_COMPLETE").source())
 
 
 @main.command(cls=WithStatuses)
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @_case_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
@@ -160,7 +201,7 @@ class _WithOutcomes(click.Command):
 
 
 @main.command(cls=_WithOutcomes)
-@click.argument("op", required=False)
+@click.argument("op", required=False, shell_complete=complete_op)
 @click.option(
     "--kernelbench",
     nargs=2,
@@ -252,7 +293,7 @@ def _check_kernelbench(
 
 
 @main.command(cls=WithStatuses)
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @_case_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_sample_option
@@ -268,7 +309,7 @@ def trace(op: str, as_json: bool, baseline: Baseline, pages: Pages, **options: A
 
 
 @main.command()
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @names("case", "Tune for these cases (repeatable).")
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option

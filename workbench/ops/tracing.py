@@ -91,7 +91,7 @@ def trace(
 
 
 def _only_variant(op: Op) -> Variant:
-    """The variant of an op that has one with a kernel. Raises ArgumentError where it has none or several."""
+    """Return the only variant of an op that has kernels. Raises ArgumentError where none has, or several have."""
     compiled = [variant for variant in op.variants if variant.compiles]
     if len(compiled) == 1:
         return compiled[0]

@@ -17,6 +17,7 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import Document, document, origin
 from workbench.base.frames import data_frame
 from workbench.base.pages import Section
+from workbench.base.progress import tracked
 from workbench.base.tables import WIDTH, Table, Tabular
 from workbench.base.terminal import visible
 from workbench.base.trials.trial import Trial
@@ -236,7 +237,7 @@ def compare(
         if name not in names:
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
     trials, least = [], []
-    for variant in chosen:
+    for variant in tracked(chosen, " variants", name=lambda variant: variant.name):
         on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
         config = configs.get(variant.name)
         if config is None:
