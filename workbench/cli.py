@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, diff, completion, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, diff, trace, tune, check, schema, export, run, setup, bench, completion."""
 
 from __future__ import annotations
 
