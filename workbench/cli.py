@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, diff, trace, tune, check, schema, export, run, setup, bench, completion."""
+"""The command ``workbench``: doctor, compare, diff, trace, tune, check, schema, export, run, setup and bench."""
 
 from __future__ import annotations
 
