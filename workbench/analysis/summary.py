@@ -58,8 +58,9 @@ class Summary(Tabular):
         rows = [{"fact": f.name, "value": f.value, "at best": f.best, "what it means": f.meaning} for f in self.facts]
         return data_frame(rows)
 
+    @property
     def headline(self) -> str:
-        """Return the title of the trace."""
+        """The title of the trace."""
         return self.title
 
     def tables(self) -> list[Table]:

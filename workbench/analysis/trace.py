@@ -154,8 +154,9 @@ class Trace(Tabular, Document, RunTotals):
             row["sass"] = made.at(line.path, line.line).brief if made else None
         return data_frame(rows)
 
+    @property
     def headline(self) -> str:
-        """Return the title."""
+        """The title."""
         return self.title
 
     def about(self) -> Mapping[str, str]:

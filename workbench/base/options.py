@@ -49,7 +49,7 @@ class Pages:
     def write(self, *results: Tabular, beside: Sequence[Tabular] = ()) -> None:
         """Append the results to the Markdown file, and write one page of them and those ``beside``."""
         if self.markdown is not None:
-            text = "\n".join(f"### {one.headline()}\n\n{one.markdown()}" for one in results)
+            text = "\n".join(f"### {one.headline}\n\n{one.markdown()}" for one in results)
             append_file(self.markdown, text + "\n")
         if self.html is not None:
             results[0].save_html(self.html, *results[1:], *beside)

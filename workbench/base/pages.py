@@ -63,8 +63,9 @@ class Page:
 class Shown(Protocol):
     """Protocol of a result that a page can show."""
 
+    @property
     def headline(self) -> str:
-        """Return the title in one line."""
+        """The title in one line."""
         ...
 
     def about(self) -> Mapping[str, str]:
@@ -85,9 +86,9 @@ def save_page(path: str | Path, results: Sequence[Shown]) -> Path:
     }
     sections = [*first.sections()]
     for one in others:
-        head = f"<h2>{markup.escape(one.headline())}</h2>{definitions(one.about())}"
+        head = f"<h2>{markup.escape(one.headline)}</h2>{definitions(one.about())}"
         sections += [Section(head), *one.sections()]
-    return Page(first.headline(), sections, {**first.about(), **made}).save(path)
+    return Page(first.headline, sections, {**first.about(), **made}).save(path)
 
 
 def definitions(facts: Mapping[str, str]) -> str:

@@ -133,8 +133,9 @@ class Tabular:
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
 
+    @property
     def headline(self) -> str:
-        """Return the title in one line."""
+        """The title in one line."""
         return str(self).splitlines()[0]
 
     def about(self) -> Mapping[str, str]:
@@ -151,7 +152,7 @@ class Tabular:
 
     def _below_headline(self) -> list[Table]:
         """Return the tables; none repeats the headline as its title."""
-        title = self.headline()
+        title = self.headline
         return [replace(one, title="") if one.title == title else one for one in self.tables()]
 
 

@@ -143,8 +143,9 @@ class Comparison(Tabular, Document):
         """Op, case and the device that the figures come from."""
         return f"{self.op} on {self.case}, device {self.device}"
 
+    @property
     def headline(self) -> str:
-        """Return op, case and device."""
+        """Op, case and device."""
         return self.title
 
     def about(self) -> Mapping[str, str]:

@@ -99,8 +99,9 @@ class TuningRun(TuningResult, Tabular):
 
         return text_of(self)
 
+    @property
     def headline(self) -> str:
-        """Return the op and the cases."""
+        """The op and the cases."""
         return f"Tuning of {self.op.name} on {', '.join(case.label for case in self.cases)}"
 
     def about(self) -> Mapping[str, str]:

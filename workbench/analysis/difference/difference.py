@@ -60,8 +60,9 @@ class Difference(Tabular):
         """Return the changes of a figure, one for each variant; none for an unknown figure."""
         return tuple(one for one in self.changes if one.figure == figure)
 
+    @property
     def headline(self) -> str:
-        """Return the title."""
+        """The title."""
         return self.title
 
     def about(self) -> Mapping[str, str]:

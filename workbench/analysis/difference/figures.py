@@ -63,7 +63,7 @@ class FigureChange:
 
 @dataclass(frozen=True)
 class Pair:
-    """The same subject before and now; None where it is missing."""
+    """One subject before and now; None where it is missing."""
 
     name: str
     before: Subject | None
