@@ -38,6 +38,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "README.md",
     "docs/PROGRAMS.md",
+    "docs/SIZES.md",
     "docs/SUITES.md",
     "docs/H100.md",
     "docs/TORCH.md",

@@ -283,7 +283,7 @@ class SizeSweep(Tabular):
     def _notes(self, limited: bool) -> list[str]:
         notes = []
         if limited:
-            notes.append(f"{MEMORY}: inputs read once and outputs written once, which no kernel can do without")
+            notes.append(f"{MEMORY}: inputs read once and outputs written once")
             if not figure_of(self.figure).counted:
                 notes[0] += ", at the published bandwidth of the GPU's memory"
         if self.without_line:
