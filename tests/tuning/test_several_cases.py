@@ -83,8 +83,8 @@ def test_what_is_legal_on_one_case_only_is_noted(fresh_home):
     op = doubled("noted", "THREADS <= x.numel()")
     run = wb.tune(op, ["narrow", "wide"], device="sim", record=False)
     (note,) = [note for note in run.notes if "every case" in note]
-    assert note.startswith("twice: 2 configurations are legal on every case")
-    assert note.endswith("tuned alone there are 1 more on wide.")
+    assert note.startswith("twice: candidates are the configurations that are legal on every case, 2; ")
+    assert note.endswith("a case that is tuned alone has 1 more on wide.")
 
 
 @pytest.mark.parametrize("named", [True, False])

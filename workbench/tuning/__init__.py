@@ -9,10 +9,11 @@ from workbench.analysis.prediction.predict import Prediction, predict
 from workbench.base.trials.store import Store
 from workbench.base.trials.trial import OUTCOMES, Trial
 from workbench.tuning.attempt import Progress
+from workbench.tuning.bench.size_sweep import SizePoint, SizeSweep
 from workbench.tuning.inputs import Inputs
 from workbench.tuning.live import LiveTuning
 from workbench.tuning.measure import DeviceLostError, Limits, evaluate
-from workbench.tuning.result import Choice
+from workbench.tuning.result import CaseWinner, Choice
 from workbench.tuning.run import TuningRun
 from workbench.tuning.search import STRATEGIES, Budget
 from workbench.tuning.space import Space
@@ -27,6 +28,7 @@ __all__ = [
     "OUTCOMES",
     "STRATEGIES",
     "Budget",
+    "CaseWinner",
     "Choice",
     "DeviceLostError",
     "DeviceModel",
@@ -36,6 +38,8 @@ __all__ = [
     "Prediction",
     "Progress",
     "ProgressBar",
+    "SizePoint",
+    "SizeSweep",
     "Space",
     "Store",
     "Sweep",

@@ -92,8 +92,10 @@ def legal_for_some(spaces: Mapping[Variant, Space], cases: Sequence[Case], arch:
         more = {case.name: len(Space.of(variant, case, arch=arch)) - len(space) for case in cases}
         if any(more.values()):
             each = ", ".join(f"{count} more on {name}" for name, count in more.items() if count)
-            legal = f"{len(space)} configurations are legal on every case"
-            notes.append(f"{variant.name}: {legal}, and only they were candidates; tuned alone there are {each}.")
+            notes.append(
+                f"{variant.name}: candidates are the configurations that are legal on every case, {len(space)}; "
+                f"a case that is tuned alone has {each}."
+            )
     return notes
 
 

@@ -43,9 +43,9 @@ def legend_of(figure: Figure, faces: Iterable[tuple[str, str, str]], *, edgecolo
     figure.legend(handles=patches, frameon=False, **options)
 
 
-def legend_beside(ax: Axes) -> None:
+def legend_beside(ax: Axes, **options: Any) -> None:
     """Put the legend on the right of the Axes."""
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
 
 
 def in_percent(axis: Any) -> None:

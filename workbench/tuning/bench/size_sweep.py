@@ -283,7 +283,7 @@ class SizeSweep(Tabular):
     def _notes(self, limited: bool) -> list[str]:
         notes = []
         if limited:
-            notes.append(f"{MEMORY}: inputs read once and outputs written once, which no kernel can do without")
+            notes.append(f"{MEMORY}: inputs read once and outputs written once")
             if not figure_of(self.figure).counted:
                 notes[0] += ", at the published bandwidth of the GPU's memory"
         if self.without_line:
@@ -314,7 +314,7 @@ class SizeSweep(Tabular):
     def plot(self, ax: Axes | None = None, *, figure: str | None = None) -> Axes:
         """Plot a figure over the first size, a line for each variant and each value of the other sizes.
 
-        The memory limit is dashed. Needs matplotlib (``[lab]``). Returns the axes.
+        The memory limit is dotted. Needs matplotlib (``[lab]``). Returns the axes.
 
         Raises:
             UnknownNameError: a figure that does not exist.
@@ -326,15 +326,15 @@ class SizeSweep(Tabular):
         axis, by_place = self.names[0], self._by_place()
         xs = list(dict.fromkeys(place[axis] for place in self._places))
         others = [] if self.together else list(self.names[1:])
-        lines: dict[str, list[float | None]] = {}
-        bounds: dict[str, list[float | None]] = {}
+        lines: dict[tuple[str, str], list[float | None]] = {}
+        bounds: dict[tuple[str, str], list[float | None]] = {}
         for place in self._places:
             rest = " ".join(f"{other}={place[other]}" for other in others)
             at = xs.index(place[axis])
             for variant, point in by_place[_key(place)].items():
-                lines.setdefault(f"{variant} {rest}".strip(), [None] * len(xs))[at] = shown.of(point)
+                lines.setdefault((variant, rest), [None] * len(xs))[at] = shown.of(point)
             if (bound := self.bound(place, name)) is not None:
-                bounds.setdefault(f"{MEMORY} {rest}".strip(), [None] * len(xs))[at] = bound
+                bounds.setdefault((MEMORY, rest), [None] * len(xs))[at] = bound
         drawn = {label: values for label, values in lines.items() if any(value is not None for value in values)}
         if not drawn:
             have = [one for one in FIGURES if any(point.figures[one] is not None for point in self.points)]

@@ -84,14 +84,15 @@ class Feedback(Tabular):
         """The names of the mistakes."""
         return tuple(remark.mistake for remark in self.remarks)
 
+    @property
     def headline(self) -> str:
-        """Return the puzzle and its state in one line."""
+        """The puzzle and its state in one line."""
         count = len(self.remarks)
         state = "solved" if self.ok else f"{count} mistake{'s' * (count > 1)}"
         return f"{self.puzzle} in {self.language}: {state}"
 
     def __str__(self) -> str:
-        lines = [self.headline(), *map(str, self.remarks)]
+        lines = [self.headline, *map(str, self.remarks)]
         goals = [f"{goal.figure}: {goal.value:,}, goal at most {goal.at_most:,}" for goal in self.goals]
         return "\n".join([*lines, *goals, *self._notes()])
 
@@ -114,7 +115,7 @@ class Feedback(Tabular):
             heads, align = [*heads[:3], heads[4]], "hlll"
             rows = [[*row[:3], row[4]] for row in rows]
         note = "\n".join(self._notes())
-        made = [Table(heads if rows else (), rows, align if rows else "", title=self.headline(), note=note)]
+        made = [Table(heads if rows else (), rows, align if rows else "", title=self.headline, note=note)]
         if self.goals:
             measured = [
                 (one.figure, f"{one.value:,}", f"{one.at_most:,}", "yes" if one.ok else "no") for one in self.goals
