@@ -112,7 +112,6 @@ import json, resource, sys
 from click.testing import CliRunner
 from workbench.cli import main
 
-sys.dont_write_bytecode = True  # Python keeps what is cut off, and nobody could import that module again
 resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))  # no more bytes go into any file
 for words in json.loads(sys.argv[1]):
     done = CliRunner().invoke(main, words)
@@ -153,6 +152,8 @@ def test_commands_on_a_full_disk_say_so_and_lose_nothing(tmp_path):
     names = {"OP": "full_op.py:tripled", "FOLDER": str(tmp_path), "SWEEP": SWEEP}
     commands = [re.sub("|".join(map(re.escape, names)), lambda one: names[one[0]], one).split() for one in COMMANDS]
     environment = os.environ | {"WORKBENCH_HOME": str(tmp_path / "home"), "WORKBENCH_CACHE": str(tmp_path / "cache")}
+    # Python keeps bytecode that is cut off, and nobody could import that module again. Children inherit the variable.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", FULL, json.dumps(commands)],
         cwd=tmp_path,
