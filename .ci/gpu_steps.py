@@ -19,7 +19,7 @@ from workbench.launch import devices
 
 
 def bench(size: str, out: str) -> int:
-    """The grid, or a cell of it that the PTX machine can run."""
+    """Return the grid, or a cell of it that the PTX machine can run."""
     little = {"minutes": 1.0, "cells": [BenchmarkCell(4, 2, num_seqs=1, context=32, cache="fp8")]}
     options = {"minutes": 3.3} if size == "full" else little
     result = run(device="cuda", peers=size == "full", out=out, progress=print, **options)

@@ -26,21 +26,21 @@ ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.FloorDiv: ast.Mult, ast.Mo
 
 
 def _comparison(node: ast.AST) -> ast.AST | None:
-    """A bound one off, or the other way round."""
+    """Move a bound by one, or turn a comparison the other way round."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
         return ast.Compare(node.left, [COMPARISONS[type(node.ops[0])]()], node.comparators)
     return None
 
 
 def _condition(node: ast.AST) -> ast.AST | None:
-    """A condition that always holds."""
+    """Let a condition always hold."""
     if isinstance(node, ast.If | ast.IfExp):
         return type(node)(**{**dict(ast.iter_fields(node)), "test": ast.Constant(True)})
     return None
 
 
 def _operand(node: ast.AST) -> ast.AST | None:
-    """One of two conditions, or a product or quotient without its second operand; ``-x`` and ``not x`` as ``x``."""
+    """Keep one of two conditions; drop a product's or quotient's second operand; take ``-x`` and ``not x`` as ``x``."""
     if isinstance(node, ast.BoolOp):
         return node.values[0]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
@@ -51,19 +51,19 @@ def _operand(node: ast.AST) -> ast.AST | None:
 
 
 def _arithmetic(node: ast.AST) -> ast.AST | None:
-    """A sum for a difference, and the reverse."""
+    """Take a sum for a difference, and the reverse."""
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         return ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)
     return None
 
 
 def _number(node: ast.AST) -> ast.AST | None:
-    """A whole number one larger."""
+    """Add one to a whole number."""
     return ast.Constant(node.value + 1) if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
 def _statement(node: ast.AST) -> ast.AST | None:
-    """A call or a change of something that exists, left out."""
+    """Leave out a call, or a change of something that exists."""
     stores = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute | ast.Subscript)
     if stores or isinstance(node, ast.AugAssign | ast.Delete) or (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
@@ -73,7 +73,7 @@ def _statement(node: ast.AST) -> ast.AST | None:
 
 
 def _arguments(node: ast.AST) -> ast.AST | None:
-    """The first two arguments of a call, or items of a pair, exchanged."""
+    """Exchange the first two arguments of a call, or the items of a pair."""
     if isinstance(node, ast.Call) and len(node.args) >= 2:
         return ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
     if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load) and len(node.elts) == 2:
@@ -116,14 +116,14 @@ class _Replace(ast.NodeTransformer):
 
 
 def _annotation(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a type that a node declares, which nothing evaluates."""
+    """Yield the parts of a type that a node declares, which nothing evaluates."""
     for field_name in ("annotation", "returns"):
         if (declared := getattr(node, field_name, None)) is not None:
             yield from ast.walk(declared)
 
 
 def mutants(operator: str, module: str, lines: set[int]) -> Iterator[PythonMutant]:
-    """All that an operator makes of some lines of a module, in random order."""
+    """Yield all mutants that an operator makes of some lines of a module, in random order."""
     source = source_of(module)
     nodes = list(enumerate(ast.walk(ast.parse(source))))
     types = {id(part) for _, node in nodes for part in _annotation(node)}
@@ -145,12 +145,12 @@ def _file(module: str) -> str:
 
 @functools.cache
 def source_of(module: str) -> str:
-    """The source of a module."""
+    """Return the source of a module."""
     return importlib.util.find_spec(module).loader.get_source(module)  # type: ignore[union-attr]
 
 
 def loaded(modules: Sequence[str], codes: Mapping[str, CodeType]) -> ModuleType:
-    """The last of modules that are made anew in this order, some of other code; what is imported stays as it is."""
+    """Make modules anew in this order, some of other code, and return the last; what is imported stays as it is."""
     right = {name: compile(source_of(name), _file(name), "exec") for name in modules}
     with mock.patch.dict(sys.modules):
         for name in modules:
@@ -163,7 +163,7 @@ def loaded(modules: Sequence[str], codes: Mapping[str, CodeType]) -> ModuleType:
 
 @contextmanager
 def executed_lines(*modules: str) -> Iterator[dict[str, set[int]]]:
-    """By module the lines of functions that are executed within the block; the modules are `loaded` ones."""
+    """Yield by module the lines of functions that are executed within the block; the modules are `loaded` ones."""
     lines: dict[str, set[int]] = {_file(module): set() for module in modules}
 
     def line(frame: FrameType, event: str, argument: object) -> object:
@@ -182,7 +182,7 @@ def executed_lines(*modules: str) -> Iterator[dict[str, set[int]]]:
 
 
 class OutOfTimeError(Exception):
-    """A mutant that goes on for ever."""
+    """Error for a mutant that goes on for ever."""
 
 
 @contextmanager

@@ -29,10 +29,14 @@ PTX = (
     "semantics", "memory_ops", "mma", "wmma", "wgmma", "collectives", "wide_integers", "forms", "mbarrier",
     "bulk_copies", "fuzz", "checks", "global_checks", "global_races", "lane_races", "groups", "divergence", "calls",
     "order", "launch", "recording", "memory_facts", "hopper", "ptx_faults", "sample", "cluster_matmul", "untrusted",
+    "order_between_workers", "device_heap", "replicas",
 )  # fmt: skip
-DRIVER = ("library", "hooks", "driver_faults", "graphs", "linking")
-# Where this test has no memory the sanitizers keep their own.
-LEFT_OUT = "not test_registered_host_memory"
+DRIVER = (
+    "library", "hooks", "driver_faults", "graphs", "linking", "runtime", "runtime_calls", "runtime_graphs",
+    "host_libraries",
+)  # fmt: skip
+# ptx/test_workers is left out because it forks beside threads: TSan refuses threads in such a child, and under GCC 12's
+# ASan one in twenty such children hangs, in a place that is not known.
 
 
 def environment(kind: str) -> Path:
@@ -78,7 +82,7 @@ def main() -> int:
     before = ["setarch", platform.machine(), "-R"] if kind == "thread" and shutil.which("setarch") else []
     variables = os.environ | OPTIONS | {"LD_PRELOAD": preloaded(kind)}
     files = [f"tests/ptx/test_{name}.py" for name in PTX] + [f"tests/driver/test_{name}.py" for name in DRIVER]
-    runs = [["-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *(chosen.tests or ["-k", LEFT_OUT, *files])]]
+    runs = [["-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-q", *(chosen.tests or files)]]
     if chosen.seconds:
         runs.append(["tests/ptx/fuzz", "--seconds", str(chosen.seconds)])
     statuses = [subprocess.run([*before, str(python), *run], cwd=CHECKOUT, env=variables).returncode for run in runs]

@@ -153,3 +153,24 @@ def test_a_recorded_sweep_is_replayed_exported_and_searched(workbench, tmp_path)
     table = workbench("bench", "tune", "--sweep", name, "--seeds", "2", "--skip-peers")
     assert table.exit_code == 0, table.output
     assert "bayesian, from the untuned rule" in table.output
+
+
+def test_doctor_takes_parts_only_to_fix(workbench):
+    done = workbench("doctor", "--part", "PyCUDA")
+    assert done.exit_code == 2
+    assert "Add --fix." in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [(["compa"], ["compare"]), (["tune", "copy"], ["copy_blocks"]), (["compare", "x", "--dev"], ["--device"])],
+)
+def test_a_shell_completes_commands_ops_and_options(words, offered):
+    from click.shell_completion import BashComplete
+
+    found = BashComplete(main, {}, "workbench", "_WORKBENCH_COMPLETE").get_completions(words[:-1], words[-1])
+    assert [item.value for item in found if item.type != "file"] == offered
+
+
+def test_completion_prints_the_script_of_a_shell(workbench):
+    assert "_WORKBENCH_COMPLETE=bash_complete" in workbench("completion", "bash").output

@@ -105,3 +105,33 @@ def test_it_runs_where_torch_and_triton_cannot_be_imported(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     assert "broken on purpose" in done.stdout
     assert "Missing: " in done.stdout
+
+
+def test_fix_runs_the_remedies_that_are_commands(monkeypatch: pytest.MonkeyPatch):
+    doctor = importlib.import_module("workbench.doctor")
+    checks = (
+        doctor.DoctorCheck("torch", True, "2.13"),
+        doctor.DoctorCheck("Triton", False, "not installed", "python -m pip install 'triton>=3.6'"),
+        doctor.DoctorCheck("GPU and driver", False, "not found", "Needs an NVIDIA GPU and its driver."),
+        doctor.DoctorCheck("PyCUDA", False, "not installed", "workbench setup pycuda"),
+    )
+    report, ran, told = doctor.DoctorReport(checks), [], []
+    status = {"pip": 0, "workbench.cli": 0}
+
+    def run(command, **options):
+        ran.append(command[1:])
+        return subprocess.CompletedProcess(command, status[command[2]])
+
+    monkeypatch.setattr(doctor.subprocess, "run", run)
+    doctor.fix(report, tell=told.append)
+    assert ran == [["-m", "pip", "install", "triton>=3.6"], ["-m", "workbench.cli", "setup", "pycuda"]]
+    assert told[1] == "GPU and driver: nothing to run. Needs an NVIDIA GPU and its driver."
+
+    ran.clear()
+    doctor.fix(report, ["PyCUDA"], told.append)
+    assert ran == [["-m", "workbench.cli", "setup", "pycuda"]]
+    with pytest.raises(wb.errors.UnknownNameError, match="PyCUDA"):
+        doctor.fix(report, ["pycuda"], told.append)
+    status["pip"] = 1
+    with pytest.raises(wb.errors.WorkbenchError, match="failed with status 1"):
+        doctor.fix(report, tell=told.append)

@@ -1,7 +1,7 @@
 """Nothing in the package is there for its own test alone: vulture finds a user of each name outside the tests.
 
-A user is the package itself, a benchmark, a notebook, the README or a script beside the package. A name counts as used
-wherever it is read, whatever it belongs to, so that this finds too little rather than too much.
+A user is the package itself, a benchmark, a notebook, the README, a page of docs or a script beside the package. A name
+counts as used wherever it is read, whatever it belongs to, so that this finds too little rather than too much.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ REGISTERED = ["*command*", "*register*", "*validate*", "*observe*"]
 
 def users() -> str:
     """Return the text of what uses the package and is not Python: scripts, sources in other languages, pages."""
-    files = [*PACKAGE.rglob("*.js"), *PACKAGE.rglob("*.cpp"), *(CHECKOUT / ".ci").iterdir(), CHECKOUT / "README.md"]
-    notebooks = (json.loads(path.read_text()) for path in (CHECKOUT / "notebooks").glob("*.ipynb"))
+    pages = [CHECKOUT / "README.md", *(CHECKOUT / "docs").glob("*.md")]
+    files = [*PACKAGE.rglob("*.js"), *PACKAGE.rglob("*.cpp"), *(CHECKOUT / ".ci").iterdir(), *pages]
+    notebooks = (json.loads(path.read_text()) for path in (CHECKOUT / "notebooks").rglob("*.ipynb"))
     cells = ["".join(cell["source"]) for notebook in notebooks for cell in notebook["cells"]]
     return "\n".join([path.read_text() for path in files] + cells + [(CHECKOUT / "pyproject.toml").read_text()])
 

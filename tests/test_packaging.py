@@ -13,6 +13,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from test_readme import block
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -64,29 +65,32 @@ def test_versions_agree():
     assert re.search(r'^version = "(.+)"', project, re.MULTILINE)[1] == workbench.__version__
 
 
-@pytest.mark.long
-def test_a_wheel_runs_a_cuda_variant_outside_the_checkout_on_both_cores(tmp_path):
-    """The environment holds our wheel alone; its dependencies come from this one, which has them installed."""
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The Python of an environment with the wheel that an sdist gives; its dependencies come from this environment."""
     if not (CHECKOUT / "pyproject.toml").is_file():
         pytest.skip("not running from a checkout")
+    folder = tmp_path_factory.mktemp("installed")
     # With the CMake and Ninja that the installation found: others would compile everything anew.
     isolation = ["--no-isolation"] if shutil.which("cmake") and shutil.which("ninja") else []
-    run(
-        sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", tmp_path / "dist", CHECKOUT,
-        cwd=tmp_path,
-    )  # fmt: skip
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    venv.create(tmp_path / "env", symlinks=True)
-    python = tmp_path / "env" / "bin" / "python"
+    run(sys.executable, "-m", "build", *isolation, "--outdir", folder / "dist", CHECKOUT, cwd=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    venv.create(folder / "env", symlinks=True)
+    python = folder / "env" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python)
-    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=tmp_path)
-    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     assert (site / "workbench" / "py.typed").is_file()
     # A path line makes packages importable without running their own .pth files, an editable install's among them.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+@pytest.mark.long
+def test_a_wheel_runs_a_cuda_variant_outside_the_checkout_on_both_cores(installed, tmp_path):
     told = [
         run(
-            python, "-P", CHECKOUT / "tests" / "wheel_program.py",
+            installed, "-P", CHECKOUT / "tests" / "wheel_program.py",
             cwd=tmp_path, WORKBENCH_HOME=str(tmp_path / "home"), WORKBENCH_PTX_CORE=core,
         ).split()
         for core in ("", "baseline")
@@ -94,3 +98,19 @@ def test_a_wheel_runs_a_cuda_variant_outside_the_checkout_on_both_cores(tmp_path
     assert [line[0] for line in told] == ["True", "True"]
     assert told[0][1] == told[1][1], "both cores give the same bits"
     assert told[1][2] == "baseline"
+
+
+@pytest.mark.long
+def test_the_readmes_example_and_triton_need_no_compiler(installed, tmp_path):
+    """Only the environment's own programs are on the path, so that nothing finds g++, nvcc or another Python."""
+    (tmp_path / "transpose.cu").write_text(block("cpp", "transpose"))
+    (tmp_path / "transpose.py").write_text(block("python", "@wb.op"))
+    alone = {"PATH": str(installed.parent), "WORKBENCH_HOME": str(tmp_path / "home"), "CC": "", "CXX": ""}
+    program = installed.with_name("workbench")
+    assert "2 of 2 passed" in run(program, "check", "transpose.py:transpose", cwd=tmp_path, **alone)
+    assert "bank conflicts" in run(program, "trace", "transpose.py:transpose", cwd=tmp_path, **alone)
+    assert "winner: " in run(program, "tune", "transpose.py:transpose", cwd=tmp_path, **alone)
+    run(program, "export", "transpose.py:transpose", "tuned.py", cwd=tmp_path, **alone)
+    assert "def transpose" in (tmp_path / "tuned.py").read_text()
+    names = ("--variant", "triton_online_softmax", "--variant", "cuda_thread_group")
+    assert "yes, error" in run(program, "compare", "paged_attention", *names, cwd=tmp_path, **alone)

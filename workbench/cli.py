@@ -1,7 +1,8 @@
-"""The command ``workbench``: doctor, compare, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, completion, schema, check, trace, tune, export, run, setup and bench."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,13 +11,26 @@ import click
 from workbench import __version__
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
-from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.options import complete_op, device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.progress import be_quiet
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
     from workbench.tuning.bench.size_sweep import SizeSweep
+
+
+def _quiet_option() -> click.Option:
+    """Return the option of every command that turns progress bars off."""
+
+    def heed(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        if given:
+            be_quiet()
+
+    return click.Option(
+        ["-q", "--quiet"], is_flag=True, expose_value=False, callback=heed, help="Show no progress bars."
+    )
 
 
 class _Group(click.Group):
@@ -34,6 +48,8 @@ class _Group(click.Group):
         found = super().get_command(ctx, name)
         if found is None and self.entry_points and (point := offered(self.entry_points).get(name)) is not None:
             found = point.load()
+        if found is not None and not any(option.name == "quiet" for option in found.params):
+            found.params.append(_quiet_option())
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -95,16 +111,40 @@ _judged_option = click.option(
 
 
 @main.command()
+@click.option("--fix", is_flag=True, help="Run the remedies that are commands, then look again.")
+@names("part", "With --fix only these rows of the report, such as PyCUDA (repeatable).")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(fix: bool, parts: list[str] | None, as_json: bool) -> None:
     """Show what this machine can do, and how to get what is missing."""
     from workbench.doctor import doctor as examine
+    from workbench.doctor import fix as run
 
-    tell(examine(), as_json)
+    if parts and not fix:
+        raise ArgumentError("--part", ", ".join(parts), "--part together with --fix", "Add --fix.")
+    report = examine()
+    if fix:
+        run(report, parts or (), tell_on_the_way)
+        importlib.invalidate_caches()
+        report = examine()
+    tell(report, as_json)
 
 
 @main.command()
-@click.argument("op")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, options and ops in SHELL.
+
+    For bash, add this line to ~/.bashrc: eval "$(workbench completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    say(made(main, {}, "workbench", "_WORKBENCH_COMPLETE").source())
+
+
+@main.command()
+@click.argument("op", shell_complete=complete_op)
 @_cases_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
@@ -161,7 +201,7 @@ class _WithOutcomes(click.Command):
 
 
 @main.command(cls=_WithOutcomes)
-@click.argument("op", required=False)
+@click.argument("op", required=False, shell_complete=complete_op)
 @click.option(
     "--kernelbench",
     nargs=2,
@@ -247,7 +287,7 @@ def _check_kernelbench(op: str | None, pairs: tuple[tuple[str, str], ...], as_js
 
 
 @main.command()
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @_cases_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @_config_option
@@ -288,7 +328,7 @@ def _tell_one(result: Any, as_json: bool, *, several: bool) -> None:
 
 
 @main.command()
-@click.argument("op")
+@click.argument("op", shell_complete=complete_op)
 @names("case", "Tune for these cases (repeatable).")
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @_replay_option

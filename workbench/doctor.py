@@ -1,4 +1,7 @@
-"""``workbench doctor``: a report on what this machine can do, and how to get what is missing."""
+"""``workbench doctor``: a report on what this machine can do, and how to get what is missing.
+
+``--fix`` runs the remedies that are commands.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +26,8 @@ from workbench.base.tables import Table, Tabular
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 
 _PIP = "python -m pip install"
+_PROGRAMS = {_PIP: ("-m", "pip", "install"), "workbench setup": ("-m", "workbench.cli", "setup")}
+"""Beginnings of the remedies that are commands, with the same program for this Python."""
 
 _LAUNCH_SECONDS = 120.0
 """Time limit for compiling, launching and checking one kernel on a GPU."""
@@ -31,7 +37,8 @@ _LAUNCH_SECONDS = 120.0
 class DoctorCheck:
     """One row of the report: a part of the installation, with ``ok`` and a ``detail``.
 
-    ``remedy`` says how to get the part if it is missing. ``needed`` is False for a part that only some uses need.
+    ``remedy`` says how to get the part if it is missing: a command of pip or ``workbench setup``, or a sentence.
+    ``needed`` is False for a part that only some uses need.
     """
 
     name: str
@@ -39,6 +46,14 @@ class DoctorCheck:
     detail: str
     remedy: str = ""
     needed: bool = True
+
+    @property
+    def command(self) -> list[str] | None:
+        """The remedy as the arguments of a process, or None if it is a sentence."""
+        for words, program in _PROGRAMS.items():
+            if self.remedy.startswith(f"{words} "):
+                return [sys.executable, *program, *shlex.split(self.remedy.removeprefix(words))]
+        return None
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,30 @@ class DoctorReport(Tabular):
         return "Kernels compile here and run in the simulator; times are predicted, not measured."
 
 
+def fix(report: DoctorReport, parts: Sequence[str] = (), tell: Callable[[str], None] = print) -> None:
+    """Run the remedies of what is missing, in the order of the report; ``tell`` gets each command before it runs.
+
+    Args:
+        report: what `doctor` found.
+        parts: names of the only checks to look at; default all.
+        tell: called with a line about each remedy.
+
+    Raises:
+        UnknownNameError: there is no check of a name in ``parts``.
+        WorkbenchError: a command failed; its own output says why.
+    """
+    for check in [report[name] for name in parts] if parts else report.checks:
+        if check.ok:
+            continue
+        if check.command is None:
+            tell(f"{check.name}: nothing to run. {check.remedy}")
+            continue
+        tell(f"{check.name}: {check.remedy}")
+        status = subprocess.run(check.command, check=False).returncode
+        if status != 0:
+            raise WorkbenchError(f"{check.remedy} failed with status {status}; its output is above.")
+
+
 def _mark(check: DoctorCheck) -> str:
     return "ok" if check.ok else "missing" if check.needed else "no"
 
@@ -119,8 +158,8 @@ def doctor() -> DoctorReport:
         ("PyCUDA", _pycuda, False),
         ("CuPy", _cupy, False),
         ("cuda device", _cuda_device, False),
-        ("JupyterLab", lambda: _package("jupyterlab", "", "-e '.[lab]'"), False),
-        ("ipywidgets", lambda: _package("ipywidgets", "", "-e '.[lab]'"), False),
+        ("JupyterLab", lambda: _package("jupyterlab", "", "'jupyterlab>=4.4'"), False),
+        ("ipywidgets", lambda: _package("ipywidgets", "", "'ipywidgets>=8.1'"), False),
     )
     checks = [_check(name, look, needed) for name, look, needed in rows]
     if _gpu_seen():

@@ -1,4 +1,4 @@
-"""What the copies of tests/base/test_fork_server.py do, by the names of their roles."""
+"""Work of the processes that tests/base/test_fork_server.py forks, by the names of their roles."""
 
 import os
 import signal

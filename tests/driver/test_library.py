@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -102,7 +104,53 @@ def test_registered_host_memory(cuda):
     assert host[0] == number.value
     assert cuda.cuMemHostUnregister(VOID(host.ctypes.data)) == 0
     assert cuda.cuMemHostUnregister(VOID(host.ctypes.data)) == 713
-    assert cuda.cuMemHostRegister_v2(VOID(1 << 40), SIZE(8), 0) == 1
+    assert cuda.cuMemHostRegister_v2(VOID(1 << 44), SIZE(8), 0) == 1
+
+
+def map_host_pages(address: int) -> None:
+    """Map two pages of the host there, unless something is mapped already, as a sanitizer's shadow is.
+
+    A sanitizer has a mmap of its own, hence the system call.
+    """
+    number = {"x86_64": 9}.get(platform.machine(), 222)
+    read_write, private_anonymous_no_replace = mmap.PROT_READ | mmap.PROT_WRITE, 0x100022
+    place = (VOID(address & -4096), SIZE(8192), read_write, private_anonymous_no_replace, -1, SIZE(0))
+    ctypes.CDLL(None).syscall(number, *place)
+
+
+def test_device_addresses_are_never_host_memory(cuda):
+    memory, freed, host = allocated(cuda, 64), allocated(cuda, 64), np.zeros(32, np.uint32)
+    assert cuda.cuMemFree_v2(freed) == 0
+    for address, wrong in ((memory, "128 bytes from byte 0 of an allocation of 64"), (freed, "that was freed")):
+        map_host_pages(address.value)
+        for to, from_ in ((VOID(host.ctypes.data), address), (address, VOID(host.ctypes.data))):
+            assert cuda.cuMemcpy(to, from_, SIZE(128)) == 1
+            assert wrong in said(cuda, 1)
+        assert cuda.cuMemHostRegister_v2(VOID(address.value + 64), SIZE(8), 0) == 1
+        assert cuda.cuLinkCreate_v2(0, None, None, ctypes.byref(link := VOID())) == 0
+        data = VOID(address.value + 64)
+        assert cuda.cuLinkAddData_v2(link, 1, data, SIZE(8), b"data", 0, None, None) == 1
+        assert "there is no such data" in said(cuda, 1)
+
+
+def test_host_memory_of_a_copy_is_registered_whole_or_not_at_all(cuda):
+    memory, host = allocated(cuda, 4096), np.zeros(4096, np.uint8)
+    first, second = host.ctypes.data, host.ctypes.data + 64
+    assert cuda.cuMemHostRegister_v2(VOID(second), SIZE(64), 0) == 0
+    within, across = ((first, 64), (second, 64), (second + 64, 64)), ((first, 65), (second, 65))
+    for begin, size in within + across:
+        code = int((begin, size) in across)
+        assert cuda.cuMemcpyHtoD_v2(memory, VOID(begin), SIZE(size)) == code, (begin - first, size)
+        assert cuda.cuMemcpyDtoH_v2(VOID(begin), memory, SIZE(size)) == code
+    assert "65 bytes from byte 0 of an allocation of 64" in said(cuda, 1)
+    assert cuda.cuMemHostRegister_v2(VOID(first), SIZE(64), 0) == 0
+    assert cuda.cuMemcpyHtoD_v2(memory, VOID(first), SIZE(128)) == 0
+    assert cuda.cuMemcpyHtoD_v2(memory, VOID(first), SIZE(129)) == 1
+    for begin in (first, second):
+        assert cuda.cuMemHostUnregister(VOID(begin)) == 0
+    pinned = made(cuda.cuMemHostAlloc, SIZE(100), 0)
+    assert cuda.cuMemcpyHtoD_v2(memory, pinned, SIZE(101)) == 1
+    assert "101 bytes from byte 0 of an allocation of 100" in said(cuda, 1)
 
 
 def test_freed_twice_and_freed_inside(cuda):

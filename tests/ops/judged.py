@@ -10,7 +10,7 @@ from workbench.ops.variant import Check
 
 @dataclass(frozen=True)
 class Verdict:
-    """What running one configuration on one case brought to light."""
+    """Result of running one configuration on one case: the comparison with the answer, and the findings of checks."""
 
     check: Check | None
     findings: tuple[str, ...]
@@ -24,8 +24,10 @@ class Verdict:
 
 
 def judged(variant, config, case, device, tensors=None, *, checks=False, **options) -> Verdict:
-    """Run a configuration on a case, on its own inputs or on ``tensors``: the error against its bound, and what the
-    machine found."""
+    """Run a configuration on a case, on its own inputs or on ``tensors``, and return the verdict.
+
+    That has the error with its bound, and what the machine found.
+    """
     problem = case.problem(config, arch=device.arch)
     tensors = tensors or case.inputs(problem)
     try:

@@ -1,4 +1,4 @@
-"""Where mutants of the built-in kernels run: for each variant small configurations, and cases that fill their edges."""
+"""Settings for mutants of the built-in kernels: small configurations of each variant, and cases that fill the edges."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DESCRIPTORS = {"BLOCK_SIZE": 16, "TILE_TOKENS": 16, "PARTITION_SIZE": 128, "num_
 
 
 def of_cases(op, name, setting, config, *cases, arch="sm_80"):
-    """A variant in one configuration on cases that compile to the PTX of the first."""
+    """Return the setting of a variant in one configuration, on cases that compile to the PTX of the first."""
     variant = ops.variant(op, name)
     return Setting(str(variant), setting, tuple(judge_of(variant, config, one) for one in cases), arch)
 
 
 def paged(name, setting, config, *fields, arch="sm_80"):
-    """A setting of paged attention: its cases are "small" with other fields."""
+    """Return a setting of paged attention, whose cases are "small" with other fields."""
     cases = (case("small", **({"seq_lens": (1, 17, 0, 300)} | one)) for one in fields)
     return of_cases("paged_attention", name, setting, config, *cases, arch=arch)
 

@@ -27,7 +27,7 @@ from workbench.ptx import LaunchReport, Program, PtxSyntaxError
 from workbench.ptx.parse import Statement
 
 Judge = Callable[..., Verdict]
-"""(device, **options of a launch) -> the verdict on what a kernel computes there."""
+"""(device, **options of a launch) -> the verdict on the result of a kernel there."""
 
 
 class Substitute(Simulator):
@@ -42,7 +42,7 @@ class Substitute(Simulator):
         self.launched: list[tuple[Any, LaunchReport]] = []
 
     def launch(self, kernel, *arguments, **options) -> LaunchReport:
-        """Run the kernel or what stands for it."""
+        """Run the kernel, or its substitute."""
         if kernel.ptx == self.original:
             kernel = dataclasses.replace(kernel, ptx=self.changed)
             if "atom." in self.original and (report := super().launch(kernel, *arguments, **options)).findings:
@@ -53,7 +53,10 @@ class Substitute(Simulator):
 
 
 def judge_of(variant, config, case, *, again: bool = False) -> Judge:
-    """Judge one configuration of a variant on one case. Its inputs are copied, or made ``again`` for each launch."""
+    """Return the judge of one variant and configuration on one case.
+
+    Its inputs are copied for each launch, or made ``again``.
+    """
     made: dict[str, Any] = {}
 
     def run(device, **options) -> Verdict:
@@ -67,7 +70,7 @@ def judge_of(variant, config, case, *, again: bool = False) -> Judge:
 
 
 def judge_of_bits(compute: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> Judge:
-    """Judge (device, **options) -> what a kernel computes there, and what is exactly right."""
+    """Return a judge of ``compute``, (device, **options) -> a kernel's result there, and the exactly right one."""
 
     def run(device, **options) -> Verdict:
         try:
@@ -135,7 +138,7 @@ class Mutants:
         ]
 
     def of(self, operator: Operator) -> list[Mutant]:
-        """All that an operator makes of the instructions that some lane executes, or is held back from.
+        """Return all mutants that an operator makes of the instructions that some lane executes, or is held back from.
 
         A slip in a source is one in all the copies of its line that a compiler unrolled; a barrier is dropped alone.
         """
@@ -148,7 +151,7 @@ class Mutants:
         return [_mutant(operator, ptx, name, edits) for (ptx, name, _), edits in groups.items()]
 
     def drawn(self, kind: str, rng: random.Random, operators: Sequence[Operator] = OPERATORS) -> Iterator[Mutant]:
-        """All of one kind in random order, in turns of its operators."""
+        """Return all mutants of one kind in random order, in turns of its operators."""
         groups = [self.of(operator) for operator in operators if operator.kind == kind]
         for group in groups:
             rng.shuffle(group)
@@ -157,8 +160,10 @@ class Mutants:
         return (one for one in turns if one is not None)
 
     def outcome(self, mutant: Mutant, rounds: Sequence[dict] = ROUNDS) -> str:
-        """How the mutant is caught: by "values" or "findings", or "survived"; "refused" where the machine cannot run
-        it."""
+        """Return "values" or "findings", which give the mutant away, or "survived".
+
+        "refused" stands for one that the machine cannot run.
+        """
         for options, (judge, limit) in itertools.product(rounds, zip(self.setting.judges, self._limits, strict=True)):
             device = Substitute(self.setting.arch, mutant.original, mutant.changed)
             try:
@@ -181,7 +186,7 @@ def _mutant(operator: Operator, ptx: str, name: str, edits: Sequence[tuple[State
 
 
 def _instructions(ptx: str, name: str) -> list[Instruction]:
-    """Those of a kernel, each with the sixteen before it."""
+    """Return the instructions of a kernel, each with the sixteen before it."""
     module = Program.from_text(ptx).module
     body: list[Instruction] = []
     for item in module.body(module.entries[name]):
@@ -191,7 +196,7 @@ def _instructions(ptx: str, name: str) -> list[Instruction]:
 
 
 CERTAIN = ("synchronisation", "guard", "multiplication", "load")
-"""Of these kinds some mutant is caught wherever a kernel has one; so many are tried for it."""
+"""Kinds of which some mutant must be caught wherever a kernel has one; up to `TRIES` are made for it."""
 TRIES = 24
 
 # Of 7,561 mutants in 66 settings 86% were caught: 95% of loads and stores, 77% of guards and comparisons, nowhere fewer
@@ -205,7 +210,7 @@ OVERALL_OF_MANY, OF_A_KIND = 0.65, 0.25
 
 @functools.cache
 def outcomes(setting: Setting, seed: int, count: int) -> list[tuple[Mutant, str]]:
-    """(mutant, how it was caught) of ``count`` mutants of each kind, and of more while none of a certain kind is."""
+    """Return (mutant, outcome) of ``count`` mutants of each kind; try more while none of a certain kind is caught."""
     mutants, found = Mutants(setting), []
     for kind in KINDS:
         judged, caught = 0, False
@@ -221,7 +226,7 @@ def outcomes(setting: Setting, seed: int, count: int) -> list[tuple[Mutant, str]
 
 
 def shortcomings(found: list[tuple[Mutant, str]], overall: float = OVERALL, of_a_kind: float = 0) -> list[str]:
-    """Where the rate is too low, and the survivors that made it so; empty if it is not."""
+    """Return the rates that are too low, and the survivors that made them so; empty if none is."""
     all_of = Counter(mutant.operator.kind for mutant, _ in found)
     survived = Counter(mutant.operator.kind for mutant, outcome in found if outcome == "survived")
     words = []

@@ -19,48 +19,48 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
-        """Its opcode with all modifiers."""
+        """Opcode with all modifiers."""
         return self.statement.opcode
 
     @cached_property
     def words(self) -> list[str]:
-        """The parts of the opcode."""
+        """Parts of the opcode."""
         return self.opcode.split(".")
 
     @property
     def type(self) -> str:
-        """The last part of the opcode: the type of its sources."""
+        """Last part of the opcode: the type of its sources."""
         return self.words[-1]
 
     @cached_property
     def operands(self) -> list[str]:
-        """The operands, those in braces or brackets as one."""
+        """Operands, those in braces or brackets as one."""
         return [part.strip() for part in re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,{\[])+", self.statement.operands)]
 
     @cached_property
     def line(self) -> tuple[object, str]:
-        """Its source line, and its words without the numbers of registers."""
+        """Source line, and words of the statement without the numbers of registers."""
         return self.statement.location, re.sub(r"(%[a-z]+)\d+", r"\1", self.statement.text)
 
     @property
     def guard(self) -> str:
-        """What stands in front of the opcode."""
+        """Text in front of the opcode: the guard, or nothing."""
         return f"@{'!' if self.statement.negated else ''}{self.statement.guard} " if self.statement.guard else ""
 
     def written(self, opcode: str, *operands: str) -> str:
-        """An instruction in the place of this one, under the same guard."""
+        """Return an instruction in the place of this one, under the same guard."""
         return f"{self.guard}{opcode} {', '.join(operands)};"
 
     def with_opcode(self, opcode: str) -> str:
-        """This instruction with another opcode."""
+        """Return this instruction with another opcode."""
         return self.written(opcode, *self.operands)
 
     def with_operand(self, at: int, operand: str) -> str:
-        """This instruction with another operand."""
+        """Return this instruction with another operand."""
         return self.written(self.opcode, *self.operands[:at], operand, *self.operands[at + 1 :])
 
     def moved(self, source: str) -> str:
-        """A move of ``source`` to where the result goes, which a wide multiplication extends."""
+        """Return a move of ``source`` to where the result goes, which a wide multiplication extends."""
         if ".wide." in self.opcode:
             kind = self.type
             return self.written(f"cvt.{kind[0]}{2 * int(kind[1:])}.{kind}", self.operands[0], source)
@@ -68,5 +68,5 @@ class Instruction:
         return self.written(f"mov.{kind}", self.operands[0], source)
 
     def in_scope(self, *lines: str) -> str:
-        """Several instructions with registers of their own."""
+        """Return several instructions as one block, for registers of their own."""
         return "{ " + " ".join(lines) + " }"

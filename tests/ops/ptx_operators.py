@@ -16,7 +16,7 @@ from ptx_instruction import Instruction
 from workbench.ptx.parse import TYPE_SIZES, parse_number
 
 LANES = ("active", "held back")
-"""Those that execute an instruction, and those that its guard or a branch holds back."""
+"""Lanes that execute an instruction, and lanes that its guard or a branch holds back."""
 
 INTEGERS = ("s16", "s32", "s64", "u16", "u32", "u64")
 REGISTER = re.compile(r"%[a-z]+\d+")
@@ -36,7 +36,7 @@ class Operator:
 
 
 def starting(prefixes: Iterable[str], change: Callable[[Instruction], str | None]) -> Callable:
-    """``change`` for instructions whose opcode starts so."""
+    """Apply ``change`` to instructions whose opcode starts with one of the prefixes."""
     prefixes = tuple(prefixes)
     return lambda one: change(one) if one.opcode.startswith(prefixes) else None
 
@@ -54,7 +54,7 @@ COMMITS = ("cp.async.commit_group", "wgmma.commit_group", "mbarrier.arrive")
 
 
 def without_vote(one: Instruction) -> str | None:
-    """A barrier that also votes, as each thread's own vote."""
+    """Replace a barrier that also votes by each thread's own vote."""
     if one.opcode.startswith(("bar.red.", "barrier.red.", "bar.cta.red.", "barrier.cta.red.")) and one.type == "pred":
         source = one.operands[-1]
         return one.written("not.pred" if source.startswith("!") else "mov.pred", one.operands[0], source.strip("!"))
@@ -62,14 +62,14 @@ def without_vote(one: Instruction) -> str | None:
 
 
 def without_wait(one: Instruction) -> str | None:
-    """An mbarrier's phase that is over from the beginning."""
+    """Take an mbarrier's phase for over from the beginning."""
     if one.opcode.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
         return one.written("setp.eq.u32", one.operands[0], "0", "0")
     return None
 
 
 def waits_for_less(one: Instruction) -> str | None:
-    """A wait that leaves one group more under way."""
+    """Let a wait leave one group more under way."""
     if "wait_group" in one.opcode and one.operands[0].isdigit():
         return one.with_operand(0, str(int(one.operands[0]) + 1))
     return None
@@ -79,24 +79,24 @@ def waits_for_less(one: Instruction) -> str | None:
 
 
 def guard_ignored(one: Instruction) -> str | None:
-    """What a predicate holds back, done always."""
+    """Always do what a predicate holds back."""
     if one.guard and one.words[0] not in ("bra", "nanosleep"):
         return f"{one.opcode} {one.statement.operands};"
     return None
 
 
 def branch_always(one: Instruction) -> str | None:
-    """A conditional branch that is always taken."""
+    """Always take a conditional branch."""
     return f"{one.opcode} {one.statement.operands};" if one.guard and one.opcode == "bra" else None
 
 
 def branch_never(one: Instruction) -> str | None:
-    """A conditional branch that is never taken."""
+    """Never take a conditional branch."""
     return "" if one.guard and one.opcode == "bra" else None
 
 
 def condition_dropped(one: Instruction) -> str | None:
-    """One of two conditions."""
+    """Keep one of two conditions."""
     return one.written("mov.pred", *one.operands[:2]) if one.opcode in ("and.pred", "or.pred") else None
 
 
@@ -111,17 +111,17 @@ def _compared(one: Instruction, other: dict[str, str], types: tuple[str, ...]) -
 
 
 def one_off(one: Instruction) -> str | None:
-    """A bound of whole numbers one off."""
+    """Move a bound of whole numbers by one."""
     return _compared(one, ONE_OFF, INTEGERS)
 
 
 def negated(one: Instruction) -> str | None:
-    """A comparison the other way round."""
+    """Turn a comparison the other way round."""
     return _compared(one, NEGATED, (*INTEGERS, "b16", "b32", "b64", "f16", "f32", "f64"))
 
 
 def other_choice(one: Instruction) -> str | None:
-    """The other one of two values."""
+    """Choose the other one of two values."""
     if one.words[0] != "selp":
         return None
     to, yes, no, predicate = one.operands
@@ -132,13 +132,13 @@ def other_choice(one: Instruction) -> str | None:
 
 
 def add_for_sub(one: Instruction) -> str | None:
-    """A sum for a difference, and the reverse."""
+    """Take a sum for a difference, and the reverse."""
     other = {"add": "sub", "sub": "add"}.get(one.words[0])
     return one.with_opcode(".".join([other, *one.words[1:]])) if other and "cc" not in one.words else None
 
 
 def immediate_off_by_one(one: Instruction) -> str | None:
-    """A whole number in an addition, or the start of a counter, one larger."""
+    """Add one to a whole number in an addition, or to the start of a counter."""
     if one.words[0] not in ("add", "sub", "mov", "mad", "and") or one.type not in (*INTEGERS, "b16", "b32", "b64"):
         return None
     value = parse_number(one.operands[-1])
@@ -146,7 +146,7 @@ def immediate_off_by_one(one: Instruction) -> str | None:
 
 
 def stride_halved(one: Instruction) -> str | None:
-    """Half the factor of a whole number."""
+    """Halve the factor of a whole number."""
     if one.words[0] == "shl" or (one.words[0] in ("mul", "mad") and one.type in INTEGERS):
         value = parse_number(one.operands[2])
         if isinstance(value, int) and value > 1:
@@ -155,13 +155,13 @@ def stride_halved(one: Instruction) -> str | None:
 
 
 def max_for_min(one: Instruction) -> str | None:
-    """The smaller one for the larger one, and the reverse."""
+    """Take the smaller one for the larger one, and the reverse."""
     other = {"max": "min", "min": "max"}.get(one.words[0])
     return one.with_opcode(".".join([other, *one.words[1:]])) if other else None
 
 
 def sign_lost(one: Instruction) -> str | None:
-    """A byte or a bit field without its sign; what is shifted to the right rarely has one."""
+    """Take a byte or a bit field without its sign; what is shifted to the right rarely has one."""
     if one.words[0] == "bfe" and one.type in ("s32", "s64"):
         return one.with_opcode(one.opcode.removesuffix(one.type) + f"u{one.type[1:]}")
     if one.words[0] == "cvt" and one.type in ("s8", "s16"):
@@ -173,14 +173,14 @@ def sign_lost(one: Instruction) -> str | None:
 
 
 def factor_dropped(one: Instruction) -> str | None:
-    """A product without its second factor, a quotient without its divisor."""
+    """Drop the second factor of a product, or the divisor of a quotient."""
     if one.words[0] in ("mul", "div") and one.type in TYPE_SIZES and "hi" not in one.words:
         return one.moved(one.operands[1])
     return None
 
 
 def product_dropped(one: Instruction) -> str | None:
-    """``c`` for ``a * b + c``."""
+    """Take ``c`` for ``a * b + c``."""
     if one.words[0] in ("fma", "mad") and one.type in TYPE_SIZES:
         if ".wide." in one.opcode:
             return one.written(f"mov.b{16 * TYPE_SIZES[one.type]}", one.operands[0], one.operands[3])
@@ -189,7 +189,7 @@ def product_dropped(one: Instruction) -> str | None:
 
 
 def sum_dropped(one: Instruction) -> str | None:
-    """``a * b`` for ``a * b + c``."""
+    """Take ``a * b`` for ``a * b + c``."""
     if one.words[0] not in ("fma", "mad"):
         return None
     words = ["mul", *one.words[1:]]
@@ -201,7 +201,7 @@ def _fragments(operand: str) -> list[str]:
 
 
 def tile_product_dropped(one: Instruction) -> str | None:
-    """What a tensor core adds to, without what it adds."""
+    """Leave out a tensor core's product; the result is what it would be added to."""
     if one.opcode.startswith("mma.sync"):
         to, *_, summed = map(_fragments, one.operands)
         kind = "f32" if one.words[-4] == "f32" else "b32"
@@ -215,7 +215,7 @@ def tile_product_dropped(one: Instruction) -> str | None:
 
 
 def tile_sum_dropped(one: Instruction) -> str | None:
-    """A tensor core's product that starts at zero."""
+    """Start a tensor core's sum at zero."""
     if not one.opcode.startswith("mma.sync"):
         return None
     count = len(_fragments(one.operands[3]))
@@ -224,7 +224,7 @@ def tile_sum_dropped(one: Instruction) -> str | None:
 
 
 def base_not_changed(one: Instruction) -> str | None:
-    """A power of e for one of 2."""
+    """Take a power of e for one of 2."""
     if one.words[0] != "ex2" or one.type != "f32":
         return None
     scaled = one.written("mul.f32", "%scaled", one.operands[1], "0f3FB8AA3B")  # log2(e)
@@ -237,7 +237,7 @@ LOADS = ("ld.global", "ld.shared", "ldmatrix", "cp.async.ca", "cp.async.cg")
 
 
 def next_element(one: Instruction) -> str | None:
-    """A load from the element behind, or from the access behind where it takes several."""
+    """Load from the element behind, or from the access behind where it takes several."""
     if not one.opcode.startswith(LOADS):
         return None
     if one.words[0] == "ldmatrix":
@@ -258,7 +258,7 @@ STORES = ("st.global", "st.shared", "stmatrix", "red.", "cp.async.bulk.tensor", 
 
 
 def other_distance(one: Instruction) -> str | None:
-    """A shuffle over twice the distance."""
+    """Shuffle over twice the distance."""
     if one.words[0] != "shfl":
         return None
     far = one.written("shl.b32", "%far", one.operands[2], "1")
@@ -266,7 +266,7 @@ def other_distance(one: Instruction) -> str | None:
 
 
 def shuffle_dropped(one: Instruction) -> str | None:
-    """A lane's own value for that of another."""
+    """Take a lane's own value for that of another."""
     if one.words[0] != "shfl" or "|" in one.operands[0]:
         return one.with_operand(2, "0") if one.opcode.startswith("shfl.sync.bfly") else None
     return one.written("mov.b32", *one.operands[:2])
@@ -277,7 +277,7 @@ def _first_source(one: Instruction) -> int:
 
 
 def wrong_register(one: Instruction) -> str | None:
-    """The register that was written last of those with the name's prefix, for the last source."""
+    """Use for the last source the register that was written last of those with the name's prefix."""
     sources = one.operands[_first_source(one) :]
     found = [name for operand in sources for name in REGISTER.findall(operand)]
     if not found or one.words[0] in ("bra", "call", "ret"):
@@ -295,7 +295,7 @@ def wrong_register(one: Instruction) -> str | None:
 
 
 def exchanged(one: Instruction) -> str | None:
-    """Two operands of an operation to which their order matters; of a tensor core two registers of the second one."""
+    """Exchange two operands where their order matters; of a tensor core two registers of the second operand."""
     if one.opcode.startswith("mma.sync"):
         pieces = _fragments(one.operands[2])
         return one.with_operand(2, "{" + ", ".join(reversed(pieces)) + "}") if len(set(pieces)) > 1 else None
@@ -306,7 +306,7 @@ def exchanged(one: Instruction) -> str | None:
 
 
 def kept_in_32_bits(one: Instruction) -> str | None:
-    """The low half of a 64-bit product, as C's int would keep it."""
+    """Keep the low half of a 64-bit product, as C's int would."""
     wide = one.words[0] in ("mul", "mad") and (one.words[1] == "wide" or one.type in ("s64", "u64"))
     if not wide and one.opcode != "shl.b64":
         return None
@@ -349,6 +349,6 @@ OPERATORS = (
 )
 
 KEPT_IN_32_BITS = Operator("kept in 32 bits", "address", kept_in_32_bits)
-"""None of `OPERATORS`: only memory of more than 2**31 elements shows it."""
+"""Operator that is none of `OPERATORS`: only memory of more than 2**31 elements shows it."""
 
 KINDS = tuple(dict.fromkeys(operator.kind for operator in OPERATORS))

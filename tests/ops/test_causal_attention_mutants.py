@@ -25,7 +25,7 @@ def decode(function, form, query, key, value):
 
 
 def inputs(heads, dtype, large):
-    """Random ones, or such that every score is -1e6; NaN in every unused slot."""
+    """Return random inputs, or such that every score is -1e6; NaN in every unused slot."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
@@ -39,7 +39,7 @@ def inputs(heads, dtype, large):
 
 
 def is_right(function, form):
-    """Every way to share heads, in float64 and float16, and scores of -1e6 where the dtype reaches so far."""
+    """Try every way to share heads, in float64 and float16, and scores of -1e6 where the dtype reaches so far."""
     for heads, (dtype, large) in itertools.product(
         HEADS, ((torch.float64, False), (torch.float64, True), (torch.float16, False))
     ):
@@ -68,7 +68,7 @@ def test_most_mutants_are_caught(form):
 
 
 def survives(mutant, form):
-    """Whether the comparison notices nothing."""
+    """Return True if the comparison notices nothing."""
     try:
         return is_right(getattr(loaded([mutant.module], {mutant.module: mutant.code}), form), form)
     except Exception:  # a crash

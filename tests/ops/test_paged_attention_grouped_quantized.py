@@ -46,7 +46,7 @@ def test_scales_and_features(variant, kv_cache_dtype, scales, dtype, layout, fea
 
 
 def of_two_tokens(variant, kv_cache_dtype, keys, values, query, device, **options):
-    """What a variant makes of sequences of two tokens on a page each, ``[num_seqs, 1, head_size]``.
+    """Return a variant's output for sequences of two tokens on a page each, ``[num_seqs, 1, head_size]``.
 
     keys, values ``[num_seqs, 2, head_size]`` codes as uint8, one KV head; query ``[num_seqs, head_size]``; no scale.
     """
@@ -63,7 +63,7 @@ def of_two_tokens(variant, kv_cache_dtype, keys, values, query, device, **option
 
 
 def codes_as_values(variant, kv_cache_dtype, device, **options):
-    """The mean of two equal values of every code, at an even and at an odd element, and what it should be."""
+    """Return the mean of two equal values of every code, at an even and at an odd element, and the right answer."""
     codes = torch.arange(256).to(torch.uint8)
     codes = torch.cat([codes, codes.roll(1)]).view(8, 1, 64).expand(8, 2, 64)
     keys, query = torch.zeros_like(codes), torch.zeros(8, 64).half()
@@ -72,7 +72,7 @@ def codes_as_values(variant, kv_cache_dtype, device, **options):
 
 
 def codes_as_keys(variant, kv_cache_dtype, device, **options):
-    """The weight of a token whose key is one element of every code beside a token of score 0, and what it should be.
+    """Return the weight of a token whose key is one element of every code beside a token of score 0, and the right one.
 
     The element moves through the head, so that every code is once an even and once an odd one; the value of the one
     token is 1, that of the other 0.
@@ -90,7 +90,7 @@ def codes_as_keys(variant, kv_cache_dtype, device, **options):
 
 
 def conversions():
-    """What every run takes: each way in which the kernels that pack a group convert codes."""
+    """Yield each way in which kernels convert codes; those that pack a group are tried in every run."""
     for variant, kv_cache_dtype, arch in itertools.product(VARIANTS, CACHE_DTYPES, ("sm_80", "sm_90")):
         refused = FP8_SUPPORT in variant.restrictions and (kv_cache_dtype, arch) == ("fp8_e4m3", "sm_80")
         reads_codes = kv_cache_dtype in variant.features
@@ -113,7 +113,7 @@ def test_every_code_is_what_torch_takes_it_for(variant, kv_cache_dtype, arch):
 
 
 def right_codes(compute, variant, kv_cache_dtype):
-    """Whether each element is right, of every code as a key or as a value, and that it should be."""
+    """Return the judge that compares every code, as a key or as a value, with the answer."""
 
     def judged(device, **options):
         out, exact = compute(variant, kv_cache_dtype, device, **options)
@@ -175,7 +175,7 @@ def test_scales_may_be_of_any_size(variant, size, sim):
 @pytest.mark.parametrize(("kv_cache_dtype", "scales"), [("fp8_e4m3", "head"), ("int8", "token")])
 @pytest.mark.sampled(2)
 def test_every_byte_is_asked_for_once(variant, kv_cache_dtype, scales, sim):
-    """Of a long context: distinct bytes, what must cross DRAM, and bytes asked for, whatever the caches do."""
+    """A long context: distinct bytes, the bytes that must cross DRAM, and bytes asked for, whatever the caches do."""
     one = PagedAttentionCase(
         "long", 8, 1, 128, (4096,), dtype="bfloat16", layout="nhd", kv_cache_dtype=kv_cache_dtype, scales=scales
     )

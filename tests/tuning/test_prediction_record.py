@@ -1,4 +1,4 @@
-"""The record of predictions against measured times: written by the command, shown in the README."""
+"""The record of predictions against measured times: written by the command, shown in docs/PREDICTIONS.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.errors import StoreError
 from workbench.tuning.bench.measured import Judged, PredictionJudgement, Ranking
 from workbench.tuning.bench.prediction_record import read, table, write
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "PREDICTIONS.md"
 
 ONE = Judged(
     space="steps",
@@ -59,7 +59,7 @@ def test_what_is_no_record_is_told(tmp_path, text):
 
 
 def test_the_readme_has_the_table_of_the_record():
-    assert table(read()).markdown() in README.read_text()
+    assert table(read()).markdown() in PAGE.read_text()
 
 
 def test_the_record_is_of_published_kernels_and_of_ours():

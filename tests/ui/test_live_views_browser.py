@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_notebook
+from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_lab, open_notebook
 from view_page import show_view
 
 BLOCKS = (
@@ -38,6 +38,8 @@ CUDA = (
 )
 
 
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
 pytestmark = pytest.mark.browser
 
 
@@ -53,6 +55,7 @@ def lab(tmp_path_factory):
         cells = [blank | {"id": f"cell{i}", "source": text} for i, text in enumerate(texts)]
         notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
         (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
+    (folder / "00_start.ipynb").write_text((NOTEBOOKS / "00_start.ipynb").read_text())
     with jupyter_lab(folder, tmp_path, WORKBENCH_HOME=str(tmp_path / "home of its own")) as address:
         yield address
 
@@ -165,6 +168,16 @@ def test_cells_of_cuda_have_the_colours_of_cpp(page, lab):
     page.keyboard.press("Backspace")
     page.keyboard.type("x")
     expect(python.get_by_text("# no comment of C++", exact=True)).to_have_css("font-style", "italic")
+
+
+def test_the_launcher_opens_the_start_page(page, lab):
+    from playwright.sync_api import expect
+
+    open_lab(page, lab)
+    page.locator(".jp-LauncherCard[title='Open 00_start.ipynb']").click()
+    expect(page.locator(".jp-Notebook .jp-MarkdownCell h1").first).to_contain_text("Start: a kernel")
+    plumbing = page.locator(".jp-Notebook .jp-CodeCell").first
+    expect(plumbing.locator(".jp-Placeholder")).to_be_visible()  # its source is hidden
 
 
 def run(page, number: int) -> None:

@@ -18,7 +18,8 @@ import pytest
 from jupyter_lab import IN_THE_WAY, chromium_page, jupyter_lab, open_lab, wait_for_kernel
 from sampling import long_if
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("**/[0-9]*.ipynb"))
 IN_EVERY_RUN = ("05_inside_the_kernel",)
 SECONDS = 150
 """How long a notebook may take on a busy machine."""
@@ -54,11 +55,25 @@ TOO_WIDE = """() => [...document.querySelectorAll(".jp-OutputArea-output")]
 pytestmark = pytest.mark.browser
 
 
+# Before the tests that share a browser: Playwright runs once in a process at a time.
+@pytest.mark.long
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_outputs_fit_a_page_of_900_pixels(notebook, theme, tmp_path):
+    export = [sys.executable, "-m", "nbconvert", "--to", "html", "--template", "lab", "--theme", theme]
+    subprocess.run([*export, "--output-dir", tmp_path, "--output", "page", notebook], check=True, capture_output=True)
+    with chromium_page(width=900, height=1000) as page:
+        page.set_content((tmp_path / "page.html").read_text())
+        assert page.locator(".jp-OutputArea-output").count() > 3
+        assert page.evaluate(TOO_WIDE) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 900
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """The address of a JupyterLab over a copy of the notebooks, without their outputs' help: they are cleared there."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(NOTEBOOKS[0].parent, folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(FOLDER, folder / "notebooks", ignore=shutil.ignore_patterns(".*"))
     with jupyter_lab(folder / "notebooks", folder) as address:
         yield address
 
@@ -78,7 +93,7 @@ def test_every_cell_runs(browser, notebook):
     page, requests = browser
     failures = []
     page.on("pageerror", lambda error: failures.append(str(error)))
-    page.evaluate(OPEN, notebook.name)
+    page.evaluate(OPEN, notebook.relative_to(FOLDER).as_posix())
     wait_for_kernel(page)
     page.evaluate("() => void jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
@@ -95,19 +110,6 @@ def test_every_cell_runs(browser, notebook):
     if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
         keep_pictures(page, Path(folder), notebook.stem)
     page.evaluate(CLOSE)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_outputs_fit_a_page_of_900_pixels(notebook, theme, tmp_path):
-    export = [sys.executable, "-m", "nbconvert", "--to", "html", "--template", "lab", "--theme", theme]
-    subprocess.run([*export, "--output-dir", tmp_path, "--output", "page", notebook], check=True, capture_output=True)
-    with chromium_page(width=900, height=1000) as page:
-        page.set_content((tmp_path / "page.html").read_text())
-        assert page.locator(".jp-OutputArea-output").count() > 3
-        assert page.evaluate(TOO_WIDE) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= 900
 
 
 def when_run(page) -> dict:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from workbench.base.lazy import offered
 from workbench.base.terminal import say
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -20,6 +22,12 @@ def names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[An
         return list(given) or None
 
     return click.option(f"--{name}", f"{name}s", multiple=True, metavar=metavar, callback=listed, help=help)
+
+
+def complete_op(ctx: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete an OP in a shell: names of installed ops, without loading them, and files."""
+    names = [name for name in offered("workbench.ops") if name.startswith(incomplete)]
+    return [*(CompletionItem(name) for name in sorted(names)), CompletionItem(incomplete, type="file")]
 
 
 def without(what: str, help: str) -> Callable[[Any], Any]:

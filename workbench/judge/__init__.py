@@ -1,4 +1,4 @@
-"""A judge that trusts nothing: is this kernel right, and if not, what failed first and where?
+"""A judge that trusts no kernel: it reports whether one is right, and if not, what failed first and where.
 
 `check` answers for the variants of an op or for a candidate that a program has written, ``workbench check`` does so
 in a terminal; `Judge` keeps its processes for many candidates, and `check_many` judges them on an

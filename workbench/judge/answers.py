@@ -1,4 +1,4 @@
-"""Clean the answers of a candidate's process, which may be anything, before they enter a verdict."""
+"""Cleaned answers of a candidate's process, which may be anything before they enter a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the arguments of a judge, and draw the seeds."""
+"""Checks of a judge's arguments, and its random seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Move the memory of a run's tensors between guard zones, fill outputs with poison, and tell what was written."""
+"""Guard zones around the tensors of a run, poison in its outputs, and reports of what was written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workbench.ops.run_tensors import RunTensors, place_of
 from workbench.ops.tensor_checks import dtype_name, element_name, extent
 
 GUARD = 1024
-"""Bytes on either side of a buffer."""
+"""Size of the guard zone on either side of a buffer, in bytes."""
 
 _ALIGNMENT = 512
 ALIGNMENT = 16
-"""Bytes: no kernel has a use for more of what lies off a multiple of these."""
+"""Bytes modulo which a moved tensor keeps its address; no kernel has a use for a larger alignment."""
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The elements of so many bytes as whole numbers."""
+"""Integer dtypes by the size of an element in bytes."""
 
 _POISON = {  # NaN that no computation gives: with a payload of its own
     "float16": (0x7EAD, 0x7EA5),
@@ -35,7 +35,7 @@ _POISON |= {"complex64": _POISON["float32"], "complex128": _POISON["float64"]}
 
 @dataclass
 class _Guarded:
-    """Memory inside a larger allocation, with what that held before the launch and the tensors that lie in it."""
+    """Memory inside a larger allocation, with the allocation's content before the launch and the tensors in it."""
 
     storage: torch.Tensor
     start: int
@@ -45,7 +45,7 @@ class _Guarded:
 
     @classmethod
     def empty(cls, size: int, beyond: int = 0) -> _Guarded:
-        """Memory that starts ``beyond`` a multiple of 512 bytes."""
+        """Allocate memory that starts ``beyond`` bytes behind a multiple of 512."""
         storage = torch.empty(size + 2 * GUARD + 2 * _ALIGNMENT, dtype=torch.uint8)
         start = GUARD + -(storage.data_ptr() + GUARD) % _ALIGNMENT + beyond
         storage.copy_(_noise(storage.numel()))
@@ -53,8 +53,10 @@ class _Guarded:
 
     @classmethod
     def of(cls, tensors: Mapping[str, torch.Tensor]) -> _Guarded:
-        """Move tensors that are parts of one allocation to memory that has their elements, as far apart as they were,
-        and what lies between them."""
+        """Move tensors that are parts of one allocation to memory of their own.
+
+        Their elements, the distances between them and the bytes in between stay as they were.
+        """
         several = list({id(one): one for one in tensors.values()}.values())
         low = min(one.data_ptr() for one in several)
         high = max(one.data_ptr() + (extent(one) if one.numel() else 0) for one in several)
@@ -71,7 +73,7 @@ class _Guarded:
 
     @classmethod
     def contiguous(cls, name: str, shape: Sequence[int], dtype: torch.dtype) -> _Guarded:
-        """Memory of one new tensor."""
+        """Allocate the memory of one new tensor."""
         made = torch.empty(tuple(shape), dtype=dtype, device="meta")
         guarded = cls.empty(made.nbytes)
         tensor = torch.empty(made.shape if not made.numel() else 0, dtype=dtype)
@@ -82,16 +84,16 @@ class _Guarded:
         return guarded
 
     def keep(self) -> None:
-        """Remember what is there now."""
+        """Keep a copy of the present content."""
         self.before = self.storage.clone()
 
     def written_around(self) -> bool:
-        """Return whether anything before or behind the memory has changed."""
+        """Return True if anything before or behind the memory has changed."""
         end, now, before = self.start + self.size, self.storage, self.before
         return not (torch.equal(now[: self.start], before[: self.start]) and torch.equal(now[end:], before[end:]))
 
     def changed(self, but: Iterable[torch.Tensor]) -> torch.Tensor | None:
-        """Return for each byte of the storage whether it has changed, unless none has; elements of ``but`` may."""
+        """Return which bytes of the storage have changed, None if none has; the elements of ``but`` are left out."""
         found = self.storage != self.before
         for one in but:
             _bytes_of(found, one).fill_(False)
@@ -99,14 +101,14 @@ class _Guarded:
 
 
 def _bytes_of(storage: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's elements, ``[*shape, bytes]``, in a storage of one byte each that is laid out alike."""
+    """View the bytes of a tensor's elements, ``[*shape, bytes]``, in a storage of one-byte elements laid out alike."""
     item = tensor.element_size()
     strides = (*(item * one for one in tensor.stride()), 1)
     return storage.as_strided((*tensor.shape, item), strides, tensor.storage_offset() * item)
 
 
 def _bits(tensor: torch.Tensor, storage: torch.Tensor) -> torch.Tensor:
-    """A tensor's elements as integers, as they are in a storage that is laid out alike; of complex ones both parts."""
+    """View a tensor's elements as integers in a storage that is laid out alike; a complex element is two of them."""
     shape, strides, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
     place = tensor.storage_offset()
     if tensor.is_complex():
@@ -122,7 +124,7 @@ def _noise(size: int) -> torch.Tensor:
 
 
 class Buffers:
-    """The tensors of one run, which are moved, and its workspace; ``round`` chooses between two kinds of poison.
+    """Tensors of one run, which are moved, and its workspace; ``round`` chooses between two kinds of poison.
 
     Kernels get contiguous copies of the tensors ``copied`` that are not contiguous.
     """
@@ -149,7 +151,7 @@ class Buffers:
             guarded.tensors[name].copy_(named[name])
         empty = [run.judged()[name] for name in run.fresh()]
         self.fresh = {name for name, one in named.items() if any(_inside(one, other) for other in empty)}
-        """The names of what nobody has written; those of the workspace too."""
+        """Names of the tensors that nothing has been written to yet, in the workspace too."""
         self.fresh |= {one.name for one in workspace if one.fill is None}
         self._all = [*self._memories, *parts, *self._copies.values()]
         self.tensors: dict[str, torch.Tensor] = dict(named)
@@ -160,19 +162,19 @@ class Buffers:
             guarded.keep()
 
     def not_passed(self, passed: Collection[str]) -> list[str]:
-        """The outputs that a launch of these tensors cannot write: none of them lies in the same memory."""
+        """Return the outputs that a launch of these tensors cannot write: none of them lies in the same memory."""
         reached = {place_of(self.tensors[name])[0] for name in passed}
         outputs = {name: one for name, one in self._judged.items() if name in self.run.fresh()}
         return [name for name, one in outputs.items() if place_of(one)[0] not in reached]
 
     def copy_back(self) -> None:
-        """Give what is judged what was written to its copies."""
+        """Copy what was written to copies back to the tensors that are judged."""
         for name, guarded in self._copies.items():
             if name in self._judged:
                 self._judged[name].copy_(guarded.tensors[name])
 
     def guards_written(self) -> list[str]:
-        """The tensors whose surroundings were written; around what is judged also that which lies between its rows."""
+        """Return the tensors whose surroundings were written, or, of a judged one, the bytes between its rows."""
         found = []
         for guarded in self._all:
             changed = None
@@ -183,7 +185,7 @@ class Buffers:
         return found
 
     def changed_inputs(self) -> tuple[str, int] | None:
-        """(element, count) of the first tensor that was written and is not judged."""
+        """Return (element, count) of the first tensor that was written and is not judged; None if there is none."""
         for guarded in self._memories:
             changed = guarded.changed(self._judged_in(guarded).values())
             if changed is not None:
@@ -191,7 +193,10 @@ class Buffers:
         return None
 
     def unwritten(self) -> tuple[str, int, int] | None:
-        """(element, count, elements) of the first output that still holds poison, or all that it held."""
+        """Return (element, count, elements) of the first output that still holds poison, or its whole old content.
+
+        The result is None if there is none. ``count`` is the number of elements that are unchanged.
+        """
         for guarded in self._memories:
             for name, one in self._judged_in(guarded).items():
                 kept = _bits(one, guarded.storage) == _bits(one, guarded.before)
@@ -206,13 +211,13 @@ class Buffers:
 
 
 def _inside(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether a tensor is a part of another one."""
+    """Return True if a tensor is a part of another one."""
     (memory, start), (others, low) = place_of(tensor), place_of(other)
     return memory == others and low <= start and start + extent(tensor) <= low + extent(other)
 
 
 def _part(part: Workspace) -> _Guarded:
-    """A part of the workspace, filled."""
+    """Allocate a part of the workspace, and fill it."""
     guarded = _Guarded.contiguous(part.name, part.shape, getattr(torch, part.dtype))
     tensor = guarded.tensors[part.name]
     if isinstance(part.fill, bytes):
@@ -223,7 +228,7 @@ def _part(part: Workspace) -> _Guarded:
 
 
 def _element(guarded: _Guarded, changed: torch.Tensor) -> tuple[str, int] | None:
-    """(element, count) of the first tensor with elements among the changed bytes."""
+    """Return (element, count) of the first tensor with elements among the changed bytes; None if there is none."""
     for name, one in guarded.tensors.items():
         elements = _bytes_of(changed, one).any(-1)
         if bool(elements.any()):

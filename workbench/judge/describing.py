@@ -1,4 +1,4 @@
-"""The side that is not trusted: loads a candidate and says, as plain JSON, what it would launch for which shapes."""
+"""Untrusted side of the judge: loads a candidate, and describes as plain JSON what it would launch for which shapes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:
 
 
 def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, views: bool) -> dict:
-    """The record of a `Description`; with ``views`` of the inputs that the declaration does not refuse."""
+    """Return the record of a `Description`.
+
+    With ``views`` it has the launches for each view of the inputs too, except those that the declaration refuses.
+    """
     programs: list[str] = []
     found = _one_described(variant, config, case, programs)
     if views and "failed" not in found:
@@ -116,7 +119,7 @@ def _described(variant: Any, config: Mapping[str, Any], case: JudgedCase, *, vie
 
 
 def _one_described(variant: Any, config: Mapping[str, Any], case: Any, programs: list[str]) -> dict:
-    """Describe the launches for a case; its programs are added to those that are there."""
+    """Describe the launches for a case, and append its programs to ``programs``."""
     problem = variant.machine_problem(case, config)
     kernels = variant.kernels(config, problem, problem.arch, machine_code=False)
     first, second = (_launches(variant, config, problem, case.inputs(problem, "meta"), kernels) for _ in range(2))
@@ -132,7 +135,7 @@ def _one_described(variant: Any, config: Mapping[str, Any], case: Any, programs:
 
 
 def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: Any, kernels: tuple) -> dict:
-    """Launches with tensors as their names; those of the run have no memory."""
+    """Return the launches for tensors without memory, with the names of the tensors in their place."""
     made: dict[str, torch.Tensor] = {}
     if variant.workspace is not None:
         held = variant.workspace(config, problem, tensors)
@@ -186,7 +189,7 @@ def _launches(variant: Any, config: Mapping[str, Any], problem: Any, tensors: An
 
 
 def _refused(error: CompileError, variant: Any, config: Mapping[str, Any], problem: Any) -> str:
-    """The compiler's words, without the text of files that are not the candidate's."""
+    """Return the compiler's message, without the text of files that are not the candidate's."""
     if not isinstance(variant, CudaVariant):
         return str(error)
     unit = read_source(variant.text or variant.source)
@@ -194,7 +197,7 @@ def _refused(error: CompileError, variant: Any, config: Mapping[str, Any], probl
 
 
 def _failure(error: BaseException) -> dict:
-    """The outcome and the words for what the candidate's code raised."""
+    """Return the outcome and the message for an error that the candidate's code raised."""
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
         return {"failed": "memory", "message": str(error) or "no memory is left, while it was loaded or described"}
     if isinstance(error, CompileError):
@@ -214,7 +217,7 @@ def _failure(error: BaseException) -> dict:
 
 
 def warm_up() -> None:
-    """What the first candidate would wait for."""
+    """Import the compilers, so that the first candidate need not wait for them."""
     import triton.backends.nvidia.compiler
     import triton.compiler  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""What a candidate's process says about itself: kernels as PTX, launches as names and numbers, and nothing that runs.
+"""Description of a candidate by its own process: kernels as PTX, launches as names and numbers, and nothing that runs.
 
 The record is plain JSON from a process that is not trusted; `Description.of` refuses everything that is not exactly
 this. It is made before the seeds of the inputs are drawn, from shapes and dtypes alone.
@@ -18,7 +18,7 @@ BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "uint16": 2, "float16": 2,
     "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
 }  # fmt: skip
-"""The dtypes of a workspace, with the bytes of an element."""
+"""Bytes of an element by dtype, for all dtypes of a workspace."""
 MAX_KERNELS = 64
 MAX_SCRATCH = 1 << 16  # bytes per program; a tensor descriptor takes 128
 
@@ -29,21 +29,23 @@ class InvalidDescription(WorkbenchError):
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a kernel: a tensor or a tensor map by name, a number, bytes of a struct or a half, or a null
-    pointer."""
+    """One argument of a kernel.
+
+    It is a tensor or a tensor map by name, a number, the bytes of a struct or a half, or a null pointer.
+    """
 
     kind: str
     value: Any = None
 
     @property
     def name(self) -> str | None:
-        """That of the tensor that it is, or is a map of."""
+        """Name of the tensor that the argument is, or is a map of; None for any other argument."""
         return self.value.tensor if self.kind == "map" else self.value if self.kind == "tensor" else None
 
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One kernel with its launch; ``program`` counts the description's programs."""
+    """One kernel with its launch; ``program`` is an index into the description's programs."""
 
     program: int
     entry: str
@@ -53,12 +55,12 @@ class KernelLaunch:
     shared_bytes: int
     arguments: tuple[Argument, ...]
     scratch_bytes: int = 0
-    """The memory of each program for the parameters behind those."""
+    """Scratch memory of each block in bytes, for the parameters behind ``arguments``."""
 
 
 @dataclass(frozen=True)
 class MapOf:
-    """A tensor map of a tensor that is named, with the fields of `workbench.ptx.tensor_map.TensorMap`."""
+    """Tensor map of a tensor that is named, with the fields of `workbench.ptx.tensor_map.TensorMap`."""
 
     tensor: str
     element: str
@@ -72,8 +74,10 @@ class MapOf:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A tensor that the kernels leave something for each other in, with what it holds: a number everywhere, its very
-    bytes, or nothing that may be read."""
+    """A tensor through which the kernels pass results to each other, with its content before they run.
+
+    ``fill`` is a number for all elements, the very bytes, or None for content that may not be read.
+    """
 
     name: str
     dtype: str
@@ -101,7 +105,7 @@ class Description:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Description:
-        """The description of a record. Raises InvalidDescription."""
+        """Parse and validate a record. Raises InvalidDescription."""
         found = cls._of_launches(record)
         views = _value(record, "views", dict) if "views" in record else {}
         programs = {"programs": list(found.programs)}
@@ -124,7 +128,7 @@ class Description:
         )
 
     def passed(self) -> list[str]:
-        """The names of all tensors that kernels are given, one for each time."""
+        """Return the names of all tensors that kernels take, a name as often as it is passed."""
         every = [one for launch in self.launches for one in launch.arguments]
         return [one.name for one in every if one.name is not None]
 
@@ -212,7 +216,10 @@ def _map(record: Mapping[str, Any]) -> MapOf:
 
 
 def argument_record(value: Any, name_of: Callable[[Any], str | None]) -> list:
-    """An argument as it goes into the record; ``name_of`` says which tensor of the run a value is, if any."""
+    """Return an argument as it goes into the record.
+
+    ``name_of`` returns the name of the run's tensor that a value is, or None.
+    """
     name = name_of(value)
     if name is not None:
         return ["tensor", name]

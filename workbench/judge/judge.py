@@ -16,6 +16,7 @@ from workbench import ops
 from workbench.base import by_value
 from workbench.base.processes.fork_server import Child
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
+from workbench.base.progress import tracked
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge import confinement
 from workbench.judge.answers import failed, no_kernel, plain_config, variant_names, verdict_of
@@ -31,12 +32,12 @@ from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
 
 _GRACE_SECONDS = 20.0
-"""Beyond the limit, which the machine keeps by itself, until its process is ended."""
+"""Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
 _MAX_LINES = 10_000
 
 
 class Judge:
-    """Judges one candidate after the other; its processes are made once.
+    """A judge of one candidate after the other, which makes its processes once.
 
     One process never runs a candidate's code: it forks a fresh one for each candidate, which says what it would launch,
     and the one that runs that in the PTX machine and compares. It is this process's only one, and all judges share it,
@@ -112,7 +113,9 @@ class Judge:
         }
         with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
-            verdicts = tuple(self._verdicts(nursery, request, chosen, config))
+            found = self._verdicts(nursery, request, chosen, config)
+            count = None if config == "all" else len(chosen) * len(self.cases)
+            verdicts = tuple(tracked(found, " verdicts", count))
         changed = self._files.changed()
         if changed:
             verdicts += (self._op_changed(changed),)
@@ -121,7 +124,7 @@ class Judge:
 
     @contextlib.contextmanager
     def _describing(self, request: Mapping[str, Any]) -> Iterator[Nursery]:
-        """The process that forks those in which a candidate's code runs; in a sandbox each candidate has its own."""
+        """Yield the process that forks those in which a candidate's code runs; with a sandbox it is a new one."""
         if not self._sandbox:
             yield self._nursery
             return
@@ -146,7 +149,7 @@ class Judge:
     # -- what is asked ------------------------------------------------------------------------------------------
 
     def _request(self, candidate: str | Path | None, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
-        """What is to be loaded, what it is called, and the op's variants that it is about."""
+        """Return the request that says what to load, the candidate's label, and the op's variants that it is about."""
         if candidate is None:
             chosen = self._chosen(variants)
             return {"variants": [self._dumped(_portable(one)) for one in chosen]}, "", chosen
@@ -177,7 +180,7 @@ class Judge:
         return {"variants": [self._dumped(_portable(found[0]))], "source": source}, label, found
 
     def _dumped(self, value: object) -> bytes:
-        """By value, the functions of the op's file included: no process reads that again."""
+        """Serialize by value, the functions of the op's file included: no process reads that file again."""
         return by_value.dumps(value, self._files.modules)
 
     def _chosen(self, variants: Any) -> list[Variant]:
@@ -186,7 +189,7 @@ class Judge:
         return [one for one in self.op.variants if one.name != self.op.reference]
 
     def _trust_cases(self) -> None:
-        """Raise where constants would pass: no case's answer depends on its seed."""
+        """Raise ArgumentError if constants would pass, because no case's answer depends on its seed."""
         if self._trusted:
             return
         seeds = drawn(2)
@@ -235,7 +238,7 @@ class Judge:
         about: dict,
         started: float,
     ) -> Iterator[Verdict]:
-        """A verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
+        """Yield a verdict for each description that comes; ``about`` is kept up to date with what is waited for."""
         answer = child.json(self.seconds)
         if "failed" in answer:
             yield self._verdict(about, failed(answer), started)
@@ -276,16 +279,16 @@ class Judge:
                 answer = child.json(self.seconds)
 
     def _outcome(self, case: Case, description: dict, config: Mapping[str, Any]) -> dict:
-        """The trusted process's word on a description."""
+        """Judge a description in the trusted process."""
         return self._judge(case, {"description": description, "config": config, "memory": self.memory_mib << 20})
 
     def _values(self, case: Case, variant: Variant, config: Mapping[str, Any] | str | None) -> dict:
-        """The trusted process's word on a variant in plain torch, which is the op's own."""
+        """Judge a variant in plain torch, one of the op's own, in the trusted process."""
         chosen = dict(config) if isinstance(config, Mapping) else variant.default_config(case.problem())
         return self._judge(case, {"variant": self._dumped(_portable(variant)), "config": chosen})
 
     def _judge(self, case: Case, request: Mapping[str, Any]) -> dict:
-        """The fields of a verdict; the seeds are drawn now."""
+        """Return the fields of a verdict; the seeds are drawn now, unless they were given."""
         seeds = drawn(self._seeds) if isinstance(self._seeds, int) else self._seeds
         found = self._run({"case": self._shipped(case), "seeds": seeds, "seconds": self.seconds, **request})
         if "error" in found:
@@ -293,7 +296,7 @@ class Judge:
         return found | {"seeds": seeds}
 
     def _elsewhere(self, case: Case, description: dict, found: dict, config: Mapping[str, Any]) -> list[dict]:
-        """Fields of verdicts for changed inputs on which it is wrong; those on which it is right go into ``found``."""
+        """Judge at changed inputs: return fields of verdicts where it is wrong, list in ``found`` where it is right."""
         if not self._changes or found.get("outcome") != OK:
             return []
         request: dict = {"case": self._shipped(case), "seeds": found["seeds"][:1], "description": description}
@@ -337,5 +340,5 @@ class Judge:
 
 
 def _portable(variant: Variant) -> Variant:
-    """Without the kernels that it remembers."""
+    """Return the variant without the kernels that it remembers."""
     return replace(variant)

@@ -34,8 +34,10 @@ class Failed(Exception):
 
 
 def refuse(check: Check, when: str, unwritten: str, ptx: Iterable[str]) -> NoReturn:
-    """Raise Failed for an output of kernels that is wrong; ``unwritten`` says what of it is as it was before, if
-    anything."""
+    """Raise Failed for an output of kernels that is wrong.
+
+    ``unwritten`` says which part of it is as it was before the launch; it is empty if none is.
+    """
     fields = {"place": check.place, "max_error": check.max_error, "bound": check.bound}
     if unwritten:
         raise Failed("unwritten", f"{unwritten} ({when})", **fields)
@@ -45,7 +47,7 @@ def refuse(check: Check, when: str, unwritten: str, ptx: Iterable[str]) -> NoRet
 
 
 def valid(make: Callable, *content: Any) -> Any:
-    """What is made of a candidate's data; whatever that makes a parser do is the candidate's failure."""
+    """Return ``make(*content)`` of a candidate's data. Raises Failed for its errors, which are the candidate's."""
     try:
         return make(*content)
     except InvalidDescription as error:
@@ -59,7 +61,7 @@ def valid(make: Callable, *content: Any) -> Any:
 
 
 def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
-    """What the checks of a launch look at, read from the PTX itself."""
+    """Return the kernel as far as the checks of a launch look at it, read from the PTX itself."""
     entries = valid(entry_parameters, text)
     if entry not in entries:
         raise Failed("invalid", f"no kernel {entry[:60]!r} in its PTX: {', '.join(entries) or 'none'}")
@@ -70,7 +72,7 @@ def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
 
 
 def _arch_of(text: str) -> str:
-    """The architecture that a PTX is for, if it has limits that are known."""
+    """Return the architecture that a PTX is for, or sm_80 if its limits are not known."""
     arch = (target_of(text) or "").rstrip("af")
     return arch if arch in LIMITS else "sm_80"
 

@@ -1,4 +1,4 @@
-"""``check_many``: judges many candidates on the workers of any executor, each once and for all.
+"""``check_many``, which judges many candidates on the workers of any executor, each once and for all.
 
 A worker judges one candidate after the other, in the processes that `check` and `check_kernelbench` make for it. This
 process alone keeps the verdicts, in the store of tuning runs, each as soon as it is there: a second call judges what
@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import os
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -22,13 +21,12 @@ from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
-from tqdm import tqdm
-
 from workbench.base import by_value
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.processes.ending import end_with_pool
 from workbench.base.processes.executor import OwnProcesses
 from workbench.base.processes.handing_out import HandedOut, check_executor
+from workbench.base.progress import bar
 from workbench.base.trials.judgements import JudgementStore
 from workbench.base.trials.trial import canonical, digest
 from workbench.base.versions import versions
@@ -83,7 +81,7 @@ class _Item:
         return source_label(self.candidate) or str(self.candidate or "")
 
     def judgement(self, outcome: str, message: str) -> Judgement:
-        """Return that of a candidate that no worker could judge."""
+        """Return the judgement of a candidate that no worker could judge."""
         verdict = Verdict(self.name, "", "", {}, outcome, message)
         return Judgement(self.name, self.label, (verdict,), self.op_file, self.op_sha256)
 
@@ -125,9 +123,17 @@ def check_many(
             have the files under the same paths. None: a process for each core.
         store: the file of a tuning store; None: that of `tune`.
         retry_failed: judge those again that did not pass.
-        seeds, seconds, memory_mib: as for `check`.
-        variants, cases, elsewhere, sandbox: as for `check`; KernelBench's problems have no such choice.
-        full, torch_compile, model: as for `check_kernelbench`.
+        seeds: number of seeds to draw, or the seeds of a verdict.
+        seconds: limit of describing a case, and of running it; as for `check`.
+        memory_mib: limit of a process, as for `check`.
+        variants: names of the op's own variants. This and the next three are for ops alone, as for `check`.
+        cases: names of cases; by default the op's `judged_cases`.
+        elsewhere: judge also at inputs of another size or sign.
+        sandbox: run the candidate's code without network and with every file read-only.
+        full: judge at the problem's own sizes. This and the next two are for KernelBench's problems alone, as for
+            `check_kernelbench`.
+        torch_compile: also predict the time of the reference under ``torch.compile``.
+        model: the GPU to simulate and to predict times for.
 
     Raises:
         ArgumentError: an argument or item that cannot be used; nothing was judged then.
@@ -201,8 +207,7 @@ def _judgements(
     """Yield the judgements of the places in their order, while the executor's workers go on."""
     ready: dict[int, Judgement] = {}
     following = 0
-    bar = tqdm(total=count, unit=" candidates", disable=not sys.stderr.isatty(), dynamic_ncols=True)
-    with JudgementStore(store) as kept, bar:
+    with JudgementStore(store) as kept, bar(" candidates", count) as shown:
         waiting: deque[_Item] = deque()
         known = kept.get([item.key for item in items])
         for item in items:
@@ -211,7 +216,7 @@ def _judgements(
                 waiting.append(item)
             else:
                 ready |= dict.fromkeys(item.places, earlier)
-                bar.update(len(item.places))
+                shown.update(len(item.places))
         handed: HandedOut[_Item, Judgement | str] | None = None
         with contextlib.ExitStack() as stack:
             if waiting:
@@ -231,7 +236,7 @@ def _judgements(
                     if found.outcome != "not_judged":
                         kept.keep(item.key, found.to_dict())
                     ready |= dict.fromkeys(item.places, found)
-                    bar.update(len(item.places))
+                    shown.update(len(item.places))
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ _shared: list[Nursery] = []
 
 
 def shared() -> Nursery:
-    """The one of this process, which lives as long as it does: making it takes seconds."""
+    """Return the nursery of this process, which lives as long as the process: making it takes seconds."""
     if not _shared:
         _shared.append(Nursery())
     return _shared[0]

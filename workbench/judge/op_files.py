@@ -59,7 +59,7 @@ def _file_of(module: ModuleType | None) -> Path | None:
 
 
 def _beside(file: Path) -> Iterator[ModuleType]:
-    """The modules that were imported from a file's folder, but for installed packages and the workbench."""
+    """Yield the modules that were imported from a file's folder, except installed packages and the workbench."""
     installed = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
     if any(folder in file.parents for folder in installed):
         return

@@ -1,4 +1,4 @@
-"""The side that is trusted: makes inputs from seeds, runs a description in the PTX machine, and compares.
+"""Trusted side of the judge: makes inputs from seeds, runs a description in the PTX machine, and compares.
 
 Nothing of the candidate's is executed here but its PTX, by the machine.
 """
@@ -90,7 +90,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
-    """The check of each run of a description. Raises Failed for the first that goes wrong."""
+    """Yield the check of each run of a description. Raises Failed for the first that goes wrong."""
     deadline = time.monotonic() + request["seconds"]
     description = valid(Description.of, request["description"])
     for one in (description, *description.views.values()):
@@ -110,7 +110,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
-    """The check of each run of a variant in plain torch. Raises Failed for the first that goes wrong."""
+    """Yield the check of each run of a variant in plain torch. Raises Failed for the first that goes wrong."""
     variant, config = by_value.loads(request["variant"]), request["config"]
     for case, seed in zip(cases, request["seeds"], strict=True):
         problem = case.problem(config)
@@ -129,7 +129,7 @@ def _checks_of_views(
     programs: Sequence[Program],
     deadline: float,
 ) -> Iterator[Check]:
-    """The check of a run for each view of the inputs that is described; its failures name the view."""
+    """Yield the check of a run for each view of the inputs that is described; its failures name the view."""
     for name, viewed in views.items():
         one = description.views.get(name)
         if one is None:
@@ -156,7 +156,7 @@ def _check_room(description: Description, memory: int) -> None:
 
 
 def _check_names(description: Description, buffers: Buffers) -> None:
-    """Every tensor that is named is there, every output is passed."""
+    """Raise Failed unless every tensor that is named exists, and every output is passed to a kernel."""
     own = [part.name for part in description.workspace]
     if len(set(own)) < len(own) or buffers.run_names & set(own):
         raise Failed("invalid", f"workspace has a name twice, or that of a tensor: {', '.join(own)}")
@@ -178,15 +178,15 @@ class _Programs:
         self._programs = programs
 
     def reset_variables(self, kernel: CompiledKernel) -> Program:
-        """They were reset already."""
+        """Return the program, whose variables were reset already."""
         return self._programs[kernel.ptx]
 
     def read_variable(self, kernel: CompiledKernel, symbol: str) -> bytes:
-        """The content of a device variable."""
+        """Return the content of a device variable."""
         return self._programs[kernel.ptx].variables[symbol].tobytes()
 
     def write_variable(self, kernel: CompiledKernel, symbol: str, content: bytes) -> None:
-        """Write all bytes of it."""
+        """Write all bytes of a device variable."""
         self._programs[kernel.ptx].variables[symbol][:] = bytearray(content)
 
 
@@ -212,7 +212,7 @@ def _launch_all(
 
 
 def _kernel_of(one: KernelLaunch, text: str) -> CompiledKernel:
-    """The kernel of a launch, with what Triton appended to its parameters as scratch memory."""
+    """Return the kernel of a launch; the parameters behind its arguments are scratch memory that Triton appended."""
     kernel = kernel_of(text, one.entry, one.label)
     passed = len(one.arguments)
     behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
@@ -248,7 +248,7 @@ def _set_constants(
 
 
 def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any:
-    """The check of the outputs; raises Failed for the first thing that is wrong with the buffers."""
+    """Return the check of the outputs. Raises Failed for the first thing that is wrong with the buffers."""
     written = buffers.guards_written()
     if written:
         raise Failed("guard_written", f"memory around {', '.join(written)} was written ({when})")
@@ -269,7 +269,7 @@ def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any
 
 
 def warm_up() -> None:
-    """What the first candidate would wait for."""
+    """Run the operations of torch whose first call takes long, so that the first candidate need not wait for them."""
     x = torch.randn(4, 4).half()
     torch.softmax(x.double(), -1).square().mean().sqrt()
     torch.softmax(torch.empty(2, 2, device="meta"), -1)

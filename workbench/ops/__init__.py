@@ -1,5 +1,7 @@
-"""Operations: what one is, its variants and cases, and how they are compiled and called. `get` finds one by its
-name."""
+"""Operations: their variants and cases, their compilation and their calls.
+
+`get` finds an op by its name.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ __all__ = ["compile", "get", "register", "variant", "variants"]
 
 @names_wrong_kinds
 def variants(op: str | Op) -> tuple[Variant, ...]:
-    """Every implementation of an op, in teaching order; each has .name .language .space .restrictions .layouts."""
+    """Return all variants of an op, in teaching order; each has .name .language .space .restrictions .layouts."""
     return get(op).variants
 
 
 @names_wrong_kinds
 def variant(op: str | Op, name: str) -> Variant:
-    """The implementation of that name; `UnknownNameError` lists the ones there are."""
+    """Return the variant of that name. Raises `UnknownNameError`, which lists the known ones."""
     return get(op).variant(name)
 
 
@@ -45,12 +47,13 @@ def compile(
     """Compile one variant of an op, or a ``@triton.jit`` function for a call, without running it.
 
     Args:
-        op: its name, or the op; or the function, with ``args`` and ``kwargs`` of its call: their types are inferred as
-            Triton infers them.
+        op: the op, or its name; or the function, with ``args`` and ``kwargs`` of its call.
         variant: name or value of a variant in CUDA C++ or Triton.
         config: one value per tunable; default: the untuned rule.
         case: name or value of the case to compile for; default: the op's quick one.
         arch: the architecture, e.g. ``"sm_90"``; default sm_80, or the first after it that has what a variant needs.
+        args: positional arguments of the function's call; their types are inferred as Triton infers them.
+        kwargs: keyword arguments of the function's call.
 
     Returns:
         `workbench.toolchain.CompiledKernel`: .ptx .sass .registers .spill_bytes .shared_bytes .occupancy

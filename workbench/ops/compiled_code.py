@@ -1,4 +1,4 @@
-"""The kernels that a variant has compiled in this process: on a GPU even a hit in the cache on disk is long."""
+"""Kernels that a variant has compiled in this process: on a GPU even a hit in the cache on disk takes long."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from workbench.ops.variant import Variant
 
 _MOST_REMEMBERED = 1024
-"""Then all are forgotten."""
+"""Number of plans above which all plans and kernels are forgotten."""
 
 _SECONDS_UNSEEN = 0.02
-"""For so long a changed file may go unnoticed: looking at all of a variant's takes as long as a launch."""
+"""Seconds for which a changed file may go unnoticed: a look at all files of a variant takes as long as a launch."""
 
 
 class Plan(NamedTuple):
-    """What all runs of a configuration for a problem have alike, whatever their tensors: of each step one."""
+    """Everything that all runs of a configuration for a problem share, whatever their tensors; one entry per step."""
 
     kernels: tuple
     parameters: tuple[tuple[str, ...], ...]
-    """The names of what a launch passes."""
+    """Names of the parameters that a launch passes."""
     shapes: tuple[LaunchShape, ...]
 
 
 class CompiledCode:
-    """The kernels of one variant by configuration and problem, until one of its files changes."""
+    """Kernels of one variant by configuration and problem, until one of its files changes."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple, tuple] = {}
@@ -41,7 +41,11 @@ class CompiledCode:
         self._until = 0.0
 
     def of(self, variant: Variant, config: Config, problem: Any, arch: str, machine_code: bool) -> Plan:
-        """What ``variant.kernels`` returns, planned. Raises ConfigurationError for an illegal configuration."""
+        """Return the plan with the kernels of ``variant.kernels``, which compiles them the first time.
+
+        Raises:
+            ConfigurationError: the configuration is illegal.
+        """
         now = time.monotonic()
         if now > self._until:
             self._forget_old(variant)

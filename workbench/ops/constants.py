@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 MOST_REMEMBERED = 256
-"""Tensors that are kept beside those that graphs read; of more the one whose last use is longest ago goes."""
+"""Largest number of tensors kept beside those that graphs read; the least recently used is dropped."""
 
 _Key = tuple[Sequence[int], torch.dtype, torch.device]
 
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 def constant(values: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """``values [n]`` as a tensor of ``dtype`` on ``device``, to be read only.
+    """Return ``values [n]`` as a tensor of ``dtype`` on ``device``, to be read only.
 
     Args:
         values: a tuple or a range; equal ones give the same tensor.
@@ -55,12 +55,12 @@ def constant(values: Sequence[int], dtype: torch.dtype, device: torch.device) ->
 
 
 def under_capture(device: torch.device) -> bool:
-    """Whether what is done on a device now becomes part of a CUDA graph."""
+    """Return True if work on a device becomes part of a CUDA graph now."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _filled(values: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The tensor made by kernels alone; their number is that of the values, but for a range."""
+    """Make the tensor by kernels alone: one for each value, or one for a range."""
     if isinstance(values, range):
         return torch.arange(values.start, values.stop, values.step, dtype=dtype, device=device)
     made = torch.empty(len(values), dtype=dtype, device=device)

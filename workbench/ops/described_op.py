@@ -30,7 +30,7 @@ _TENSORS = (torch.Tensor, torch.Tensor | None)
 
 @dataclass(eq=False)
 class OpDescription:
-    """The `workbench.ops.library_op.Contract` of a described op. See `workbench.ops.own.op.op` for the fields."""
+    """The `workbench.ops.library_op.OpContract` of a described op. See `workbench.ops.own.op.op` for the fields."""
 
     name: str
     function: Callable[..., Any]

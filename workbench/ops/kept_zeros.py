@@ -22,7 +22,7 @@ _kept: dict[tuple[int, int], torch.Tensor] = {}
 
 
 def kept_zeros(count: int, device: torch.device) -> torch.Tensor:
-    """``count`` zeros, int32, for kernels on torch's current stream that leave zeros; 0 of them cost nothing.
+    """Return ``count`` zeros, int32, for kernels on torch's current stream that leave zeros; a count of 0 is free.
 
     What is too short is replaced. Launches that still use it are safe: torch hands its memory on in the order of the
     stream.

@@ -157,7 +157,7 @@ def _as_returned(outputs: tuple) -> Any:
 def custom_op(
     name: str, function: Callable[..., Any] | None = None, *, mutates_args: Iterable[str], schema: str | None = None
 ) -> Any:
-    """`torch.library.custom_op`, also as a decorator, whose first call does not load torch's compiler.
+    """Declare a `torch.library.custom_op`, also as a decorator, whose first call does not load torch's compiler.
 
     Torch keeps its compiler away from what an op does, and imports it for that: eight hundred modules, two seconds.
     Where nothing has imported it there is nothing to keep away.

@@ -1,4 +1,4 @@
-"""What the cases of every op do alike: fields changed by name, records, and verdicts on an output."""
+"""Common base of every op's cases: fields changed by name, records, and verdicts on an output."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from workbench.ops.values import Check, Config
 
 @dataclass(frozen=True)
 class NamedCase:
-    """A case all of whose fields are numbers, names and tuples of them; a subclass turns lists into tuples."""
+    """A case whose fields are numbers, names and tuples of them; a subclass turns lists into tuples."""
 
     name: str
     _lengths: ClassVar[str] = ""
-    """The field with the lengths of sequences, if there is one."""
+    """Name of the field with the lengths of sequences, if there is one."""
     _problem: ClassVar[Any]
-    """The op's problem, whose fields are fields or properties of the case, but those that have their defaults."""
+    """Problem class of the op, whose fields are fields or properties of the case, except those with defaults."""
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
-        """The problem to solve; of a case that leaves the page size open it is a configuration's BLOCK_SIZE."""
+        """Return the problem to solve; a case without a page size takes it from the configuration's BLOCK_SIZE."""
         kind: Any = type(self)
         known = {name: getattr(self, name) for name in _in_common(kind, self._problem)}
         if config is not None and "BLOCK_SIZE" in config and hasattr(self._problem, "block_size"):
@@ -32,8 +32,10 @@ class NamedCase:
         return self._problem(**known, arch=arch)
 
     def override(self, **changes: Any) -> Self:
-        """The case with fields changed; of cases with lengths also ``context``, tokens of the longest sequence, and
-        ``num_seqs``. ArgumentError for a name that is no field."""
+        """Return the case with fields changed. Raises ArgumentError for a name that is no field.
+
+        A case with lengths also takes ``context``, the tokens of its longest sequence, and ``num_seqs``.
+        """
         if not self._lengths:
             self._check_names(changes)
             return replace(self, **changes)
@@ -45,7 +47,7 @@ class NamedCase:
         return replace(self, **changes)
 
     def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
-        """Lengths for another number of sequences, or of tokens."""
+        """Return lengths for another number of sequences, or of tokens."""
         return (context,) * num_seqs
 
     def _check_names(self, changes: Mapping[str, Any], *more: str) -> None:
@@ -62,49 +64,49 @@ class NamedCase:
                 raise ArgumentError(name, repr(getattr(self, name)), ", ".join(allowed), "Change the case.")
 
     def viewed(self) -> Mapping[str, Any]:
-        """None: its tensors lie as its layout says."""
+        """Return no views: the tensors lie in memory as the layout says."""
         return {}
 
     def elsewhere(self, change: str) -> None:
-        """None: its values follow from its seed."""
+        """Return None: the values follow from the seed."""
         return None
 
     def to_dict(self) -> dict:
-        """Plain values; `from_dict` makes the case again."""
+        """Return plain values; `from_dict` makes the case again."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        """The case of a record made by `to_dict`."""
+        """Return the case of a record made by `to_dict`."""
         return cls(**record)
 
 
 @functools.cache
 def _in_common(case: type, problem: type) -> tuple[str, ...]:
-    """The fields of a problem that a case has too, as fields or properties."""
+    """Return the names of the problem's fields that the case has too, as fields or properties."""
     known = {*dir(case), *(item.name for item in fields(case))}
     return tuple(item.name for item in fields(problem) if item.name in known)
 
 
 class OfSequences(NamedCase):
-    """A case of sequences of ``seq_lens`` tokens."""
+    """Case of sequences of ``seq_lens`` tokens."""
 
     seq_lens: tuple[int, ...]
     _lengths = "seq_lens"
 
     @property
     def num_seqs(self) -> int:
-        """Sequences."""
+        """Number of sequences."""
         return len(self.seq_lens)
 
     @property
     def max_seq_len(self) -> int:
-        """Tokens of the longest."""
+        """Number of tokens of the longest sequence."""
         return max(self.seq_lens, default=0)
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of all."""
+        """Number of tokens of all sequences."""
         return sum(self.seq_lens)
 
 
@@ -112,7 +114,7 @@ _Case = TypeVar("_Case", bound=NamedCase)
 
 
 def by_name(*cases: _Case) -> dict[str, _Case]:
-    """The cases of an op under their names, the quick one first."""
+    """Return the cases of an op by their names, in the given order; the first is the quick one."""
     return {case.name: case for case in cases}
 
 
@@ -131,8 +133,10 @@ def check_sequences(out: torch.Tensor, reference: torch.Tensor, bound: torch.Ten
 
 
 def check_bits(out: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype = torch.uint8) -> Check:
-    """Judge bytes by their bits; ``max_error`` is the largest difference of two elements of ``dtype``, inf for a NaN
-    in one of both. Another shape or dtype than that of the expected bytes is an ArgumentError."""
+    """Judge bytes by their bits. Raises ArgumentError for another shape or dtype than that of ``expected``.
+
+    ``max_error`` is the largest difference of two elements of ``dtype``, inf where only one of both is NaN.
+    """
     if out.shape != expected.shape or out.dtype != expected.dtype:
         raise ArgumentError(
             "out", f"{out.dtype} {tuple(out.shape)}", f"{expected.dtype} {tuple(expected.shape)}", "Pass tensors.out."

@@ -25,11 +25,10 @@ class Op:
     function: Callable
 
     reference: ClassVar[str] = ""
-    """The variant that says what is right, by which the others are judged; of an op whose cases say so themselves none.
-    """
+    """Name of the variant that says what is right, by which the others are judged; empty if the op's cases say it."""
 
     def variant(self, name: str | Variant) -> Variant:
-        """The variant of that name; a variant itself, which need not be one of the op's, as it is.
+        """Return the variant of that name, or ``name`` itself if it is a variant, even one of another op.
 
         Raises:
             UnknownNameError: there is none; lists the ones there are.
@@ -48,7 +47,7 @@ class Op:
         return next(iter(self.cases.values()))
 
     def case(self, name: str | Case | None, **overrides: Any) -> Case:
-        """The case of that name, with fields overridden (e.g. ``context=8192, dtype="bfloat16"``, as its `override`).
+        """Return the case of that name, with fields changed by its `override`, e.g. ``context=8192, dtype="bfloat16"``.
 
         None stands for the quick one; a case itself, which need not be one of the op's, is taken as it is.
 
@@ -64,7 +63,7 @@ class Op:
 
     @property
     def judged_cases(self) -> tuple[str, ...]:
-        """The names of the cases that a judgement or a benchmark is about where none is named."""
+        """Names of the cases that a judgement or a benchmark takes where none is named."""
         return (self.quick_case.name,)
 
     @property
@@ -134,6 +133,6 @@ class Op:
         return type(self), (self.name, self.variants, self.cases, self.function)
 
     def restore_case(self, record: Mapping[str, Any]) -> Case:
-        """The case that `Case.to_dict` described, e.g. in another process."""
+        """Return the case that `Case.to_dict` described, e.g. in another process."""
         kind: Any = type(self.quick_case)
         return kind.from_dict(record)

@@ -48,8 +48,11 @@ def get(op: str | Op) -> Op:
 
 
 def register(op: Op, declared_in: str = "") -> Op:
-    """Make an op known by its name, in place of an older one. ArgumentError for that of an installed package's op,
-    unless the module ``declared_in`` is the one that the package names, or inside of it."""
+    """Register an op under its name, in place of an older one.
+
+    Raises ArgumentError for the name of an installed package's op, unless the module ``declared_in`` is the one that
+    the package names, or inside it.
+    """
     offering = lazy.offered(ENTRY_POINTS).get(op.name)
     if offering is not None and f"{declared_in}.".startswith(f"{offering.module}."):
         return op  # the very op, which is imported now

@@ -1,4 +1,4 @@
-"""A large case of which the simulator runs a sample of blocks, with a small one that says whether values are right."""
+"""A large case of which the simulator runs a sample of blocks, with a small one on which values are judged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SampledCase:
-    """``whole``, which is counted by about ``blocks`` blocks of each launch, and whose values are judged on
-    ``judged_on``, run in full.
+    """A case that is counted by a sample of its blocks, with a small case on which values are judged.
 
-    Its record, and so its key in a store, has all three; everything else is the whole case's.
+    ``whole`` is counted by about ``blocks`` blocks of each launch; values are judged on ``judged_on``, which runs in
+    full. The record, and so the key in a store, has all three. The reference and verdicts are the small case's,
+    everything else is the whole case's.
     """
 
     whole: Case
@@ -32,7 +33,7 @@ class SampledCase:
 
     @classmethod
     def of(cls, op: Op, whole: Case, blocks: int, judged_on: str | Case | None = None) -> Self:
-        """The sampled case of an op; ``judged_on`` is by default the op's quick case.
+        """Return the sampled case of an op; ``judged_on`` is by default the op's quick case.
 
         Raises ArgumentError for fewer than one block, and where the case would judge itself, UnknownNameError for a
         ``judged_on`` that there is not.
@@ -51,62 +52,62 @@ class SampledCase:
         return cls(whole, small, blocks)
 
     def device(self, variant: Variant, arch: str) -> Device:
-        """The simulator on which the whole case runs."""
+        """Return the simulator on which the whole case runs."""
         return simulator_of(variant, arch, self.blocks)
 
     def sampled(self, counts: Mapping[str, Any]) -> Sampled:
-        """What a run's counts say of the sample that they are of."""
+        """Return which sample of blocks a run's counts are of."""
         if "parts" in counts:
             blocks = sum(part["grid_blocks"] for part in counts["parts"])
             return Sampled(blocks, blocks, because="one of several kernels reads what another wrote")
         return Sampled(**counts["sample"])
 
     def touched(self, trial: Trial) -> float:
-        """The distinct bytes that a counted trial reads and writes, as a multiple of the least that the case has."""
+        """Return the distinct bytes that a counted trial reads and writes, as a multiple of the case's minimum."""
         least = self.minimum_bytes(self.problem(trial.config, arch=trial.arch))
         return (trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"]) / least
 
     @property
     def name(self) -> str:
-        """That of the whole case."""
+        """Name of the whole case."""
         return self.whole.name
 
     @property
     def label(self) -> str:
-        """That of the whole case, and how it is run."""
+        """Label of the whole case, with `how` it is run."""
         return f"{self.whole.label} ({self.how})"
 
     @property
     def how(self) -> str:
-        """How it is run, in a few words."""
+        """Short description of the sample, with the case that values are judged on."""
         return f"about {self.blocks} blocks; values judged on {self.judged_on.name}"
 
     def override(self, **changes: Any) -> Self:
-        """With fields of the whole case changed."""
+        """Return a sampled case with fields of the whole case changed."""
         return type(self)(self.whole.override(**changes), self.judged_on, self.blocks)
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
-        """The whole case's."""
+        """Return the whole case's problem."""
         return self.whole.problem(config, arch=arch)
 
     def inputs(self, problem: Any, device: str = "cpu") -> Any:
-        """The whole case's."""
+        """Return the whole case's inputs."""
         return self.whole.inputs(problem, device)
 
     def reference(self) -> Any:
-        """The small case's, which values are judged by."""
+        """Return the small case's reference, by which values are judged."""
         return self.judged_on.reference()
 
     def check(self, out: Any) -> Check:
-        """The small case's verdict on its output."""
+        """Return the small case's verdict on its output."""
         return self.judged_on.check(out)
 
     def minimum_bytes(self, problem: Any) -> int:
-        """The whole case's."""
+        """Return the bytes that must cross memory once for the whole case."""
         return self.whole.minimum_bytes(problem)
 
     def to_dict(self) -> dict:
-        """Plain values."""
+        """Return plain values, those of both cases and the number of blocks."""
         return {"whole": self.whole.to_dict(), "judged_on": self.judged_on.to_dict(), "sample": self.blocks}
 
 
@@ -117,16 +118,22 @@ def check_blocks(blocks: int) -> None:
 
 
 def simulator_of(variant: Variant, arch: str, blocks: int) -> Device:
-    """The simulator that runs about so many blocks of a variant: all, where one kernel reads what another wrote."""
+    """Return the simulator that runs about so many blocks of a variant, or all if it has several kernels.
+
+    Each of several kernels may read what another wrote, so that none of them may run in part.
+    """
     return devices.simulator(arch, blocks if len(variant.steps) == 1 else 0)
 
 
 def sampled(
     op: Op, cases: Sequence[Case], device: Device, blocks: int | None, judged_on: str | Case | None
 ) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Cases as they run on a device if ``blocks`` of each are asked for, and the small one that says whether values are
-    right; on a GPU, and without a number of blocks, the cases themselves and none. ArgumentError as `SampledCase.of`,
-    and for ``judged_on`` without ``blocks``."""
+    """Return cases as they run on a device, and the small case that values are judged on.
+
+    On the simulator ``blocks`` of each case run, and the second tuple has the small case. On a GPU, and without
+    ``blocks``, the cases are returned as they are, and the second tuple is empty. Raises ArgumentError as
+    `SampledCase.of` does, and for ``judged_on`` without ``blocks``.
+    """
     if blocks is None and judged_on is not None:
         raise ArgumentError("judged_on", repr(judged_on), "None without sample", "sample= says how many blocks to run.")
     if blocks is None or not device.counts:

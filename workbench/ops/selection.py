@@ -1,4 +1,4 @@
-"""Look up the ops, cases and variants that a caller names, one or several alike."""
+"""Lookup of the ops, cases and variants that a caller names, one or several alike."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Arguments = dict[str, Callable[[Config, Any, Any], Any]]
 
 
 class LaunchShape(NamedTuple):
-    """What a launch is whatever its tensors: blocks, threads of a block, dynamic shared memory in bytes."""
+    """Part of a launch that no tensor changes: blocks, threads of a block, dynamic shared memory in bytes."""
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -36,7 +36,7 @@ _NOTHING = object()
 
 
 def passed(step: CudaStep | TritonStep, parameters: Iterable[str], config: Config, problem: Any, tensors: Any) -> tuple:
-    """What a launch passes for each parameter. Raises ArgumentError naming the one that nothing is declared for."""
+    """Return what a launch passes for each parameter. Raises ArgumentError for one that nothing declares."""
     values, given, own = [], step.arguments, vars(tensors)  # in a loop that every launch waits for
     for name in parameters:
         if name in given:
@@ -68,24 +68,24 @@ class CudaStep:
     grid: Size
     block: Size = lambda config, problem: (config["NUM_THREADS"],)
     shared_bytes: Callable[[Config, Any], int] = lambda config, problem: 0
-    """(config, problem) -> dynamic shared memory."""
+    """(config, problem) -> dynamic shared memory in bytes."""
     arguments: Arguments = field(default_factory=dict)
 
     def name(self, config: Config, problem: Any) -> str:
-        """The kernel's name, or name expression, of a configuration."""
+        """Return the kernel's name, or name expression, for a configuration."""
         return self.kernel(config, problem) if callable(self.kernel) else self.kernel
 
     def threads(self, config: Config, problem: Any) -> int:
-        """Of a block."""
+        """Return the number of threads of a block."""
         return math.prod(self.block(config, problem))
 
     def shape(self, config: Config, problem: Any) -> LaunchShape:
-        """Of its launches."""
+        """Return the shape of the kernel's launches."""
         return LaunchShape(self.grid(config, problem), self.block(config, problem), self.shared_bytes(config, problem))
 
 
 TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3}
-"""What Triton compiles with where a configuration does not say."""
+"""Options that Triton compiles with if a configuration does not say."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,7 +98,7 @@ class TritonStep:
     """problem -> Triton types by parameter, e.g. ``{"out": "*fp16", "scale": "fp32"}``, of others too. ``"i64:16"``
     promises that the value is a multiple of 16; a pointer is one of 16 bytes unless ``"*i32:1"``."""
     constexprs: Callable[[Config, Any], Mapping[str, Any]] = lambda config, problem: {}
-    """(config, problem) -> what is known when it is compiled, by parameter, of others too; beside it the tunables."""
+    """(config, problem) -> values of constexprs by parameter, those of other functions too, beside the tunables."""
     arguments: Arguments = field(default_factory=dict)
     options: Callable[[Config, Any], Mapping[str, int]] = lambda config, problem: {
         name: config.get(name, usual) for name, usual in TRITON_OPTIONS.items()
@@ -106,11 +106,11 @@ class TritonStep:
     """(config, problem) -> num_warps and num_stages."""
 
     def name(self, config: Config, problem: Any) -> str:
-        """That of the function."""
+        """Return the name of the function."""
         return self.function.__name__
 
     def constants(self, config: Config, problem: Any) -> dict[str, Any]:
-        """The constexpr parameters of the function."""
+        """Return the values of the function's constexpr parameters."""
         known = self.constexprs(config, problem)
         tunables = config.keys() - self.arguments.keys()
         return {
@@ -120,7 +120,7 @@ class TritonStep:
         }
 
     def signature(self, config: Config, problem: Any) -> dict[str, str]:
-        """The types of the parameters that a launch passes. Raises ArgumentError naming one that has none."""
+        """Return the types of the parameters that a launch passes. Raises ArgumentError for one without a type."""
         constants, types = self.constants(config, problem), self.types(problem)
         wanted = [name for name in self.function.arg_names if name not in constants]
         for name in wanted:
@@ -147,9 +147,9 @@ class TritonStep:
         )
 
     def parameters(self, constants: Mapping[str, Any]) -> tuple[str, ...]:
-        """Those that a launch passes: what is not among its constexprs."""
+        """Return the parameters that a launch passes: those of the function that are not constexprs."""
         return tuple(name for name in self.function.arg_names if name not in constants)
 
     def shape(self, config: Config, problem: Any) -> LaunchShape:
-        """Of its launches; Triton knows its shared memory by itself."""
+        """Return the shape of the function's launches; Triton knows its shared memory by itself."""
         return LaunchShape(self.grid(config, problem), (32 * self.options(config, problem)["num_warps"],))

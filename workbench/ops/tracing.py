@@ -113,7 +113,7 @@ def _tuned_config(op: Op, variant: Variant, problem: Any, label: str, model: Dev
 
 
 def _only_variant(op: Op) -> Variant:
-    """The variant of an op that has one with a kernel. Raises ArgumentError where it has none or several."""
+    """Return the only variant of an op that has kernels. Raises ArgumentError where none has, or several have."""
     compiled = [variant for variant in op.variants if variant.compiles]
     if len(compiled) == 1:
         return compiled[0]

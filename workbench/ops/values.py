@@ -13,7 +13,7 @@ Config = Mapping[str, Any]
 
 
 class _Known:
-    """What the formula of a rule may name: tunables, then fields of the problem."""
+    """Names that the formula of a rule may use: tunables, then fields of the problem."""
 
     def __init__(self, config: Config, problem: Any):
         self._config, self._problem = config, problem
@@ -31,13 +31,13 @@ class Restriction:
     """The rule as a formula, e.g. ``32 % THREAD_GROUP_SIZE == 0``."""
     holds: Callable[[Config, Any], bool] = field(repr=False)
     of_arch: bool = False
-    """Whether it is about the problem's architecture, whatever the configuration, so that another one may keep it."""
+    """True if the rule is about the architecture alone: on another one it may hold for the same configuration."""
     only: str = ""
-    """The one architecture that keeps it, of which the code has instructions of its own, such as "sm_90"."""
+    """Only architecture that keeps the rule, such as "sm_90", if the code has instructions of that one."""
 
     @classmethod
     def of(cls, name: str, rule: Any, meaning: str = "", known: Callable[[Config, Any], Any] = _Known) -> Self:
-        """A rule whose formula is an `Expression` over tunables and fields of the problem (``head_size``).
+        """Return a rule whose formula is an `Expression` over tunables and fields of the problem (``head_size``).
 
         ``meaning`` is for whoever reads the rule; ``known`` gives for (config, problem) the values of other names.
         """
@@ -47,7 +47,7 @@ class Restriction:
 
     @classmethod
     def on(cls, arch: str, what: str) -> Self:
-        """The rule that the problem's architecture is this one, which alone has ``what``."""
+        """Return the rule that the problem's architecture is this one, which alone has ``what``."""
         rule = f"arch is {arch}, which alone has {what}"
         return cls("arch", rule, lambda config, problem: problem.arch.rstrip("a") == arch, of_arch=True, only=arch)
 
@@ -69,7 +69,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What one block of a variant's first kernel takes of a multiprocessor, and what it has asked memory for at a time.
+    """Resources of a multiprocessor that one block of a variant's first kernel takes, and the bytes it has in flight.
 
     Known without compiling it: registers and shared memory are upper bounds.
     """
@@ -78,11 +78,11 @@ class Footprint:
     """Blocks of the launch."""
     threads: int
     registers: int
-    """Per thread."""
+    """Registers per thread."""
     shared_bytes: int
-    """Static and dynamic."""
+    """Static and dynamic shared memory in bytes."""
     bytes_in_flight: int
-    """Of keys and values: asked for and not yet used, while the block is in its loop."""
+    """Bytes of keys and values that are requested and not yet used, while the block is in its loop."""
 
 
 @dataclass(frozen=True)
@@ -103,46 +103,49 @@ class Check:
 
 
 class Case(Protocol):
-    """What tuning, comparison and tracing may ask of any op's case: named inputs with a known answer."""
+    """Interface of any op's case for tuning, comparison and tracing: named inputs with a known answer."""
 
     @property
     def name(self) -> str:
-        """What it is found by."""
+        """Name by which the case is found."""
 
     @property
     def label(self) -> str:
         """The name with what distinguishes it, for titles and tables."""
 
     def override(self, **changes: Any) -> Self:
-        """The case with some of its fields changed."""
+        """Return the case with some of its fields changed."""
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> Any:
-        """The op's problem: what a kernel is compiled and launched for. A configuration may choose the page size."""
+        """Return the problem that a kernel is compiled and launched for. A configuration may choose the page size."""
 
     def inputs(self, problem: Any, device: str = "cpu") -> Any:
-        """Fresh `RunTensors`, the same values each time; ``.out`` is what the variant fills and `check` judges.
+        """Return fresh `RunTensors`, the same values each time; ``.out`` is what the variant fills and `check` judges.
 
         On the device ``"meta"`` they have shapes and no elements.
         """
 
     def reference(self) -> Any:
-        """The known answer."""
+        """Return the known answer."""
 
     def check(self, out: Any) -> Check:
-        """The verdict on an output."""
+        """Return the verdict on an output."""
 
     def minimum_bytes(self, problem: Any) -> int:
-        """Bytes that must cross memory once, whatever the variant: what its traffic is compared with."""
+        """Return the bytes that must cross memory once, whatever the variant: its traffic is compared with them."""
 
     def to_dict(self) -> dict:
-        """Plain values, for a store or another process."""
+        """Return plain values, for a store or another process."""
 
 
 class JudgedCase(Case, Protocol):
     """A case as the judge uses it, also with its tensors laid out and valued otherwise."""
 
     def viewed(self) -> Mapping[str, Any]:
-        """The case with tensors that lie otherwise in memory, by how they lie; none where that is not the case's."""
+        """Return the case with tensors that lie otherwise in memory, by how they lie; empty without such views."""
 
     def elsewhere(self, change: str) -> Any:
-        """The case at values of another size or sign, see `workbench.ops.own.elsewhere`; None where it is at none."""
+        """Return the case at values of another size or sign, or None if the case has no such values.
+
+        `workbench.ops.own.elsewhere` describes the changes.
+        """

@@ -57,10 +57,10 @@ __all__ = [
 
 
 PARTS = 4
-"""Blocks of a launch that are recorded, if it needs any."""
+"""Number of blocks of a launch that are recorded, if any must be."""
 
 MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
-"""What variants are compiled for to run in the PTX machine, the default first."""
+"""Architectures that variants are compiled for to run in the PTX machine, the default first."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,7 +98,7 @@ class Variant:
 
     language = ""
     compiles = True
-    """Whether it has kernels of its own, to be compiled."""
+    """True if the variant has kernels of its own, to be compiled."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "space", MappingProxyType(dict(self.space)))
@@ -110,13 +110,13 @@ class Variant:
 
     @property
     def _function(self) -> Any:
-        """Where the kernel is written, unless a source is given."""
+        """Function in whose file the kernel is written, unless a source is given."""
         raise NotImplementedError
 
     # -- legality -----------------------------------------------------------------------------------------------
 
     def unsupported(self, problem: Any) -> tuple[Restriction, ...]:
-        """What this variant lacks for the problem whatever the configuration: layout, dtype or features."""
+        """Return what this variant lacks for the problem, whatever the configuration: layout, dtype or features."""
         lacking = []
         if problem.layout not in self.layouts:
             lacking.append(("layout", f"layout {problem.layout!r} is one of {', '.join(self.layouts)}"))
@@ -128,11 +128,13 @@ class Variant:
         return tuple(Restriction(name, rule, lambda config, problem: False) for name, rule in lacking)
 
     def check_tensors(self, problem: Any) -> None:
-        """Raise ArgumentError for a tensor that does not lie in memory as the kernels assume; an op's own function
-        looks at those of the built-in ones."""
+        """Raise ArgumentError for a tensor that does not lie in memory as the kernels assume.
+
+        Built-in ops check their tensors in the function that users call.
+        """
 
     def broken(self, config: Config, problem: Any) -> tuple[Restriction, ...]:
-        """The rules that a configuration breaks for a problem; empty if it is legal.
+        """Return the rules that a configuration breaks for a problem; empty if it is legal.
 
         Raises:
             ConfigurationError: a tunable is missing or unknown, so that no rule can be evaluated.
@@ -141,7 +143,7 @@ class Variant:
         return self.unsupported(problem) + tuple(rule for rule in self.restrictions if not rule.holds(config, problem))
 
     def machine_arch(self, problem: Any) -> str:
-        """The first of `MACHINE_ARCHS` that has what this variant needs for the problem; the default where none has."""
+        """Return the first of `MACHINE_ARCHS` that has what this variant needs for the problem, or else the default."""
         if any(rule.of_arch for rule in self.restrictions):
             for arch in MACHINE_ARCHS:
                 if self.runs_on(replace(problem, arch=arch)):
@@ -149,15 +151,15 @@ class Variant:
         return MACHINE_ARCHS[0]
 
     def machine_problem(self, case: Case, config: Config | None = None) -> Any:
-        """A case's problem for a run of this variant in the PTX machine."""
+        """Return a case's problem for a run of this variant in the PTX machine."""
         return case.problem(config, arch=self.machine_arch(case.problem()))
 
     def able(self, problem: Any) -> bool:
-        """Whether the configuration that an untuned user gets is legal for the problem."""
+        """Return True if the configuration that an untuned user gets is legal for the problem."""
         return not self.unsupported(problem) and not self.broken(self.default_config(problem), problem)
 
     def runs_on(self, problem: Any) -> bool:
-        """Whether the problem's architecture has what this variant needs for it."""
+        """Return True if the problem's architecture has what this variant needs for it."""
         return all(rule.holds({}, problem) for rule in self.restrictions if rule.of_arch)
 
     def check(self, config: Config, problem: Any) -> None:
@@ -182,7 +184,10 @@ class Variant:
         )
 
     def _check_values(self, config: Config) -> None:
-        """Of the kind that the space has, and positive where all of its values are: rules divide by them."""
+        """Raise ConfigurationError for a value of another type than the space has.
+
+        A value must also be positive where all values of the space are, because rules divide by such values.
+        """
         for name, candidates in self.space.items():
             kinds = {type(candidate) for candidate in candidates}
             positive = kinds == {int} and min(candidates) > 0
@@ -195,49 +200,50 @@ class Variant:
     # -- configurations -----------------------------------------------------------------------------------------
 
     def default_config(self, problem: Any) -> dict:
-        """The configuration that an untuned user gets for this problem."""
+        """Return the configuration that an untuned user gets for this problem."""
         return dict(self.defaults(problem))
 
     def configurations(self, problem: Any) -> list[dict]:
-        """Every legal configuration of the space, the first tunable varying slowest."""
+        """Return every legal configuration of the space, the first tunable varying slowest."""
         return [config for config in self.all_configurations() if not self.broken(config, problem)]
 
     def all_configurations(self) -> Iterator[dict]:
-        """Every point of the space, legal or not, in the same order."""
+        """Yield every point of the space, legal or not, the first tunable varying slowest."""
         for values in itertools.product(*self.space.values()):
             yield dict(zip(self.space, values, strict=True))
 
     # -- compile and run: each language's own -------------------------------------------------------------------
 
     def compile(self, config: Config, problem: Any, arch: str = "sm_80") -> CompiledKernel:
-        """The `CompiledKernel` of a legal configuration; of several kernels the first, which does the main work."""
+        """Compile a legal configuration; return the kernel that does the main work, the first if there are several."""
         return self.kernels(config, problem, arch)[0]
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
-        """Every `CompiledKernel` of a legal configuration, in the order in which they run.
+        """Return every `CompiledKernel` of a legal configuration, in the order in which they run.
 
-        Without ``machine_code``, which the simulator does not need, it is made when somebody asks a kernel for it.
+        ``machine_code=False`` puts the machine code off until somebody asks a kernel for it; the simulator does not
+        need it.
         """
         raise NotImplementedError
 
     def launches(self, config: Config, problem: Any, tensors: Any, kernels: tuple | None = None) -> tuple[Launch, ...]:
-        """Grid, block, arguments and shared memory of each kernel of one run, in the order of `kernels`.
+        """Return grid, block, arguments and shared memory of each kernel of one run, in the order of `kernels`.
 
-        Of ``kernels``, where they are compiled already, the parameters need not be looked up in the source.
+        With ``kernels``, if they are compiled already, their parameters need not be looked up in the source.
         """
         return self._launches(self.plan(config, problem, kernels), config, problem, tensors)
 
     def launch(self, config: Config, problem: Any, tensors: Any) -> Launch:
-        """The launch of the first kernel."""
+        """Return the launch of the first kernel."""
         return self.launches(config, problem, tensors)[0]
 
     def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan:
-        """What all runs have alike; without ``kernels`` their parameters are those of the source."""
+        """Return everything that all runs share; without ``kernels`` the parameters are those in the source."""
         shapes = tuple(step.shape(config, problem) for step in self.steps)
         return Plan(kernels or (), self._parameters(config, problem, kernels), shapes)
 
     def _parameters(self, config: Config, problem: Any, kernels: tuple | None) -> tuple[tuple[str, ...], ...]:
-        """What the kernel of each step takes, by name."""
+        """Return the names of the parameters of each step's kernel."""
         raise NotImplementedError
 
     def _launches(self, plan: Plan, config: Config, problem: Any, tensors: Any) -> tuple[Launch, ...]:
@@ -255,7 +261,7 @@ class Variant:
         return held
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
-        """Compile, launch on a device and fill ``tensors.out``; the `LaunchReport` on the simulator, else None.
+        """Compile, launch on a device and fill ``tensors.out``; return the `LaunchReport` on the simulator, else None.
 
         The report of a variant of several kernels is their sum, with the report of each in its ``parts``. A kernel
         whose grid has no blocks is left out; where all are, there is no report.
@@ -292,8 +298,11 @@ class Variant:
         parts: int = PARTS,
         **launch_options: Any,
     ) -> LaunchReport:
-        """A report of a run on the simulator, with recordings of some blocks if its warp groups wait for products: what
-        the prediction of such a launch needs. They run once more, one by one; not where blocks wait for each other."""
+        """Return a run's report with recordings of some blocks, if its warp groups wait for tensor core products.
+
+        The prediction of such a launch needs them. The blocks run once more on the simulator, one by one, unless blocks
+        wait for each other.
+        """
         ran = " ".join(line.text for line in report.lines)
         if "wgmma.mma_async" not in ran or "barrier.cluster" in ran or len(report.parts) > 1:
             return report
@@ -309,23 +318,23 @@ class Variant:
         return replace(report, parts_recorded=RecordedParts(cut, recordings, instructions))
 
     def prepare(self, kernels: tuple, config: Config, problem: Any, tensors: Any, device: Any) -> None:
-        """What a launch finds on the device beside its arguments: variables of the module. Most have none."""
+        """Set what a launch finds on the device beside its arguments: variables of the module. Most have none."""
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """The arguments that a run copies where they are not contiguous, and copies back."""
+        """Names of the arguments that a run copies where they are not contiguous, and copies back."""
         return ()
 
     def filled(self, part: str, tensor: Any) -> float | None:
-        """The number that a part of the workspace is full of before a run; None for a part that holds nothing."""
+        """Return the number that fills a part of the workspace before a run; None for a part without content."""
         return None if tensor.is_floating_point() else 0
 
     def constant_values(self, config: Config, problem: Any, tensors: Any) -> dict[str, Any]:
-        """The number or tensor of the run that is written to each variable of the module before a launch."""
+        """Return the number or tensor that is written to each variable of the module before a launch."""
         return {}
 
     def code_key(self, config: Config, problem: Any) -> tuple:
-        """What the machine code depends on beside its source: equal keys, equal code."""
+        """Return a key of all that the machine code depends on beside its source: equal keys, equal code."""
         raise NotImplementedError
 
     # -- identity -----------------------------------------------------------------------------------------------
@@ -337,8 +346,11 @@ class Variant:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that the variant is made of: declaration, kernel source, headers, what they share, and the files
-        and cells of somebody's own functions that it holds."""
+        """Every file that the variant is made of.
+
+        Those are the declaration, the kernel source, headers, what these share, and the files and cells of a user's own
+        functions that the variant holds.
+        """
         parts = (self, *self.restrictions, *self.steps)
         functions = [value for part in parts for value in vars(part).values()]
         functions += [value for step in self.steps for value in step.arguments.values()]
@@ -346,7 +358,7 @@ class Variant:
 
     @property
     def source_hash(self) -> str:
-        """Hex digest of everything that changes what it computes or compiles to: kernel, headers, declaration."""
+        """Hex digest of all that changes what the variant computes or compiles to: kernel, headers, declaration."""
         return digest(self.files)
 
 
@@ -370,7 +382,7 @@ class TorchVariant(Variant):
         return self.compute
 
     def kernels(self, config: Config, problem: Any, arch: str = "sm_80", *, machine_code: bool = True) -> tuple:
-        """Refused: torch variants have no kernel of ours."""
+        """Raise ConfigurationError: torch variants have no kernel of ours."""
         raise ConfigurationError(
             "variant", str(self), "a variant in CUDA C++ or Triton", "A torch variant has no kernel to compile."
         )
@@ -390,7 +402,7 @@ class CudaVariant(Variant):
     text: Source | None = None
     """The source, where ``source`` is no file of its own: a string, or a cell of a notebook."""
     options: Sequence[str] = ()
-    """For the compiler."""
+    """Options for the compiler."""
     include_dirs: Sequence[Path] = ()
     """Folders of headers beside the source's own and those of the workbench."""
 
@@ -419,12 +431,12 @@ class CudaVariant(Variant):
         return tuple(compiled)
 
     def with_source(self, source: str | Path) -> CudaVariant:
-        """The same declaration for another source, text or a .cu file, that has kernels of these names."""
+        """Return this declaration for another source, text or a .cu file, that has kernels of the same names."""
         unit = read_source(source)
         return replace(self, source=Path(unit.name), text=unit)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
-        """The macros, the names of templates and the block sizes."""
+        """Return the macros, the names of templates and the block sizes."""
         names = (step.name(config, problem) for step in self.steps)
         blocks = (step.threads(config, problem) for step in self.steps)
         return (*sorted(self.macros(config, problem).items()), *names, *blocks)
@@ -439,12 +451,12 @@ class CudaVariant(Variant):
 
 @functools.lru_cache(maxsize=256)
 def _declared(source: Path | Source, stamp: int, macros: tuple[str, ...]) -> Mapping[str, KernelDeclaration]:
-    """The kernels of a source as it was at ``stamp``, with their parameters."""
+    """Return the kernels of a source as it was at ``stamp``, with their parameters."""
     return declared_kernels(source.text if isinstance(source, Source) else read(source), macros)
 
 
 def _file_of(function: Any) -> Path:
-    """Where a function, of Triton's too, is written: a file, or a cell of a notebook."""
+    """Return the file, or the cell of a notebook, in which a function of Python or Triton is written."""
     while not inspect.isfunction(function):
         function = function.fn
     return Path(inspect.getfile(function))
@@ -465,7 +477,7 @@ class TritonVariant(Variant):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Also those of the functions that its functions call."""
+        """Every file that the variant is made of, with those of the functions that its functions call."""
         called = {path for step in self.steps for path in called_files(step.function)}
         return tuple(sorted({*super().files, *called}))
 
@@ -475,7 +487,7 @@ class TritonVariant(Variant):
         return tuple(step.compile(config, problem, arch, machine_code=machine_code) for step in self.steps)
 
     def code_key(self, config: Config, problem: Any) -> tuple:
-        """Of each function the argument types, the constexprs, and how many warps and stages."""
+        """Return each function's argument types, constexprs, and numbers of warps and stages."""
         return tuple(
             tuple(part.items())
             for step in self.steps
@@ -490,7 +502,7 @@ class TritonVariant(Variant):
         return tuple(step.parameters(step.constants(config, problem)) for step in self.steps)
 
     def run(self, config: Config, problem: Any, tensors: Any, device: Any, **launch_options: Any) -> Any:
-        """On the simulator launch the compiled kernel, on a GPU go through Triton's JIT."""
+        """Launch the compiled kernel on the simulator; on a GPU go through Triton's JIT."""
         if not device.counts:
             with device.current(tensors.members()):
                 return self.jit(config, problem, tensors)
@@ -516,7 +528,7 @@ class TritonVariant(Variant):
 
 
 def _scratch(size: int, alignment: int, stream: int | None) -> Any:
-    """Memory for the tensor descriptors that a kernel builds, as Triton asks for it: torch's is aligned to more."""
+    """Allocate memory for the tensor descriptors that a kernel builds; torch aligns it to more than Triton asks."""
     import torch
 
     return torch.empty(size, dtype=torch.uint8, device="cuda")

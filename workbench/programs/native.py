@@ -32,7 +32,7 @@ _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
 _EXIT = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)
 _SIGINFO, _ONCE = 4, 0x80000000
 _ADDRESS_OFFSET = 16  # of si_addr in siginfo_t
-_DEVICE_ADDRESSES = range(0x0200 << 32, 0x5000 << 32)  # the range that driver/library/memory.cpp allocates from
+_DEVICE_ADDRESSES = range(0x0200 << 32, 0x2A00 << 32)  # the range that driver/library/memory.cpp allocates from
 
 
 class _SignalAction(ctypes.Structure):

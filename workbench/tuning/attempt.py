@@ -20,7 +20,7 @@ ISOLATION = ("auto", "process", "none")
 
 @dataclass(frozen=True)
 class Setting:
-    """Where configurations are measured, and how; ``isolation`` is one of `ISOLATION`."""
+    """Device, model, limits and process in which configurations are measured; ``isolation`` is one of `ISOLATION`."""
 
     device: Device
     model: DeviceModel

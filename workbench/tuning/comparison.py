@@ -16,6 +16,7 @@ from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import document
 from workbench.base.frames import data_frame
+from workbench.base.progress import tracked
 from workbench.base.tables import WIDTH, Table, Tabular
 from workbench.base.terminal import visible
 from workbench.base.trials.trial import Trial
@@ -205,7 +206,8 @@ def compare(
         if name not in names:
             raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
     attempts = [
-        attempt(found, variant, case, where, model, config=configs.get(variant.name), tuned=tuned) for variant in chosen
+        attempt(found, variant, case, where, model, config=configs.get(variant.name), tuned=tuned)
+        for variant in tracked(chosen, " variants", name=lambda variant: variant.name)
     ]
     trials, least = tuple(one.trial for one in attempts), tuple(one.minimum_bytes for one in attempts)
     origins = tuple(one.origin for one in attempts)

@@ -76,7 +76,7 @@ class TuningJob:
 
     @property
     def setting(self) -> Setting:
-        """Where and how its configurations are measured."""
+        """Setting in which the configurations are measured."""
         return Setting(self.device, self.model, self.options.limits, self.options.isolation, self.gpu)
 
     @property

@@ -35,7 +35,7 @@ class RefusedSweep(ValueError):
 
 @contextlib.contextmanager
 def within(place: str) -> Iterator[None]:
-    """Within the block, turn errors into `RefusedSweep` with the place in the file."""
+    """Turn errors inside the block into `RefusedSweep` with the place in the file."""
     try:
         yield
     except RefusedSweep as error:

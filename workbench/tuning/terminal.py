@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TextIO
 
-from tqdm import tqdm
-
+from workbench.base.progress import bar
 from workbench.base.terminal import visible
 from workbench.tuning.attempt import Progress
 
 
 class ProgressBar:
-    """A tqdm bar to call with each `Progress`: attempts, time left, the best so far. `close` it at the end.
+    """Bar to call with each `Progress`: attempts, time left, the best so far. `close` it at the end.
 
     It stays silent if ``stderr`` is no terminal.
     """
 
     def __init__(self, file: TextIO | None = None):
-        file = file or sys.stderr
         self._scouting = ""
-        self._bar = tqdm(unit=" attempts", file=file, disable=not file.isatty(), dynamic_ncols=True)
+        self._bar = bar(" attempts", file=file)
 
     def __call__(self, progress: Progress) -> None:
         """Show this progress."""

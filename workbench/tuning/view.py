@@ -48,11 +48,11 @@ class Watched(Protocol):
 
     @property
     def total(self) -> int | None:
-        """Attempts that it will make at most."""
+        """Largest number of attempts that the run will make."""
 
     @property
     def error(self) -> BaseException | None:
-        """The error that ended it."""
+        """Error that ended the run, if it failed."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:

@@ -65,14 +65,14 @@ def check_entries(t: Any, block_size: int) -> None:
 
 
 def as_scale(scale: torch.Tensor | float | None, like: torch.Tensor) -> torch.Tensor | None:
-    """A number as a tensor ``[1] float32`` beside ``like``; None and tensors as they are."""
+    """Return a number as a tensor ``[1] float32`` on the device of ``like``; return None and tensors unchanged."""
     if scale is None or isinstance(scale, torch.Tensor):
         return scale
     return torch.full((1,), float(scale), dtype=torch.float32, device=like.device)
 
 
 def check_scales(t: Any, geometry: PagedGeometry, kv_cache_dtype: str) -> None:
-    """`check_scale` of ``k_scale`` and ``v_scale``."""
+    """Check ``k_scale`` and ``v_scale`` by `check_scale`."""
     for name in ("k_scale", "v_scale"):
         check_scale(name, getattr(t, name), geometry, kv_cache_dtype)
 

@@ -1,4 +1,4 @@
-"""What the cases of the ops on paged caches have alike: shuffled pages, scales per token in them, quantization."""
+"""Common base of the cases of ops on paged caches: shuffled pages, scales per token in them, quantization."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from workbench.attention.cache_formats.quantization import LARGEST
 from workbench.ops.named_case import NamedCase
 
 SCALES = ("none", "tensor", "head", "token")
-"""Of a quantized cache: no scale (1), one, one per KV head, one per token and head."""
+"""Granularities of a quantized cache's scales: none (a scale of 1), one for all, per KV head, per token and head."""
 
 UNWRITTEN = 0xFF
-"""Every byte of what nothing is written to yet: all ones is NaN in every floating-point type."""
+"""Value of every byte that nothing has written yet: all ones is NaN in every floating-point type."""
 
 FREE_PAGES = 3
 
 
 class CacheCase(NamedCase):
-    """A case with ``kv_cache_dtype`` and ``scales``; one of `SCALES` says what a quantized cache is scaled by."""
+    """Case with ``kv_cache_dtype`` and ``scales``, one of `SCALES`: the granularity of a quantized cache's scales."""
 
     layout: str
     block_size: int
@@ -30,7 +30,7 @@ class CacheCase(NamedCase):
 
     @property
     def quantized(self) -> bool:
-        """Whether the cache holds codes, to be multiplied by scales."""
+        """True if the cache holds codes, which are multiplied by scales."""
         return self.kv_cache_dtype != "auto"
 
     @property
@@ -46,8 +46,11 @@ class CacheCase(NamedCase):
 
 
 def random_scales(case: Any, per_token: Sequence[int], generator: torch.Generator) -> Sequence[torch.Tensor | None]:
-    """Scales of K and V at which a few elements in a thousand, N(0, 1), saturate: those beyond 2.5 to 3.5. Any fp32
-    number: its reciprocal is rounded. None where the case has none; ``per_token`` is the shape of scales per token."""
+    """Draw scales of K and V at which a few in a thousand elements of N(0, 1) saturate: those beyond 2.5 to 3.5.
+
+    Scales are arbitrary fp32 numbers, so that their reciprocals are rounded. ``per_token`` is the shape of scales per
+    token. Both scales are None if the case has none.
+    """
     if not case.quantized or case.scales == "none":
         return None, None
     shape = {"tensor": (1,), "head": (case.num_kv_heads,), "token": per_token}[case.scales]
@@ -55,7 +58,7 @@ def random_scales(case: Any, per_token: Sequence[int], generator: torch.Generato
 
 
 def shuffled_tables(lengths: Sequence[int], block_size: int, generator: torch.Generator) -> tuple[torch.Tensor, int]:
-    """Block tables ``[num_seqs, max_blocks] int32``, -1 where no page is in use, and how many pages the cache has.
+    """Return block tables ``[num_seqs, max_blocks] int32``, -1 where no page is in use, and the number of pages.
 
     Pages are shuffled over the cache, with free ones in between.
     """
@@ -71,7 +74,7 @@ def shuffled_tables(lengths: Sequence[int], block_size: int, generator: torch.Ge
 def in_pages(
     scales: torch.Tensor, tables: torch.Tensor, lengths: Sequence[int], block_size: int, num_blocks: int
 ) -> torch.Tensor:
-    """Scales ``[tokens, num_kv_heads]`` as ``[num_blocks, block_size, num_kv_heads]``; NaN where no token is."""
+    """Return scales ``[tokens, num_kv_heads]`` as ``[num_blocks, block_size, num_kv_heads]``, NaN in free slots."""
     placed = torch.full((num_blocks * block_size, scales.shape[1]), torch.nan)
     placed[slots_of(tables, lengths, block_size)] = scales
     return placed.unflatten(0, (num_blocks, block_size))

@@ -1,5 +1,8 @@
-"""What the problems of the ops on caches have alike, what their kernels take by the same names, and where a token's
-elements lie in a page of each layout (`workbench.attention.cache_formats.layouts`)."""
+"""Common parts of the problems of ops on caches, and the places of a token's elements in a page of each layout.
+
+Here are also the arguments that their kernels take by the same names. The layouts are those of
+`workbench.attention.cache_formats.layouts`.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ from workbench.ops.values import Config
 
 @dataclass(frozen=True)
 class Sizes:
-    """A problem, which has ``features`` among its fields, as a record."""
+    """Base of the problems: dataclasses with ``features`` among their fields, which `to_dict` makes records."""
 
     def to_dict(self) -> dict:
-        """Plain values, for a store or a table of tuned configurations."""
+        """Return plain values, for a store or a table of tuned configurations."""
         return asdict(self) | {"features": list(vars(self)["features"])}
 
 
 class AttentionProblem(Sizes):
-    """What follows from the ``dtype``, ``num_heads`` and ``num_kv_heads`` of a problem of any attention."""
+    """Base of attention problems: sizes that follow from ``dtype``, ``num_heads`` and ``num_kv_heads``."""
 
     dtype: str
     num_heads: int
@@ -35,7 +38,7 @@ class AttentionProblem(Sizes):
 
     @property
     def group(self) -> int:
-        """Query heads that share one KV head."""
+        """Number of query heads that share one KV head."""
         return self.num_heads // self.num_kv_heads
 
     @property
@@ -45,7 +48,7 @@ class AttentionProblem(Sizes):
 
 
 class CacheProblem(Sizes):
-    """What follows from the ``dtype`` and ``kv_cache_dtype`` of a problem of any op on caches."""
+    """Base of problems on caches: sizes and dtypes that follow from ``dtype`` and ``kv_cache_dtype``."""
 
     dtype: str
     kv_cache_dtype: str
@@ -57,7 +60,7 @@ class CacheProblem(Sizes):
 
     @property
     def quantized(self) -> bool:
-        """Whether the cache holds codes, to be multiplied by scales."""
+        """True if the cache holds codes, which are multiplied by scales."""
         return self.kv_cache_dtype != "auto"
 
     @property
@@ -77,14 +80,17 @@ class CacheProblem(Sizes):
 
 
 def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
-    """How far apart the scales of two slots and of two KV heads are: (0, 0) for one scale of the whole cache."""
+    """Return the distances between the scales of two slots and of two KV heads, in elements.
+
+    Both are 0 without a scale and for one scale of the whole cache.
+    """
     if scale is None or scale.numel() == 1:
         return 0, 0
     return (scale.shape[2], 1) if scale.dim() == 3 else (0, 1)
 
 
 def head_macros(config: Config, problem: Any) -> dict[str, Any]:
-    """The macros of every kernel in CUDA C++ that attends: elements, the head, tunables."""
+    """Return the macros of every attention kernel in CUDA C++: the element type, the head size, the tunables."""
     return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
 
 
@@ -98,23 +104,23 @@ STRIDES: Arguments = {
     "v_slot_stride": lambda config, problem, tensors: scale_strides(tensors.v_scale)[0],
     "v_head_stride": lambda config, problem, tensors: scale_strides(tensors.v_scale)[1],
 }
-"""How far apart the rows of tables and queries, pages, and scales are, in elements, as kernels are told."""
+"""Strides that kernels take, in elements: between rows of tables and queries, between pages, and between scales."""
 
 SCALES_OR_ONE: Arguments = {
     "k_scale": lambda config, problem, tensors: _or_one(tensors.k_scale, tensors, problem),
     "v_scale": lambda config, problem, tensors: _or_one(tensors.v_scale, tensors, problem),
 }
-"""The scales of a quantized cache, for kernels that do not take null for 1; of any other cache none."""
+"""Scales of a quantized cache for kernels that do not read null as 1; None for any other cache."""
 
 CODES_AS_BYTES: Arguments = {
     "key_cache": lambda config, problem, tensors: _bytes(tensors.key_cache, problem),
     "value_cache": lambda config, problem, tensors: _bytes(tensors.value_cache, problem),
 }
-"""The caches of Triton kernels that decode by themselves: quantized ones as bytes."""
+"""Caches for Triton kernels that decode codes by themselves, which get a quantized cache as bytes."""
 
 
 def attributes(*names: str) -> Arguments:
-    """Arguments that are fields of the tensors."""
+    """Return arguments that are fields of the tensors."""
 
     def of(name: str) -> Callable[[Config, Any, Any], Any]:
         return lambda config, problem, tensors: getattr(tensors, name)
@@ -123,7 +129,10 @@ def attributes(*names: str) -> Arguments:
 
 
 def never_none(arguments: Arguments) -> Arguments:
-    """The arguments, with any address, the query's, for those that are None: what is not asked for is not followed."""
+    """Return the arguments with the query's address in place of None.
+
+    Any address serves there: no kernel follows the pointer of a feature that is not asked for.
+    """
 
     def some(value: Callable[[Config, Any, Any], Any]) -> Callable[[Config, Any, Any], Any]:
         def passed(config: Config, problem: Any, tensors: Any) -> Any:
@@ -146,18 +155,19 @@ def _bytes(cache: torch.Tensor, problem: CacheProblem) -> torch.Tensor:
 
 
 SCALES = ("k_scale", "v_scale", "k_slot_stride", "k_head_stride", "v_slot_stride", "v_head_stride")
-"""What kernels take of the scales of a quantized cache."""
+"""Parameters that kernels have for the scales of a quantized cache."""
 
 
 def no_scales(problem: Any) -> Mapping[str, None]:
-    """The constexprs that stand for `SCALES` where there are none: of them nothing is compiled."""
+    """Return a constexpr None for each of `SCALES` unless the cache is quantized: nothing is compiled for them."""
     return {} if problem.quantized else dict.fromkeys(SCALES)
 
 
 def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:
-    """From one KV head to the next and from one token to the next, in elements, where a token's lie side by side.
+    """Return the distances from one KV head to the next and from one token to the next, in elements.
 
-    In layout "x", where they do not, the first is right too. ``page`` is in tokens.
+    The second is right only where the elements of a token lie side by side, as in all layouts but "x". ``page`` is in
+    tokens.
     """
     if problem.layout == "nhd":
         return problem.head_size, problem.num_kv_heads * problem.head_size
@@ -165,7 +175,10 @@ def head_and_token_stride(problem: Any, page: int) -> tuple[int, int]:
 
 
 def head_and_strides(problem: Any, page: int) -> Mapping[str, int]:
-    """The constexprs that describe a head, and where its elements lie in a page of ``page`` tokens of any layout."""
+    """Return the constexprs that describe a head and the places of its elements in a page.
+
+    The layout may be any; ``page`` is in tokens.
+    """
     size, (head, token) = problem.head_size, head_and_token_stride(problem, page)
     if problem.layout == "x":
         x = problem.x

@@ -37,6 +37,12 @@ Side side(unsigned type, u64 address, u64 bytes) {
     throw Refused{CUDA_ERROR_INVALID_VALUE, "the host memory of the copy does not exist: " +
                                                 describe_address(address, bytes)};
   }
+  if (held_in_part(address, bytes)) {
+    throw Refused{CUDA_ERROR_INVALID_VALUE,
+                  "the host memory of the copy is registered or allocated here in part; register "
+                  "all of it or none: " +
+                      describe_address(address, bytes)};
+  }
   found.host = reinterpret_cast<u8*>(address);
   return found;
 }

@@ -342,9 +342,13 @@ std::shared_ptr<Allocation> find_allocation(u64 address, u64 bytes);
 std::shared_ptr<Allocation> need_allocation(u64 address, u64 bytes);
 // Describes an address outside all allocations: it is freed memory, or past the end of one.
 std::string describe_address(u64 address, u64 bytes);
-// Whether this process has memory at the first and the last byte, so that a wrong address is
-// refused instead of ending the process.
+// Whether the host has memory at the first and the last byte, so that a wrong address is refused
+// instead of ending the process. Device addresses are never the host's, even if something is mapped
+// there, as a sanitizer's shadow is.
 bool mapped(u64 address, u64 bytes);
+// Whether a range that no allocation holds alone reaches into one. Ranges registered one after the
+// other hold it together.
+bool held_in_part(u64 address, u64 bytes);
 // Describes an address of a divided allocation that is in none of its blocks.
 std::string describe_block(const Allocation& allocation, u64 address);
 u64 reserve_addresses(u64 bytes);

@@ -12,8 +12,10 @@
 namespace workbench::driver {
 namespace {
 
-// Device addresses, where no Linux process on x86-64 has memory of its own.
-constexpr u64 kBase = u64{0x0200} << 32, kEnd = u64{0x5000} << 32;
+// Device addresses. Linux on x86-64 maps nothing there unasked: its lowest mappings, of a process
+// whose stack has no limit, begin at a third of all addresses.
+constexpr u64 kBase = u64{0x0200} << 32;
+constexpr u64 kEnd = u64{0x2a00} << 32;
 constexpr u64 kAlignment = 512;
 constexpr u64 kGap = u64{1} << 20;  // an index that runs away does not land in the next allocation
 constexpr u64 kPage = 4096;
@@ -119,8 +121,28 @@ bool mapped(u64 address, u64 bytes) {
     unsigned char resident = 0;
     return ::mincore(reinterpret_cast<void*>(at / kPage * kPage), 1, &resident) == 0;
   };
-  return address >= kPage && address + bytes > address && present(address) &&
+  const bool on_device = address < kEnd && address + bytes > kBase;
+  return address >= kPage && address + bytes > address && !on_device && present(address) &&
          present(address + bytes - 1);
+}
+
+namespace {
+
+bool overlaps(u64 address, u64 bytes) {
+  const auto last = last_at_or_before(address + bytes - 1);
+  return last && last->address + last->size > address;
+}
+
+}  // namespace
+
+bool held_in_part(u64 address, u64 bytes) {
+  if (!overlaps(address, bytes)) return false;
+  for (u64 at = address; at < address + bytes;) {
+    const auto found = find_allocation(at, 1);
+    if (!found || found->where != Where::registered) return true;
+    at = found->address + found->size;
+  }
+  return false;
 }
 
 u64 reserve_addresses(u64 bytes) {
@@ -363,8 +385,7 @@ CU_API cuMemHostRegister_v2(void* pointer, std::size_t bytes, unsigned flags) {
     if (!pointer || !bytes) throw Refused{CUDA_ERROR_INVALID_VALUE, "nothing to register"};
     if (!mapped(made->address, bytes))
       throw Refused{CUDA_ERROR_INVALID_VALUE, "the host has no memory there"};
-    const auto before = last_at_or_before(made->address + bytes - 1);
-    if (before && before->address + before->size > made->address) {
+    if (overlaps(made->address, bytes)) {
       throw Refused{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
                     "part of it is registered or allocated here already"};
     }

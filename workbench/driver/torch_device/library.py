@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from workbench.base.home import cache_folder
+from workbench.base.progress import tracked
 from workbench.driver.elf import read_elf
 from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
@@ -104,10 +105,11 @@ def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
     new = path.with_suffix(".new")
     try:
         with ThreadPoolExecutor() as pool:
-            for log in pool.map(
+            logs = pool.map(
                 lambda pair: _run("g++", *_FLAGS, *include, "-c", str(pair[0]), "-o", str(pair[1])),
                 zip(sources, objects, strict=True),
-            ):
+            )
+            for log in tracked(logs, " files of torch's simulated device compiled", len(sources)):
                 if log:
                     raise CompileError(f"g++ refused the operators of torch {torch.version}:", log)
         if log := _run("g++", "-shared", "-o", str(new), *map(str, objects), f"-L{torch.folder / 'lib'}", *libraries):

@@ -217,7 +217,7 @@ def _keep_builds(folder: Path) -> None:
 
 
 def _functions() -> dict[str, Any]:
-    """The functions and classes that a solution has no business to replace, by name."""
+    """Return the functions and classes that a solution has no business to replace, by name."""
     import torch
 
     found: dict[str, Any] = {}

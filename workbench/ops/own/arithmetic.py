@@ -1,10 +1,10 @@
-"""How exact a result can be: which sums a reference makes, and what rounding its intermediate tensors would cost.
+"""Attainable accuracy of results, from the sums of a reference and the rounding of its intermediate tensors.
 
 A sum of n terms in float32 has an error that grows with the root of n; a sum that is kept in 16 bits has errors of that
-type's rounding after a few terms. So where a reference does nothing but sums, products and selections, an output of 16
-bits may miss the exact answer by one unit in the last place, and by what the reference itself would lose if each of its
-intermediate tensors had the output's type. Where it has functions that hardware approximates in 16 bits (exp, tanh,
-rsqrt), the bounds of `workbench.ops.own.contract.TOLERANCE` hold.
+type's rounding after a few terms. A reference may do nothing but sums, products and selections. A 16-bit output may
+then miss the exact answer by one unit in the last place, and by the error that the reference itself would have if each
+of its intermediate tensors had the output's type. If the reference has functions that hardware approximates in 16 bits
+(exp, tanh, rsqrt), the bounds of `workbench.ops.own.contract.TOLERANCE` hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 NARROW = (torch.float16, torch.bfloat16)
 FLOAT32_SUM = 4 * 2.0**-24
-"""Times the root of the number of terms: the relative error of a sum in float32 that is counted as rounding."""
+"""Relative error of a float32 sum that counts as rounding, per square root of its number of terms."""
 
 _SUMS: Mapping[str, Callable[..., int]] = {
     "sum": lambda out, x, *_: x.numel() // max(out.numel(), 1),
@@ -37,7 +37,7 @@ _SUMS: Mapping[str, Callable[..., int]] = {
     "index_add": lambda out, _, dim, index, *rest: index.numel(),
     "scatter_add": lambda out, _, dim, index, *rest: index.shape[dim],
 }
-"""The number of terms in each element, of (result, arguments)."""
+"""Number of terms in each element of a result, by operation, as a function of (result, *arguments)."""
 _EXACT = frozenset(_SUMS) | {
     "abs", "add", "alias", "amax", "amin", "arange", "as_strided", "bitwise_and", "bitwise_not", "bitwise_or", "cat",
     "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd", "copy", "detach", "diagonal", "div", "empty",
@@ -52,13 +52,13 @@ _EXACT = frozenset(_SUMS) | {
 
 @dataclass
 class Arithmetic:
-    """The sums of one run of a reference.
+    """Arithmetic of one run of a reference.
 
     Attributes:
-        terms: the number of terms of its longest sum; 1 without one.
-        exact: whether it has sums, products and selections only.
-        lost: for each output of 16 bits, by name, what its elements lose by intermediate tensors of its type, beyond
-            one rounding.
+        terms: number of terms of its longest sum; 1 without a sum.
+        exact: True if it has sums, products and selections only.
+        lost: errors of the elements of each 16-bit output, by name, if intermediate tensors had the output's type,
+            beyond one rounding.
     """
 
     terms: int = 1
@@ -67,19 +67,19 @@ class Arithmetic:
 
     @property
     def of_sum(self) -> float:
-        """The relative error that the longest sum may have in float32."""
+        """Relative error that the longest sum may have in float32."""
         return FLOAT32_SUM * math.sqrt(self.terms)
 
 
 class Recorded(TorchDispatchMode):
-    """Within the block, note what torch computes."""
+    """Context that records torch's operations in an `Arithmetic`."""
 
     def __init__(self, noted: Arithmetic):
         super().__init__()
         self._noted = noted
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        """Compute, and note it."""
+        """Compute the operation, and record it."""
         result = function(*args, **(kwargs or {}))
         name = _name(function)
         self._noted.exact &= name in _EXACT
@@ -89,14 +89,14 @@ class Recorded(TorchDispatchMode):
 
 
 class Rounded(TorchDispatchMode):
-    """Within the block, every float64 tensor that torch computes is rounded to a type of 16 bits."""
+    """Context in which every float64 tensor that torch computes is rounded to a 16-bit type."""
 
     def __init__(self, dtype: torch.dtype):
         super().__init__()
         self._dtype = dtype
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        """Compute, and round."""
+        """Compute the operation, and round a float64 result that is no view."""
         result = function(*args, **(kwargs or {}))
         if function.is_view or not isinstance(result, torch.Tensor) or result.dtype != torch.float64:
             return result
@@ -105,14 +105,14 @@ class Rounded(TorchDispatchMode):
 
 
 def unit(wanted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return one unit in the last place of a type at each of some finite numbers."""
+    """Return a type's unit in the last place at each element of a tensor of finite numbers."""
     info = torch.finfo(dtype)
     exponent = torch.frexp(wanted.abs().clamp_min(info.smallest_normal)).exponent - 1
     return torch.ldexp(torch.full_like(wanted, info.eps), exponent)
 
 
 def beyond_rounding(rounded: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return each element's error without half a unit in the last place; 0 where it is no finite number."""
+    """Return by how much each element's error exceeds half a unit in the last place; 0 if the error is not finite."""
     error = (rounded - wanted).abs().nan_to_num(0.0, 0.0) - unit(wanted.nan_to_num(0.0, 0.0, 0.0), dtype) / 2
     return error.clamp_min(0.0)
 

@@ -20,7 +20,7 @@ _KINDS |= {type(None): "Tensor?"}
 
 
 class Calls:
-    """The `workbench.ops.library_op.Contract` of an op that is declared by its reference."""
+    """The `workbench.ops.library_op.OpContract` of an op that is declared by its reference."""
 
     def __init__(self, contract: Contract):
         self._contract = contract
@@ -32,11 +32,11 @@ class Calls:
         return self._contract.parameters
 
     def kinds(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the types of the values."""
+        """Return the type of each argument in a ``torch.library`` schema, such as ``"Tensor"``."""
         return tuple(_torch_type(name, value) for name, value in arguments.items())
 
     def schema(self, arguments: Mapping[str, Any], outputs: int | None) -> str:
-        """Return the schema for the types of these values, which may be those of a case's problem."""
+        """Return the ``torch.library`` schema for these arguments, which may have types in place of tensors."""
         if outputs is None:
             outputs = len(OwnProblem.of(self._contract, arguments).outputs)
         given = [
@@ -47,7 +47,7 @@ class Calls:
         return f"({', '.join([*given, 'str variant', 'str? config'])}) -> {returned}"
 
     def call(self, arguments: Mapping[str, Any]) -> Call:
-        """Make the outputs; there is nothing to do if none has elements."""
+        """Return a call with new outputs; there is nothing to do if no written tensor has elements."""
         first = next((value for value in arguments.values() if isinstance(value, torch.Tensor)), torch.empty(0))
         problem = OwnProblem.of(self._contract, arguments, arch_of(first))
         outputs = {name: kind.empty(first.device) for name, kind in problem.outputs}
@@ -55,11 +55,11 @@ class Calls:
         return Call(problem, tensors, first, not any(one.numel() for one in tensors.out.values()))
 
     def returned(self, tensors: RunTensors) -> tuple[torch.Tensor, ...]:
-        """Return the outputs."""
+        """Return the outputs among the tensors of a call, without arguments in place."""
         return tuple(one for name, one in tensors.judged().items() if name in tensors.fresh())
 
     def fake(self, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Return the reference's result for torch's fake tensors."""
+        """Return outputs like the reference's, computed on torch's fake tensors, which have no elements."""
         returned = self._contract.function(**{name: _stand_in(value) for name, value in arguments.items()})
         return tuple(torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in several_of(returned))
 

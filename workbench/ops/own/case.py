@@ -1,4 +1,4 @@
-"""Named inputs of an own op with a known answer."""
+"""Cases of own ops: named inputs with a known answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.ops.values import Check, Config
 
 @dataclass(frozen=True, eq=False)
 class OwnCase(Remade):
-    """Inputs described, the sizes that they name, and the seed that draws them."""
+    """A case of an own op: descriptions of its inputs, the sizes that they name, and the seed that draws them."""
 
     contract: Contract
     name: str
@@ -45,12 +45,15 @@ class OwnCase(Remade):
 
     @property
     def label(self) -> str:
-        """The name with its tensors: ``wide x float16[256, 8192]``."""
+        """Name of the case with the types of its tensors: ``wide x float16[256, 8192]``."""
         tensors = [f"{name} {value}" for name, value in self._types if isinstance(value, TensorType)]
         return " ".join([self.name, ", ".join(tensors)]).strip()
 
     def override(self, **changes: Any) -> Self:
-        """The case with another ``name`` or ``seed``, other sizes or other inputs."""
+        """Return the case with another ``name`` or ``seed``, other sizes or other inputs.
+
+        Raises ArgumentError for a name that the case does not have.
+        """
         kept = {name: changes.pop(name) for name in ("name", "seed") if name in changes}
         unknown = [name for name in changes if name not in self.sizes and name not in self.given]
         if unknown:
@@ -75,35 +78,35 @@ class OwnCase(Remade):
 
     @functools.cached_property
     def _made(self) -> dict[str, tuple[TensorType, int]]:
-        """Of the inputs that functions make: their types, and digests of their elements."""
+        """Types of the inputs that functions make, with digests of their elements, by name."""
         made = {name: make(one, name, self.sizes, self.seed) for name, one in self.given.items() if callable(one)}
         return {name: (TensorType.of(tensor), digest(tensor)) for name, tensor in made.items()}
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> OwnProblem:
-        """The problem to solve; no configuration changes it."""
+        """Return the problem to solve, which no configuration changes."""
         return OwnProblem(self.contract.name, self._types, self.contract.output_types(self._types), arch)
 
     def arguments(self) -> dict[str, Any]:
-        """The op's arguments on the CPU, the same values each time."""
+        """Make the op's arguments on the CPU, with the same values each time."""
         return {name: make(self.given[name], name, self.sizes, self.seed) for name in self.contract.parameters}
 
     def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
-        """Fresh tensors of a run."""
+        """Make fresh tensors for a run; those on ``meta`` have no elements."""
         if device == "meta":
             return problem.without_memory(self.contract.in_place)
         return problem.tensors(self.arguments(), self.contract.in_place, device)
 
     def viewed(self) -> dict[str, ViewedCase]:
-        """The case with tensors transposed, sliced out of wider ones, and expanded."""
+        """Return views of the case by name, with tensors transposed, sliced out of wider ones, or expanded."""
         views = views_of(self.problem(), self.contract.in_place)
         return {name: ViewedCase(self, problem) for name, problem in views.items()}
 
     def elsewhere(self, change: str) -> Elsewhere:
-        """The case at other values: one of `workbench.ops.own.elsewhere.CHANGES`."""
+        """Return the case with its values changed, by one of `workbench.ops.own.elsewhere.CHANGES`."""
         return Elsewhere(self, change)
 
     def __reduce__(self) -> tuple:
-        """Return what it was made of, with the types of its tensors, which another process need not find again."""
+        """Return the init fields and the types of the tensors, which another process need not find again."""
         return *super().__reduce__(), {"_types": self._types}
 
     @functools.cached_property
@@ -117,20 +120,20 @@ class OwnCase(Remade):
         return self.contract.recorded_answer(arguments)
 
     def reference(self) -> dict[str, torch.Tensor]:
-        """What the reference gives in float64, by the names of the outputs."""
+        """Return the reference's results in float64, by the names of the outputs."""
         return self._answer[0]
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The sums that the reference takes."""
+        """Sums that the reference takes on these inputs."""
         return self._answer[1]
 
     def check(self, out: Mapping[str, torch.Tensor]) -> Check:
-        """The verdict on ``tensors.out``."""
+        """Return the verdict on the results of a run, ``tensors.out``."""
         return self.contract.check(out, *self._answer)
 
     def minimum_bytes(self, problem: OwnProblem) -> int:
-        """Bytes that must cross memory once: inputs read and outputs written, unless the op says otherwise."""
+        """Return the bytes that must cross memory: by the op's own count, else inputs and outputs once each."""
         if self.contract.minimum_bytes is not None:
             return int(self.contract.minimum_bytes(**dict(problem.arguments)))
         read = sum(kind.nbytes for _, kind in problem.arguments if isinstance(kind, TensorType))
@@ -139,7 +142,7 @@ class OwnCase(Remade):
         return read + written + in_place
 
     def to_dict(self) -> dict:
-        """What distinguishes it, as plain values: a result holds for the same inputs and the same reference."""
+        """Return plain values that identify the case: a result holds for the same inputs and the same reference."""
         return {
             "op": self.contract.name,
             "name": self.name,

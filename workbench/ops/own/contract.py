@@ -1,4 +1,4 @@
-"""What an own op computes: its reference, the names of its arguments and outputs, and how exact a result must be."""
+"""Contract of an own op: its reference, the names of its arguments and outputs, and the tolerance of its results."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ TOLERANCE: Mapping[str, float] = {
     "float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 0.13, "float8_e5m2": 0.26,
     "complex64": 2e-5, "complex128": 1e-10,
 }  # fmt: skip
-"""For each dtype of an output: the largest error, relative to an element and to the output's root mean square, that is
-counted as rounding. Twice the rounding of one element, more for float32, whose sums round too. Integers are exact. Of
-complex numbers it holds for either part. Where the reference's sums are known they decide, see
-`workbench.ops.own.arithmetic`."""
+"""Largest relative error that counts as rounding, by the dtype of an output.
+
+It is relative to the sum of an element's size and the output's root mean square: twice the rounding of one element, and
+more for float32, whose sums round too. Integers must be exact. In complex numbers it holds for each part. Where the
+sums of a reference are known, `workbench.ops.own.arithmetic` adapts the bound to them.
+"""
 
 
 class Remade:
-    """A dataclass that is pickled by what it was made of, without what it has found out since."""
+    """A dataclass that is pickled by its init fields alone, without values that it has cached since."""
 
     def __reduce__(self) -> tuple:
         given: Any = self
@@ -38,15 +40,17 @@ class Remade:
 
 @dataclass(frozen=True, eq=False)
 class Contract(Remade):
-    """The reference and what a variant owes it.
+    """Reference of an own op, with everything that its variants are judged by.
 
     Attributes:
-        name: the op's.
+        name: name of the op.
         function: the reference in plain torch; with float64 arguments it gives the known answer.
-        outputs: names of what it returns; None for ``out``, or ``out0``, ``out1``, ...
-        in_place: arguments that it writes.
-        tolerance: a number for every output, or by dtype; over `TOLERANCE`.
-        minimum_bytes: a function of the arguments; None: inputs read once, outputs written once.
+        outputs: names of the values that the reference returns; None for ``out``, or ``out0``, ``out1``, ...
+        in_place: names of the arguments that the reference writes.
+        tolerance: relative error that counts as rounding, one number or by dtype; None or a dtype left out stands for
+            that of `TOLERANCE`.
+        minimum_bytes: function of the arguments that returns the bytes that must cross memory; None counts inputs read
+            once and outputs written once.
     """
 
     name: str
@@ -59,29 +63,32 @@ class Contract(Remade):
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
-        """That of the reference; to look it up takes longer than to bind a call's arguments."""
+        """Signature of the reference, cached: `inspect.signature` takes longer than binding a call's arguments."""
         return inspect.signature(self.function)
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The names of the arguments, in order."""
+        """Names of the arguments, in order."""
         return tuple(self.signature.parameters)
 
     def bound(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, those left out with their defaults. Raises TypeError as a call does."""
+        """Return the arguments of a call by name, with defaults for those left out.
+
+        Raises TypeError for arguments that do not match the reference's signature, as a call of it does.
+        """
         found = self.signature.bind(*args, **kwargs)
         found.apply_defaults()
         return dict(found.arguments)
 
     @functools.cached_property
     def stated(self) -> str:
-        """What decides whether a result is right, as text."""
+        """Text of everything that decides whether a result is right."""
         return stated((self.function, self.outputs, self.in_place, self.tolerance))
 
     # -- outputs ------------------------------------------------------------------------------------------------
 
     def output_types(self, arguments: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, TensorType], ...]:
-        """Name and type of each output, for the arguments' types; torch finds it without computing.
+        """Return the name and type of each output for arguments of these types; torch finds them on ``meta`` tensors.
 
         Raises ArgumentError for a reference that returns no tensor, or whose shapes depend on values.
         """
@@ -90,7 +97,7 @@ class Contract(Remade):
         return self._types[arguments]
 
     def __reduce__(self) -> tuple:
-        """Return what it was made of, with the types that were found: finding them imports much of torch."""
+        """Return the init fields and the output types found so far: finding them again would import much of torch."""
         return *super().__reduce__(), {"_types": dict(self._types)}
 
     def _find_types(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, TensorType], ...]:
@@ -131,14 +138,20 @@ class Contract(Remade):
     # -- the answer ---------------------------------------------------------------------------------------------
 
     def answer(self, arguments: Mapping[str, Any], *, exact: bool = True) -> dict[str, torch.Tensor]:
-        """What the reference gives, by name: its outputs, then the arguments that it writes. ``exact``: in float64."""
+        """Return the reference's results by name: its outputs, then the arguments that it writes.
+
+        With ``exact``, real arguments are converted to float64 first, and complex ones to complex128.
+        """
         given = {name: _wide(value) if exact else _copied(value) for name, value in arguments.items()}
         returned = self._returned(self.function(**given))
         found = dict(zip(self._names(len(returned)), returned, strict=True))
         return {name: one.detach() for name, one in (found | {name: given[name] for name in self.in_place}).items()}
 
     def recorded_answer(self, arguments: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], Arithmetic]:
-        """`answer`, with the sums that it takes; for a reference that cannot be recorded with none that are known."""
+        """Return the exact `answer`, and the arithmetic by which the reference computes it.
+
+        A reference that torch's dispatch modes cannot record has unknown arithmetic: ``Arithmetic(exact=False)``.
+        """
         noted = Arithmetic()
         try:
             with Recorded(noted):
@@ -152,7 +165,7 @@ class Contract(Remade):
                     for name, kind in narrow.items()
                     if kind == dtype
                 }
-        except Exception:  # whatever a mode of torch's cannot do; what the reference itself raises is raised again
+        except Exception:  # a dispatch mode may fail on any operation; the next line raises the reference's own errors
             return self.answer(arguments), Arithmetic(exact=False)
         return found, noted
 
@@ -168,11 +181,12 @@ class Contract(Remade):
         arithmetic: Arithmetic | None = None,
         slack: Mapping[str, torch.Tensor] | None = None,
     ) -> Check:
-        """Judge outputs by name; the verdict is that of the worst one, and says where it is worst.
+        """Judge outputs by name; return the verdict on the worst one, with the place of its worst element.
 
-        An element may be wrong by its tolerance times its own size and the root mean square of the output; with the
-        ``arithmetic`` of the reference by no more than its sums allow (`workbench.ops.own.arithmetic`), unless the op
-        states a tolerance. ``slack`` comes on top. Where the reference has NaN or infinity, so must the output.
+        An element may be wrong by the tolerance times the sum of its own size and the output's root mean square. With
+        the ``arithmetic`` of the reference the bound follows from its sums (`workbench.ops.own.arithmetic`), unless the
+        op states a tolerance. ``slack`` is added to the bound of each element. Where the reference has NaN or infinity,
+        the output must have the same.
         """
         more = slack or {}
         checks = [
@@ -181,13 +195,13 @@ class Contract(Remade):
         return max(checks, key=lambda check: (not check.ok, check.max_error / check.bound if check.bound else 0.0))
 
     def tolerance_of(self, dtype: str) -> float:
-        """The relative error that is allowed in an output of a dtype."""
+        """Return the relative error that is allowed in an output of a dtype."""
         if isinstance(self.tolerance, Mapping):
             return self.tolerance.get(dtype, TOLERANCE.get(dtype, 0.0))
         return TOLERANCE.get(dtype, 0.0) if self.tolerance is None else self.tolerance
 
     def _bound(self, name: str, dtype: str, wanted: torch.Tensor, arithmetic: Arithmetic | None) -> torch.Tensor:
-        """The error that each element may have."""
+        """Return the largest error that each element may have."""
         finite = wanted.isfinite()
         size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
         magnitude = wanted.abs().nan_to_num(0.0, 0.0, 0.0)
@@ -235,7 +249,7 @@ class Contract(Remade):
 
 
 def several_of(returned: Any) -> tuple:
-    """What a function returned, one value or several or none, as a tuple."""
+    """Return a function's result as a tuple: empty for None, of one element for a single value."""
     return () if returned is None else tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
@@ -253,7 +267,7 @@ def _copied(value: Any) -> Any:
 
 
 def check_reference(function: Any, in_place: Sequence[str]) -> None:
-    """Raise ArgumentError for what cannot be a reference."""
+    """Raise ArgumentError unless a function can be a reference that writes the arguments ``in_place``."""
     if not inspect.isfunction(function):
         remedy = "Decorate the function itself: @wb.op above def."
         raise ArgumentError("wb.op", type(function).__name__, "a Python function", remedy)

@@ -1,4 +1,4 @@
-"""A variant of an own op in CUDA C++, from text, a file, or a cell."""
+"""Variants of own ops in CUDA C++, from text, a file, or a cell."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ from workbench.toolchain.type_names import names_of_types, tokens_of
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OwnCuda(OwnVariant, CudaVariant):
-    """A `CudaVariant` that was declared by expressions."""
+    """A `CudaVariant` that is declared by expressions."""
 
     macro_texts: Mapping[str, CppText]
     constants: Mapping[str, Expression]
     given: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What it was declared with, beside its source."""
+    """Arguments of its declaration, without the source."""
     _held: dict[tuple, Variables] = field(default_factory=dict, init=False, repr=False)
     _written: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def unit(self) -> Source:
-        """The translation unit; a file as it is now."""
+        """Translation unit of the kernels; a source file is read as it is now."""
         return self.text or read_source(self.source)
 
     @property
     def expressions(self) -> Iterable[Expression]:
-        """Also those of its macros and constants."""
+        """Expressions of its launches, macros and constants."""
         macros = (one.expression for one in self.macro_texts.values() if one.expression is not None)
         return (*super().expressions, *macros, *self.constants.values())
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The source and every header of one's own that it includes."""
+        """Source and every header that it includes, except those of the CUDA toolkit."""
         return (self.source, *included_files(self.unit, (*self.include_dirs, cuda_sources())))
 
     def prepare(self, kernels: tuple, config: Config, problem: OwnProblem, tensors: OwnTensors, device: Any) -> None:
-        """Write the constants."""
+        """Write the declared constants. Raises UnknownNameError for one that the kernels do not use."""
         if self.constants:
             variables = self._variables(kernels, config, problem, device)
             for name, value in self.constant_values(config, problem, tensors).items():
@@ -85,20 +85,20 @@ class OwnCuda(OwnVariant, CudaVariant):
                 self._written[name] = None if hasattr(value, "data_ptr") else value
 
     def constant_values(self, config: Config, problem: OwnProblem, tensors: OwnTensors) -> dict[str, Any]:
-        """What is written to each of the constants: a number or a tensor of the run."""
+        """Return the value that is written to each constant: a number or a tensor of the run."""
         names = self.declared.names(config, problem)
         return {name: argument_value(one, names, tensors, ()) for name, one in self.constants.items()}
 
     def with_source(self, source: Any) -> OwnCuda:
-        """The same declaration for another source, text or a .cu file, that has kernels of these names and parameters.
+        """Return the variant that the same declaration makes of another source, text or a .cu file.
 
-        Raises ArgumentError and UnknownNameError where it has not.
+        Raises ArgumentError or UnknownNameError unless the source has kernels of the same names and parameters.
         """
         source = read_source(source) if isinstance(source, str | Path) else source  # below the working directory
         return cuda(self.declared.contract, source, **self.given)
 
     def _variables(self, kernels: tuple, config: Config, problem: OwnProblem, device: Any) -> Variables:
-        """Those of the kernels; held, because on the simulator they live no longer than that."""
+        """Return the variables of the kernels' modules, held because on the simulator they live only that long."""
         key = (device.name, *(kernel.key for kernel in kernels))
         if key not in self._held:
             self._held.clear()
@@ -111,7 +111,7 @@ class OwnCuda(OwnVariant, CudaVariant):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One kernel of several that run in a row, in the order of the declaration; see `Op.cuda` and `Op.triton`."""
+    """Declaration of one of the kernels of a variant, which run one after the other; see `cuda` and `triton`."""
 
     kernel: Any
     grid: Any
@@ -132,9 +132,10 @@ def step(
     constexprs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Step:
-    """A further kernel of a variant: a name in the same CUDA source, or a ``@triton.jit`` function.
+    """Declare a further kernel of a variant: a name in the same CUDA source, or a ``@triton.jit`` function.
 
-    ``options`` of Triton's are ``num_warps`` and ``num_stages``; the rest is as in the variant's own declaration.
+    ``options`` are Triton's ``num_warps`` and ``num_stages``; the other arguments are those of the variant's own
+    declaration.
     """
     return Step(kernel, grid, block, args, shared_bytes, constexprs or {}, options)
 
@@ -168,36 +169,39 @@ def cuda(
     ``sizes``, the op's arguments (``x.shape[0]``, ``x.stride(0)``) and its outputs.
 
     Args:
+        contract: contract of the op; ``op.cuda(...)`` passes its own.
         source: text, the path of a .cu file, or the module or kernel of `load_cuda` or of a ``%%cuda`` cell. A relative
             path starts at the folder of the file that declares the variant; what is not there is looked up in the
             working directory, as in a notebook.
-        grid, block: one to three numbers.
-        kernel: its name, or a C++ name expression with expressions in it, ``"softmax<ctype(x), VEC>"``; may be left
-            out where the source has one kernel.
+        grid: blocks of a launch, one to three numbers.
+        block: threads of a block, one to three numbers.
+        kernel: the kernel's name, or a C++ name expression with expressions in it, ``"softmax<ctype(x), VEC>"``; may be
+            left out if the source has one kernel.
         args: for each parameter of the kernel, in its order or by its name, an argument of the op, an output
-            (``"out"``), a part of the workspace, or a number; left out, each parameter stands for its own name.
-        tune: tunables with their values; each is a macro of the source, but for one whose name a template of the source
-            has for a parameter.
+            (``"out"``), a part of the workspace, or a number; a parameter without one gets the value of its own name.
+        tune: tunables with their values. Each is a macro of the source, unless a template of the source has a parameter
+            of that name.
         where: rules that a configuration must keep.
-        sizes: a function of arguments of the op that gives named numbers.
-        shared_bytes: dynamic shared memory per block.
+        sizes: function of arguments of the op that returns a mapping of named numbers.
+        shared_bytes: dynamic shared memory per block, in bytes.
         macros: further macros.
         constants: values of ``__constant__`` and ``__device__`` variables: numbers, or arguments of the op.
-        workspace: tensors that its kernels leave something for each other in.
-        contiguous: arguments of the op, True for all, that are copied where they are not contiguous, and copied back
-            where they are in place. A view of any other argument is refused, unless the declaration names its strides
-            (``"x.stride(0)"``, in ``args``, ``sizes``, ``where``, ...): one that it does not name has to be that of
-            rows without gaps.
+        workspace: tensors through which the kernels pass values to each other, such as ``wb.full(0, "blocks")``.
+        contiguous: arguments of the op, True for all, that are copied unless they are contiguous; those in place are
+            copied back. A view as any other argument is refused, unless the declaration names the strides by which it
+            differs from rows without gaps (``"x.stride(0)"``, in ``args``, ``sizes``, ``where``, ...).
         then: further kernels of the source, see `wb.step`.
-        default: the untuned configuration; else the first legal one.
-        options: of the compiler; include_dirs: folders of headers, relative ones like the path of a source.
-        name: the variant's, by default the kernel's; idea: one line on what distinguishes it.
+        default: the untuned configuration; default the first legal one.
+        options: options of the compiler.
+        include_dirs: folders of headers; relative ones are looked up like a relative ``source``.
+        name: name of the variant; default that of the kernel.
+        idea: one line on what distinguishes the variant.
 
     Returns:
-        the variant. One of the same name is replaced.
+        The variant; it replaces one of the same name.
 
     Raises:
-        ArgumentError, UnknownNameError: names the argument; nothing is declared then.
+        ArgumentError, UnknownNameError: the error names the argument at fault; nothing is declared then.
     """
     given = {key: value for key, value in locals().items() if key not in ("contract", "source")}
     folder = _declaring_folder()
@@ -246,7 +250,7 @@ def cuda(
 
 @dataclass(frozen=True, eq=False)
 class CudaPart:
-    """One kernel of the variant, with its launch as expressions."""
+    """One kernel of a variant, with its launch as expressions."""
 
     kernel: str
     declaration: KernelDeclaration
@@ -257,7 +261,7 @@ class CudaPart:
 
     @classmethod
     def of(cls, unit: Source, known: Mapping[str, KernelDeclaration], one: Step, prefix: str) -> CudaPart:
-        """Understand a step; ``prefix`` is what messages call it by."""
+        """Parse a step; messages put ``prefix`` before the names of its arguments."""
         if one.block is None:
             raise ArgumentError(f"{prefix}block", None, "threads per block", 'block="NUM_THREADS"')
         declaration = known.get(_base(one.kernel))
@@ -275,14 +279,14 @@ class CudaPart:
 
     @property
     def expressions(self) -> list[Expression]:
-        """Everything that its launch computes."""
+        """Expressions that the launch evaluates."""
         found = [one for _, one in self.arguments] + [*self.grid.parts, *self.block.parts, self.shared_bytes]
         in_template = (CppText.of("kernel", one).expression for one in template_arguments(self.kernel))
         return found + [one for one in in_template if one is not None]
 
     @property
     def names(self) -> set[str]:
-        """What its launch reads."""
+        """Names that the launch reads."""
         in_template = set(re.findall(r"\w+", self.kernel.partition("<")[2]))
         return in_template | {name for one in self.expressions for name in one.names}
 
@@ -293,8 +297,11 @@ class CudaPart:
         macro_names: Collection[str],
         texts: Sequence[str],
     ) -> CudaStep:
-        """The step, whose launch is computed from the declaration. Types are those of the ``texts``, headers first;
-        ``macros`` are evaluated where one may name them."""
+        """Return the variant's step, which evaluates the expressions for each launch.
+
+        The parameters' types are looked up in ``texts``, headers first. ``macros`` are evaluated for a type that may
+        depend on one of ``macro_names``.
+        """
 
         def instance(config: Config, problem: OwnProblem) -> str:
             return instance_of(self.kernel, declared.names(config, problem))
@@ -304,7 +311,7 @@ class CudaPart:
         found_kinds: dict[tuple, tuple[CType | None, ...]] = {}
 
         def kinds(config: Config, problem: OwnProblem) -> tuple[CType | None, ...]:
-            """The types of all parameters, found once: every launch asks."""
+            """Return the types of all parameters, cached because every launch needs them."""
             key = (problem, *config.items())
             if key not in found_kinds:
                 if len(found_kinds) >= REMEMBERED:
@@ -368,7 +375,10 @@ def _declaring_folder() -> Path | None:
 def _source_of(
     source: Any, kernel: str | None, options: Sequence[str], include_dirs: Sequence, folder: Path | None
 ) -> tuple:
-    """The translation unit of text, a path, or a module or kernel of ``load_cuda``, with what that was loaded with."""
+    """Return (translation unit, kernel, macros, options, include folders) of text, a path, or a module or kernel.
+
+    A module or kernel of ``load_cuda`` brings the settings that it was loaded with.
+    """
     include_dirs = tuple(located(one, folder) for one in include_dirs)
     if isinstance(source, Kernel):
         kernel, source = kernel or source.__name__, source.module

@@ -1,9 +1,9 @@
 """Cases of an own op at other values than they declare: larger ones, and negative ones.
 
 A kernel may be right on every drawn input and wrong a little farther off: an exponential overflows, a masked lane of 0
-wins over a row of negative numbers. Nobody has said that an op is meant for such values, so that they are judged
-leniently: an input or an answer that is no finite number in its type any more is not compared, and an element may be
-wrong by what the exact answer itself moves by when inputs change in their last place.
+wins over a row of negative numbers. An op may not be meant for such values, so its results are judged leniently. An
+input or answer that is not finite in its type is not compared. An element may also be wrong by a multiple of how far
+the exact answer moves when inputs change in their last place.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ CHANGES: Mapping[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "x10000": ("10,000 times as large", lambda values: values * 10_000),
     "negative": ("negative", lambda values: -values.abs()),
 }
-"""Name -> (its words, what becomes of the elements of each floating-point input)."""
+"""Changes of inputs by name: (description, function of the elements of each floating-point input)."""
 
 _NUDGES = 3
 _SLACK = 16.0
 
 
 class Meaningless(Exception):
-    """Changed inputs on which the reference has no answer that a kernel could be held to."""
+    """Error of changed inputs for which the reference has no answer to compare a kernel with."""
 
 
 class Elsewhere:
-    """An own case with one of `CHANGES`."""
+    """A case of an own op whose inputs are changed by one of `CHANGES`."""
 
     def __init__(self, case: Any, change: str):
         self.contract, self.seed = case.contract, case.seed
         self._case, self._change = case, CHANGES[change][1]
 
     def arguments(self) -> dict[str, Any]:
-        """The op's arguments, the same values each time."""
+        """Make the op's changed arguments, with the same values each time."""
         return {name: self._changed(value) for name, value in self._case.arguments().items()}
 
     def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
-        """Fresh tensors of a run."""
+        """Make fresh tensors for a run."""
         return problem.tensors(self.arguments(), self.contract.in_place, device)
 
     def require_meaning(self) -> None:
-        """Raise Meaningless where nothing can be compared."""
+        """Raise `Meaningless` if no comparison with the reference makes sense on the changed inputs."""
         before, after = self._case.arguments(), self.arguments()
         if all(_same(before[name], after[name]) for name in before):
             raise Meaningless("no input changes")
@@ -66,7 +66,7 @@ class Elsewhere:
                 raise Meaningless("the reference is infinite")
 
     def check(self, out: Mapping[str, torch.Tensor]) -> Check:
-        """Compare what is finite in the output's own type, within the ordinary bounds and the slack."""
+        """Compare elements whose answer is finite in the output's type, within the ordinary bounds plus a slack."""
         answer, *nudged = self._answers
         expected, slack = {}, {}
         for name, wanted in answer.items():
@@ -82,7 +82,7 @@ class Elsewhere:
 
     @functools.cached_property
     def _answers(self) -> list[dict[str, torch.Tensor]]:
-        """The exact answer, and those for inputs that are changed in their last place."""
+        """Exact answers: that of the changed inputs, then those of inputs moved in their last place."""
         arguments = self.arguments()
         generator = torch.Generator().manual_seed(self.seed)
         nudged = [{n: _nudged(v, generator) for n, v in arguments.items()} for _ in range(_NUDGES)]
@@ -96,7 +96,7 @@ class Elsewhere:
 
 
 def _nudged(value: Any, generator: torch.Generator) -> Any:
-    """In float64, up or down by the spacing of its type."""
+    """Return a tensor in float64, each element moved up or down by the relative spacing of its dtype."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return value
     parts = real_parts(value).double()

@@ -1,4 +1,4 @@
-"""Own ops from a terminal: ``my_ops.py:row_softmax``."""
+"""Loading of own ops from files that a terminal names: ``my_ops.py:row_softmax``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workbench.ops.op import Op
 
 
 def load_op(text: str) -> Op:
-    """The op of ``FILE.py:NAME``, or of a name that the workbench or an installed package has.
+    """Return the op of ``FILE.py:NAME``, or the op of that name in the workbench or an installed package.
 
-    The file is run like a script's modules: its folder comes first on the import path, where worker processes find it
-    too. Raises ArgumentError for a file that does not exist or raises an error, and for a name that is no op.
+    The file is run as a module; its folder comes first on the import path, where worker processes find it, too. Raises
+    ArgumentError for a file that does not exist or raises an error, and UnknownNameError for a name that is no op.
     """
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -40,7 +40,7 @@ def load_op(text: str) -> Op:
 
 
 def _module(file: Path) -> ModuleType:
-    """The file as the module of its own name, so that another process can import what is pickled by name."""
+    """Return the file as the module of its own name, so that other processes can import what is pickled by name."""
     known = sys.modules.get(file.stem)
     if known is not None:
         if Path(getattr(known, "__file__", None) or "").resolve() == file:
@@ -60,8 +60,8 @@ def _module(file: Path) -> ModuleType:
 def run_file(file: Path) -> ModuleType:
     """Run a file as the module of its own name, its folder first on the import path. Raises whatever the file does.
 
-    It is read once: its text, as tracebacks and other processes find it, and `read_digest` are of what was run, and no
-    compilation that somebody has put beside it is used.
+    The file is read once, so that tracebacks and `read_digest` are of the text that was run. Bytecode beside the file
+    is not used.
     """
     if sys.path[:1] != [str(file.parent)]:
         sys.path.insert(0, str(file.parent))
@@ -80,6 +80,6 @@ _digests: dict[str, str] = {}
 
 
 def read_digest(file: Path) -> str:
-    """Return the SHA-256 of a file as `run_file` has read it; of another file, as it is now."""
+    """Return the SHA-256 of a file as `run_file` has read it, or as it is now if `run_file` has not."""
     known = _digests.get(str(file))
     return known if known is not None else hashlib.sha256(file.read_bytes()).hexdigest()

@@ -1,9 +1,9 @@
-"""Inputs of a case, described: which tensor a seed makes, the same on every machine.
+"""Descriptions of a case's inputs, from which a seed makes the same tensors on every machine.
 
-``wb.randn(64, "cols", dtype="float16")``: a size is a number, the name of one of the case's sizes, or an expression of
-them. What none of these can make (a permutation, a table of pages) comes from a function of the case's sizes and
-``generator``; what it draws without that, from the global generators of torch, NumPy and Python, is the same each time,
-too.
+In ``wb.randn(64, "cols", dtype="float16")`` a size is a number, the name of one of the case's sizes, or an expression
+of them. A function of the case's sizes and ``generator`` makes any other tensor, such as a permutation or a table of
+pages. The global generators of torch, NumPy and Python are seeded for it, so that draws from them are the same each
+time, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.ops.tensor_checks import dtype_name
 
 @dataclass(frozen=True)
 class Input:
-    """One tensor of a case: how its elements are drawn, its shape, its dtype."""
+    """Description of one tensor of a case: the distribution of its elements, its shape, its dtype."""
 
     kind: str
     shape: tuple[int | str, ...]
@@ -46,13 +46,13 @@ class Input:
             raise ArgumentError(f"{self.kind}() dtype", repr(self.dtype), allowed, "Name one of torch's dtypes.")
 
     def type(self, sizes: Mapping[str, int]) -> TensorType:
-        """dtype and shape, before it is made."""
+        """Return the dtype and shape that the tensor has with these sizes, without making it."""
         where = f"{self.kind}() shape"
         shape = tuple(Expression.of(f"{where}[{i}]", size).whole(sizes) for i, size in enumerate(self.shape))
         return TensorType.contiguous(self.dtype, shape)
 
     def make(self, sizes: Mapping[str, int], generator: torch.Generator) -> torch.Tensor:
-        """A new tensor on the CPU."""
+        """Make the tensor on the CPU."""
         shape, dtype = self.type(sizes).shape, getattr(torch, self.dtype)
         if self.kind == "full":
             return torch.full(shape, self.bounds[0], dtype=torch.float64).to(dtype)
@@ -66,17 +66,17 @@ class Input:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The dimension of real and imaginary parts, of a complex dtype: each is drawn."""
+        """Dimension added to draw the real and imaginary parts of a complex dtype; empty for other dtypes."""
         return (2,) if getattr(torch, self.dtype).is_complex else ()
 
     @property
     def scaling(self) -> tuple[float, float]:
-        """What a number of `torch.rand` or `torch.randn` is multiplied by, and what is added then."""
+        """Factor by which numbers of `torch.rand` or `torch.randn` are multiplied, and offset that is then added."""
         first, second = self.bounds
         return (second - first, first) if self.kind == "rand" else (second, first)
 
     def to_dict(self) -> dict:
-        """Plain values, for a store."""
+        """Return the description as plain values, for a store."""
         return {"kind": self.kind, "shape": list(self.shape), "dtype": self.dtype, "bounds": list(self.bounds)}
 
     def __repr__(self) -> str:
@@ -85,32 +85,32 @@ class Input:
 
 
 def randn(*shape: int | str, dtype: str | torch.dtype = "float32", mean: float = 0.0, std: float = 1.0) -> Input:
-    """Normally distributed elements, drawn in float32 and rounded to ``dtype``."""
+    """Describe a tensor of normally distributed elements, drawn in float32 and rounded to ``dtype``."""
     return Input("randn", shape, dtype_name(dtype), (mean, std))
 
 
 def rand(*shape: int | str, dtype: str | torch.dtype = "float32", low: float = 0.0, high: float = 1.0) -> Input:
-    """Elements spread evenly over ``low`` to ``high``, drawn in float32 and rounded to ``dtype``."""
+    """Describe a tensor of elements spread evenly over ``low`` to ``high``, drawn in float32, rounded to ``dtype``."""
     return Input("rand", shape, dtype_name(dtype), (low, high))
 
 
 def randint(low: int, high: int, *shape: int | str, dtype: str | torch.dtype = "int32") -> Input:
-    """Whole numbers from ``low`` to ``high - 1``."""
+    """Describe a tensor of random integers from ``low`` to ``high - 1``."""
     return Input("randint", shape, dtype_name(dtype), (low, high))
 
 
 def full(value: float, *shape: int | str, dtype: str | torch.dtype = "float32") -> Input:
-    """The same number everywhere."""
+    """Describe a tensor that is ``value`` everywhere."""
     return Input("full", shape, dtype_name(dtype), (value,))
 
 
 def seed_of(name: str, seed: int) -> int:
-    """The seed of one input of a case."""
+    """Return the seed of one input, from its name and the seed of its case."""
     return zlib.crc32(name.encode()) ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)
 
 
 def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:
-    """The value of one input of a case: a tensor drawn with a seed of its own, what a function made, or a number."""
+    """Make one input of a case: draw the described tensor, call a function that makes it, or return a plain value."""
     drawn = seed_of(name, seed)
     generator = torch.Generator().manual_seed(drawn)
     if isinstance(given, Input):
@@ -122,7 +122,7 @@ def make(given: Any, name: str, sizes: Mapping[str, int], seed: int) -> Any:
 
 
 def generators_of(given: Callable, name: str, sizes: Mapping[str, int], seed: int) -> list[str]:
-    """The modules, of torch, NumPy and Python, from whose global generators a function draws what it makes."""
+    """Return the modules, of "torch", "numpy" and "random", from whose global generators a function draws its input."""
     drawn = seed_of(name, seed)
     with _seeded(drawn):
         before = _states()
@@ -137,7 +137,7 @@ def _states() -> dict[str, Any]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """The global generators of torch (on the CPU), NumPy and Python at this seed, and afterwards as they were."""
+    """Seed the global generators of torch (on the CPU), NumPy and Python within the block, and restore them after."""
     before = torch.get_rng_state(), np.random.get_state(), random.getstate()
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)
@@ -151,7 +151,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def digest(made: torch.Tensor) -> int:
-    """Of the elements of a tensor, to tell whether another one is the same."""
+    """Return a checksum of a tensor's elements, by which to recognise an equal tensor."""
     return zlib.crc32(made.contiguous().view(-1).view(torch.uint8).numpy()) if made.numel() else 0
 
 
@@ -170,7 +170,7 @@ def _from_function(function: Callable, name: str, known: Mapping[str, Any]) -> A
 
 
 def check_given(name: str, given: Any) -> None:
-    """Raise ArgumentError for what cannot be an input of a case."""
+    """Raise ArgumentError unless a value can be an input of a case."""
     if isinstance(given, torch.Tensor):
         remedy = "Describe it, as wb.randn(...), or pass a function that makes it, lambda: tensor."
         raise ArgumentError(f"input {name!r}", "a tensor", "a description", remedy)
@@ -181,7 +181,7 @@ def check_given(name: str, given: Any) -> None:
 
 
 def recorded(given: Any) -> Any:
-    """An input as plain values, for a store."""
+    """Return an input as plain values, for a store."""
     if isinstance(given, Input):
         return given.to_dict()
     return stated(given) if callable(given) else given

@@ -1,4 +1,4 @@
-"""What the variants of both languages declare alike: tunables, rules, sizes, grid, arguments, workspace."""
+"""Declarations that variants of both languages share: tunables, rules, sizes, grid, arguments, workspace."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.variant import Config, Restriction
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""What is declared where a mapping is left out."""
+"""Default of a mapping that a declaration leaves out."""
 
 REMEMBERED = 256
-"""Problems whose sizes are kept."""
+"""Entries at which a variant clears one of its caches."""
 
 
 @dataclass(frozen=True, eq=False)
 class Declared(Remade):
     """Tunables, rules and sizes of one variant.
 
-    ``space`` has the values of each tunable; ``sizes`` is a function of some of the op's arguments that gives named
-    numbers; ``rules`` are what a legal configuration keeps; ``contiguous`` are the arguments that are copied for the
-    kernels where they are not.
+    Attributes:
+        contract: contract of the op.
+        variant: name of the variant.
+        space: values of each tunable.
+        rules: expressions that hold for every legal configuration.
+        sizes: function of some of the op's arguments and outputs that returns a mapping of named numbers.
+        default: the untuned configuration; None stands for the first legal one.
+        workspace: descriptions of tensors through which kernels pass values to each other.
+        contiguous: arguments that are copied for the kernels unless they are contiguous.
     """
 
     contract: Contract
@@ -59,7 +65,7 @@ class Declared(Remade):
         workspace: Mapping[str, Any] | None,
         contiguous: Any = (),
     ) -> Declared:
-        """Understand a declaration. Raises ArgumentError naming the argument."""
+        """Parse and validate a declaration. Raises ArgumentError that names the argument at fault."""
         if not isinstance(tune, Mapping):
             remedy = 'tune={"NUM_THREADS": (64, 128, 256)}'
             raise ArgumentError("tune", type(tune).__name__, "a mapping from tunables to their values", remedy)
@@ -87,7 +93,7 @@ class Declared(Remade):
         return cls(contract, variant, space, rules, sizes, default, dict(workspace or {}), copied)
 
     def _fixed(self, problem: OwnProblem) -> Mapping[str, Any]:
-        """The problem's arguments and outputs, and the sizes that follow from them."""
+        """Return the problem's arguments and outputs, and the sizes that follow from them."""
         if problem not in self._found:
             if len(self._found) >= REMEMBERED:
                 self._found.clear()
@@ -95,7 +101,7 @@ class Declared(Remade):
         return self._found[problem]
 
     def lying(self, problem: OwnProblem) -> dict[str, Any]:
-        """The problem's arguments and outputs as the kernels get them: copied where that is declared."""
+        """Return the problem's arguments and outputs as the kernels get them, contiguous where that is declared."""
         known = problem.known
         for name in self.contiguous:
             kind = known[name]
@@ -104,7 +110,7 @@ class Declared(Remade):
         return known
 
     def strides_read(self, config: Config, problem: OwnProblem, expressions: Iterable[Expression]) -> Mapping[str, Any]:
-        """The dimensions of each tensor whose strides sizes, rules or ``expressions`` of a launch look at."""
+        """Return for each tensor the dimensions whose strides the sizes, rules or ``expressions`` of a launch read."""
 
         def names(known: dict[str, Any]) -> Names:
             return Names(config, self.space, self._find_fixed(known))
@@ -132,29 +138,29 @@ class Declared(Remade):
         return {**known, **named}
 
     def names(self, config: Config, problem: OwnProblem) -> Names:
-        """What expressions may name for a launch."""
+        """Return the names that a launch's expressions may use, with their values."""
         return Names(config, self.space, self._fixed(problem))
 
     def restrictions(self) -> tuple[Restriction, ...]:
-        """The rules, as spaces and messages want them."""
+        """Return the rules as restrictions of the variant's space."""
         return tuple(
             Restriction.of(rule.where, rule, known=_whole if self.takes_config(rule) else self.names)
             for rule in self.rules
         )
 
     def takes_config(self, rule: Expression) -> bool:
-        """Whether a rule is about the whole configuration, and nothing of the problem."""
+        """Return True if a rule reads the whole configuration, and nothing of the problem."""
         return rule.names == ("config",) and "config" not in (*self.space, *self.contract.parameters)
 
     @property
     def full_default(self) -> dict[str, Any] | None:
-        """The declared default with the first value of what it leaves out; None where there is none."""
+        """Declared default, with the first value of each tunable that it leaves out; None if nothing was declared."""
         if self.default is None:
             return None
         return {name: self.default.get(name, values[0]) for name, values in self.space.items()}
 
     def make_workspace(self, config: Config, problem: OwnProblem, tensors: OwnTensors) -> SimpleNamespace:
-        """Fresh tensors for what the kernels leave for each other."""
+        """Make fresh tensors through which the kernels of a run pass values to each other."""
         names = self.names(config, problem)
         device = next((one.device for one in tensors.members() if isinstance(one, torch.Tensor)), "cpu")
         made = {}
@@ -166,7 +172,7 @@ class Declared(Remade):
         return SimpleNamespace(**made)
 
     def fields(self, idea: str, statement: str, parts: Iterable[Any]) -> dict[str, Any]:
-        """The fields of an own variant; ``statement`` is what was declared beside this, as text."""
+        """Return the fields of an own variant; ``statement`` is the text of everything else that was declared."""
         return {
             "op": self.contract.name,
             "name": self.variant,
@@ -183,7 +189,7 @@ class Declared(Remade):
 
     @property
     def stated(self) -> str:
-        """Everything that was declared, as text."""
+        """Text of everything that was declared here."""
         parts = (self.space, [rule.text for rule in self.rules], self.sizes, self.default)
         copied = (self.contiguous,) if self.contiguous else ()
         return stated((*parts, {name: part.to_dict() for name, part in self.workspace.items()}, *copied))
@@ -194,7 +200,7 @@ def _whole(config: Config, problem: OwnProblem) -> Mapping[str, Any]:
 
 
 def _copied(contract: Contract, given: Any) -> tuple[str, ...]:
-    """The arguments that ``contiguous=`` names; of True all."""
+    """Return the arguments that ``contiguous=`` names; True names all of them."""
     if isinstance(given, bool):
         return contract.parameters if given else ()
     names = (given,) if isinstance(given, str) else tuple(given)
@@ -206,27 +212,27 @@ def _copied(contract: Contract, given: Any) -> tuple[str, ...]:
 
 
 class AnyDtype(tuple):
-    """Every dtype: an own op's kernels are told by their tensors."""
+    """A collection that contains every dtype: an own op's kernels are compiled for the dtypes of their tensors."""
 
     def __contains__(self, dtype: object) -> bool:
         return True
 
 
 def listed(where: Any) -> list:
-    """One rule, or several, as a list."""
+    """Return one rule or several as a list."""
     return list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
 
 
 @dataclass(frozen=True, eq=False)
 class LaunchSize:
-    """Grid, block or another size of up to three dimensions."""
+    """Grid or block size of up to three dimensions, as expressions."""
 
     where: str
     parts: tuple[Expression, ...]
 
     @classmethod
     def of(cls, where: str, given: Any) -> LaunchSize:
-        """One expression, or up to three."""
+        """Parse one expression or up to three; messages call them ``where``."""
         several = list(given) if isinstance(given, tuple | list) else [given]
         if not 1 <= len(several) <= 3:
             raise ArgumentError(where, several, "one to three numbers or expressions", "Kernels have three dimensions.")
@@ -246,21 +252,23 @@ class LaunchSize:
 
     @property
     def text(self) -> str:
-        """What was written."""
+        """Text of the expressions, separated by commas."""
         return ", ".join(part.text for part in self.parts)
 
     @property
     def names(self) -> set[str]:
-        """What it reads."""
+        """Names that the expressions read."""
         return {name for part in self.parts for name in part.names}
 
 
 def arguments_for(
     kernel: str, parameters: Sequence[str], given: Any, where: str = "args"
 ) -> tuple[tuple[str, Expression], ...]:
-    """(parameter, expression) in the kernel's order: by position, by name, or each the name of its own parameter.
+    """Return (parameter, expression) for each parameter of a kernel, in the kernel's order.
 
-    Raises ArgumentError naming the parameter that has none, or the argument that has no parameter.
+    ``given`` lists the arguments by position or maps them by name. A parameter that a mapping leaves out, or all of
+    them if ``given`` is None, get the value of their own name. Raises ArgumentError that names a parameter without an
+    argument, or an argument without a parameter.
     """
     listed = ", ".join(parameters)
     if given is None:
@@ -282,7 +290,7 @@ def arguments_for(
 
 
 def argument_value(expression: Expression, names: Names, tensors: OwnTensors, workspace: Iterable[str]) -> Any:
-    """What a launch passes: a tensor where a name stands for one, else the expression's value."""
+    """Return the value that a launch passes: a tensor if the expression names one, else the expression's value."""
     if expression.is_name and expression.names[0] in workspace:
         return tensors.by_name(expression.names[0])
     value = expression(names)
@@ -296,7 +304,7 @@ def argument_value(expression: Expression, names: Names, tensors: OwnTensors, wo
 
 
 def check_used(variant: str, space: Mapping[str, tuple], text: str, read: Iterable[str], always: Sequence[str]) -> None:
-    """Raise ArgumentError for a tunable that nothing uses: neither the source nor an expression."""
+    """Raise ArgumentError for a tunable that neither the source nor an expression uses, and that ``always`` lacks."""
     words, read = set(re.findall(r"\w+", text)), set(read)
     for name in space:
         if name not in words and name not in read and name not in always:

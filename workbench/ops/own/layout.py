@@ -1,8 +1,8 @@
-"""Check how the tensors of a call lie in memory against what a declaration assumes.
+"""Checks of how the tensors of a call lie in memory, against the assumptions of a declaration.
 
-A pointer carries no strides. A kernel whose declaration names none of a tensor's takes it for contiguous, and one that
-is given ``x.stride(0)`` alone takes it for rows that are contiguous. Such a kernel would compute with other elements of
-a view than torch, and in place overwrite those between them.
+A pointer carries no strides. A kernel whose declaration names no stride of a tensor takes the tensor for contiguous. A
+kernel that is given ``x.stride(0)`` alone takes each row for contiguous. On a view, such a kernel would compute with
+other elements than torch; in place, it would overwrite elements that lie between those of the view.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from workbench.ops.own.tensor_type import TensorType
 
 
 class WatchedType(TensorType):
-    """A `TensorType` that notes in ``read`` the dimensions whose strides somebody looks at."""
+    """A `TensorType` that notes in ``read`` the dimensions whose strides are read."""
 
     read: set[int]
 
     @classmethod
     def watching(cls, kind: TensorType) -> WatchedType:
-        """Return a watched copy."""
+        """Return a copy of a type that watches its strides."""
         made = cls(kind.dtype, kind.shape, kind.strides, kind.aligned)
         object.__setattr__(made, "read", set())  # the dataclass is frozen
         return made
@@ -60,10 +60,11 @@ def strides_read(
 ) -> Mapping[str, frozenset[int]]:
     """Return for each tensor of a problem the dimensions whose strides a declaration reads.
 
-    ``names`` maps the problem's names, with watched tensors in the place of the ``known`` ones, to those of the launch.
+    ``names`` is a function that takes the problem's names, with watched tensors in place of the ``known`` ones, and
+    returns the names of the launch.
     """
     watched = {name: WatchedType.watching(one) if isinstance(one, TensorType) else one for name, one in known.items()}
-    with contextlib.suppress(ArgumentError):  # the launch raises it, where it is asked for
+    with contextlib.suppress(ArgumentError):  # the launch itself raises it
         found = names(watched)
         for expression in expressions:
             with contextlib.suppress(ArgumentError):
@@ -74,9 +75,10 @@ def strides_read(
 def first_gap(
     shape: tuple[int, ...], strides: tuple[int, ...], known: frozenset[int] | tuple[int, ...]
 ) -> tuple[int, int] | None:
-    """Return (dimension, stride of rows without gaps) of the innermost stride that is another and not ``known``.
+    """Return the innermost dimension with a gap, and the stride that it would have without; None if there is no gap.
 
-    Without gaps a stride is that of the next inner dimension times its size, whatever that stride is.
+    Without gaps, a stride is that of the next inner dimension times its size, whatever that stride is. Dimensions of
+    size 1, and those whose stride is ``known``, have no gap.
     """
     dense = 1
     for dim in reversed(range(len(shape))):
@@ -88,7 +90,7 @@ def first_gap(
 
 
 def repeats(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether several elements may have one address, as those of an expanded tensor have."""
+    """Return True if several elements may share an address, as in an expanded tensor."""
     reach = 0
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1:
@@ -99,7 +101,7 @@ def repeats(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def lies_otherwise(name: str, kind: TensorType, read: frozenset[int], where: str) -> ArgumentError | None:
-    """Return the error for a tensor that does not lie as a kernel assumes that knows the strides ``read``."""
+    """Return the error for a tensor that a kernel would misread although it knows the strides ``read``, or None."""
     found = first_gap(kind.shape, kind.strides, read)
     if found is None:
         return None
@@ -114,7 +116,7 @@ def lies_otherwise(name: str, kind: TensorType, read: frozenset[int], where: str
 
 
 def meets_itself(name: str, kind: TensorType) -> ArgumentError | None:
-    """Return the error for a tensor that is written and has several elements at one address."""
+    """Return the error for a written tensor that has several elements at one address, or None."""
     if not repeats(kind.shape, kind.strides):
         return None
     allowed = "memory of its own for each element: it is written"
@@ -122,7 +124,7 @@ def meets_itself(name: str, kind: TensorType) -> ArgumentError | None:
 
 
 def placed(tensor: torch.Tensor, device: str | torch.device) -> torch.Tensor:
-    """Return a tensor on a device with the strides that it has; torch's ``to`` packs what has gaps."""
+    """Return a tensor on a device with the strides that it has; torch's ``to`` alone would close gaps."""
     moved = tensor.to(device)
     if moved.stride() == tensor.stride():
         return moved

@@ -30,7 +30,7 @@ from workbench.ops.source_files import digest, written_in
 from workbench.ops.variant import TorchVariant, Variant
 
 NAMESPACE = "workbench_own"
-"""Default namespace of ops under ``torch.ops``."""
+"""Default namespace of own ops under ``torch.ops``."""
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made", bound=Variant)
@@ -39,7 +39,7 @@ _Made = TypeVar("_Made", bound=Variant)
 def _declares(
     make: Callable[Concatenate[Contract, _Given], _Made],
 ) -> Callable[Concatenate[OwnOp, _Given], _Made]:
-    """The method that adds to an op what ``make`` makes of a declaration, with its arguments and its docstring."""
+    """Return a method that adds the variant made by ``make`` to an op; it takes the arguments of ``make``."""
 
     @functools.wraps(make)
     def declare(self: OwnOp, /, *args: _Given.args, **given: _Given.kwargs) -> _Made:
@@ -56,17 +56,17 @@ class OwnTorch(TorchVariant):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The file or cell of the function."""
+        """File or cell of the function."""
         return tuple(written_in([self.function]))
 
     @property
     def source_hash(self) -> str:
-        """Hex digest of it."""
+        """Hex digest of the function's file or cell."""
         return digest(self.files)
 
 
 class OwnOp(Op):
-    """An operation of one's own: called like its reference, and everything that the built-in ops are.
+    """An op of one's own, called like its reference, with all that built-in ops have.
 
     ``op(x)`` runs the tuned kernel on a GPU, plain torch on CPU tensors; ``op(x, variant="...")`` a variant by name, on
     CPU tensors in the PTX machine. ``contract`` has the reference, ``backward`` gives gradients, or is None.
@@ -93,11 +93,14 @@ class OwnOp(Op):
         """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
 
         Args:
-            name: its name; None for the first one.
-            seed: of the random numbers.
+            name: name of the case; None finds the first one.
+            seed: seed of the random numbers.
             given: for each argument of the op `wb.randn`, `wb.rand`, `wb.randint`, `wb.full`, a function of the sizes
-                and ``generator``, or a plain number; any other name is a size that these may name. A size of several
-                values, ``cols=(1024, 8192)``, declares a case for each, ``"wide cols=1024"``; returns the first.
+                and ``generator``, or a plain number. Any other name is a size that these may use. A size of several
+                values, ``cols=(1024, 8192)``, declares a case for each, such as ``"wide cols=1024"``.
+
+        Returns:
+            The case; the first one if several are declared.
         """
         if not isinstance(name, str) or not set(self.contract.parameters) <= set(given):
             changes = given if seed is None else given | {"seed": seed}
@@ -114,7 +117,7 @@ class OwnOp(Op):
             for chosen, label in _each(sizes)
         ]
         for one in made:
-            problem = one.problem()  # what does not fit is told now
+            problem = one.problem()  # reports arguments that do not fit each other when they are declared
             self._library_op.of(dict(problem.arguments), len(problem.outputs))
         self.cases = {**self.cases, **{one.name: one for one in made}}
         return made[0]
@@ -123,7 +126,7 @@ class OwnOp(Op):
     triton = _declares(triton)
 
     def torch(self, function: Callable, *, name: str | None = None, idea: str = "") -> Variant:
-        """Declare another way in plain torch: a function of the same arguments, ``torch.compile`` of one included."""
+        """Declare a variant in plain torch: a function of the op's arguments, from ``torch.compile`` or not."""
         label = str(name or getattr(function, "__name__", "torch_function"))
         return self._add(torch_variant(self.contract, function, label, idea or "plain torch"))
 
@@ -138,7 +141,7 @@ class OwnOp(Op):
         return variant
 
     def _check(self, variant: Variant) -> None:
-        """What the first case shows to be wrong with a declaration: unknown names, no legal configuration."""
+        """Try a declaration on the first case, to raise errors of unknown names or without a legal configuration."""
         if self.cases and variant.compiles:
             problem = self.quick_case.problem()
             config = variant.default_config(problem)
@@ -151,15 +154,16 @@ class OwnOp(Op):
     def __call__(
         self, *args: Any, variant: str = "auto", config: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> Any:
-        """What the reference returns, computed by a variant.
+        """Return what the reference returns, computed by a variant.
 
-        A tensor that is not contiguous is right or refused by name: a kernel takes it that is declared with its strides
-        or with ``contiguous=``. Of what a call writes no other argument may have a byte.
+        A kernel takes a tensor that is not contiguous if it is declared with the tensor's strides or ``contiguous=``;
+        otherwise the call raises ArgumentError. No argument may share memory with another one that the call writes.
 
         Args:
-            args, kwargs: the reference's own.
+            *args: positional arguments of the reference.
             variant: "auto" (torch on the CPU, the tuned kernel on a GPU), "tuned", or a name.
             config: the configuration to use instead of the tuned or default one; needs a named variant.
+            **kwargs: keyword arguments of the reference.
         """
         arguments = self.contract.bound(args, kwargs)
         devices = {name: value.device for name, value in arguments.items() if isinstance(value, torch.Tensor)}
@@ -170,8 +174,10 @@ class OwnOp(Op):
         return self._library_op(arguments, variant, config)
 
     def library_op(self, *args: Any, **kwargs: Any) -> Any:
-        """The ``torch.library`` op for arguments like these, as `torch.library.opcheck` wants it; it takes a variant's
-        name and a configuration as JSON, or None, behind them."""
+        """Return the ``torch.library`` op for arguments like these, as `torch.library.opcheck` takes it.
+
+        After these arguments, the op takes the name of a variant, and a configuration as JSON or None.
+        """
         return self._library_op.of(self.contract.bound(args, kwargs))
 
     def export(self, path: str | Path, variant: str | None = None) -> Path:
@@ -182,38 +188,41 @@ class OwnOp(Op):
 
     @property
     def judged_cases(self) -> tuple[str, ...]:
-        """All of them."""
+        """Names of the cases by which variants are judged: all that are declared."""
         return tuple(self.cases)
 
     @property
     def module(self) -> ModuleType | None:
-        """The module of the reference."""
+        """Module that defines the reference; None if it is not loaded."""
         return sys.modules.get(self.contract.function.__module__)
 
     @property
     def stated(self) -> str:
-        """The reference and the cases."""
+        """Text of the reference and the cases."""
         return "\n".join([self.contract.stated, ", ".join(str(one.to_dict()) for one in self.cases.values())])
 
     def bare(self) -> Callable[[], OwnOp]:
-        """Return a function that makes the op with its reference alone."""
+        """Return a function that makes the op with its reference and cases, without its other variants."""
         return functools.partial(_restored, self.contract, None, (), dict(self.cases))
 
     def compiled_by_torch(self, name: str) -> Variant:
-        """Return the reference under ``torch.compile``."""
+        """Return the reference under ``torch.compile``, as a variant called ``name``."""
         function = torch.compile(self.contract.function)
         return torch_variant(self.contract, function, name, "the reference, compiled by torch")
 
     @property
     def quick_case(self) -> OwnCase:
-        """The first case."""
+        """First case that was declared. Raises ArgumentError if there is none."""
         if not self.cases:
             remedy = f'{self.name}.case("small", {self.contract.parameters[0]}=wb.randn(64, 64))'
             raise ArgumentError("case", f"none of {self.name}", "one or more cases", remedy)
         return next(iter(self.cases.values()))
 
     def restore_case(self, record: Mapping[str, Any]) -> OwnCase:
-        """The declared case of that record. Raises UnknownNameError where none of that name is declared alike."""
+        """Return the declared case that a record describes.
+
+        Raises UnknownNameError unless a case of that name has the record's inputs, sizes, seed and reference.
+        """
         found = self.cases.get(record.get("name", ""))
         if found is None or found.to_dict() != dict(record):
             listed = ", ".join(self.cases) or "none"
@@ -242,36 +251,38 @@ def op(
     labels: Mapping[str, str] | None = None,
     namespace: str = NAMESPACE,
 ) -> Any:
-    """Make an op of a reference: a function in plain torch, which says what every variant has to compute.
+    """Make an op of a reference: a function in plain torch, which defines what every variant has to compute.
 
-    With float64 arguments the reference gives the answer that kernels are judged by, with those of a case the result's
-    shape and dtype.
+    Called with float64 arguments, the reference gives the answer that kernels are judged by; called with arguments of a
+    case, it gives the result's shape and dtype.
 
-    With ``tensors`` make an op of a description instead, ``(tensors, **options) -> problem``: a function that raises
-    errors of its own for tensors that cannot be used, and returns a frozen dataclass of what kernels are compiled and
-    launched for, with ``layout``, ``dtype``, ``features``, ``arch`` and the sizes that rules name. Its variants
-    (`workbench.ops.variant`) and its cases, which know the answer, are values: ``op.add(...)``. A case's problem may
-    depend on a configuration, such as on a page size that is tuned.
+    With ``tensors``, the function is a description instead, ``(tensors, **options) -> problem``. It raises errors of
+    its own for tensors that cannot be used. It returns a frozen dataclass that says what kernels are compiled and
+    launched for: ``layout``, ``dtype``, ``features``, ``arch`` and the sizes that rules name. The op's variants
+    (`workbench.ops.variant`) and its cases, which know the answer, are values that ``op.add(...)`` adds. A case's
+    problem may depend on a configuration, such as on a page size that is tuned.
 
     Args:
-        function: the reference, or the description; decorate it.
-        name: by default the function's.
-        outputs: names of what it returns; default ``out``, of several ``out0``, ``out1``. With ``tensors`` the fields
-            that a call returns, none by default.
-        in_place: arguments that it writes, as torch's own functions in place do.
+        function: the reference or the description; ``op`` is a decorator of it.
+        name: name of the op; default that of the function.
+        outputs: names of the results; default ``out``, or ``out0``, ``out1``, ... for several. With ``tensors``, the
+            fields that a call returns; default none.
+        in_place: names of the arguments that it writes, as torch's own in-place functions do.
         tolerance: the relative error that counts as rounding, a number or by dtype; default
             `workbench.ops.own.contract.TOLERANCE`.
-        minimum_bytes: a function of the arguments, what must cross memory once; default inputs and outputs.
-        backward: ``(gradient of each output, each output, **arguments)`` -> gradients of the tensor arguments.
-        tensors: a dataclass of `RunTensors`, whose fields are the arguments, but those that are `made` for a run.
-        like: the field that tells the device, and that has no elements where there is nothing to do; by default the
-            first. Or a function of the tensors that returns one.
-        make: a function of the tensors that fills in what is made for a run, or returns what kernels get instead.
-        labels: what messages call a field, where otherwise than by its name.
-        namespace: that of ``torch.ops``.
+        minimum_bytes: function of the arguments that returns the bytes that must cross memory; default those of the
+            inputs and outputs.
+        backward: function ``(gradient of each output, each output, **arguments)`` that returns the gradients of the
+            tensor arguments.
+        tensors: dataclass of `RunTensors`, whose fields are the arguments, except those that are `made` for a run.
+        like: name of the field that tells the device and has no elements if there is nothing to do, or a function of
+            the tensors that returns such a tensor; default the first field.
+        make: function of the tensors that fills in the fields made for a run, or returns what kernels get instead.
+        labels: names of fields in messages, where they differ from the fields' own.
+        namespace: namespace of the op under ``torch.ops``.
 
     Raises:
-        ArgumentError: what cannot be a reference, a name that no function could have, or that of a package's op.
+        ArgumentError: the function cannot be a reference, or the name is no identifier or that of a package's op.
     """
     if function is None:
         given = {key: value for key, value in locals().items() if key != "function"}
@@ -307,7 +318,7 @@ def op(
 
 
 def torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:
-    """A function of the op's arguments in plain torch, as a variant."""
+    """Return a variant that computes with a function of the op's arguments in plain torch."""
 
     def compute(problem: OwnProblem, tensors: OwnTensors) -> None:
         returned = function(**tensors.arguments)
@@ -330,14 +341,14 @@ def torch_variant(contract: Contract, function: Callable, name: str, idea: str) 
 def _restored(
     contract: Contract, backward: Callable | None, variants: Sequence[Variant], cases: Mapping[str, OwnCase]
 ) -> OwnOp:
-    """Make an op that came from another process."""
+    """Make an op from the parts that were pickled."""
     op = OwnOp(contract, backward)
     op.cases, op.variants = cases, (*op.variants, *variants)
     return op
 
 
 def _each(sizes: Mapping[str, Any]) -> list[tuple[dict[str, int], list[str]]]:
-    """Every combination of sizes of several values, with what distinguishes it."""
+    """Return every combination of the sizes' values, with labels such as ``cols=1024`` that tell it from the others."""
     found: list[tuple[dict[str, int], list[str]]] = [({}, [])]
     for name, value in sizes.items():
         several = isinstance(value, tuple | list)

@@ -1,4 +1,4 @@
-"""Variants that were declared by expressions: what both languages check and run alike."""
+"""Variants that are declared by expressions: checks and runs that CUDA C++ and Triton share."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from workbench.ops.variant import Config, Restriction, Variant
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OwnVariant(Variant):
-    """The part of a variant declared by expressions that both languages share."""
+    """Base class of variants that are declared by expressions, in CUDA C++ or in Triton."""
 
     declared: Declared
     stated: str
     parts: tuple
     _sound: set[tuple] = field(default_factory=set, init=False, repr=False)
-    """Configurations and problems that were checked."""
+    """Problems with the configurations that passed `check`."""
     _misplaced: dict[OwnProblem, ArgumentError | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def expressions(self) -> Iterable[Expression]:
-        """Everything that its launches compute."""
+        """Expressions that the variant's launches evaluate."""
         return (one for part in self.parts for one in part.expressions)
 
     @property
     def copied(self) -> tuple[str, ...]:
-        """The arguments that are declared ``contiguous=``."""
+        """Arguments declared ``contiguous=``, which a run copies unless they are contiguous."""
         return self.declared.contiguous
 
     def filled(self, part: str, tensor: Any) -> float | None:
-        """The number of ``wb.full``, else 0."""
+        """Return the number that fills a part of the workspace before a run: that of ``wb.full``, else 0."""
         described = self.declared.workspace[part]
         return described.bounds[0] if described.kind == "full" else 0.0
 
     @functools.cached_property
     def passed(self) -> tuple[str, ...]:
-        """The arguments and outputs of the op that kernels get by their address, in order."""
+        """Names that kernels take as arguments just as they are, in order; the tensors among them go by address."""
         names = (one.names[0] for part in self.parts for _, one in part.arguments if one.is_name)
         return tuple(dict.fromkeys(names))
 
     def misplaced(self, config: Config, problem: OwnProblem) -> ArgumentError | None:
-        """The error for the first tensor that does not lie as the kernels of a configuration assume; None for none."""
+        """Return the error for the first tensor whose strides the kernels of a configuration would misread, or None."""
         kinds = {name: one for name, one in problem.arguments if isinstance(one, TensorType) and name in self.passed}
         if all(kind.is_contiguous() for kind in kinds.values()):
             return None
@@ -67,19 +67,22 @@ class OwnVariant(Variant):
         return None
 
     def check_tensors(self, problem: OwnProblem) -> None:
-        """Raise ArgumentError for a tensor that does not lie as the kernels assume, with the untuned configuration."""
+        """Raise ArgumentError for a tensor whose strides the kernels of the untuned configuration would misread."""
         found = self._usually_misplaced(problem)
         if found is not None:
             raise found
 
     def unsupported(self, problem: OwnProblem) -> tuple[Restriction, ...]:
-        """Also a tensor that does not lie as the kernels assume."""
+        """Return everything that the variant lacks for the problem, such as support of a tensor's strides."""
         found = self._usually_misplaced(problem)
         lacking = () if found is None else (Restriction("strides", str(found), lambda config, problem: False),)
         return super().unsupported(problem) + lacking
 
     def _usually_misplaced(self, problem: OwnProblem) -> ArgumentError | None:
-        """`misplaced` with the first configuration, legal or not; a search asks for each of a space."""
+        """Return `misplaced` with the declared default or else the first configuration of the space, legal or not.
+
+        The answer is cached by problem, because a search asks once for every configuration.
+        """
         if problem not in self._misplaced:
             if len(self._misplaced) >= REMEMBERED:
                 self._misplaced.clear()
@@ -88,8 +91,13 @@ class OwnVariant(Variant):
         return self._misplaced[problem]
 
     def check(self, config: Config, problem: OwnProblem) -> None:
-        """Raise ArgumentError for a tensor that does not lie as the kernels assume and for an output that a launch of
-        no blocks would leave as it is, ConfigurationError for an illegal configuration."""
+        """Raise an error unless a configuration is legal and its kernels can take the problem's tensors.
+
+        Raises:
+            ArgumentError: the kernels would misread a tensor's strides, or a launch of no blocks would leave an output
+                as it is.
+            ConfigurationError: the configuration is illegal.
+        """
         self._check_names(config)
         key = (problem, *config.items())
         if key in self._sound:
@@ -104,7 +112,7 @@ class OwnVariant(Variant):
         self._sound.add(key)
 
     def _check_grids(self, config: Config, problem: OwnProblem) -> None:
-        """Raise ArgumentError where the first kernel that gets an output has no blocks, but the output has elements."""
+        """Raise ArgumentError if the first kernel that gets an output has no blocks, but the output has elements."""
         met: set[str] = set()
         outputs = dict(problem.outputs)
         names = self.declared.names(config, problem)
@@ -118,7 +126,11 @@ class OwnVariant(Variant):
                 raise ArgumentError(part.grid.where, what, "one block or more for an output with elements", remedy)
 
     def run(self, config: Config, problem: OwnProblem, tensors: OwnTensors, device: Any, **launch_options: Any) -> Any:
-        """Run it as every variant; where that is declared on contiguous copies, which are then copied back."""
+        """Run the variant, with contiguous copies in place of arguments declared ``contiguous=``.
+
+        Copies of arguments that the op writes are copied back. Raises ArgumentError if a written argument shares memory
+        with another one.
+        """
         written = self.declared.contract.in_place
         if written:
             given = {name: one for name, one in tensors.arguments.items() if isinstance(one, torch.Tensor)}
@@ -132,11 +144,15 @@ class OwnVariant(Variant):
 
     @property
     def source_hash(self) -> str:
-        """Hex digest of the source, of all that it includes or calls, and of the declaration."""
+        """Hex digest of the source, of everything that it includes or calls, and of the declaration."""
         return digest(self.files, self.stated)
 
     def default_config(self, problem: OwnProblem) -> dict:
-        """The declared default, else the first legal configuration (of an autotuner its first)."""
+        """Return the declared default, else the first legal configuration of the space.
+
+        The default of a variant with an autotuner is the autotuner's first configuration. Raises ConfigurationError if
+        no configuration is legal.
+        """
         found = self.declared.full_default
         if found is None:
             found = next((one for one in self.all_configurations() if not self.broken(one, problem)), None)

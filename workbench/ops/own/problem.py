@@ -1,4 +1,4 @@
-"""What the kernels of an own op are compiled and launched for, and the tensors of one run."""
+"""Problems of own ops, for which kernels are compiled and launched, and the tensors of one run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.ops.run_tensors import RunTensors
 
 @dataclass(frozen=True)
 class OwnProblem:
-    """Types of the arguments (tensors described, others as values) and of the outputs, and the architecture."""
+    """Problem of an own op: the types of its tensors, the values of its other arguments, and the architecture."""
 
     op: str
     arguments: tuple[tuple[str, Any], ...]
@@ -30,7 +30,7 @@ class OwnProblem:
 
     @classmethod
     def of(cls, contract: Contract, arguments: Mapping[str, Any], arch: str = "sm_80") -> OwnProblem:
-        """The problem of a call's arguments."""
+        """Return the problem of a call's arguments."""
         types = tuple(
             (name, TensorType.of(value) if isinstance(value, torch.Tensor) else value)
             for name, value in arguments.items()
@@ -38,32 +38,34 @@ class OwnProblem:
         return cls(contract.name, types, contract.output_types(types), arch)
 
     def tensors(self, arguments: Mapping[str, Any], in_place: tuple[str, ...], device: str = "cpu") -> OwnTensors:
-        """Return the tensors of a run on these arguments, copied to the device, with outputs that are yet to be
-        written."""
+        """Return the tensors of a run: the arguments copied to the device, and outputs that are yet to be written."""
         moved = {name: placed(one, device) if isinstance(one, torch.Tensor) else one for name, one in arguments.items()}
         tensors = OwnTensors(moved, {name: kind.empty(device) for name, kind in self.outputs}, in_place)
         tensors.renew()
         return tensors
 
     def without_memory(self, in_place: tuple[str, ...]) -> OwnTensors:
-        """Return the tensors of a run that have types and no elements."""
+        """Return the tensors of a run on the ``meta`` device, which have types and no elements."""
         given = {name: kind.empty("meta") if isinstance(kind, TensorType) else kind for name, kind in self.arguments}
         return OwnTensors(given, {name: kind.empty("meta") for name, kind in self.outputs}, in_place)
 
     @property
     def dtype(self) -> str:
-        """That of the first tensor."""
+        """Dtype of the first tensor; ``"any"`` without a tensor."""
         tensors = [value for _, value in (*self.arguments, *self.outputs) if isinstance(value, TensorType)]
         return tensors[0].dtype if tensors else "any"
 
     @property
     def known(self) -> dict[str, Any]:
-        """What expressions may name of it: arguments and outputs."""
+        """Arguments and outputs by name, for expressions."""
         return dict(self.outputs) | dict(self.arguments)
 
     def to_dict(self) -> dict:
-        """Plain values for a table of tuned configurations: every size by itself, strides where they are not those of
-        a contiguous tensor. Real numbers are left out: no kernel is faster for another epsilon."""
+        """Return plain values for a table of tuned configurations.
+
+        Every size has an entry of its own; strides have one unless the tensor is contiguous. Real numbers are left out:
+        no kernel is faster for another epsilon.
+        """
         record: dict[str, Any] = {"arch": self.arch}
         for name, value in self.arguments:
             if isinstance(value, TensorType):
@@ -78,7 +80,7 @@ class OwnProblem:
 
 @dataclass
 class OwnTensors(RunTensors):
-    """The arguments of one run by name, its outputs, and what its kernels leave for each other in ``workspace``."""
+    """Tensors of one run: arguments and outputs by name, and the ``workspace`` in which kernels pass values on."""
 
     arguments: dict[str, Any]
     outputs: dict[str, torch.Tensor]
@@ -88,34 +90,34 @@ class OwnTensors(RunTensors):
 
     @property
     def out(self) -> dict[str, torch.Tensor]:
-        """Everything that a variant writes: outputs, then arguments in place."""
+        """Tensors that a variant writes, by name: outputs, then arguments in place."""
         return self.outputs | {name: self.arguments[name] for name in self.in_place}
 
     def by_name(self, name: str) -> Any:
-        """An argument, output, or part of the workspace."""
+        """Return an argument, an output, or a part of the workspace."""
         if self.workspace is not None and name in vars(self.workspace):
             return getattr(self.workspace, name)
         return self.outputs[name] if name in self.outputs else self.arguments[name]
 
     def members(self) -> list[Any]:
-        """Every tensor and number."""
+        """Return the values of all arguments and outputs."""
         return [*self.arguments.values(), *self.outputs.values()]
 
     def named(self) -> dict[str, torch.Tensor]:
-        """Every tensor by its name, arguments first."""
+        """Return the tensors among arguments and outputs by name, arguments first."""
         both = self.arguments | self.outputs
         return {name: one for name, one in both.items() if isinstance(one, torch.Tensor)}
 
     def judged(self) -> dict[str, torch.Tensor]:
-        """Outputs, then arguments in place."""
+        """Return the tensors that a case judges: outputs, then arguments in place."""
         return self.out
 
     def fresh(self) -> frozenset[str]:
-        """The outputs: arguments in place hold what they are given."""
+        """Return the names of the outputs, which hold nothing before a run, unlike arguments in place."""
         return frozenset(self.outputs)
 
     def contiguous(self, names: Iterable[str]) -> OwnTensors:
-        """These tensors, of the named arguments contiguous copies where they are not contiguous."""
+        """Return these tensors with contiguous copies of those named arguments that are not contiguous."""
         copied = {
             name: one.contiguous()
             for name in names
@@ -124,7 +126,7 @@ class OwnTensors(RunTensors):
         return replace(self, arguments=self.arguments | copied) if copied else self
 
     def renew(self) -> None:
-        """What a run finds: outputs that no right kernel leaves so, and the arguments that it writes as they were."""
+        """Prepare a run: fill outputs with values that no correct kernel leaves, and reset arguments that it writes."""
         for name in self.in_place:
             if name in self._before:
                 self.arguments[name].copy_(self._before[name])

@@ -1,4 +1,4 @@
-"""A tensor as expressions see it: dtype, shape and strides, without its elements."""
+"""Types of tensors, as expressions see them: dtype, shape and strides, without elements."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from workbench.ops.tensor_checks import dtype_name
 
 ALIGNMENT = 16
-"""Bytes; torch's allocations start on a multiple of at least so many."""
+"""Alignment in bytes that every allocation of torch's has."""
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """``dtype`` as ``"float16"``, ``shape``, ``strides`` in elements, and whether it starts on 16 bytes.
+    """Type of a tensor: dtype such as ``"float16"``, shape, strides in elements, and alignment to 16 bytes.
 
-    It has the methods of a torch tensor that tell these: ``x.shape[0]``, ``x.stride(0)``, ``x.numel()``.
+    It tells these by the methods of a torch tensor: ``x.shape[0]``, ``x.stride(0)``, ``x.numel()``.
     """
 
     dtype: str
@@ -27,13 +27,13 @@ class TensorType:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorType:
-        """That of a tensor; one without memory counts as aligned."""
+        """Return the type of a tensor; one without memory counts as aligned."""
         aligned = tensor.device.type == "meta" or tensor.data_ptr() % ALIGNMENT == 0
         return cls(dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()), aligned)
 
     @classmethod
     def contiguous(cls, dtype: str, shape: tuple[int, ...]) -> TensorType:
-        """That of a new tensor."""
+        """Return the type of a new, contiguous tensor."""
         strides: list[int] = []
         step = 1
         for size in reversed(shape):
@@ -42,40 +42,40 @@ class TensorType:
         return cls(dtype, shape, tuple(strides))
 
     def empty(self, device: str | torch.device) -> torch.Tensor:
-        """A tensor of this type; its elements are anything."""
+        """Make a tensor of this type, with elements that are not initialised."""
         return torch.empty_strided(self.shape, self.strides, dtype=getattr(torch, self.dtype), device=device)
 
     def size(self, dim: int | None = None) -> int | tuple[int, ...]:
-        """Elements along a dimension, or of all."""
+        """Return the number of elements along a dimension, or the shape."""
         return self.shape if dim is None else self.shape[dim]
 
     def stride(self, dim: int | None = None) -> int | tuple[int, ...]:
-        """Elements from one to the next along a dimension, or of all."""
+        """Return the elements from one to the next along a dimension, or all strides."""
         return self.strides if dim is None else self.strides[dim]
 
     def numel(self) -> int:
-        """Elements altogether."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     def dim(self) -> int:
-        """Dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
     ndim = property(dim)
 
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of one element."""
         return getattr(torch, self.dtype).itemsize
 
     itemsize = property(element_size)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """Bytes of all elements."""
         return self.numel() * self.element_size()
 
     def is_contiguous(self) -> bool:
-        """Return whether its rows follow each other without gaps; as in torch, a single row's stride does not count."""
+        """Return True if rows follow each other without gaps; as in torch, a single row's stride does not count."""
         dense = TensorType.contiguous(self.dtype, self.shape).strides
         if self.strides == dense or self.numel() == 0:
             return True

@@ -1,4 +1,4 @@
-"""A variant of an own op in Triton: a ``@triton.jit`` function, with an autotuner or without."""
+"""Variants of own ops in Triton: ``@triton.jit`` functions, with an autotuner or without."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from workbench.ops.source_files import called_files
 from workbench.ops.variant import TRITON_OPTIONS, Config, TritonStep, TritonVariant
 
 _SPECIALISED = 16
-"""Triton compiles for pointers and numbers that are multiples of so much."""
+"""Divisor for which Triton specialises: it compiles pointers and integers that are multiples of it as such."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OwnTriton(OwnVariant, TritonVariant):
-    """A `TritonVariant` that was declared by expressions."""
+    """A `TritonVariant` that is declared by expressions."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files and cells of its functions and of all that they call."""
+        """Files and cells of its functions, and of all functions that they call."""
         return tuple(sorted({path for one in self.steps for path in called_files(one.function)}))
 
 
@@ -62,10 +62,10 @@ def triton(
 ) -> OwnTriton:
     """Declare a variant in Triton.
 
-    ``function`` is a ``@triton.jit`` function; one with ``@triton.autotune`` brings its configurations. ``args``
-    are those of its run-time parameters, ``constexprs`` of the others: a tunable, size or number of the
-    parameter's own name, unless something else is given here. ``tune`` may have ``num_warps`` and ``num_stages``.
-    The rest is as in `cuda`.
+    ``function`` is a ``@triton.jit`` function; with ``@triton.autotune`` around it, its configurations are the space.
+    ``args`` gives values to the run-time parameters, ``constexprs`` to the others. A constexpr that is not given takes
+    the tunable of its own name, else its default in the function, else the size or argument of its own name. ``tune``
+    may have ``num_warps`` and ``num_stages``. The other arguments are those of `cuda`.
     """
     function, tune, default, configs = _without_autotuner(function, tune, default)
     name = name or function.__name__
@@ -87,7 +87,11 @@ def triton(
 
 
 def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any, Mapping, Any, list[dict]]:
-    """The function under ``@triton.autotune``, whose configurations become the space."""
+    """Return the ``@triton.jit`` function under an autotuner, the space, the default, and the configurations.
+
+    The autotuner's configurations become the space, and its first one the default. Without an autotuner the space and
+    the default stay as declared, and the list of configurations is empty.
+    """
     configs = []
     while not inspect.isfunction(getattr(function, "fn", None)):
         if getattr(function, "fn", None) is None:
@@ -114,7 +118,7 @@ def _without_autotuner(function: Any, tune: Mapping, default: Any) -> tuple[Any,
 
 @dataclass(frozen=True, eq=False)
 class TritonPart:
-    """One function of the variant, with its launch as expressions."""
+    """One kernel function of a variant, with its launch as expressions."""
 
     function: Any
     grid: LaunchSize
@@ -122,11 +126,11 @@ class TritonPart:
     constexprs: Mapping[str, Expression]
     options: Mapping[str, Expression]
     defaults: frozenset[str]
-    """The constexprs that have the function's own values."""
+    """Constexprs that keep the function's own default values."""
 
     @classmethod
     def of(cls, declared: Declared, one: Step, prefix: str) -> TritonPart:
-        """Understand a step; ``prefix`` is what messages call it by."""
+        """Parse a step; messages put ``prefix`` before the names of its arguments."""
         function = one.kernel
         names = list(function.arg_names)
         constants = [parameter.name for parameter in function.params if parameter.is_constexpr]
@@ -157,17 +161,20 @@ class TritonPart:
 
     @property
     def expressions(self) -> list[Expression]:
-        """Everything that its launch computes."""
+        """Expressions that the launch evaluates."""
         arguments = [one for _, one in self.arguments]
         return [*arguments, *self.constexprs.values(), *self.options.values(), *self.grid.parts]
 
     @property
     def names(self) -> set[str]:
-        """What its launch reads."""
+        """Names that the launch reads."""
         return {name for one in self.expressions for name in one.names}
 
     def triton_step(self, declared: Declared, *, main: bool) -> TritonStep:
-        """The step, whose launch is computed from the declaration."""
+        """Return the variant's step, which evaluates the expressions for each launch.
+
+        Only the ``main`` step takes ``num_warps`` and ``num_stages`` from the configuration.
+        """
 
         def types(problem: OwnProblem) -> dict[str, str]:
             known = self._compiled_in(declared, problem)
@@ -197,7 +204,7 @@ class TritonPart:
         )
 
     def _compiled_in(self, declared: Declared, problem: OwnProblem) -> dict[str, Any]:
-        """The arguments that Triton's JIT takes for constants: None, and 1, which is how it knows that a stride is."""
+        """Return the arguments that Triton's JIT takes for constants: None, and 1, which marks unit strides."""
         names = declared.names({}, problem)
         plain = (
             (name, one(names))
@@ -215,7 +222,7 @@ class TritonPart:
         return {parameter.name for parameter in self.function.params if parameter.do_not_specialize}
 
     def _type(self, parameter: str, expression: Expression, declared: Declared, problem: OwnProblem) -> str:
-        """Triton's type of an argument, with what its JIT would find out about the value."""
+        """Return Triton's type of an argument, with the divisibility that its JIT would find in the value."""
         if expression.is_name and expression.names[0] in declared.workspace:
             return f"*{TRITON_NAMES[declared.workspace[expression.names[0]].dtype]}"
         if set(expression.names) & set(declared.space):
@@ -238,13 +245,13 @@ class TritonPart:
 
 
 def _expression(where: str, given: Any) -> Expression:
-    """What was given for a constexpr; what is no expression is a value of a type that only Triton has."""
+    """Return the expression given for a constexpr; a value of one of Triton's own types stays as it is."""
     if isinstance(given, str | bool | int | float) or given is None or callable(given):
         return Expression.of(where, given)
     return _value(where, given)
 
 
 def _value(where: str, given: Any) -> Expression:
-    """That very value, such as ``tl.float32``, or text."""
+    """Return an expression that always has one value, such as ``tl.float32`` or a text."""
     value = given.value if type(given).__name__ == "constexpr" else given
     return Expression(where, value, (), lambda names: value)

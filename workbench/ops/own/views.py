@@ -1,6 +1,6 @@
-"""Views of a case's inputs: arguments of the same shapes that lie otherwise in memory.
+"""Views of a case's inputs: arguments of the same shapes with other strides.
 
-A variant computes with them as torch does, or its declaration refuses them; see `workbench.ops.own.layout`.
+A variant must compute with them as torch does, or refuse them by its declaration; see `workbench.ops.own.layout`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from workbench.ops.own.tensor_type import TensorType
 from workbench.ops.values import Check, Config
 
 _GAP = 16
-"""Elements between rows: no kernel that copies vectors needs another address."""
+"""Elements between rows: so many keep the alignment that a kernel with vector loads needs."""
 
 
 def views_of(problem: OwnProblem, in_place: Collection[str]) -> dict[str, OwnProblem]:
-    """Return the problems of a case's shapes with tensors transposed, sliced out of wider ones, and expanded."""
+    """Return views of a problem by name, with tensors transposed, sliced out of wider ones, or expanded."""
     found = {}
     for name, laid in (("transposed", _transposed), ("sliced", _sliced), ("expanded", _expanded)):
         arguments = tuple(
@@ -46,21 +46,24 @@ def _sliced(kind: TensorType, written: bool) -> TensorType:
 
 
 def _expanded(kind: TensorType, written: bool) -> TensorType:
-    """One row for all; not of what is written, nor of indices, which may have to differ."""
+    """Return the type with one row for all, unless the tensor is written or integer: indices may have to differ."""
     if written or not kind.dim() or not getattr(torch, kind.dtype).is_floating_point:
         return kind
     return replace(kind, strides=(0, *kind.strides[1:]))
 
 
 def _noise(count: int, kind: TensorType) -> torch.Tensor:
-    """Elements of any bits, which a kernel that adds to them changes."""
+    """Make elements of random bits, which show in the results of a kernel that reads them by mistake."""
     generator = torch.Generator().manual_seed(0)
     size = (count * kind.element_size(),)
     return torch.randint(256, size, dtype=torch.uint8, generator=generator).view(getattr(torch, kind.dtype))
 
 
 def fill(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """Give a tensor of any strides the elements of another of its shape, which repeats what the tensor repeats."""
+    """Copy the elements of ``value`` to a tensor of the same shape and any strides.
+
+    Elements that share an address in the tensor must be equal in ``value``.
+    """
     if not repeats(tensor.shape, tensor.stride()):
         tensor.copy_(value)
     elif tensor.stride() == value.stride():
@@ -75,17 +78,17 @@ def fill(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class ViewedCase:
-    """A case whose tensors lie as those of ``viewed_problem``, with an answer of its own where that repeats rows."""
+    """A case whose tensors have the strides of ``viewed_problem``; repeated rows give it an answer of its own."""
 
     case: Any
     viewed_problem: OwnProblem
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> OwnProblem:
-        """The case's problem with these tensors."""
+        """Return the problem with the view's strides."""
         return replace(self.viewed_problem, arch=arch)
 
     def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
-        """Fresh tensors of a run; what lies between their rows is noise."""
+        """Make fresh tensors for a run, with noise between their rows."""
         if device == "meta":
             return problem.without_memory(self.case.contract.in_place)
         laid = dict(self._arguments())
@@ -98,7 +101,7 @@ class ViewedCase:
         return problem.tensors(laid, self.case.contract.in_place, device)
 
     def _arguments(self) -> dict[str, Any]:
-        """The case's, with one row for all where the problem has one."""
+        """Return the case's arguments, with the first row in place of all rows where the problem expands a tensor."""
         found = dict(self.case.arguments())
         for name, kind in self.viewed_problem.arguments:
             if isinstance(kind, TensorType) and kind.strides[:1] == (0,) and kind.numel():
@@ -106,6 +109,6 @@ class ViewedCase:
         return found
 
     def check(self, out: Mapping[str, torch.Tensor]) -> Check:
-        """The verdict on outputs."""
+        """Return the verdict on the results of a run."""
         contract = self.case.contract
         return contract.check(out, contract.answer(self._arguments()))

@@ -1,9 +1,8 @@
 // mbarrier: arrivals and bytes counted in 8 bytes of shared memory, phase after phase, and cp.async
 // that arrives when it has landed.
 //
-// Slots: 0 result, 1 count, state or parity, 8 address. An arrival that waits for copies, and a
-// bulk copy, happen when somebody asks for a phase that needs nothing else: no earlier, so that
-// whoever does not ask sees the old bytes.
+// An arrival that waits for copies, and a bulk copy, happen when somebody asks for a phase that
+// needs nothing else: no earlier, so that whoever does not ask sees the old bytes.
 #include "mbarrier.hpp"
 
 #include "access.hpp"

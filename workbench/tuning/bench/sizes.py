@@ -15,6 +15,7 @@ from typing import Any
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
+from workbench.base.progress import tracked
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch import devices
 from workbench.ops.op import Op
@@ -96,7 +97,8 @@ def sweep_sizes(
         remedy = "torch counts operations of matrix products, and the reference has none that it knows."
         raise ArgumentError("figure", figure, "a figure other than throughput", remedy)
     points = []
-    for place, whole, one, products in zip(places, cases, cases_run, operations, strict=True):
+    sizes = list(zip(places, cases, cases_run, operations, strict=True))
+    for place, whole, one, products in tracked(sizes, " sizes", name=lambda size: size[1].name):
         for variant in chosen:
             tried = attempt(found, variant, one, where, model, config=configs.get(variant.name), tuned=True)
             moved = _call_bytes(variant, whole) if where.counts else None

@@ -1,5 +1,6 @@
-"""Named inputs for causal attention, with a float64 answer that uses no mask: every token attends by itself to the
-tokens up to it.
+"""Named inputs for causal attention, with a float64 answer that uses no mask.
+
+Every token attends by itself to the tokens up to it.
 
 Queries, keys and values are N(0, 1), so that a wrong head, scale or token shows. Error bound, per sequence and in the
 maximum norm: ``2 * max |same_precision - reference| + 1e-5`` as for paged attention, where same_precision is the same
@@ -29,7 +30,7 @@ from workbench.ops.variant import Check
 
 @dataclass(frozen=True)
 class CausalAttentionCase(NamedCase):
-    """``num_queries`` tokens at the end of ``num_tokens``, in each of ``num_seqs`` sequences.
+    """Attention of ``num_queries`` tokens at the end of ``num_tokens``, in each of ``num_seqs`` sequences.
 
     With ``query_lens`` and ``seq_lens``, one entry per sequence, those are the largest lengths, and what is past a
     sequence's own is padding: NaN in query, key and value. With ``lse`` that is judged too.
@@ -68,7 +69,7 @@ class CausalAttentionCase(NamedCase):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Whether sequences are padded to one length."""
+        """Features of the problem: "lengths" if sequences are padded to one length."""
         return ("lengths",) if self.query_lens or self.seq_lens else ()
 
     @property
@@ -78,20 +79,23 @@ class CausalAttentionCase(NamedCase):
         return tuple(zip(queries, self.seq_lens or (self.num_tokens,) * self.num_seqs, strict=True))
 
     def override(self, **changes: Any) -> Self:
-        """The case with fields changed; ArgumentError for a name that is no field."""
+        """Return the case with fields changed. Raises ArgumentError for a name that is no field.
+
+        A case whose ``num_queries`` is its ``num_tokens`` keeps the two equal.
+        """
         if "num_tokens" in changes and self.num_queries == self.num_tokens:
             changes.setdefault("num_queries", None)
         return super().override(**changes)
 
     def minimum_bytes(self, problem: CausalAttentionProblem) -> int:
-        """Bytes that must cross memory once: queries, keys and values, output and, if it is judged, lse."""
+        """Return the bytes that must cross memory once: queries, keys and values, output and, if it is judged, lse."""
         queries, tokens = (sum(lengths) for lengths in zip(*self.lengths, strict=True))
         read = (self.num_heads * queries + 2 * self.num_kv_heads * tokens) * self.head_size * problem.itemsize
         rows = self.num_seqs * self.num_heads * self.num_queries
         return read + rows * (self.head_size * problem.itemsize + (4 if self.lse else 0))
 
     def inputs(self, problem: CausalAttentionProblem, device: str | torch.device = "cpu") -> CausalAttentionTensors:
-        """Fresh tensors; output and lse are NaN everywhere."""
+        """Return fresh tensors; output and lse are NaN everywhere."""
         query, key, value = (tensor.to(device, copy=True) for tensor in _content(self))
         output, lse = torch.full_like(query, torch.nan), None
         out = output
@@ -107,8 +111,10 @@ class CausalAttentionCase(NamedCase):
         return CausalAttentionTensors(query, key, value, self.head_size**-0.5, output, lse, query_lens, seq_lens, out)
 
     def reference(self) -> torch.Tensor:
-        """The float64 answer, ``[num_seqs, num_heads, num_queries, head_size]``, with ``lse`` one element more in each
-        row: the logarithm."""
+        """Return the float64 answer, ``[num_seqs, num_heads, num_queries, head_size]``.
+
+        With ``lse`` each row has one element more: the logarithm.
+        """
         return _answers(self)[0]
 
     def check(self, out: torch.Tensor) -> Check:
@@ -118,7 +124,10 @@ class CausalAttentionCase(NamedCase):
         return check_sequences(out, *_answers(self))
 
     def _joined(self, raw: torch.Tensor) -> torch.Tensor:
-        """The answer's form of the bytes of output and lse: what no query belongs to has minus infinity as 0."""
+        """Join output and lse, given as bytes, in the form of the answer.
+
+        In rows of lse that belong to no query minus infinity becomes 0.
+        """
         dtype = DTYPES[self.dtype]
         shape = self.num_seqs, self.num_heads, self.num_queries
         rows = math.prod(shape) * self.head_size * dtype.itemsize

@@ -22,10 +22,10 @@ DTYPES = {"float64": torch.float64, **element_types.DTYPES}
 
 @dataclass(frozen=True)
 class CausalAttentionProblem(AttentionProblem):
-    """``num_queries`` new tokens at the end of ``num_tokens``; ``block_size`` is that of the blockwise form.
+    """Sizes of one causal attention: ``num_queries`` new tokens at the end of ``num_tokens``.
 
-    ``alignment`` is what the rows of query, key and value keep, in bytes. ``features`` is ("lengths",) where sequences
-    are padded to one length.
+    ``block_size`` is that of the blockwise form. ``alignment`` is that of the rows of query, key and value, in bytes.
+    ``features`` is ("lengths",) where sequences are padded to one length.
     """
 
     num_seqs: int
@@ -43,7 +43,7 @@ class CausalAttentionProblem(AttentionProblem):
 
 
 class Read(Protocol):
-    """What the forward and the backward pass read alike."""
+    """Tensors and numbers that both the forward and the backward pass read."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -71,16 +71,16 @@ class CausalAttentionTensors(RunTensors):
     query_lens: torch.Tensor | None = None
     seq_lens: torch.Tensor | None = None
     out: torch.Tensor | None = made()
-    """For whoever judges: the output, or the bytes of output and lse."""
+    """Result that is judged: the output, or the bytes of output and lse."""
 
 
 def lse_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the logarithms of a query's dtype."""
+    """Return the dtype of the logarithms for a query's dtype: float64 for float64, float32 for all others."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def strides(name: str) -> Arguments:
-    """How far apart the sequences, heads and tokens of a tensor are, in elements, as kernels are told."""
+    """Return the arguments for the strides of a tensor between sequences, heads and tokens, in elements."""
 
     def along(dimension: int) -> Callable[[Config, Any, Any], int]:
         return lambda config, problem, tensors: getattr(tensors, name).stride(dimension)
@@ -92,7 +92,7 @@ STRIDES: Arguments = strides("query") | strides("key") | strides("value")
 
 
 def blocks(config: Config, problem: CausalAttentionProblem) -> tuple[int, int, int]:
-    """The grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
+    """Return the grid of the forward kernels: tiles of BLOCK_M queries, heads, sequences."""
     return cdiv(problem.num_queries, config["BLOCK_M"]), problem.num_heads, problem.num_seqs
 
 

@@ -24,10 +24,13 @@ from workbench.ops.variant import Check
 
 @dataclass(frozen=True)
 class CausalAttentionBackwardCase(CausalAttentionCase):
-    """One backward pass; ``lse`` says whether that has a gradient too."""
+    """One backward pass; with ``lse`` that has a gradient too."""
 
     def minimum_bytes(self, problem: CausalAttentionProblem) -> int:
-        """Bytes that must cross memory once: queries, output, their gradients, keys, values and theirs, and lse."""
+        """Return the bytes that must cross memory once.
+
+        They are those of queries, output, their gradients, keys, values and theirs, and lse.
+        """
         queries, tokens = (sum(lengths) for lengths in zip(*self.lengths, strict=True))
         read = self.num_heads * queries * (3 * self.head_size * problem.itemsize + 4)
         read += 2 * self.num_kv_heads * tokens * self.head_size * problem.itemsize
@@ -37,7 +40,7 @@ class CausalAttentionBackwardCase(CausalAttentionCase):
     def inputs(  # type: ignore[override]  # other tensors, of another op
         self, problem: CausalAttentionProblem, device: str | torch.device = "cpu"
     ) -> CausalAttentionBackwardTensors:
-        """Fresh tensors; the gradients are NaN everywhere."""
+        """Return fresh tensors; the gradients are NaN everywhere."""
         tensors, lengths = _given(self)
         query, key, value, output, lse, d_output, d_lse = (one.to(device, copy=True) for one in tensors)
         query_lens, seq_lens = (one if one is None else one.to(device, copy=True) for one in lengths)
@@ -51,7 +54,7 @@ class CausalAttentionBackwardCase(CausalAttentionCase):
         )  # fmt: skip
 
     def reference(self) -> torch.Tensor:
-        """The float64 gradients of query, key and value, as they lie in ``Tensors.out``; zeros in between."""
+        """Return the float64 gradients of query, key and value, as they lie in ``tensors.out``; zeros in between."""
         exact = [exact for exact, _ in _gradients_and_bounds(self)]
         places, size = _places(exact)
         out = torch.zeros(size, dtype=torch.float64)
@@ -60,8 +63,7 @@ class CausalAttentionBackwardCase(CausalAttentionCase):
         return out
 
     def check(self, out: torch.Tensor) -> Check:
-        """Judge ``tensors.out``; the verdict is that of the gradient that comes closest to, or furthest past, its
-        bound."""
+        """Judge ``tensors.out`` by the gradient that comes closest to, or furthest past, its bound."""
         checks, answers = [], _gradients_and_bounds(self)
         places, _ = _places([exact for exact, _ in answers])
         for name, place, (exact, bound) in zip(("query", "key", "value"), places, answers, strict=True):
@@ -71,7 +73,10 @@ class CausalAttentionBackwardCase(CausalAttentionCase):
 
 
 def _places(sides: Sequence[torch.Tensor]) -> tuple[list[slice], int]:
-    """Where the gradients of these tensors lie in ``Tensors.out``, each on 16 bytes, and how many elements that has."""
+    """Return the slices of ``tensors.out`` for the gradients of these tensors, and its number of elements.
+
+    Each slice starts on a multiple of 16 bytes.
+    """
     places, end = [], 0
     for side in sides:
         places.append(slice(end, end + side.numel()))
@@ -87,7 +92,7 @@ def _forward(case: CausalAttentionBackwardCase) -> CausalAttentionCase:
 def _given(
     case: CausalAttentionBackwardCase,
 ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor | None, torch.Tensor | None]]:
-    """Query, key, value, output, lse and the gradients of these two; and the lengths."""
+    """Return query, key, value, output, lse and the gradients of the last two; and the lengths."""
     forward = _forward(case)
     t = forward.inputs(forward.problem())
     generator = torch.Generator().manual_seed(case.seed + 1)

@@ -33,6 +33,6 @@ class CausalAttentionBackwardTensors(RunTensors):
     d_key: torch.Tensor = made()
     d_value: torch.Tensor = made()
     out: torch.Tensor | None = made()
-    """The three gradients one after the other, for whoever judges."""
+    """The three gradients one after the other, as they are judged."""
     workspace: Any = made()
-    """What the kernels of one variant leave for each other."""
+    """Memory through which the kernels of one variant pass results to each other."""

@@ -30,22 +30,22 @@ class ContiguousAttentionCase(DecodeStep):
 
     @property
     def max_seqlen(self) -> int:
-        """Tokens that a row has room for."""
+        """Number of tokens that a row has room for."""
         return self.max_seq_len + _ROOM
 
     def problem(self, config: Config | None = None, arch: str = "sm_80") -> ContiguousAttentionProblem:
-        """The problem to solve; no configuration changes it, and there is one layout."""
+        """Return the problem to solve, in the only layout; no configuration changes it."""
         return replace(super().problem(config, arch), layout="contiguous")
 
     def minimum_bytes(self, problem: ContiguousAttentionProblem) -> int:
-        """Bytes that must cross memory once: K and V of every token, query, output, lengths and rows."""
+        """Return the bytes that must cross memory once: K and V of every token, query, output, lengths and rows."""
         vectors = 2 * self.num_seqs * self.num_heads + 2 * self.total_tokens * self.num_kv_heads
         return vectors * self.head_size * problem.itemsize + 8 * self.num_seqs
 
     def inputs(
         self, problem: ContiguousAttentionProblem, device: str | torch.device = "cpu"
     ) -> ContiguousAttentionTensors:
-        """Fresh tensors; ``out`` is NaN everywhere."""
+        """Return fresh tensors; ``out`` is NaN everywhere."""
         paged = PagedAttentionCase(**asdict(self) | {"layout": "nhd"})
         t = paged.inputs(paged.problem())
         tokens = from_paged(t.key_cache, t.value_cache, t.block_tables, self.seq_lens, layout="nhd")

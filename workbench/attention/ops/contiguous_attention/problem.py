@@ -1,4 +1,4 @@
-"""What a kernel for the contiguous cache is compiled and launched for, and the tensors of one run."""
+"""Sizes and tensors of the kernels for the contiguous cache."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from workbench.ops.steps import Arguments
 
 @dataclass(frozen=True)
 class ContiguousAttentionProblem(AttentionProblem):
-    """The sizes of one decode step over a contiguous cache. Lengths are in tokens; ``max_seqlen`` is what a row of the
-    cache has room for, ``max_seq_len`` the longest sequence in it."""
+    """Sizes of one decode step over a contiguous cache.
+
+    Lengths are in tokens: ``max_seqlen`` is the capacity of a row of the cache, ``max_seq_len`` the longest sequence in
+    it.
+    """
 
     num_seqs: int
     num_heads: int
@@ -47,6 +50,6 @@ class ContiguousAttentionTensors(RunTensors):
 
 
 ARGUMENTS: Arguments = STRIDES | {"row_stride": lambda config, problem, tensors: tensors.kv_cache.stride(0)}
-"""What kernels take beside tensors and sizes of their names."""
+"""Arguments of the kernels, beside the tensors and sizes that are passed by their own names."""
 
 GRID = grid("num_seqs")

@@ -23,7 +23,7 @@ from workbench.ops.variant import Check
 _FREE_PAGES = 3
 
 UNWRITTEN = 0xFF
-"""Every byte of a page before something is written to it."""
+"""Value of every byte of a page before something is written to it."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class PageCase(NamedCase):
         return f"{self.name} {self.num_pairs} pairs {2 * self.num_layers} caches of {self.page_bytes}-byte pages"
 
     def problem(self, config: Mapping[str, Any] | None = None, arch: str = "sm_80") -> CopyBlocksProblem:
-        """The problem to solve; no configuration changes it."""
+        """Return the problem to solve; no configuration changes it."""
         return CopyBlocksProblem(self.num_pairs, 2 * self.num_layers, self.page_bytes, arch=arch)
 
     def sources(self, num_pages: int) -> torch.Tensor:
-        """Random source pages of all caches, ``[num_caches, num_pages, page_bytes] uint8``: no two pages agree."""
+        """Draw source pages of all caches, ``[num_caches, num_pages, page_bytes] uint8``; no two pages agree."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         shape = (2 * self.num_layers, num_pages, self.page_bytes)
         return torch.randint(256, shape, dtype=torch.uint8, generator=generator)
 
     def reference(self) -> torch.Tensor:
-        """The bytes of every page that may be written, afterwards, ``[num_caches, pages, bytes] uint8``."""
+        """Return the bytes of every page that may be written, after the copy, ``[num_caches, pages, bytes] uint8``."""
         raise NotImplementedError
 
     def check(self, out: torch.Tensor) -> Check:
@@ -75,12 +75,15 @@ class CopyBlocksCase(PageCase):
     """One batched copy inside the caches."""
 
     def minimum_bytes(self, problem: CopyBlocksProblem) -> int:
-        """Bytes that must cross memory once: each source page read, each destination written, in every cache."""
+        """Return the bytes that must cross memory once.
+
+        They are those of each source page read and each destination written, in every cache, of places and of pairs.
+        """
         pages = self.num_pairs + len(_pairs(self)[:, 0].unique())
         return 2 * self.num_layers * (pages * self.page_bytes + 8) + 16 * self.num_pairs
 
     def inputs(self, problem: CopyBlocksProblem, device: str | torch.device = "cpu") -> CopyBlocksTensors:
-        """Fresh tensors; the caches are parts of one tensor, whose odd pages are ``out``."""
+        """Return fresh tensors; the caches are parts of one tensor, whose odd pages are ``out``."""
         pages = torch.full((2 * self.num_layers, 2 * self._half, self.page_bytes), UNWRITTEN, dtype=torch.uint8)
         halves = pages.unflatten(1, (self._half, 2))
         halves[:, :, 0] = self.sources(self._half)
@@ -95,17 +98,17 @@ class CopyBlocksCase(PageCase):
 
     @property
     def _half(self) -> int:
-        """Even pages, and as many odd ones."""
+        """Number of even pages, which is also that of odd ones."""
         return self.num_pairs + _FREE_PAGES
 
     def reference(self) -> torch.Tensor:
-        """The odd pages of all caches after the copy, ``[num_caches, pages, page_bytes] uint8``."""
+        """Return the odd pages of all caches after the copy, ``[num_caches, pages, page_bytes] uint8``."""
         return _answer(self)
 
 
 @functools.lru_cache(maxsize=16)
 def _pairs(case: CopyBlocksCase) -> torch.Tensor:
-    """``[num_pairs, 2] int64``: even pages, about a third of them several times, to odd pages."""
+    """Draw pairs ``[num_pairs, 2] int64``: from even pages, about a third of them several times, to odd pages."""
     generator = torch.Generator().manual_seed(case.seed)
     sources = torch.randint(case._half, (case.num_pairs,), generator=generator)
     destinations = torch.randperm(case._half, generator=generator)[: case.num_pairs]

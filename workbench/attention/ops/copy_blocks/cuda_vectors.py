@@ -44,7 +44,7 @@ def default_config(problem: CopyBlocksProblem) -> dict:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Vectors(MovesPages, CudaVariant):
-    """In CUDA C++."""
+    """Variant in CUDA C++ that copies pages in vectors."""
 
 
 def variant(op: str) -> CudaVariant:

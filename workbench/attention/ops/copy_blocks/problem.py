@@ -1,4 +1,4 @@
-"""What a kernel that copies pages, inside caches or between them, is compiled and launched for; its tensors."""
+"""Sizes and tensors of the kernels that copy pages, inside caches or between them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workbench.ops.variant import Variant
 from workbench.ptx.joined import joined
 
 STEP = 16
-"""Bytes: the unit of all distances between caches and pages."""
+"""Unit of all distances between caches and pages, in bytes."""
 
 
 @dataclass(frozen=True)
 class CopyBlocksProblem(Sizes):
-    """The sizes of one batched copy. ``num_caches`` counts the key and value caches of all layers.
+    """Sizes of one batched copy. ``num_caches`` counts the key and value caches of all layers.
 
     A page is ``page_bytes`` bytes, whatever its dtype and layout; ``layout`` and ``dtype`` say so in every op's terms.
     """
@@ -40,8 +40,11 @@ class CopyBlocksProblem(Sizes):
 
 @dataclass(frozen=True)
 class Memory:
-    """Where caches lie. ``base`` is the memory that holds them, as bytes, ``places [num_caches] int64`` where each of
-    them starts in it and ``page_steps`` how far its pages are apart, both in `STEP`."""
+    """Places of caches in memory.
+
+    ``base`` is the memory that holds the caches, as bytes. ``places [num_caches] int64`` has the start of each cache in
+    it, and ``page_steps`` is the distance between two pages of a cache, both in units of `STEP`.
+    """
 
     base: torch.Tensor
     places: torch.Tensor
@@ -65,13 +68,15 @@ class CopyBlocksTensors(RunTensors):
 
 
 class MovesPages(Variant):
-    """A variant whose kernel reaches all caches from one address. In the simulator each pair of allocations is a launch
-    of its own."""
+    """Variant whose kernel reaches all caches from one address.
+
+    In the simulator each pair of allocations is a launch of its own.
+    """
 
     def run(
         self, config: Config, problem: CopyBlocksProblem, tensors: CopyBlocksTensors, device: Any, **launch_options: Any
     ) -> Any:
-        """Run it once on a GPU, in the simulator for each group of `by_allocation`; the reports are joined."""
+        """Run the kernel once on a GPU, in the simulator once for each group of `by_allocation`; join the reports."""
         if problem.num_pairs == 0:
             return None
         tensors = replace(tensors, pairs=tensors.pairs.to(tensors.sources[0].device))
@@ -93,7 +98,7 @@ ARGUMENTS: Arguments = {
     "source_page_steps": lambda config, problem, tensors: tensors.source_memory.page_steps,
     "target_page_steps": lambda config, problem, tensors: tensors.target_memory.page_steps,
 }
-"""What kernels take beside tensors and sizes of their names."""
+"""Arguments of the kernels, beside the tensors and sizes that are passed by their own names."""
 
 GRID = grid("num_caches")
 
@@ -104,14 +109,17 @@ def tensors_of(
     pairs: torch.Tensor,
     out: torch.Tensor | None = None,
 ) -> CopyBlocksTensors:
-    """The tensors of a run; all sources, and all targets, as `memory_of` takes them."""
+    """Return the tensors of a run, with the places of all sources and of all targets if both are on one device.
+
+    `memory_of` says which caches it takes.
+    """
     together = sources[0].device == targets[0].device
     source_memory, target_memory = (memory_of(sources), memory_of(targets)) if together else (None, None)
     return CopyBlocksTensors(tuple(sources), tuple(targets), pairs, source_memory, target_memory, out)
 
 
 def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
-    """Where caches lie whose pages start on `STEP` bytes and are equally far apart.
+    """Return the places of caches whose pages start on multiples of `STEP` bytes and are equally far apart.
 
     On a GPU the caches may lie anywhere in its memory. The simulator gives every allocation an address of its own, so
     there they must be parts of one: see `by_allocation`.
@@ -131,7 +139,7 @@ def memory_of(caches: Sequence[torch.Tensor]) -> Memory:
 def by_allocation(
     sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
 ) -> Iterator[tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]:
-    """The pairs of caches whose sources are parts of one allocation, and whose targets are, together."""
+    """Yield groups of sources and targets, with all sources of a group in one allocation, and all targets in one."""
     groups: dict[tuple[int, int], list[tuple[torch.Tensor, torch.Tensor]]] = {}
     for pair in zip(sources, targets, strict=True):
         source, target = (each.untyped_storage().data_ptr() for each in pair)

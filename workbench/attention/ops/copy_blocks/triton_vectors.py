@@ -70,7 +70,7 @@ RESTRICTIONS = rules(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Vectors(MovesPages, TritonVariant):
-    """In Triton."""
+    """Variant in Triton that copies pages in chunks."""
 
 
 def variant(op: str) -> TritonVariant:

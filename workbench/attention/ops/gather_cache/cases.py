@@ -54,11 +54,14 @@ class GatherCacheCase(OfSequences, CacheCase):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the result."""
+        """Number of tokens of the result."""
         return self.total_tokens
 
     def minimum_bytes(self, problem: GatherCacheProblem) -> int:
-        """Bytes that must cross memory once: every token read and written, K and V, scales per token, used entries."""
+        """Return the bytes that must cross memory once.
+
+        They are those of every token read and written, K and V, of scales per token, and of used table entries.
+        """
         token = self.num_kv_heads * self.head_size * (problem.cache_dtype.itemsize + problem.itemsize)
         if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
@@ -66,7 +69,7 @@ class GatherCacheCase(OfSequences, CacheCase):
         return 2 * self.num_tokens * token + 4 * entries + 12 * self.num_seqs
 
     def inputs(self, problem: GatherCacheProblem, device: str | torch.device = "cpu") -> GatherCacheTensors:
-        """Fresh tensors; keys and values are views of ``out``, whose bytes are all ones."""
+        """Return fresh tensors; keys and values are views of ``out``, whose bytes are all ones."""
         content = _content(self)
         key_cache, value_cache = to_paged(
             content.codes[0].split(self.seq_lens),
@@ -95,14 +98,14 @@ class GatherCacheCase(OfSequences, CacheCase):
         )
 
     def _placed_scales(self, content: _Content) -> list[torch.Tensor | None]:
-        """The scales of K and V as the op takes them."""
+        """Return the scales of K and V as the op takes them."""
         if self.scales != "token" or not self.quantized:
             return list(content.scales)
         where = content.tables, self.seq_lens, self.block_size, content.num_blocks
         return [in_pages(scale, *where) for scale in content.scales]
 
     def reference(self) -> torch.Tensor:
-        """The bytes of keys and of values, ``[2, bytes] uint8``."""
+        """Return the bytes of keys and of values, ``[2, bytes] uint8``."""
         return _answer(self)
 
     def check(self, out: torch.Tensor) -> Check:
@@ -112,8 +115,10 @@ class GatherCacheCase(OfSequences, CacheCase):
 
 @dataclass(frozen=True)
 class _Content:
-    """What a case says: codes of K and V ``[tokens, num_kv_heads, head_size]``, their scales (per token ``[tokens,
-    num_kv_heads]``), and where they go."""
+    """Content of a case: codes of K and V ``[tokens, num_kv_heads, head_size]``, their scales, and their pages.
+
+    Scales per token are ``[tokens, num_kv_heads]``.
+    """
 
     codes: Sequence[torch.Tensor]
     scales: Sequence[torch.Tensor | None]

@@ -1,4 +1,4 @@
-"""What a kernel that reads tokens out of pages is compiled and launched for, and the tensors of one run."""
+"""Sizes and tensors of the kernels that read tokens out of pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.ops.values import Config
 
 @dataclass(frozen=True)
 class GatherCacheProblem(CacheProblem):
-    """The sizes of one read. ``dtype`` is that of the result; ``features`` is ``(kv_cache_dtype,)`` if quantized."""
+    """Sizes of one read. ``dtype`` is that of the result; ``features`` is ``(kv_cache_dtype,)`` if quantized."""
 
     num_seqs: int
     max_seq_len: int
@@ -32,8 +32,11 @@ class GatherCacheProblem(CacheProblem):
 
 @dataclass
 class GatherCacheTensors(RunTensors):
-    """The tensors of one run. ``starts [num_seqs] int64`` is where each sequence begins in ``keys`` and ``values``,
-    which are written; ``out`` is the bytes of both, for whoever judges."""
+    """Tensors of one run.
+
+    ``starts [num_seqs] int64`` is where each sequence begins in ``keys`` and ``values``, which are written. ``out`` is
+    the bytes of both, which are judged.
+    """
 
     key_cache: torch.Tensor
     value_cache: torch.Tensor
@@ -51,5 +54,5 @@ GRID = grid("num_kv_heads", "num_seqs")
 
 
 def blocks(config: Config, problem: GatherCacheProblem) -> tuple[int, int, int]:
-    """The grid: tiles of the longest sequence, KV heads, sequences."""
+    """Return the grid: tiles of the longest sequence, KV heads, sequences."""
     return cdiv(problem.max_seq_len, config["TILE_TOKENS"]), problem.num_kv_heads, problem.num_seqs

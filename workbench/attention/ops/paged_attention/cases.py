@@ -86,7 +86,7 @@ class DecodeStep(OfSequences):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What is asked for beyond plain attention, and how the cache is quantized."""
+        """Features that the case asks for beyond plain attention, and how its cache is quantized."""
         return tuple(
             name
             for name, wanted in (
@@ -101,18 +101,18 @@ class DecodeStep(OfSequences):
         )
 
     def _resized(self, num_seqs: int, context: int, seed: int) -> tuple[int, ...]:
-        """Lengths between half the context and all of it, the first of them all of it."""
+        """Draw lengths between half the context and all of it; the first is all of it."""
         generator = torch.Generator().manual_seed(seed + 2)
         low = max(1, context // 2)
         others = torch.randint(low, context + 1, (num_seqs - 1,), generator=generator).tolist()
         return (context, *others)
 
     def reference(self) -> torch.Tensor:
-        """The float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
+        """Return the float64 answer on the CPU, ``[num_seqs, num_heads, head_size]``."""
         return _answers(self)[0]
 
     def bound(self) -> torch.Tensor:
-        """The largest error allowed in each sequence, ``[num_seqs] float64`` (formula above)."""
+        """Return the largest error allowed in each sequence, ``[num_seqs] float64``, by the formula of this module."""
         return _answers(self)[1]
 
     def check(self, out: torch.Tensor) -> Check:
@@ -127,8 +127,11 @@ class PagedAttentionCase(DecodeStep):
     _problem = PagedAttentionProblem
 
     def minimum_bytes(self, problem: PagedAttentionProblem) -> int:
-        """Bytes that must cross memory once: K and V of every token (and their scales, if each has its own), query,
-        output, lengths and used table entries."""
+        """Return the bytes that must cross memory once.
+
+        They are those of K and V of every token (and of their scales, if each has its own), query, output, lengths and
+        used table entries.
+        """
         vectors = 2 * self.num_seqs * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
         cache = 2 * self.total_tokens * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
@@ -136,7 +139,7 @@ class PagedAttentionCase(DecodeStep):
         return cache + scales + vectors + 4 * (entries + self.num_seqs)
 
     def inputs(self, problem: PagedAttentionProblem, device: str | torch.device = "cpu") -> PagedAttentionTensors:
-        """Fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
+        """Return fresh tensors for the problem's page size and layout; ``out`` is NaN everywhere."""
         content = _content(self)
         generator = torch.Generator().manual_seed(self.seed + 1)
         tables, num_blocks = shuffled_tables(self.seq_lens, problem.page, generator)
@@ -171,7 +174,7 @@ class PagedAttentionCase(DecodeStep):
     def _placed(
         self, scales: tuple[torch.Tensor, ...], tables: torch.Tensor, page: int, num_blocks: int
     ) -> torch.Tensor | None:
-        """The scales of all sequences as the op takes them; those per token lie in pages, NaN where no token is."""
+        """Return the scales of all sequences as the op takes them; those per token lie in pages, NaN in free slots."""
         if self.kv_cache_dtype == "auto":
             return None
         if self.scales != "token":
@@ -181,8 +184,11 @@ class PagedAttentionCase(DecodeStep):
 
 @dataclass(frozen=True)
 class _Content:
-    """What a case says, free of pages and layout; of each sequence the keys and values ``[tokens, num_kv_heads,
-    head_size]``, and the scales ``[tokens, num_kv_heads]``, or ``[1, num_kv_heads]`` where they are not per token."""
+    """Content of a case, without pages and layout.
+
+    For each sequence keys and values are ``[tokens, num_kv_heads, head_size]``, and scales ``[tokens, num_kv_heads]``,
+    or ``[1, num_kv_heads]`` where they are not per token.
+    """
 
     query: torch.Tensor
     keys: tuple[torch.Tensor, ...]
@@ -234,7 +240,10 @@ def _content(case: DecodeStep) -> _Content:
 
 
 def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: DecodeStep) -> torch.Tensor:
-    """The scales of one sequence's tokens; per token what brings its largest element to the largest that is stored."""
+    """Return the scales of one sequence's tokens.
+
+    A scale per token maps the token's largest element to the largest value that the cache stores.
+    """
     if case.kv_cache_dtype == "auto" or case.scales == "head":
         return of_heads[None]
     if case.scales == "tensor":
@@ -243,7 +252,7 @@ def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: DecodeStep) -> t
 
 
 def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: DecodeStep) -> torch.Tensor:
-    """Tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
+    """Return tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
     if case.kv_cache_dtype == "auto":
         return tokens.to(DTYPES[case.dtype])
     largest = LARGEST[case.kv_cache_dtype]
@@ -252,9 +261,11 @@ def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: DecodeStep) -> tor
 
 
 def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Generator) -> None:
-    """Point one key per KV head along a query head of its group, on the last, first, an inner or the one before last
-    token in turn, with a score of about 2 above all others together. query ``[num_heads, head_size]``, key
-    ``[tokens, num_kv_heads, head_size]``."""
+    """Point one key per KV head along a query head of its group, with a score of about 2 above all others together.
+
+    It is in turn the key of the last token, the first, an inner one and the one before last. query
+    ``[num_heads, head_size]``, key ``[tokens, num_kv_heads, head_size]``.
+    """
     length, num_kv_heads, head_size = key.shape
     if length == 0:
         return

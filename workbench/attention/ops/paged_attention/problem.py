@@ -1,4 +1,4 @@
-"""What a paged-attention kernel is compiled and launched for, and the tensors of one run."""
+"""Sizes and tensors of the paged-attention kernels."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class PagedAttentionTensors(RunTensors):
     k_scale: torch.Tensor | None = None
     v_scale: torch.Tensor | None = None
     workspace: Any = made()
-    """What the blocks, or the kernels, of one variant leave for each other."""
+    """Memory through which the blocks, or the kernels, of one variant pass results to each other."""
 
 
 ARGUMENTS: Arguments = STRIDES | {
     "soft_cap": lambda config, problem, tensors: tensors.soft_cap or 0.0,
     "sliding_window": lambda config, problem, tensors: tensors.sliding_window or 0,
 }
-"""What kernels take beside tensors and sizes of their names."""
+"""Arguments of the kernels, beside the tensors and sizes that are passed by their own names."""
 
 SCALE_PLACES: Arguments = {
     "k_scale_page": lambda config, problem, tensors: scale_strides(tensors.k_scale)[0] * config["BLOCK_SIZE"],
@@ -83,11 +83,11 @@ SCALE_PLACES: Arguments = {
     "v_scale_token": STRIDES["v_slot_stride"],
     "v_scale_head": STRIDES["v_head_stride"],
 }
-"""How far apart the scales of two pages, of two tokens of a page and of two KV heads are."""
+"""Distances between the scales of two pages, of two tokens of a page, and of two KV heads, in elements."""
 
 
 def macros(config: Config, problem: PagedAttentionProblem) -> dict[str, str | int]:
-    """The macros of every CUDA kernel: elements, scales, the head, tunables."""
+    """Return the macros of every CUDA kernel: elements, scales, the head, tunables."""
     return {
         "CACHE": CPP_NAMES[dtype_name(problem.cache_dtype)],
         **({"QUANTIZED": 1} if problem.quantized else {}),

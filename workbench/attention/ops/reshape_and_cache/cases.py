@@ -49,7 +49,7 @@ class ReshapeAndCacheCase(CacheCase):
 
     @property
     def num_tokens(self) -> int:
-        """All tokens, the skipped ones included."""
+        """Number of all tokens, the skipped ones included."""
         return sum(self.runs) + self.skipped
 
     @property
@@ -59,19 +59,22 @@ class ReshapeAndCacheCase(CacheCase):
 
     @property
     def alignment(self) -> int:
-        """Bytes that every row of key and value starts on, at most 16."""
+        """Alignment of every row of key and value in bytes, at most 16."""
         bits = 16 | self.head_size * DTYPES[self.dtype].itemsize
         return bits & -bits
 
     def minimum_bytes(self, problem: ReshapeAndCacheProblem) -> int:
-        """Bytes that must cross memory once: written tokens read and stored, K and V, their scales, and every slot."""
+        """Return the bytes that must cross memory once.
+
+        They are those of written tokens read and stored, K and V, of their scales, and of every slot.
+        """
         token = self.num_kv_heads * self.head_size * (DTYPES[self.dtype].itemsize + problem.cache_dtype.itemsize)
         if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         return 2 * sum(self.runs) * token + 8 * self.num_tokens
 
     def inputs(self, problem: ReshapeAndCacheProblem, device: str | torch.device = "cpu") -> ReshapeAndCacheTensors:
-        """Fresh tensors; both caches are views of ``out``, whose bytes are all ones."""
+        """Return fresh tensors; both caches are views of ``out``, whose bytes are all ones."""
         content, dtype = _content(self), problem.cache_dtype
         geometry = PagedGeometry(self.layout, content.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
         out = torch.full_like(_answer(self), UNWRITTEN, device=device)
@@ -88,7 +91,7 @@ class ReshapeAndCacheCase(CacheCase):
         )
 
     def reference(self) -> torch.Tensor:
-        """The bytes of both caches after the write, keys first."""
+        """Return the bytes of both caches after the write, keys first."""
         return _answer(self)
 
     def check(self, out: torch.Tensor) -> Check:

@@ -1,4 +1,4 @@
-"""What a kernel that writes tokens into pages is compiled and launched for, and the tensors of one run."""
+"""Sizes and tensors of the kernels that write tokens into pages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from workbench.ops.steps import Arguments
 
 @dataclass(frozen=True)
 class ReshapeAndCacheProblem(CacheProblem):
-    """The sizes of one write. ``num_tokens`` counts the skipped ones too; ``block_size`` is the page size in tokens.
+    """Sizes of one write. ``num_tokens`` counts the skipped ones too; ``block_size`` is the page size in tokens.
 
-    ``alignment`` is what the rows of key and value keep, in bytes: no vector may be wider. ``features`` is
+    ``alignment`` is that of the rows of key and value, in bytes: no vector may be wider. ``features`` is
     ``(kv_cache_dtype,)`` for a quantized cache.
     """
 
@@ -50,6 +50,6 @@ ARGUMENTS: Arguments = STRIDES | {
     "key_stride": lambda config, problem, tensors: tensors.key.stride(0),
     "value_stride": lambda config, problem, tensors: tensors.value.stride(0),
 }
-"""What kernels take beside tensors and sizes of their names."""
+"""Arguments of the kernels, beside the tensors and sizes that are passed by their own names."""
 
 GRID = grid("num_kv_heads")

@@ -25,11 +25,11 @@ class SwapBlocksCase(PageCase):
     """One swap from caches into others."""
 
     def minimum_bytes(self, problem: CopyBlocksProblem) -> int:
-        """Bytes that must cross memory once: each page read and written, in every cache, and what says where."""
+        """Return the bytes that must cross memory once: each page read and written in every cache, places and pairs."""
         return 2 * self.num_layers * (2 * self.num_pairs * self.page_bytes + 16) + 16 * self.num_pairs
 
     def inputs(self, problem: CopyBlocksProblem, device: str | torch.device = "cpu") -> CopyBlocksTensors:
-        """Fresh tensors; the targets are parts of ``out``."""
+        """Return fresh tensors; the targets are parts of ``out``."""
         out = torch.full_like(_answer(self), UNWRITTEN, device=device)
         targets = out[:, :, : self.page_bytes]
         return tensors_of(
@@ -40,13 +40,13 @@ class SwapBlocksCase(PageCase):
         )
 
     def reference(self) -> torch.Tensor:
-        """The target caches afterwards, gaps included, ``[num_caches, pages, bytes] uint8``."""
+        """Return the target caches after the swap, gaps included, ``[num_caches, pages, bytes] uint8``."""
         return _answer(self)
 
 
 @functools.lru_cache(maxsize=16)
 def _pairs(case: SwapBlocksCase) -> torch.Tensor:
-    """``[num_pairs, 2] int64`` out of ``num_pairs + 2`` source pages and ``num_pairs + 3`` target pages, shuffled."""
+    """Draw pairs ``[num_pairs, 2] int64`` of ``num_pairs + 2`` source pages and ``num_pairs + 3`` target pages."""
     generator = torch.Generator().manual_seed(case.seed)
     sides = [torch.randperm(case.num_pairs + free, generator=generator)[: case.num_pairs] for free in (2, 3)]
     return torch.stack(sides, 1)

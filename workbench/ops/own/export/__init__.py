@@ -1,4 +1,4 @@
-"""An own op as one file that needs torch and PyCUDA or Triton, and nothing of the workbench."""
+"""Export of an own op to one file that needs torch and PyCUDA or Triton, and nothing of the workbench."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ def export(op: OwnOp, path: str | Path, variant: str | None = None) -> Path:
 
     Args:
         op: the own op.
-        path: the file, ``"row_softmax_tuned.py"``; one that is there is replaced.
+        path: the file, ``"row_softmax_tuned.py"``; it replaces one that is there.
         variant: a kernel's name; None for the one that won most often in the tuned tables, else the last declared.
 
+    Returns:
+        The path of the file.
+
     Raises:
-        ArgumentError: there is no kernel or no case, or something that the file would need cannot be written into it:
-            names what.
+        ArgumentError: there is no kernel or no case, or something that the file would need cannot be written into it;
+            the error names it.
     """
     from workbench.ops.own.export.file import file_text
 

@@ -13,9 +13,9 @@ from workbench.ops.own.inputs import Input, generators_of, seed_of
 
 
 def cases_text(cases: dict[str, OwnCase], collected: Collected) -> list[str]:
-    """The functions that make inputs, and the function ``cases``."""
+    """Return the functions that make inputs, and the function ``cases``."""
     functions: list[str] = []
-    lines = ["def cases():", f'{INDENT}"""The name of each case, and its inputs: the same numbers every time."""']
+    lines = ["def cases():", f'{INDENT}"""Yield the name of each case with its inputs, the same numbers every time."""']
     for case in cases.values():
         names = case.contract.parameters
         for name in names:
@@ -47,7 +47,7 @@ def _made(case: OwnCase, name: str, collected: Collected, functions: list[str]) 
 
 
 def _seeds(case: OwnCase, name: str, collected: Collected) -> list[str]:
-    """Lines that seed the global generators from which a function draws."""
+    """Return lines that seed the global generators from which a function draws."""
     given = case.given[name]
     if isinstance(given, Input) or not callable(given):
         return []
@@ -58,7 +58,7 @@ def _seeds(case: OwnCase, name: str, collected: Collected) -> list[str]:
 
 
 def _tensor(given: Input, shape: tuple[int, ...], seed: int) -> str:
-    """What `Input.make` makes."""
+    """Return the code that makes the same tensor as `Input.make`."""
     sizes = literal(shape)
     convert = f".to(torch.{given.dtype})"
     if given.kind == "full":

@@ -1,4 +1,4 @@
-"""Somebody's own functions as text for another file, and everything that they name outside of themselves."""
+"""Text of a user's own functions for another file, with everything that they name outside of themselves."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from workbench.ops.own.export.layout import fitted, literal, unparsed
 
 
 class Collected:
-    """What the written functions name: imports, constants and helper functions, each under the name that it had."""
+    """Imports, constants and helper functions that the written functions name, each under the name that it had."""
 
     def __init__(self, op: Any, taken: Iterable[str], libraries: Iterable[str]):
         self._op, self._taken, self._libraries = op, set(taken), set(libraries)
         self._values: dict[str, Any] = {}
         self.modules: dict[str, str] = {}
-        """Name -> module, ``{"tl": "triton.language"}``."""
+        """Imported modules by the names that they have in the file, ``{"tl": "triton.language"}``."""
         self.members: dict[str, str] = {}
-        """Name -> module of ``from module import name``."""
+        """Modules of ``from module import name``, by name."""
         self.constants: list[str] = []
         self.functions: list[str] = []
 
     def function(self, function: Any, name: str | None = None) -> str:
-        """The text of a function, under another name if one is given, without decorators but ``triton.jit``."""
+        """Return the text of a function, under ``name`` if given, without decorators other than ``triton.jit``."""
         plain, node, lines = definition(function)
         own = node.name
         jit = [one for one in node.decorator_list if _last_name(one) == "jit"]
@@ -48,23 +48,23 @@ class Collected:
         return text
 
     def helper(self, function: Any) -> str:
-        """The name of a function that is written into the file, once."""
+        """Write a function into the file, unless it is there, and return its name."""
         self._value(function.__name__, function)
         return function.__name__
 
     def expression(self, function: Callable, where: str) -> tuple[tuple[str, ...], ast.expr]:
-        """The parameters and the value of a lambda."""
+        """Return the parameters and the body of a lambda."""
         node = _lambda(function, where)
         self.names_of(node, function, None)
         return tuple(inspect.signature(function).parameters), node.body
 
     def written_out(self, function: Callable, where: str, name: str = "") -> str:
-        """A lambda as a function of a name, by default ``where``."""
+        """Return the text of a lambda as a function called ``name``, by default ``where``."""
         parameters, body = self.expression(function, where)
         return fitted(f"def {name or where}({', '.join(parameters)}):\n    return {unparsed(body)}")
 
     def names_of(self, node: ast.AST, function: Callable, own: str | None) -> None:
-        """Collect what a piece of code names of its surroundings."""
+        """Collect the values of all names that a function's code takes from outside of itself."""
         scope = dict(function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             scope[name] = cell.cell_contents
@@ -81,7 +81,7 @@ class Collected:
             self._value(name, scope[name])
 
     def module(self, module: str) -> str:
-        """The name under which the file has a module, by which it is imported if it is not there yet."""
+        """Return the name that a module has in the file; import it there under its own name unless it is imported."""
         if module not in self.modules.values():
             self._value(module, importlib.import_module(module))
         return next(name for name, one in self.modules.items() if one == module)
@@ -107,7 +107,7 @@ class Collected:
             raise _refused(repr(name), "a name that the exported file has itself", "Give it another name.")
 
     def _importable(self, value: Any, name: str) -> str | None:
-        """The public module that a function or class comes from; None where it is somebody's own."""
+        """Return the public module from which a function or class can be imported; None if it is the user's own."""
         module = getattr(value, "__module__", None)
         if not callable(value) or not isinstance(module, str) or module.split(".")[0] not in self._known:
             return None
@@ -155,12 +155,12 @@ class Collected:
 
 
 def is_lambda(function: object) -> bool:
-    """Whether it is a function without a name."""
+    """Return True if a function is a lambda."""
     return getattr(function, "__name__", "") == "<lambda>"
 
 
 def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:
-    """The plain function under decorators, its syntax, and the lines that this counts."""
+    """Return the plain function under decorators, its syntax tree, and the source lines that the tree refers to."""
     while not inspect.isfunction(function) and hasattr(function, "fn"):
         function = function.fn
     try:
@@ -175,7 +175,7 @@ def definition(function: Any) -> tuple[Callable, ast.FunctionDef, list[str]]:
 
 
 def _lambda(function: Callable, where: str) -> ast.Lambda:
-    """Its syntax, found by its place in its file: what surrounds it may be no statement of its own."""
+    """Return a lambda's syntax tree, found by its position in its file: its lines alone may not be valid Python."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename)
     try:
@@ -196,7 +196,7 @@ def _lambda(function: Callable, where: str) -> ast.Lambda:
 
 
 def _free_names(node: ast.AST) -> list[str]:
-    """The names that code reads and does not bind, in order."""
+    """Return the names that code reads and does not bind, in order."""
     bound, read = set(), []
     for one in ast.walk(node):
         if isinstance(one, ast.arg):
@@ -219,7 +219,7 @@ def _last_name(decorator: ast.expr) -> str:
 
 
 def _triton_type(value: Any) -> str | None:
-    """``tl.float32``, which has no repr that is Python."""
+    """Return the text of a Triton type, ``tl.float32``, whose repr is not Python; None for any other value."""
     if not type(value).__module__.startswith("triton.language"):
         return None
     language = importlib.import_module("triton.language")
@@ -231,7 +231,7 @@ def _refused(where: str, got: str, remedy: str) -> ArgumentError:
 
 
 def imports(modules: Mapping[str, str], members: Mapping[str, str]) -> list[str]:
-    """Import statements as isort sorts them: the standard library, a blank line, the rest."""
+    """Return blocks of import statements as isort sorts them: the standard library, then the rest."""
     sections: dict[bool, list[str]] = {True: [], False: []}
     for name, module in sorted(modules.items(), key=lambda item: (item[1], item[0])):
         text = f"import {module}" if name == module else f"import {module} as {name}"

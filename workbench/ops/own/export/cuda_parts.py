@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, no-check-untyped-defs
-"""What exported files of kernels in CUDA C++ have in common, word for word; see `parts`."""
+"""Functions of exported files with kernels in CUDA C++, which are copied into them word for word; see `parts`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARAMETERS: tuple[str, ...] = ()
 
 
 def cuda_folders():
-    """The folders of NVIDIA's pip packages, which torch's CUDA builds bring, and of a CUDA installation."""
+    """Return the folders of NVIDIA's pip packages, which torch's CUDA builds bring, and of a CUDA installation."""
     found = importlib.util.find_spec("nvidia")
     roots = [Path(root) for root in found.submodule_search_locations] if found else []
     installed = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
@@ -33,7 +33,7 @@ def cuda_folders():
 
 @functools.cache
 def nvrtc():
-    """NVIDIA's compiler as a library, of the CUDA version that torch is built for."""
+    """Load NVIDIA's compiler library, of the CUDA version that torch is built for."""
     major = torch.version.cuda.split(".")[0]
     for folder in cuda_folders():
         for library in folder.glob(f"lib*/libnvrtc.so.{major}*"):
@@ -44,7 +44,7 @@ def nvrtc():
 
 
 def compile_cuda(names, macros, arch):
-    """Machine code and PTX of SOURCE, and what its kernels are called there."""
+    """Compile SOURCE; return its machine code, its PTX, and the mangled names of the kernels."""
     library, program = nvrtc(), ctypes.c_void_p()
 
     def strings(texts):
@@ -74,7 +74,7 @@ def compile_cuda(names, macros, arch):
 
 @functools.cache
 def load(index, names, macros):
-    """The module for a GPU and a configuration, and its kernels. Call it in torch's context."""
+    """Return the module for a GPU and a configuration, and its kernels. Call it in torch's context."""
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability(index))
     machine_code, ptx, lowered = compile_cuda(names, macros, arch)
     try:
@@ -92,7 +92,7 @@ contexts = threading.local()  # PyCUDA ties them to their thread
 
 @contextlib.contextmanager
 def torch_stream(index):
-    """Torch's context made current for PyCUDA, and a stream in the order of torch's current one."""
+    """Make torch's context current for PyCUDA, and yield a stream in the order of torch's current one."""
     made = vars(contexts).setdefault("made", {})
     if index not in made:
         cuda.init()

@@ -1,4 +1,4 @@
-"""A variant of an op while it is exported: its configuration, and the needs of its file that turn up on the way."""
+"""Variant of an op during its export: its configuration, and everything that its file turns out to need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TAKEN = {
 
 
 class Exported:
-    """A variant of an op, as the sections of an exported file ask for it.
+    """A variant of an op during its export, with the state that the sections of its file share.
 
     Attributes:
         collected: the functions, constants and modules that the file needs.
@@ -60,7 +60,7 @@ class Exported:
         self.legal_takes: list[str] = []
 
     def _check_names(self, names: list[str]) -> None:
-        """Each may stand for one thing, and for nothing that the file has itself."""
+        """Raise ArgumentError for a name that stands for two things, or for one that the file has itself."""
         for index, name in enumerate(names):
             if name in names[:index]:
                 remedy = "Rename one of them."

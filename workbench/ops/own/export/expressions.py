@@ -1,4 +1,4 @@
-"""The expressions of a declaration as ordinary Python code over local variables."""
+"""Expressions of a declaration, as ordinary Python code over local variables."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OF_MATH = ("ceil", "log2", "prod", "sqrt")
 
 
 class Code:
-    """What is written for one variant: expressions, and the lines that give their names values.
+    """Python code of one variant: its expressions, and the lines that give their names values.
 
-    ``helpers`` are own functions that they call by name.
+    ``helpers`` has the text of the user's lambdas that the code calls by name.
     """
 
     def __init__(self, declared: Declared, collected: Collected, outputs: Iterable[str], sizes: Iterable[str]):
@@ -31,7 +31,7 @@ class Code:
         self._inline = self._inline_sizes()
 
     def of(self, expression: Expression, *, operand: bool = False) -> str:
-        """An expression's text; in brackets where it is to be an operand and needs them."""
+        """Return an expression's text, in brackets if it is an ``operand`` and needs them."""
         given = expression.given
         if not isinstance(given, str) and not callable(given):
             return repr(given)
@@ -53,7 +53,7 @@ class Code:
         return f"({text})" if operand and loose else text
 
     def shape(self, shape: LaunchSize, values: tuple[int, ...]) -> str:
-        """Grid or block as a tuple of three; ``values`` are those of some problem."""
+        """Return the text of a grid or block as a tuple of three; ``values`` are its numbers for some problem."""
         parts = [self.of(part) for part in shape.parts]
         if len(parts) == len(values):
             return f"({', '.join([*parts, '1', '1'][:3])})"
@@ -61,7 +61,7 @@ class Code:
         return f"({several}, 1, 1)[:3]"
 
     def locals(self, names: Iterable[str]) -> list[str]:
-        """Lines that give tunables and sizes among the names their values."""
+        """Return lines that give the tunables and sizes among ``names`` their values."""
         names = set(names)
         lines = [f"{INDENT}{name} = config[{quoted(name)}]" for name in self.declared.space if name in names]
         wanted = [name for name in self.sizes if name in names and name not in self.declared.space]
@@ -75,14 +75,14 @@ class Code:
         return lines
 
     def needs(self, names: Iterable[str]) -> set[str]:
-        """The op's arguments and outputs that the names, and the sizes among them, are computed from."""
+        """Return the op's arguments and outputs from which ``names``, and the sizes among them, are computed."""
         names = set(names)
         if self.declared.sizes is not None and names & set(self.sizes):
             names |= set(inspect.signature(self.declared.sizes).parameters)
         return names & {*self.parameters, *self.outputs}
 
     def _inline_sizes(self) -> dict[str, str] | None:
-        """Each size's own expression, where the function of the sizes is a lambda that lists them."""
+        """Return each size's own expression if the function of the sizes is a lambda that lists them, else None."""
         function = self.declared.sizes
         if function is None or not is_lambda(function):
             return None
@@ -104,7 +104,7 @@ class Code:
         return {name: unparsed(ast.fix_missing_locations(rewrite.visit(value))) for name, value in pairs}
 
     def _helper(self, function: Any, where: str) -> str:
-        """The name of an own function that is written into the file."""
+        """Write a user's function into the file, and return its name."""
         if not inspect.isfunction(function):
             raise ArgumentError(
                 where, type(function).__name__, "a Python function or an expression", "Write it as text."
@@ -127,7 +127,7 @@ class Code:
 
 
 class _Functions(ast.NodeTransformer):
-    """The functions of expressions: Python's own, those that the file then defines, and those of math."""
+    """Rewriter that puts ``math.`` before its functions; Python or the file itself has all others by their names."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in _OF_MATH and node.id in FUNCTIONS:
@@ -136,7 +136,7 @@ class _Functions(ast.NodeTransformer):
 
 
 class _Tensors(ast.NodeTransformer):
-    """What a described tensor says otherwise than one of torch's: dtype as text, ``strides``."""
+    """Rewriter of attributes that torch's tensors have in another form than described ones: dtype, strides."""
 
     def __init__(self, tensors: set[str], where: str):
         self._tensors, self._where = tensors, where
@@ -145,7 +145,7 @@ class _Tensors(ast.NodeTransformer):
         return isinstance(node, ast.Attribute) and self._tensor(node) is not None and node.attr == "dtype"
 
     def _tensor(self, node: ast.Attribute) -> str | None:
-        """The name of the tensor whose attribute it is."""
+        """Return the name of the tensor whose attribute it is; None if it is no tensor's."""
         return node.value.id if isinstance(node.value, ast.Name) and node.value.id in self._tensors else None
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -175,7 +175,7 @@ class _Tensors(ast.NodeTransformer):
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Whether it is a string, or several."""
+    """Return True if an expression is a string, or a tuple or list of strings."""
     if isinstance(node, ast.Tuple | ast.List):
         return bool(node.elts) and all(map(_is_text, node.elts))
     return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,4 +1,4 @@
-"""The text of an exported file, section by section in the order in which it is read."""
+"""Text of an exported file, section by section in the order in which it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.ops.own.export.op_text import op_text
 
 
 def file_text(op: Any, variant: str | None) -> str:
-    """The whole file. Raises ArgumentError, naming what cannot be written into it."""
+    """Return the text of an exported file. Raises ArgumentError that names what cannot be written into it."""
     return _File(op, _variant(op, variant)).text()
 
 
@@ -40,10 +40,10 @@ def _variant(op: Any, name: str | None) -> Any:
 
 
 class _File(Exported):
-    """The text of what is exported."""
+    """An exported file, with the text of its sections."""
 
     def text(self) -> str:
-        """The sections, two lines apart."""
+        """Return the text of the whole file."""
         reference = self.collected.function(self.contract.function, "reference")
         kernel, launch = self._kernel()
         legal = self._legal()
@@ -109,7 +109,7 @@ class _File(Exported):
         return found
 
     def _kernel(self) -> tuple[list[str], str]:
-        """The kernel's source, and the launch."""
+        """Return the blocks of the kernels' source, and the function ``launch``."""
         if self.variant.language == "cuda":
             blocks = launch_cuda.constants_of(self)
             launch, self.launch_takes = launch_cuda.launch_of(self)
@@ -122,7 +122,7 @@ class _File(Exported):
         return [one for one in kernels if one not in self.collected.functions], launch
 
     def _legal(self) -> list[str]:
-        """The function ``is_legal``, where there are rules."""
+        """Return the function ``is_legal``, if there are rules."""
         rules = self.rules
         if not rules:
             return []
@@ -134,11 +134,11 @@ class _File(Exported):
         if len(line) > WIDTH:
             line = f"{INDENT}return (\n{INDENT * 2}" + f"\n{INDENT * 2}and ".join(terms) + f"\n{INDENT})"
         head = f"def is_legal({', '.join(['config', *self.legal_takes])}):"
-        doc = f'{INDENT}"""Whether the kernel can run with a configuration on these arguments."""'
+        doc = f'{INDENT}"""Return True if the kernel can run with a configuration on these arguments."""'
         return [fitted("\n".join([head, doc, *self.code.locals(names), line]))]
 
     def _configurations(self, winners: list) -> list[str]:
-        """The table, and the untuned configurations."""
+        """Return the table of tuned configurations, and the untuned ones."""
         if not self.variant.space:
             return []
         if not self.chosen:
@@ -176,7 +176,7 @@ class _File(Exported):
         tolerance = fitted(f"# Relative errors that count as rounding.\nTOLERANCE = {literal(dtypes)}")
         lines = [
             "def self_test():",
-            '    """Whether the kernel agrees with the reference in float64 on every case; prints a line for each."""',
+            '    """Print a line for each case; return True if the kernel agrees with the float64 reference on all."""',
             "    right = True",
             "    for case, inputs in cases():",
             "        given, exact = for_both(inputs)",
@@ -196,7 +196,7 @@ class _File(Exported):
         return [*cases, tolerance, *map(_source, (parts.for_both, parts.difference)), test, "\n".join(main)]
 
     def _results(self) -> list[str]:
-        """Lines of the self-test that run kernel and reference on a case."""
+        """Return the lines of the self-test that run kernel and reference on a case."""
         found, expected, outputs = f"{self.op.name}(*given)", "reference(*exact)", self.code.outputs
         if self.signature.named:
             exact = {name: f"exact[{i}]" for i, name in enumerate(self.contract.parameters)}
@@ -221,7 +221,7 @@ def _source(one: Any) -> str:
 
 
 def _called_parts(text: str) -> list[str]:
-    """The functions of `parts` that a text names and has not, and those that these name, which stand before them."""
+    """Return the functions of `parts` that a text names and does not define, after those that they name themselves."""
     found: list[str] = []
     own = [one for one in vars(parts).values() if inspect.isfunction(one) and one.__module__.startswith("workbench.")]
     for one in reversed(own):
@@ -232,12 +232,12 @@ def _called_parts(text: str) -> list[str]:
 
 
 def _without_source(body: str) -> str:
-    """Without the kernel's text, whose words are no names."""
+    """Return the text without the kernels' source, whose words are no Python names."""
     return re.sub(r"r(\"\"\"|''').*?\1", "", body, flags=re.DOTALL)
 
 
 def _joined(sections: list[str]) -> str:
-    """Definitions two empty lines from everything else, other blocks one from each other."""
+    """Join sections, with two empty lines around definitions and one between other blocks."""
     text = sections[0]
     for before, after in itertools.pairwise(sections):
         last = before.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The part of an exported file that is CUDA's: source, parameters, launch."""
+"""Parts of an exported file for a kernel in CUDA C++: source, parameters, launch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
 
 
 def constants_of(file: Exported) -> list[str]:
-    """SOURCE, HEADERS, OPTIONS and PARAMETERS."""
+    """Return the blocks that define SOURCE, HEADERS, OPTIONS and PARAMETERS."""
     variant, own = file.variant, headers(file)
     options = list(variant.options)
     if not any(re.match(r"--?std\b", one) for one in options):
@@ -55,7 +55,7 @@ def constants_of(file: Exported) -> list[str]:
 
 
 def launch_of(file: Exported) -> tuple[str, list[str]]:
-    """The function ``launch`` and what it takes."""
+    """Return the function ``launch``, and the arguments and outputs of the op that it takes."""
     variant = file.variant
     in_templates = [one for part in variant.parts for one in _template_arguments(part.kernel, file.values)]
     expressions = [*variant.macro_texts.values(), *variant.constants.values()]
@@ -67,8 +67,10 @@ def launch_of(file: Exported) -> tuple[str, list[str]]:
 
 
 def head_of(file: Exported, names: set[str]) -> tuple[list[str], list[str]]:
-    """The first lines of ``launch`` and what it takes. ``names`` is what it reads; those of the workspace's sizes are
-    added."""
+    """Return the first lines of ``launch``, and the arguments and outputs of the op that it takes.
+
+    ``names`` are those that it reads; the names in the workspace's sizes are added to them.
+    """
     code = file.code
     for one in file.declared.workspace.values():
         names |= {name for size in one.shape for name in Expression.of("workspace", size).names}
@@ -79,7 +81,7 @@ def head_of(file: Exported, names: set[str]) -> tuple[list[str], list[str]]:
 
 
 def workspace_lines(file: Exported) -> list[str]:
-    """The tensors that the kernels leave something for each other in."""
+    """Return lines that make the tensors through which the kernels pass values to each other."""
     lines = []
     for name, one in file.declared.workspace.items():
         shape = in_tuple(file.code.of(Expression.of("workspace", size)) for size in one.shape)
@@ -124,7 +126,7 @@ def _launches(file: Exported) -> list[str]:
 
 
 def _constant_lines(file: Exported) -> list[str]:
-    """Copies into the variables of the module, in the stream's order."""
+    """Return lines that copy the constants into the module's variables, in the stream's order."""
     from workbench.base.demangle import demangle
 
     variant, config, problem = file.variant, file.config, file.problem
@@ -168,7 +170,7 @@ def _kernel_name(kernel: str, code: Code, values: Mapping) -> str:
 
 
 def _template_arguments(kernel: str, values: Mapping) -> list[Expression | str]:
-    """Of ``softmax<VEC, float>`` the expressions, and C++ as text."""
+    """Return the template arguments of ``softmax<VEC, float>``: expressions, and verbatim C++ as text."""
     found: list[Expression | str] = []
     for text in template_arguments(kernel):
         one = CppText.of("kernel", text)
@@ -188,7 +190,7 @@ def _type_names(file: Exported, macros: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _format(file: Exported, part: CudaPart, compiled: CompiledKernel, index: int) -> str:
-    """How struct packs a parameter."""
+    """Return the format in which the module ``struct`` packs a parameter."""
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
         return "P"
@@ -207,7 +209,7 @@ def _is_tensor(file: Exported, expression: Expression) -> bool:
 
 
 def _argument(file: Exported, part: CudaPart, index: int) -> str:
-    """What the launch passes for a parameter."""
+    """Return the code of the value that the launch passes for a parameter."""
     _, expression = part.arguments[index]
     text, kind = file.code.of(expression), _declared_type(file, part, index)
     if text in file.signature.optional:
@@ -220,7 +222,7 @@ def _argument(file: Exported, part: CudaPart, index: int) -> str:
 
 
 def checks(file: Exported) -> list[str]:
-    """Lines that refuse tensors whose elements the kernels would misread."""
+    """Return lines that refuse tensors whose elements the kernels would misread."""
     wanted: dict[str, list[str]] = {}
     macros = dict(file.variant.macros(file.config, file.problem))
     texts = {name: one for name, one in file.variant.macro_texts.items() if not one.names or one.is_text(file.values)}
@@ -245,7 +247,7 @@ def checks(file: Exported) -> list[str]:
 
 
 def _taken_dtypes(kind: CType) -> list[str]:
-    """The dtypes of torch whose elements a kernel reads as that type: whole numbers of so many bytes, and pairs."""
+    """Return torch's dtypes that a kernel may read as a C type: integers of its size, complex numbers as pairs."""
     if kind.dtype.startswith(("int", "uint", "bool")):
         whole = [f"{sign}int{8 * kind.itemsize}" for sign in ("", "u")]
         return sorted({kind.dtype, *(whole if kind.dtype != "bool" else ["uint8"])}, key=lambda one: one != kind.dtype)
@@ -254,7 +256,7 @@ def _taken_dtypes(kind: CType) -> list[str]:
 
 
 def _source_text(file: Exported) -> str:
-    """The source, and before it what NVRTC does not have by itself."""
+    """Return the source, after definitions of names that it uses and NVRTC does not have."""
     variant = file.variant
     given = [*variant.options, *(f"-D{name}" for name in variant.macros(file.config, file.problem))]
     folders = [*([variant.unit.folder] if variant.unit.folder else []), *variant.include_dirs, cuda_sources()]
@@ -262,7 +264,7 @@ def _source_text(file: Exported) -> str:
 
 
 def headers(file: Exported) -> dict[str, str]:
-    """Every header that is not the toolkit's, by the name under which it is included."""
+    """Return the text of every included header that is not the toolkit's, by the name in its ``#include``."""
     variant = file.variant
     folders = [*variant.include_dirs, cuda_sources(), tools.stub_headers()]
     if variant.unit.folder is not None:

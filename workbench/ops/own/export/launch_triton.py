@@ -1,4 +1,4 @@
-"""The part of an exported file that is Triton's: the functions, and their launch."""
+"""Launch of Triton's functions in an exported file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def launch_of(file: Exported) -> tuple[str, list[str]]:
-    """The function ``launch`` and what it takes."""
+    """Return the function ``launch``, and the arguments and outputs of the op that it takes."""
     variant, code = file.variant, file.code
     names = {name for part in variant.parts for name in part.names}
     names |= {name for name in TRITON_OPTIONS if name in variant.space}
@@ -39,13 +39,13 @@ def launch_of(file: Exported) -> tuple[str, list[str]]:
 
 
 def builds_descriptors(variant: OwnTriton) -> bool:
-    """Whether a function, or one that it calls, builds tensor descriptors, for which Triton asks for memory."""
+    """Return True if a kernel, or a function that it calls, builds tensor descriptors; Triton needs memory for them."""
     functions = (one for part in variant.parts for one in reachable(part.function))
     return any("make_tensor_descriptor(" in one.src for one in functions)
 
 
 def _arguments(part: TritonPart, code: Code, *, main: bool) -> list[str]:
-    """By position as far as run-time arguments come first, then by name."""
+    """Return the arguments of a call: by position as far as run-time arguments come first, then by name."""
     runtime = dict(part.arguments)
     found, by_name = [], False
     for name in part.function.arg_names:

@@ -1,4 +1,4 @@
-"""Python text as ``ruff format`` leaves it, at 120 characters."""
+"""Layout of generated Python, as ``ruff format`` leaves it at 120 characters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _STRING = re.compile(r"""("|')(?:\\.|(?!\1).)*\1""")
 
 
 def fitted(text: str) -> str:
-    """Generated statements; one that is longer than a line is broken at its brackets."""
+    """Break generated statements that are longer than a line at their brackets."""
     return "\n".join(map(_fitted, text.splitlines()))
 
 
 def _fitted(line: str) -> str:
-    """Broken at the last outer bracket whose head fits, of a definition at the first; its items likewise."""
+    """Break a long line at its last outer bracket that fits (a ``def`` at the first), and its items in the same way."""
     indent = line[: len(line) - len(line.lstrip())]
     if len(line) <= WIDTH or line.startswith(f"{indent}#"):
         return line
@@ -45,7 +45,7 @@ def _fitted(line: str) -> str:
 
 
 def _flat(text: str) -> str:
-    """With underscores for what is in strings and in brackets."""
+    """Return the text with underscores in place of everything in strings and brackets."""
     flat, depth = "", 0
     for character in _STRING.sub(lambda found: "_" * len(found[0]), text):
         depth -= character in ")]}"
@@ -55,7 +55,7 @@ def _flat(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value of Python's plain types, or a dtype of torch, as it is written. Raises TypeError for anything else."""
+    """Return a value of Python's plain types, or a torch dtype, as source text. Raises TypeError for anything else."""
     import torch
 
     if isinstance(value, torch.dtype) or value is None or isinstance(value, bool | int):
@@ -74,13 +74,13 @@ def literal(value: Any) -> str:
 
 
 def in_tuple(names: Iterable[str]) -> str:
-    """``a, b`` or ``a,``: what stands between the brackets of a tuple."""
+    """Return the text between the brackets of a tuple: ``a, b``, or ``a,`` for one item."""
     names = list(names)
     return ", ".join(names) + "," * (len(names) == 1)
 
 
 def quoted(text: str) -> str:
-    """A string in double quotes, where it has none itself."""
+    """Return a string as a literal, in double quotes unless it has some itself."""
     written = repr(text)
     if written[0] == "'" and '"' not in text:
         return '"' + written[1:-1].replace("\\'", "'") + '"'
@@ -91,7 +91,7 @@ _MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE,
 
 
 class _Compared(ast.NodeTransformer):
-    """Comparisons with what looks constant on the right."""
+    """Rewriter of comparisons that puts operands that look constant on the right."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -111,7 +111,7 @@ def _constant(node: ast.expr) -> bool:
 
 
 def unparsed(node: ast.AST) -> str:
-    """An expression as ``ruff format`` writes it and ``ruff check`` likes it, on one line."""
+    """Return an expression on one line, as ``ruff format`` writes it and ``ruff check`` accepts it."""
     node = ast.fix_missing_locations(_Compared().visit(node))
     text = ast.unparse(node)
     for one in ast.walk(node):
@@ -122,7 +122,10 @@ def unparsed(node: ast.AST) -> str:
 
 
 def raw_block(head: str, text: str) -> str:
-    """``head r\"\"\"`` with a longer text; no trailing spaces. As an ordinary string where a raw one cannot hold it."""
+    """Return ``head`` and a longer text as a raw string, without trailing spaces.
+
+    A text that no raw string can hold becomes an ordinary one.
+    """
     text = "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
     quotes = '"""' if '"""' not in text else "'''"
     wide = "  # noqa: E501" if any(len(line) > WIDTH for line in text.splitlines()) else ""

@@ -1,4 +1,4 @@
-"""The ``torch.library`` op of an exported file: what it runs, what it promises to torch.compile and autograd."""
+"""Definition of the ``torch.library`` op of an exported file, and its registrations for torch.compile and autograd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def op_text(file: Exported) -> list[str]:
-    """Its functions, and what registers them."""
+    """Return the functions of the op, and the statements that register them."""
     name, outputs = file.op.name, file.code.outputs
     parameters = ", ".join(file.contract.parameters)
     sections = [_empty_outputs(file)] if outputs else []
@@ -33,7 +33,7 @@ def _empty_outputs(file: Exported) -> str:
     }
     made = f"torch.empty(like.shape, dtype=like.dtype, device={signature.first}.device)"
     return fitted(f'''def empty_outputs({signature.untyped}):
-    """What the op returns, not yet computed: the reference tells shape and dtype without data."""
+    """Return outputs for the op to compute; the reference gives their shapes and dtypes without data."""
     {"likes" if several else "like"} = {signature.reference(given)}
     return {f"tuple({made} for like in likes)" if several else made}''')
 
@@ -44,7 +44,7 @@ def _definition(file: Exported, parameters: str) -> str:
     lines = [
         f'@torch.library.custom_op("exported::{name}", mutates_args={literal(file.contract.in_place)})',
         f"def {name}({', '.join(signature.parameters)}) -> {signature.returned}:",
-        f'{INDENT}"""What the reference {"gives" if outputs else "does"}; on a GPU the kernel computes it."""',
+        f'{INDENT}"""{"Return" if outputs else "Write"} the reference\'s results, computed by the kernel on a GPU."""',
         f"{INDENT}device = {one_device if len(signature.tensors) > 1 else f'{signature.first}.device'}",
         f'{INDENT}if device.type != "cuda":',
     ]
@@ -66,7 +66,7 @@ def _definition(file: Exported, parameters: str) -> str:
 
 
 def _configuration(file: Exported, parameters: str) -> list[str]:
-    """Lines that find the configuration of a call."""
+    """Return lines that find the configuration of a call."""
     if not file.chosen:
         return []
     if not file.variant.space:
@@ -102,7 +102,7 @@ def _autograd(file: Exported) -> list[str]:
     results = ["output"] if len(outputs) == 1 else ["*output"] if outputs else []
     keep = [
         "def keep(ctx, inputs, output):",
-        f'{INDENT}"""Save what the gradients are computed from."""',
+        f'{INDENT}"""Save the values that the gradients are computed from."""',
         f"{INDENT}{in_tuple(parameters)} = inputs",
         f"{INDENT}ctx.save_for_backward({', '.join([*tensors, *results])})",
         *(f"{INDENT}ctx.{one} = {one}" for one in parameters if one not in tensors),
@@ -112,7 +112,7 @@ def _autograd(file: Exported) -> list[str]:
     found = f"grad_of_{tensors[0]} = found[0] if isinstance(found, tuple | list) else found"
     gradients = [
         f"def gradients(ctx, {', '.join(incoming)}):",
-        f'{INDENT}"""Those of the arguments, None for what is no tensor."""',
+        f'{INDENT}"""Return the gradient of each argument, None for one that is no tensor."""',
         f"{INDENT}{in_tuple([*tensors, *outputs])} = ctx.saved_tensors",
         f"{INDENT}found = backward({', '.join([*incoming, *outputs, *named])})",
         INDENT + (found if len(tensors) == 1 else f"{', '.join(f'grad_of_{one}' for one in tensors)} = found"),

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, no-check-untyped-defs
-"""What exported files have in common, word for word: `inspect.getsource` copies these functions into them.
+"""Functions of exported files, which `inspect.getsource` copies into them word for word.
 
 Nothing of the workbench is there in an exported file: what a function here names must be among what the file imports
 and defines, and the first lines below only stand for its tables.
@@ -24,7 +24,7 @@ TOLERANCE: dict = {}
 
 
 def ctype(tensor):
-    """What CUDA C++ calls a tensor's elements."""
+    """Return the C++ type of the elements of a tensor or a dtype."""
     names = {
         torch.float16: "__half",
         torch.bfloat16: "__nv_bfloat16",
@@ -55,7 +55,7 @@ class Tuned(NamedTuple):
 
 
 def described(*arguments):
-    """The ``same`` and the ``sizes`` of a call's arguments."""
+    """Return what must be equal between calls that share a configuration, and the sizes, which may be near."""
     same, sizes = [], []
     for value in arguments:
         if isinstance(value, torch.Tensor):
@@ -69,12 +69,12 @@ def described(*arguments):
 
 
 def distance(sizes, others):
-    """How far apart sizes are; a factor of two in one of them counts 1."""
+    """Return the distance between sizes; a factor of two in one of them counts 1."""
     return math.dist([math.log2(size + 1) for size in sizes], [math.log2(size + 1) for size in others])
 
 
 def first_legal(legal):
-    """The first untuned configuration that is legal."""
+    """Return the first untuned configuration that is legal. Raises ValueError if none is."""
     for config in UNTUNED:
         if legal(config):
             return config
@@ -82,7 +82,10 @@ def first_legal(legal):
 
 
 def choose(device, arguments, legal):
-    """What was tuned for this GPU, else for its architecture, at the nearest sizes; else the first untuned one."""
+    """Return the legal configuration that was tuned at the nearest sizes, or the first untuned one if none was.
+
+    Configurations tuned on this GPU come before others of its architecture.
+    """
     same, sizes = described(*arguments)
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
     found = [one for one in CONFIGURATIONS if (one.arch, one.same) == (arch, same) and legal(one.config)]
@@ -93,7 +96,7 @@ def choose(device, arguments, legal):
 
 
 def one_device(*tensors):
-    """The device of the tensors. Raises ValueError where they are on several."""
+    """Return the device of the tensors. Raises ValueError if they are on several."""
     devices = {tensor.device for tensor in tensors if tensor is not None}
     if len(devices) > 1:
         raise ValueError(f"tensors on {', '.join(map(str, devices))}: they must be on one device")
@@ -101,7 +104,7 @@ def one_device(*tensors):
 
 
 def check_strides(name, tensor, known=()):
-    """Raise ValueError for strides that a kernel does not expect; it is given those of the dimensions ``known``."""
+    """Raise ValueError for strides that a kernel does not expect; it knows those of the dimensions ``known``."""
     found = None if tensor is None else first_gap(tensor.shape, tensor.stride(), known)
     if found is not None:
         dim, dense = found
@@ -119,7 +122,7 @@ def check_written(name, tensor, **others):
 
 
 def has_blocks(grid, **outputs):
-    """Return whether a grid has any blocks. Raises ValueError for one without that is to write elements."""
+    """Return True if a grid has blocks. Raises ValueError for one without blocks that has outputs to write."""
     for name, out in outputs.items():
         if 0 in grid and out.numel():
             raise ValueError(f"the grid {grid} has no blocks, but {name} has {out.numel()} elements")
@@ -127,25 +130,28 @@ def has_blocks(grid, **outputs):
 
 
 def allocate(size, alignment, stream):
-    """Memory for the tensor descriptors that the kernel builds, for Triton."""
+    """Return memory in which Triton puts the tensor descriptors that a kernel builds."""
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
 def for_both(inputs):
-    """Those of a case for the kernel, on the GPU, and for the reference, in float64."""
+    """Return the inputs of a case for the kernel, on the GPU, and for the reference, in float64."""
     given = [value.cuda() if isinstance(value, torch.Tensor) else value for value in inputs]
     return given, [in_double(value) if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
 def in_double(tensor):
-    """In double precision; whole numbers as they are."""
+    """Return a tensor in double precision; integers stay as they are."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def difference(found, expected):
-    """What is wrong with a result beyond rounding, which is relative to an element and the root mean square of all."""
+    """Describe a result's error beyond rounding, or return an empty text.
+
+    The tolerance is relative to the sum of an element's size and the root mean square of all elements.
+    """
     tolerance, found = TOLERANCE[found.dtype], in_double(found.cpu())
     expected = expected.to(found.dtype)
     size = expected[expected.isfinite()].abs().double().square().mean().sqrt().nan_to_num().item()

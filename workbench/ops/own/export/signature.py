@@ -1,4 +1,4 @@
-"""The arguments of an exported op: their types in all cases of the own op, and their defaults."""
+"""Arguments of an exported op: their types in all cases of the own op, and their defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.ops.own.tensor_type import TensorType
 
 
 class Signature:
-    """What ``torch.library.custom_op`` reads off the annotations."""
+    """Types of an op's arguments and results, from which ``torch.library.custom_op`` derives its schema."""
 
     def __init__(self, op: Any, outputs: list[str]):
         self.kinds = {name: self._kind(op, name) for name in op.contract.parameters}
@@ -31,7 +31,7 @@ class Signature:
 
     @property
     def parameters(self) -> list[str]:
-        """``x: torch.Tensor``, ``scale: float = 1.0``."""
+        """Annotated parameters: ``x: torch.Tensor``, ``scale: float = 1.0``."""
         usual = self._usual
         return [
             f"{name}: {kind} = {usual[name]}" if name in usual else f"{name}: {kind}"
@@ -39,18 +39,18 @@ class Signature:
         ]
 
     def reference(self, values: Mapping[str, str]) -> str:
-        """A call of the reference with these values: by name what it takes no other way."""
+        """Return the code that calls the reference with these values, keyword-only ones by name."""
         return f"reference({', '.join(f'{n}={v}' if n in self.named else v for n, v in values.items())})"
 
     @property
     def untyped(self) -> str:
-        """``x, scale=1.0``."""
+        """Parameters without annotations: ``x, scale=1.0``."""
         usual = self._usual
         return ", ".join(f"{name}={usual[name]}" if name in usual else name for name in self.kinds)
 
     @property
     def _usual(self) -> dict[str, str]:
-        """The defaults, as they are written."""
+        """Defaults of parameters, as source text."""
         given = {name: self._defaults[name].default for name in self.kinds}
         return {
             name: literal(float(value) if self.kinds[name] == "float" and isinstance(value, int) else value)
@@ -60,11 +60,11 @@ class Signature:
 
     @property
     def first(self) -> str:
-        """The first tensor that is always there."""
+        """First tensor argument that is never None."""
         return next(one for one in self.tensors if one not in self.optional)
 
     def unless_none(self, name: str) -> str:
-        """What stands before an expression of an argument that may be None."""
+        """Return the code to put before an expression of an argument, which guards one that may be None."""
         return f"None if {name} is None else " if name in self.optional else ""
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What the tuned tables know of one variant, for an exported file."""
+"""Tuned configurations of one variant, for an exported file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.ops.tuned import TunedEntry, TunedTable
 
 @dataclass(frozen=True)
 class Winner:
-    """An entry with the GPU that it holds for."""
+    """An entry of a tuned table with the GPU that it holds for."""
 
     gpu: str
     arch: str
@@ -25,7 +25,7 @@ class Winner:
 
     @property
     def note(self) -> str:
-        """How it was chosen, for a comment."""
+        """Text of a comment on how the configuration was chosen."""
         entry = self.entry
         text = f"Case {entry.case}: {entry.basis} {entry.seconds * 1e6:.2f} µs"
         if entry.default_seconds is not None:
@@ -36,7 +36,7 @@ class Winner:
 
 
 def winners(op: Any, variant: Any) -> list[Winner]:
-    """Those of a variant, measured before predicted ones, of the present source before older ones, by GPU."""
+    """Return the tuned entries of a variant: measured before predicted, of its present source before older, by GPU."""
     found = []
     for table, entry in tuned.entries_of(op.name):
         if entry.variant == variant.name and set(entry.config) == set(variant.space):
@@ -46,7 +46,7 @@ def winners(op: Any, variant: Any) -> list[Winner]:
 
 
 def fastest(op: Any) -> str | None:
-    """The kernel variant that won most often, in measured tables if there are any; None if nothing is tuned."""
+    """Return the kernel variant that won most tuning runs, or most measured ones if any; None if nothing is tuned."""
     best: dict[tuple, TunedEntry] = {}
     names = {one.name for one in op.variants if one.compiles}
     for table, entry in tuned.entries_of(op.name):
@@ -60,8 +60,11 @@ def fastest(op: Any) -> str | None:
 
 
 def _gpu(table: TunedTable, entry: TunedEntry) -> str:
-    """The name by which torch knows the GPU: a table's description has it before the architecture. Of a prediction
-    what it is for, which is no GPU's name."""
+    """Return torch's name of the GPU that an entry was measured on.
+
+    A table's description has the name before the architecture. A predicted entry gets a label that no GPU has as a
+    name, so that it holds for the architecture alone.
+    """
     if entry.basis != "measured":
         return f"{table.description} (predicted)"
     name = table.description.partition(f" ({table.arch})")[0]
@@ -69,7 +72,7 @@ def _gpu(table: TunedTable, entry: TunedEntry) -> str:
 
 
 def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
-    """CONFIGURATIONS, one entry on a line with how it was chosen above it."""
+    """Return the definition of CONFIGURATIONS, one entry a line, with how it was chosen in a comment above."""
     lines = ["CONFIGURATIONS = ["]
     for one in found:
         row = one.gpu, one.arch, *_problem(one.entry.problem, parameters), dict(one.entry.config)
@@ -78,7 +81,7 @@ def table_text(found: list[Winner], parameters: tuple[str, ...]) -> str:
 
 
 def _problem(record: Mapping[str, Any], parameters: tuple[str, ...]) -> tuple[tuple, tuple]:
-    """What ``described`` gives for the arguments of a table's entry."""
+    """Return the result of `parts.described` for the arguments of a table's entry."""
     same, sizes = [], []
     for name in parameters:
         if f"{name}.dtype" in record:
@@ -93,7 +96,7 @@ def _problem(record: Mapping[str, Any], parameters: tuple[str, ...]) -> tuple[tu
 
 
 def summary(found: list[Winner]) -> list[str]:
-    """For each GPU one line: how its configurations were chosen, when, and with which versions."""
+    """Return a line for each GPU: how its configurations were chosen, when, and with which versions."""
     grouped: dict[tuple, list[Winner]] = {}
     for one in found:
         grouped.setdefault((one.gpu, one.entry.basis), []).append(one)

@@ -1,4 +1,4 @@
-"""The lines of an exported op that look at how its tensors lie in memory, and those of launches of no blocks."""
+"""Lines of an exported op that check how its tensors lie in memory, and that skip launches of no blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def before_launch(file: Exported) -> list[str]:
-    """Lines of the op that return where there is nothing to compute, refuse what kernels would misread, and copy."""
+    """Return lines that return early if there is nothing to compute, refuse tensors with wrong strides, and copy."""
     written, passed = [*file.code.outputs, *file.contract.in_place], _passed(file)
     empty = f"{written[0]}.numel() == 0"
     if len(written) > 1:
@@ -37,7 +37,7 @@ def before_launch(file: Exported) -> list[str]:
 
 
 def after_launch(file: Exported) -> list[str]:
-    """Lines of the op that copy back what was written to a copy."""
+    """Return lines that copy results back to arguments in whose place the kernels got copies."""
     lines = []
     for name in file.contract.in_place:
         if name in file.declared.contiguous:
@@ -46,7 +46,7 @@ def after_launch(file: Exported) -> list[str]:
 
 
 def launched(file: Exported, index: int, grid: str, lines: list[str]) -> list[str]:
-    """The lines of one kernel's launch, ``grid`` in them, which are left out at run time where it has no blocks."""
+    """Return the lines of one kernel's launch with ``grid`` put in; at run time they skip a grid of no blocks."""
     parts = file.variant.parts
     outputs = [name for name in file.code.outputs if name in _names(parts[index])]
     met = {name for part in parts[:index] for name in _names(part)}
@@ -58,7 +58,7 @@ def launched(file: Exported, index: int, grid: str, lines: list[str]) -> list[st
 
 
 GRID = "<grid>"
-"""Stands for the grid in the lines of a launch."""
+"""Placeholder of the grid in the lines of a launch."""
 
 
 def _names(part: Any) -> set[str]:
@@ -66,12 +66,12 @@ def _names(part: Any) -> set[str]:
 
 
 def _passed(file: Exported) -> list[str]:
-    """The arguments of the op that kernels get by their address."""
+    """Return the tensor arguments of the op that kernels get by address."""
     return [name for name in file.signature.tensors if name in file.variant.passed]
 
 
 def _strides_known(file: Exported) -> dict[str, set[int]]:
-    """The dimensions of each tensor whose strides the launch is given, whatever the case."""
+    """Return for each tensor the dimensions whose strides the launch is given in every case."""
     found: dict[str, set[int]] = {}
     for case in file.op.cases.values():
         problem = case.problem()

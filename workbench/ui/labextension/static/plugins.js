@@ -1,7 +1,9 @@
+// Two plugins of JupyterLab, written as the module-federation container that it loads, so no bundler is needed: the tokens
+// come from the shared scope.
+//
 // Cells that begin with %%cuda are highlighted and indented as C++. JupyterLab assigns the kernel's language to all code
-// cells; this extension gives such a cell's model another MIME type, which the editor follows. It is written as the
-// module-federation container that JupyterLab loads, so no bundler is needed: the token of the notebook comes from the
-// shared scope.
+// cells; the first plugin gives such a cell's model another MIME type, which the editor follows. The second adds the start
+// page to the launcher, in servers that have it.
 (() => {
   const CUDA = /^\s*%%cuda(\s|$)/;
   const CPP = "text/x-c++src";
@@ -37,6 +39,26 @@
     watchModel();
   }
 
+  const START = ["00_start.ipynb", "notebooks/00_start.ipynb"];
+
+  // Add the first start page that the server has to the launcher.
+  async function offerStart(app, launcher) {
+    for (const path of START) {
+      const found = await app.serviceManager.contents.get(path, { content: false }).catch(() => null);
+      if (found === null) {
+        continue;
+      }
+      const command = "kernel-workbench:start";
+      app.commands.addCommand(command, {
+        label: "Start: a kernel, from wrong to tuned",
+        caption: `Open ${path}`,
+        execute: () => app.commands.execute("docmanager:open", { path }),
+      });
+      launcher.add({ command, category: "Kernel workbench" });
+      return;
+    }
+  }
+
   // A module of the shared scope, in the version of whichever package provides it.
   async function shared(scope, name) {
     const [provided] = Object.values(scope[name]);
@@ -63,7 +85,15 @@
           tracker.widgetAdded.connect((_, panel) => watchNotebook(panel.content));
         },
       };
-      return () => ({ __esModule: true, default: plugin });
+      const { ILauncher } = await shared(scope, "@jupyterlab/launcher");
+      const start = {
+        id: "kernel-workbench:start",
+        description: "Adds the start page to the launcher.",
+        autoStart: true,
+        optional: [ILauncher], // a page of a single document has none
+        activate: (app, launcher) => void (launcher && offerStart(app, launcher)),
+      };
+      return () => ({ __esModule: true, default: [plugin, start] });
     },
   };
   window._JUPYTERLAB = window._JUPYTERLAB ?? {};

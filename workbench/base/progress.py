@@ -1,0 +1,52 @@
+"""Progress bars on stderr: what is done, what is left, and the time that this will take.
+
+They appear only in a terminal. `be_quiet` and the option ``-q`` of every command turn them off.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import TextIO, TypeVar
+
+from tqdm import tqdm
+
+from workbench.base.terminal import visible
+
+_Item = TypeVar("_Item")
+
+_quiet = False
+
+
+def be_quiet(quiet: bool = True) -> None:
+    """Show no progress in this process from now on, or show it again."""
+    global _quiet
+    _quiet = quiet
+
+
+def bar(unit: str, total: int | None = None, file: TextIO | None = None, **options: object) -> tqdm:
+    """Return a bar of ``total`` units, such as " attempts". It is silent unless ``file``, or stderr, is a terminal."""
+    file = file or sys.stderr
+    silent = _quiet or not file.isatty()
+    return tqdm(total=total, unit=unit, file=file, disable=silent, dynamic_ncols=True, **options)
+
+
+def tracked(
+    items: Iterable[_Item], unit: str, total: int | None = None, name: Callable[[_Item], str] | None = None
+) -> Iterator[_Item]:
+    """Yield the items while a bar counts those that are done; the bar leaves nothing behind.
+
+    Args:
+        items: what is worked on.
+        unit: the noun behind their number, such as " variants".
+        total: their number, where ``items`` has no length.
+        name: returns the text that the bar shows while an item is worked on.
+    """
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with bar(unit, total, leave=False) as shown:
+        for item in items:
+            if name is not None and not shown.disable:
+                shown.set_postfix_str(visible(name(item)), refresh=True)
+            yield item
+            shown.update()
