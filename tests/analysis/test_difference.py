@@ -96,7 +96,15 @@ def test_a_wrong_variant_is_one_also_beside_a_saved_result(op_file, tmp_path: Pa
 
 def compared(tmp_path: Path, name: str, variants: dict[str, dict[str, Any]], **head: Any) -> Path:
     """A saved comparison: of each variant what differs from figures that are all 10."""
-    plain = {"language": "cuda", "arch": "sm_80", "outcome": "ok", "message": "", "config": {"N": 32}, "sample": None}
+    plain = {
+        "language": "cuda",
+        "arch": "sm_80",
+        "outcome": "ok",
+        "message": "",
+        "configuration_is": "given",
+        "config": {"N": 32},
+        "sample": None,
+    }
     plain |= dict.fromkeys(COMPARED.split(), 10) | {"compiler": "nvrtc 13.0.88", "time_is": "predicted"}
     rows = [{"variant": one} | plain | {"predicted_for": "a100-sxm-80gb"} | row for one, row in variants.items()]
     about = {"op": "o", "case": "c", "device": "sim", "machine": "", "written": "", "versions": {"triton": "3.7.1"}}

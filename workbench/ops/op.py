@@ -27,6 +27,10 @@ class Op:
     reference: ClassVar[str] = ""
     """Name of the variant that says what is right, by which the others are judged; empty if the op's cases say it."""
 
+    def torch_call(self, case: Case, device: str = "cpu") -> tuple[Callable, Mapping[str, Any]] | None:
+        """Return the reference in plain torch with its arguments of a case; None for an op whose cases compute it."""
+        return None
+
     def variant(self, name: str | Variant) -> Variant:
         """Return the variant of that name, or ``name`` itself if it is a variant, even one of another op.
 

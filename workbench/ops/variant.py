@@ -100,6 +100,10 @@ class Variant:
     compiles = True
     """True if the variant has kernels of its own, to be compiled."""
 
+    def torch_call(self, case: Case, device: str = "cpu") -> tuple[Callable, Mapping[str, Any]] | None:
+        """Return the function in plain torch that is all of this variant, with its arguments of a case, or None."""
+        return None
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "space", MappingProxyType(dict(self.space)))
         if self.source is None:

@@ -193,7 +193,7 @@ def cuda(
         then: further kernels of the source, see `wb.step`.
         default: the untuned configuration; default the first legal one.
         options: options of the compiler.
-        include_dirs: folders of headers; relative ones start where a relative ``source`` does.
+        include_dirs: folders of headers; relative ones are looked up like a relative ``source``.
         name: name of the variant; default that of the kernel.
         idea: one line on what distinguishes the variant.
 

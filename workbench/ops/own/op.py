@@ -64,6 +64,10 @@ class OwnTorch(TorchVariant):
         """Hex digest of the function's file or cell."""
         return digest(self.files)
 
+    def torch_call(self, case: values.Case, device: str = "cpu") -> tuple[Callable, Mapping[str, Any]]:
+        """Return the function with its arguments of a case."""
+        return self.function, case.inputs(case.problem(), device).arguments
+
 
 class OwnOp(Op):
     """An op of one's own, called like its reference, with all that built-in ops have.
@@ -86,6 +90,10 @@ class OwnOp(Op):
     def __reduce__(self) -> tuple:
         own = tuple(replace(one) for one in self.variants if one.name != "torch")  # without kernels that they remember
         return _restored, (self.contract, self.backward, own, dict(self.cases))
+
+    def torch_call(self, case: values.Case, device: str = "cpu") -> tuple[Callable, Mapping[str, Any]]:
+        """Return the reference with its arguments of a case."""
+        return self.contract.function, case.inputs(case.problem(), device).arguments
 
     # -- declaring ----------------------------------------------------------------------------------------------
 

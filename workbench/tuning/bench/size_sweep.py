@@ -44,7 +44,7 @@ class SizePoint:
     origin: str
     """Origin of the configuration: "given", "default" or "tuned, LEVEL"; "" for a variant without tunables."""
     call_bytes: int | None = None
-    """Of a function in plain torch on the simulator, the bytes of the tensors that its calls read and write."""
+    """Bytes of the tensors that the calls of a function in plain torch read and write; None for other variants."""
 
     @property
     def figures(self) -> dict[str, float | None]:

@@ -15,10 +15,10 @@ from typing import Any
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
+from workbench.base.progress import tracked
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch import devices
 from workbench.ops.op import Op
-from workbench.ops.own.op import OwnOp, OwnTorch
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import listed
 from workbench.ops.values import Case
@@ -96,7 +96,8 @@ def sweep_sizes(
         remedy = "torch counts operations of matrix products, and the reference has none that it knows."
         raise ArgumentError("figure", figure, "a figure other than throughput", remedy)
     points = []
-    for place, whole, one, products in zip(places, cases, cases_run, operations, strict=True):
+    sizes = list(zip(places, cases, cases_run, operations, strict=True))
+    for place, whole, one, products in tracked(sizes, " sizes", name=lambda size: size[1].name):
         for variant in chosen:
             tried = attempt(found, variant, one, where, model, config=configs.get(variant.name), tuned=True)
             moved = _call_bytes(variant, whole) if where.counts else None
@@ -114,11 +115,12 @@ def sweep_sizes(
 
 
 def _call_bytes(variant: Variant, case: Case) -> int | None:
-    """Return the bytes that the calls of an own torch variant move; None for other variants, and compiled functions."""
-    if not isinstance(variant, OwnTorch) or hasattr(variant.function, "_torchdynamo_orig_callable"):
+    """Return the bytes that the calls of a variant in plain torch move; None for others, and for compiled functions."""
+    called = variant.torch_call(case)
+    if called is None or hasattr(called[0], "_torchdynamo_orig_callable"):
         return None
-    arguments = case.inputs(case.problem()).arguments
-    return count(variant.function, **arguments).bytes_moved
+    function, arguments = called
+    return count(function, **arguments).bytes_moved
 
 
 def sizes_of(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -142,10 +144,11 @@ def _value(text: str) -> Any:
 
 def operations_of(op: Op, case: Case) -> int | None:
     """Return the operations of the reference's matrix products, as torch counts them; None where it counts none."""
-    if not isinstance(op, OwnOp):
+    called = op.torch_call(case, "meta")
+    if called is None:
         return None
-    arguments = case.inputs(case.problem(), "meta").arguments
-    return count(op.contract.function, **arguments).flops or None
+    function, arguments = called
+    return count(function, **arguments).flops or None
 
 
 def _places(over: Mapping[str, Any], together: bool) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
