@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, schema, check, trace, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, schema, check, trace, occupancy, tune, export, run, setup and bench."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from workbench import __version__
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
-from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.options import configurations, device_option, json_option, names, tell, tell_on_the_way, without
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError, FileError, StoreError, WorkbenchError
 
@@ -234,6 +234,46 @@ def trace(op: str, as_json: bool, **options: Any) -> None:
     from workbench.ops.tracing import trace as run
 
     tell(run(load_op(op), **options), as_json)
+
+
+_kernel_arch_option = click.option("--arch", metavar="sm_90", help="Compile for this (default: the first that fits).")
+
+
+@main.command()
+@click.argument("what", metavar="[OP|FILE.cu[:KERNEL]]", required=False)
+@_case_option
+@click.option("--variant", default=None, help="The variant; not needed where there is only one.")
+@configurations("Tunables of the variant, or macros of a .cu file (default: untuned).")
+@_kernel_arch_option
+@click.option("--block", type=int, help="Threads of a block (default: those of the op's launch).")
+@click.option("--registers", type=int, help="Registers per thread (default: the kernel's).")
+@click.option("--shared", "shared_bytes", type=int, metavar="BYTES", help="Dynamic shared memory per block.")
+@click.option("--plot", metavar="FILE.png", type=click.Path(dir_okay=False), help="Also save the plots as a picture.")
+@json_option
+def occupancy(
+    what: str | None, configs: list[dict], arch: str | None, plot: str | None, as_json: bool, **options: Any
+) -> None:
+    """Show a kernel's occupancy over block sizes and registers, what limits it, and what the next step would gain.
+
+    Without OP it is that of figures: workbench occupancy --block 256 --registers 42 --arch sm_90.
+    """
+    from workbench.tuning.occupancy import occupancy as run
+
+    if len(configs) > 1:
+        raise ArgumentError("config", f"{len(configs)} of them", "one", "Write all its tunables in one --config.")
+    result = run(**_named(what, configs[0] if configs else None, arch), **options)
+    tell(result, as_json)
+    if plot:
+        result.save_plot(plot)
+
+
+def _named(what: str | None, config: dict[str, Any] | None, arch: str | None) -> dict[str, Any]:
+    """Return the arguments ``op``, ``config`` and ``arch`` for a kernel of a file, an op, or nothing."""
+    from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
+
+    if what is not None and is_kernel_file(what):
+        return {"op": load_kernel(what, arch, config)}
+    return {"op": None if what is None else load_op(what), "config": config, "arch": arch}
 
 
 @main.command()

@@ -41,6 +41,7 @@ COMMANDS = {
     "check": "check OP --seeds 1",
     "trace": "trace OP",
     "tune": "tune OP --budget 2",
+    "occupancy": "occupancy OP",
     "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",
     "bench-kvcache": "bench kvcache --rounds 1",

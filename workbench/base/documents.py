@@ -108,6 +108,10 @@ _COMPARED = (
         "shared_conflicts unique_bytes minimum_bytes seconds",
     )
 )
+_OCCUPANCY = _each(_WHOLE, "block registers shared_bytes blocks_per_sm warps_per_sm") | {
+    "occupancy": _NUMBER,
+    "limited_by": _TEXT,
+}
 _AGREEMENT = _map(_ANY)
 _CELL_ROW = (
     _each(_TEXT, "contender outcome note way")
@@ -161,6 +165,18 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                 "interrupted": _YES,
                 "notes": _list(_TEXT),
                 "trials": _list(_object(_TRIAL)),
+            },
+        ),
+        "occupancy": (
+            "workbench occupancy OP --json",
+            _each(_TEXT, "title arch")
+            | _OCCUPANCY
+            | _each(_WHOLE, "most_registers most_shared_bytes")
+            | {
+                "fits": {**_map(_WHOLE), "description": "Blocks that each resource allows."},
+                "steps": _list(_object({"change": _TEXT} | _OCCUPANCY)),
+                "rows": _list(_object(_OCCUPANCY)),
+                "notes": _list(_TEXT),
             },
         ),
         "bench-attention": (

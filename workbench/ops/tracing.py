@@ -13,6 +13,7 @@ from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import check_blocks, simulator_of
+from workbench.ops.selection import only_variant
 from workbench.ops.variant import Case, Config, Variant
 
 
@@ -63,7 +64,7 @@ def trace(
         return trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
     refuse_for_an_op(trace_kernel, launch)
     found = ops.get(op)
-    chosen, case = _only_variant(found) if variant is None else found.variant(variant), found.case(case)
+    chosen, case = only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
     if arch is None:
@@ -87,12 +88,3 @@ def trace(
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     part = f", {report.sampled.brief} blocks" if report.sampled else ""
     return Trace(f"{chosen} on {case.label}, {settings}{part}", lines_of(report), report, kernels)
-
-
-def _only_variant(op: Op) -> Variant:
-    """Return the only variant of an op that has kernels. Raises ArgumentError where none has, or several have."""
-    compiled = [variant for variant in op.variants if variant.compiles]
-    if len(compiled) == 1:
-        return compiled[0]
-    known = ", ".join(variant.name for variant in compiled) or "a variant in CUDA C++ or Triton, of which it has none"
-    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels: name one.")

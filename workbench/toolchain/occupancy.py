@@ -122,6 +122,20 @@ def occupancy(
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.max_warps, limited_by, fits)
 
 
+def most_registers(limits: ArchitectureLimits, threads_per_block: int, blocks: int) -> int:
+    """Return the most registers per thread with which so many blocks of this size fit by registers; 0 if none do."""
+    warps = _up(threads_per_block, _WARP) // _WARP
+    step = limits.register_unit // _WARP  # fewer registers than that change nothing
+    counts = [limits.registers_per_thread, *range(limits.registers_per_thread // step * step, 0, -step)]
+    return next((count for count in counts if _blocks_by_registers(limits, warps, count) >= blocks), 0)
+
+
+def most_shared_bytes(limits: ArchitectureLimits, blocks: int) -> int:
+    """Return the most bytes of shared memory per block with which so many blocks fit by it; negative if none do."""
+    each = limits.shared_per_multiprocessor // max(blocks, 1) // limits.shared_unit * limits.shared_unit
+    return min(each - limits.shared_reserved, limits.shared_per_block)
+
+
 def _blocks_by_registers(limits: ArchitectureLimits, warps: int, registers: int) -> int:
     if registers == 0:
         return limits.max_blocks
