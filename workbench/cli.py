@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, schema, check, trace, occupancy, tune, export, run, setup and bench."""
+"""The command ``workbench``: doctor, compare, compare-code, schema, check, trace, occupancy, tune and others."""
 
 from __future__ import annotations
 
@@ -265,6 +265,39 @@ def occupancy(
     tell(result, as_json)
     if plot:
         result.save_plot(plot)
+
+
+@main.command("compare-code")
+@click.argument("what", metavar="OP|FILE.cu[:KERNEL]")
+@click.argument("other", metavar="[FILE.cu[:KERNEL]]", required=False)
+@_case_option
+@names("variant", "A variant; two compare them.")
+@configurations("Tunables of a variant, or macros of a .cu file; two compare them.")
+@click.option("--arch", "archs", multiple=True, metavar="sm_90", help="An architecture; two compare them.")
+@click.option("--only", type=click.Choice(("ptx", "sass")), help="Show PTX or machine code only.")
+@json_option
+def compare_code(
+    what: str, other: str | None, configs: list[dict], archs: tuple[str, ...], only: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Compare PTX and machine code of two variants, configurations, architectures or kernels side by side."""
+    from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
+    from workbench.tuning.code_comparison import compare_code as run
+
+    chosen = {"configs": configs or None, "arch": archs or None}
+    if is_kernel_file(what):
+        for name, few in (("config", configs), ("arch", archs)):
+            if len(few) > 2:
+                raise ArgumentError(name, f"{len(few)} of them", "one or two", "Compare two at a time.")
+        left, right = ((archs[at] if archs else None, configs[at] if configs else None) for at in (0, -1))
+        options |= {"op": load_kernel(what, *left), "other": load_kernel(other or what, *right)}
+    else:
+        options |= {"op": load_op(what), "other": other and load_kernel(other), **chosen}
+    result = run(**options)
+    if as_json:
+        say(result.to_json())
+    else:
+        say(result if only is None else getattr(result, only))
 
 
 def _named(what: str | None, config: dict[str, Any] | None, arch: str | None) -> dict[str, Any]:

@@ -42,6 +42,7 @@ COMMANDS = {
     "trace": "trace OP",
     "tune": "tune OP --budget 2",
     "occupancy": "occupancy OP",
+    "compare-code": "compare-code OP --config N=32 --config N=64",
     "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",
     "bench-kvcache": "bench kvcache --rounds 1",

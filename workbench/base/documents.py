@@ -112,6 +112,19 @@ _OCCUPANCY = _each(_WHOLE, "block registers shared_bytes blocks_per_sm warps_per
     "occupancy": _NUMBER,
     "limited_by": _TEXT,
 }
+_KERNEL_CODE = _object(_each(_TEXT, "title arch") | _each(_NUMBER, "registers spill_bytes") | {"shared_bytes": _WHOLE})
+_CODE_DIFFERENCE = {
+    "anyOf": [
+        {"type": "null"},
+        _object(
+            {
+                "alike": _WHOLE,
+                "classes": _list(_object({"class": _TEXT} | _each(_WHOLE, "left right difference"))),
+                "lines": _list(_object({"mark": _TEXT} | _each(_MAYBE, "left right"))),
+            }
+        ),
+    ]
+}
 _AGREEMENT = _map(_ANY)
 _CELL_ROW = (
     _each(_TEXT, "contender outcome note way")
@@ -137,6 +150,10 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
         "compare": (
             "workbench compare OP --json",
             _each(_TEXT, "op case device") | {"all_correct": _YES, "variants": _list(_object(_COMPARED))},
+        ),
+        "compare-code": (
+            "workbench compare-code OP --json",
+            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx"),
         ),
         "check": ("workbench check OP --json", {}),
         "trace": (

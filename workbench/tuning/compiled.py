@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import ops
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NamedKernel(NamedTuple):
-    """A compiled kernel, and a title for it: of an op the variant and its configuration."""
+    """A compiled kernel, and a title for it with its configuration or its macros."""
 
     title: str
     kernel: CompiledKernel
@@ -46,7 +47,8 @@ def compiled_of(
         kernel = kernel_to_launch(op)[0]
         if arch not in (None, kernel.arch):
             raise ArgumentError("arch", repr(arch), f"{kernel.arch} of {kernel.label}", "Compile the kernel for it.")
-        return NamedKernel(kernel.label, kernel)
+        macros = op.macros if isinstance(op, Kernel) else {}
+        return NamedKernel(_title(kernel.label, macros), kernel)
     found = op_of(op)
     chosen, case = only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:
@@ -54,4 +56,8 @@ def compiled_of(
     arch = arch or chosen.machine_arch(case.problem())
     settings = {**chosen.default_config(case.problem(arch=arch)), **(config or {})}
     kernel = ops.compile(found, variant=chosen, config=settings, case=case, arch=arch)
-    return NamedKernel(" ".join([str(chosen), *(f"{name}={value}" for name, value in settings.items())]), kernel)
+    return NamedKernel(_title(str(chosen), settings), kernel)
+
+
+def _title(name: str, settings: Mapping[str, Any]) -> str:
+    return " ".join([name, *(f"{key}={value}" for key, value in settings.items())])

@@ -25,7 +25,8 @@ _SIZE = (11, 3.2)
 class _Tabulated(Protocol):
     """The occupancy of a launch, and over one of its figures."""
 
-    title: str
+    @property
+    def title(self) -> str: ...
 
     @property
     def figures(self) -> Any: ...

@@ -15,7 +15,7 @@ from typing import Any
 from workbench import ops
 from workbench.base.files import out_of_space
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.launch.loading import Kernel, load_cuda
+from workbench.launch.loading import Kernel, Module, load_cuda
 from workbench.launch.loading_ptx import load_ptx
 from workbench.ops.op import Op
 
@@ -67,7 +67,7 @@ def load_kernel(text: str, arch: str | None = None, macros: Mapping[str, Any] | 
         for argument, value in (("arch", arch), ("config", macros)):
             if value:
                 raise ArgumentError(argument, repr(value), "nothing with PTX", "Its compiler has decided that already.")
-        module = load_ptx(path, device="sim")
+        module: Module = load_ptx(path, device="sim")
     else:
         module = load_cuda(path, device="sim", arch=arch, macros=macros)
     if name is None and len(names := [*module]) != 1:
