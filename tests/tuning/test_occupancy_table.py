@@ -184,3 +184,9 @@ def test_the_command(tmp_path: Path):
     assert "sums<128> for sm_80" in run(f"{file}:sums<128>", "--block", "128", "--shared", "1024")
     assert "no file" in run(str(tmp_path / "nowhere.ptx"))
     assert "NAME=VALUE" in run(str(file), "--config", "N")
+
+
+def test_the_page_has_what_the_command_prints():
+    page = (Path(__file__).parents[2] / "docs" / "CODE.md").read_text()
+    command, printed = re.search(r"```sh\nworkbench (occupancy .*)\n```\n\n```text\n(.*?)```", page, re.S).groups()
+    assert CliRunner().invoke(main, command.split()).output == printed
