@@ -188,5 +188,5 @@ def test_the_command(tmp_path: Path):
 
 def test_the_page_has_what_the_command_prints():
     page = (Path(__file__).parents[2] / "docs" / "CODE.md").read_text()
-    command, printed = re.search(r"```sh\nworkbench (occupancy .*)\n```\n\n```text\n(.*?)```", page, re.S).groups()
+    command, printed = re.search(r"```sh\nworkbench (occupancy [^\n]*)\n```\n\n```text\n(.*?)```", page, re.S).groups()
     assert CliRunner().invoke(main, command.split()).output == printed
