@@ -102,7 +102,7 @@ def test_a_kernel_brings_its_figures_and_its_rule(tmp_path: Path):
     module = wb.load_cuda(CUDA, arch="sm_90")
     kernel = module["sums<128>"]
     table = wb.occupancy(kernel, block=128, shared_bytes=64)
-    assert table.figures == LaunchFigures(128, kernel.compiled.registers, 512 + 64)
+    assert table.figures == LaunchFigures(128, kernel.compiled.registers, 512 + 64, barriers=1)
     assert "at most 128 threads" in " ".join(str(table).split())
     with pytest.raises(ArgumentError, match="block: got None"):
         wb.occupancy(module.twice)

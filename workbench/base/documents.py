@@ -108,7 +108,7 @@ _COMPARED = (
         "shared_conflicts unique_bytes minimum_bytes seconds",
     )
 )
-_OCCUPANCY = _each(_WHOLE, "block registers shared_bytes blocks_per_sm warps_per_sm") | {
+_OCCUPANCY = _each(_WHOLE, "block registers shared_bytes barriers blocks_per_sm warps_per_sm") | {
     "occupancy": _NUMBER,
     "limited_by": _TEXT,
 }

@@ -180,6 +180,8 @@ class OccupancyTable(Tabular):
             ),
         ]
         columns = ("resource", "a block takes", "there are", "blocks that fit", "may grow to")
+        if "barriers" in fits:
+            rows.append(("barriers", str(self.figures.barriers), str(limits.barriers), ""))
         cells = [(name, takes, most, str(fits[name]), grow) for name, takes, most, grow in rows]
         marks = ["best" if name == self.occupancy.limited_by else "" for name, *_ in rows]
         return Table(columns, cells, "llrrl", title=self.headline(), marks=marks)
@@ -332,9 +334,8 @@ def _figures_of(
     dynamic = kernel.dynamic_shared_bytes if shared_bytes is None else shared_bytes
     if dynamic < 0:
         raise ArgumentError("shared_bytes", dynamic, "0 or more", "Pass the bytes of dynamic shared memory per block.")
-    return LaunchFigures(
-        block, kernel.registers if registers is None else registers, kernel.static_shared_bytes + dynamic
-    )
+    registers = kernel.registers if registers is None else registers
+    return LaunchFigures(block, registers, kernel.static_shared_bytes + dynamic, kernel.barriers)
 
 
 def _checked(name: str, values: Sequence[int], most: int) -> Sequence[int]:

@@ -16,19 +16,25 @@ from workbench.toolchain.occupancy import (
 _FEWEST_REGISTERS = 16
 """The least that nvcc's ``--maxrregcount`` and ``__launch_bounds__`` are worth: below it the ABI leaves no kernel."""
 _WARP = 32
+_FIXED = ("warps", "blocks", "barriers")
+"""Resources of which a block of one size always takes as many."""
 
 
 @dataclass(frozen=True)
 class LaunchFigures:
-    """Figures of a launch that its occupancy follows from: threads and shared bytes per block, registers per thread."""
+    """Figures of a launch that its occupancy follows from.
+
+    Threads, shared bytes and named barriers are per block, registers per thread.
+    """
 
     block: int
     registers: int
     shared_bytes: int
+    barriers: int = 0
 
     def on(self, limits: ArchitectureLimits) -> Occupancy:
         """Return the occupancy of a multiprocessor with these limits."""
-        return occupancy(limits, self.block, self.registers, self.shared_bytes)
+        return occupancy(limits, self.block, self.registers, self.shared_bytes, self.barriers)
 
     def changed_from(self, other: LaunchFigures) -> str:
         """Return in words what differs from other figures: ``"40 registers instead of 42"``."""
@@ -78,7 +84,7 @@ def room_of(figures: LaunchFigures, limits: ArchitectureLimits) -> tuple[int, in
 def _same_size(figures: LaunchFigures, limits: ArchitectureLimits, now: Occupancy) -> list[OccupancyStep]:
     """Return the steps to each larger number of blocks of the same size, the nearest first."""
     found: list[OccupancyStep] = []
-    for blocks in range(now.blocks_per_sm + 1, min(now.fits["warps"], now.fits["blocks"]) + 1):
+    for blocks in range(now.blocks_per_sm + 1, min(now.fits[name] for name in _FIXED if name in now.fits) + 1):
         registers = min(figures.registers, most_registers(limits, figures.block, blocks))
         shared = min(figures.shared_bytes, most_shared_bytes(limits, blocks))
         if shared < 0 or registers < min(_FEWEST_REGISTERS, figures.registers):
