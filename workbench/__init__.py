@@ -18,6 +18,8 @@ _LAZY = {
     "variants": "workbench.ops",
     "compile": "workbench.ops",
     "compare": "workbench.tuning.comparison",
+    "compare_code": "workbench.tuning.code_comparison",
+    "occupancy": "workbench.tuning.occupancy",
     "trace": "workbench.ops.tracing",
     "diff": "workbench.analysis.difference",
     "trace_kernel": "workbench.launch",
@@ -69,7 +71,9 @@ if TYPE_CHECKING:
     from workbench.ops.tracing import trace as trace
     from workbench.ptx.tensor_map import TensorMap as TensorMap
     from workbench.tuning.bench.sizes import sweep_sizes as sweep_sizes
+    from workbench.tuning.code_comparison import compare_code as compare_code
     from workbench.tuning.comparison import compare as compare
+    from workbench.tuning.occupancy import occupancy as occupancy
     from workbench.tuning.tune import tune as tune
 
 

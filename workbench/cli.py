@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, completion, compare, diff, check, trace, tune, export, run, setup, bench ..."""
+"""The command ``workbench``: doctor, compare, diff, compare-code, check, trace, occupancy, tune, run and others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from workbench.base.lazy import offered
 from workbench.base.options import (
     Pages,
     complete_op,
+    configurations,
     device_option,
     json_option,
     names,
@@ -98,6 +99,7 @@ def main() -> None:
 
 
 _cases_option = names("case", "A case of the op (repeatable; default: its small one).")
+_case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
 _replay_option = click.option(
     "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
 )
@@ -389,6 +391,79 @@ def _tell_one(result: Any, as_json: bool) -> None:
         say(json.dumps(json.loads(result.to_json())))
     else:
         tell(result, as_json=False)
+
+
+_kernel_arch_option = click.option("--arch", metavar="sm_90", help="Compile for this (default: the first that fits).")
+
+
+@main.command()
+@click.argument("what", metavar="[OP|FILE.cu[:KERNEL]]", required=False, shell_complete=complete_op)
+@_case_option
+@click.option("--variant", default=None, help="The variant; not needed where there is only one.")
+@configurations("Tunables of the variant, or macros of a .cu file (default: untuned).")
+@_kernel_arch_option
+@click.option("--block", type=int, help="Threads of a block (default: those of the op's launch).")
+@click.option("--registers", type=int, help="Registers per thread (default: the kernel's).")
+@click.option("--shared", "shared_bytes", type=int, metavar="BYTES", help="Dynamic shared memory per block.")
+@click.option("--plot", metavar="FILE.png", type=click.Path(dir_okay=False), help="Also save the plots as a picture.")
+@json_option
+def occupancy(
+    what: str | None, configs: list[dict], arch: str | None, plot: str | None, as_json: bool, **options: Any
+) -> None:
+    """Show a kernel's occupancy over block sizes and registers, what limits it, and what the next step would gain.
+
+    Without OP it is that of figures: workbench occupancy --block 256 --registers 42 --arch sm_90.
+    """
+    from workbench.tuning.occupancy import occupancy as run
+
+    if len(configs) > 1:
+        raise ArgumentError("config", f"{len(configs)} of them", "one", "Write all its tunables in one --config.")
+    result = run(**_named(what, configs[0] if configs else None, arch), **options)
+    tell(result, as_json)
+    if plot:
+        result.save_plot(plot)
+
+
+@main.command("compare-code")
+@click.argument("what", metavar="OP|FILE.cu[:KERNEL]", shell_complete=complete_op)
+@click.argument("other", metavar="[FILE.cu[:KERNEL]]", required=False)
+@_case_option
+@names("variant", "A variant; two compare them.")
+@configurations("Tunables of a variant, or macros of a .cu file; two compare them.")
+@click.option("--arch", "archs", multiple=True, metavar="sm_90", help="An architecture; two compare them.")
+@click.option("--only", type=click.Choice(("ptx", "sass")), help="Show PTX or machine code only.")
+@json_option
+def compare_code(
+    what: str, other: str | None, configs: list[dict], archs: tuple[str, ...], only: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Compare PTX and machine code of two variants, configurations, architectures or kernels side by side."""
+    from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
+    from workbench.tuning.code_comparison import compare_code as run
+
+    chosen = {"configs": configs or None, "arch": archs or None}
+    if is_kernel_file(what):
+        for name, few in (("config", configs), ("arch", archs)):
+            if len(few) > 2:
+                raise ArgumentError(name, f"{len(few)} of them", "one or two", "Compare two at a time.")
+        left, right = ((archs[at] if archs else None, configs[at] if configs else None) for at in (0, -1))
+        options |= {"op": load_kernel(what, *left), "other": load_kernel(other or what, *right)}
+    else:
+        options |= {"op": load_op(what), "other": other and load_kernel(other), **chosen}
+    result = run(**options)
+    if as_json:
+        say(result.to_json())
+    else:
+        say(result if only is None else getattr(result, only))
+
+
+def _named(what: str | None, config: dict[str, Any] | None, arch: str | None) -> dict[str, Any]:
+    """Return the arguments ``op``, ``config`` and ``arch`` for a kernel of a file, an op, or nothing."""
+    from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
+
+    if what is not None and is_kernel_file(what):
+        return {"op": load_kernel(what, arch, config)}
+    return {"op": None if what is None else load_op(what), "config": config, "arch": arch}
 
 
 @main.command()

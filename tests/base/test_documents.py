@@ -42,6 +42,7 @@ ROW = {
     "arch": "sm_80",
     "outcome": "ok",
     "message": "",
+    "configuration_is": "default",
     "config": {},
     "sample": None,
 }
@@ -56,6 +57,8 @@ COMMANDS = {
     "trace": "trace OP",
     "diff": "diff FOLDER/saved.json FOLDER/saved.json",
     "tune": "tune OP --budget 2",
+    "occupancy": "occupancy OP",
+    "compare-code": "compare-code OP --config N=32 --config N=64",
     "bench-attention": "bench attention --minutes 0.001 --out FOLDER/bench.json",
     "bench-op": "bench OP",
     "bench-over": "bench OP --over n=32,64",

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import workbench as wb
 from workbench.errors import ArgumentError
-from workbench.toolchain import tools
+from workbench.toolchain import compile_cuda, tools
 from workbench.toolchain.occupancy import LIMITS, occupancy
 
 # arch, threads, registers, shared bytes -> blocks, limited by. The sums are beside each.
@@ -50,9 +51,10 @@ _ORACLE = r"""
 #include <cuda_occupancy.h>
 #include <cstdio>
 int main() {
-    int major, minor, warps, regs_block, regs_sm, threads, registers; unsigned long shared, per_block, per_sm, reserved;
-    while (scanf("%d %d %d %d %d %lu %lu %lu %d %d %lu", &major, &minor, &warps, &regs_block, &regs_sm,
-                 &per_block, &per_sm, &reserved, &threads, &registers, &shared) == 11) {
+    int major, minor, warps, regs_block, regs_sm, threads, registers, barriers;
+    unsigned long shared, per_block, per_sm, reserved;
+    while (scanf("%d %d %d %d %d %lu %lu %lu %d %d %lu %d", &major, &minor, &warps, &regs_block, &regs_sm,
+                 &per_block, &per_sm, &reserved, &threads, &registers, &shared, &barriers) == 12) {
         cudaOccDeviceProp device;
         device.computeMajor = major; device.computeMinor = minor; device.maxThreadsPerBlock = 1024;
         device.maxThreadsPerMultiprocessor = warps * 32; device.regsPerBlock = regs_block;
@@ -62,7 +64,7 @@ int main() {
         cudaOccFuncAttributes function;
         function.maxThreadsPerBlock = 1024; function.numRegs = registers; function.sharedSizeBytes = 0;
         function.partitionedGCConfig = PARTITIONED_GC_OFF; function.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
-        function.maxDynamicSharedSizeBytes = per_block; function.numBlockBarriers = 0;
+        function.maxDynamicSharedSizeBytes = per_block; function.numBlockBarriers = barriers;
         cudaOccDeviceState state; state.carveoutConfig = SHAREDMEM_CARVEOUT_MAX_SHARED;
         cudaOccResult result;
         int status = cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &function, &state, threads, shared);
@@ -85,10 +87,11 @@ def test_agrees_with_nvidias_calculator_on_random_kernels(tmp_path: Path):
         threads = generator.choice([generator.randint(1, 1024), 32 * generator.randint(1, 32)])
         registers = generator.randint(1, 255)
         shared = generator.choice([0, generator.randint(0, limits.shared_per_block), 1024 * generator.randint(0, 16)])
-        cases.append((limits.arch, threads, registers, shared))
+        barriers = generator.choice([0, 1, generator.randint(2, 16)])
+        cases.append((limits.arch, threads, registers, shared, barriers))
         device = [number[:-1], number[-1], limits.max_warps, limits.registers_per_block, limits.registers]
         device += [limits.shared_per_block, limits.shared_per_multiprocessor, limits.shared_reserved]
-        lines.append(" ".join(str(value) for value in [*device, threads, registers, shared]))
+        lines.append(" ".join(str(value) for value in [*device, threads, registers, shared, barriers]))
     done = subprocess.run([program], input="\n".join(lines), capture_output=True, text=True, check=True)
     expected = [int(line) for line in done.stdout.split()]
     assert len(expected) == len(cases)
@@ -108,9 +111,30 @@ def test_agrees_with_nvidias_calculator_on_random_kernels(tmp_path: Path):
         (("sm_80", 1025, 32, 0), "threads_per_block"),
         (("sm_80", 32, -1, 0), "registers"),
         (("sm_80", 32, 32, -1), "shared_bytes"),
+        (("sm_90", 32, 32, 0, -1), "barriers"),
     ],
 )
 def test_refuses_what_no_kernel_can_be(arguments: tuple, named: str):
     with pytest.raises(ArgumentError) as error:
         occupancy(*arguments)
     assert error.value.argument == named
+
+
+@pytest.mark.parametrize(("arch", "blocks", "limit"), [("sm_80", 32, "warps"), ("sm_90", 21, "barriers")])
+def test_named_barriers_limit_the_blocks_from_sm_90_on(arch: str, blocks: int, limit: str):
+    code = """extern "C" __global__ void three() {
+        asm volatile("bar.sync 0;"); asm volatile("bar.sync 1;"); asm volatile("bar.sync 2;");
+    }"""
+    kernel = compile_cuda(code, "three", arch=arch, threads_per_block=64)
+    assert kernel.barriers == 3
+    assert (kernel.occupancy.blocks_per_sm, kernel.occupancy.limited_by) == (blocks, limit)  # 64 barriers / 3
+
+
+def test_a_barrier_in_a_register_may_be_any():
+    code = 'extern "C" __global__ void some(int n) { asm volatile("bar.sync %0, 64;" :: "r"(n)); }'
+    assert compile_cuda(code, "some", arch="sm_90").barriers == 16
+
+
+def test_the_barriers_of_tritons_older_assembler_are_read():
+    kernel = wb.compile("causal_attention", variant="triton_flash", arch="sm_90")
+    assert ("bar.sync" in kernel.ptx, kernel.barriers) == (True, 1)

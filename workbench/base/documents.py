@@ -137,6 +137,23 @@ _COMPARED = (
     | {"config": _CONFIG, "sample": _SAMPLE}
     | _each(_NUMBER, COMPARED)
 )
+_OCCUPANCY = _each(_WHOLE, "block registers shared_bytes barriers blocks_per_sm warps_per_sm") | {
+    "occupancy": _NUMBER,
+    "limited_by": _TEXT,
+}
+_KERNEL_CODE = _object(_each(_TEXT, "title arch") | _each(_NUMBER, "registers spill_bytes") | {"shared_bytes": _WHOLE})
+_CODE_DIFFERENCE = {
+    "anyOf": [
+        {"type": "null"},
+        _object(
+            {
+                "alike": _WHOLE,
+                "classes": _list(_object({"class": _TEXT} | _each(_WHOLE, "left right difference"))),
+                "lines": _list(_object({"mark": _TEXT} | _each(_MAYBE, "left right"))),
+            }
+        ),
+    ]
+}
 _AGREEMENT = _map(_ANY)
 _CELL_ROW = (
     _each(_TEXT, "contender outcome note way")
@@ -164,6 +181,10 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
             _each(_TEXT, "op case device machine")
             | _ORIGIN
             | {"all_correct": _YES, "variants": _list(_object(_COMPARED))},
+        ),
+        "compare-code": (
+            "workbench compare-code OP --json",
+            _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx"),
         ),
         "check": ("workbench check OP --json", {}),
         "diff": (
@@ -214,6 +235,18 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                 "interrupted": _YES,
                 "notes": _list(_TEXT),
                 "trials": _list(_object(_TRIAL)),
+            },
+        ),
+        "occupancy": (
+            "workbench occupancy OP --json",
+            _each(_TEXT, "title arch")
+            | _OCCUPANCY
+            | _each(_WHOLE, "most_registers most_shared_bytes")
+            | {
+                "fits": {**_map(_WHOLE), "description": "Blocks that each resource allows."},
+                "steps": _list(_object({"change": _TEXT} | _OCCUPANCY)),
+                "rows": _list(_object(_OCCUPANCY)),
+                "notes": _list(_TEXT),
             },
         ),
         "bench-attention": (

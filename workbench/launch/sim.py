@@ -161,10 +161,10 @@ def _check_together(kernel: CompiledKernel, grid: Sequence[int], threads: int, s
     usual = device_model()
     model = usual if usual.arch == kernel.arch else model_of_arch(kernel.arch) or usual
     try:
-        registers = kernel.registers
+        registers, barriers = kernel.registers, kernel.barriers
     except WorkbenchError:  # no assembler, or code that it refuses: the machine runs the kernel anyway
-        registers = 0
-    resident = occupancy(kernel.arch, threads, registers, kernel.static_shared_bytes + shared_bytes)
+        registers = barriers = 0
+    resident = occupancy(kernel.arch, threads, registers, kernel.static_shared_bytes + shared_bytes, barriers)
     most = int(model.multiprocessors) * resident.blocks_per_sm
     if math.prod(grid) > most:
         share = f"{resident.blocks_per_sm} on each of {model.multiprocessors:.0f} multiprocessors of {model}"

@@ -65,6 +65,15 @@ def _variant_of(op: Op, variant: object) -> Variant:
     return variant
 
 
+def only_variant(op: Op) -> Variant:
+    """Return the only variant of an op that has kernels. Raises ArgumentError where none has, or several have."""
+    compiled = [variant for variant in op.variants if variant.compiles]
+    if len(compiled) == 1:
+        return compiled[0]
+    known = ", ".join(variant.name for variant in compiled) or "a variant in CUDA C++ or Triton, of which it has none"
+    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels: name one.")
+
+
 def fitted(variant: Variant, case: _Case) -> _Case:
     """Return the case, in the first layout or dtype of a variant if the variant does not read the case's own.
 

@@ -15,6 +15,7 @@ from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import check_blocks, simulator_of
+from workbench.ops.selection import only_variant
 from workbench.ops.tuned import lookup, sim_table
 from workbench.ops.variant import Case, Config, Variant
 
@@ -71,7 +72,7 @@ def trace(
         return traced if model is None else replace(traced, model=device_model(model))
     refuse_for_an_op(trace_kernel, launch)
     found = ops.get(op)
-    chosen, case = _only_variant(found) if variant is None else found.variant(variant), found.case(case)
+    chosen, case = only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")
     if arch is None:
@@ -112,12 +113,3 @@ def _tuned_config(op: Op, variant: Variant, problem: Any, label: str, model: Dev
         remedy = f"workbench tune {op.name} --variant {variant.name} records one."
         raise ArgumentError("tuned", got, "a configuration that was tuned for the case or one like it", remedy)
     return answer.config
-
-
-def _only_variant(op: Op) -> Variant:
-    """Return the only variant of an op that has kernels. Raises ArgumentError where none has, or several have."""
-    compiled = [variant for variant in op.variants if variant.compiles]
-    if len(compiled) == 1:
-        return compiled[0]
-    known = ", ".join(variant.name for variant in compiled) or "a variant in CUDA C++ or Triton, of which it has none"
-    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels: name one.")

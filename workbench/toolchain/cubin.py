@@ -17,6 +17,10 @@ from workbench.errors import MachineCodeError
 INSTRUCTION_BYTES = 16
 _SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 _LINES = ".nv_debug_line_sass"
+_NUM_BARRIERS, _SIZED = 0x4C, 4
+"""Attribute EIATTR_NUM_BARRIERS in ``.nv.info``, and the form of attributes whose value is the size of what follows."""
+_BARRIERS_AT = 20
+"""Bit of a section's flags from which on seven have the number of barriers."""
 
 
 @contextlib.contextmanager
@@ -71,6 +75,21 @@ class Cubin:
         places, named = [at for at, _ in rows], [0, *(line for _, line in rows)]
         count = len(self.code(kernel)) // INSTRUCTION_BYTES
         return [named[bisect_right(places, index * INSTRUCTION_BYTES)] for index in range(count)]
+
+    def barriers(self, kernel: str) -> int:
+        """Return the number of named barriers that a kernel uses, 16 if it names one by a register.
+
+        CUDA 13's assembler writes it to ``.nv.info``, older ones to the flags of the code's section.
+        """
+        data, at = self.section(f".nv.info.{kernel}"), 0
+        code = f".text.{kernel}"
+        with _readable():
+            while at < len(data):
+                form, attribute, value = struct.unpack_from("<BBH", data, at)
+                if attribute == _NUM_BARRIERS:
+                    return value & 0xFF
+                at += 4 + (value if form == _SIZED else 0)
+        return self._rows[self._names.index(code)][2] >> _BARRIERS_AT & 0x7F if code in self._names else 0
 
     @cached_property
     def _symbols(self) -> list[tuple[str, int, int]]:

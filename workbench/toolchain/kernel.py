@@ -17,6 +17,7 @@ from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
 from workbench.ptx.signature import KernelSignature, offsets
 from workbench.toolchain.assembly import Assembly
+from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.disassembly import disassemble
 from workbench.toolchain.occupancy import Occupancy, occupancy
 from workbench.toolchain.sass import KernelResources, no_machine_code
@@ -156,6 +157,13 @@ class CompiledKernel:
         """Stack per thread, in bytes. Raises MissingToolError for a kernel that is only PTX."""
         return self._resources.stack_bytes
 
+    @cached_property
+    def barriers(self) -> int:
+        """Named barriers per block, 16 if one is named by a register. Raises MissingToolError without machine code."""
+        if self.cubin is None:
+            raise no_machine_code(self.label)
+        return Cubin(self.cubin).barriers(self.name)
+
     @property
     def _resources(self) -> KernelResources:
         if self.assembly is None:
@@ -182,7 +190,7 @@ class CompiledKernel:
                 f"Compile {self.label} with threads_per_block=, or call workbench.toolchain.occupancy.occupancy.",
             )
         shared = self.static_shared_bytes + self.dynamic_shared_bytes
-        return occupancy(self.arch, self.threads_per_block, self.registers, shared)
+        return occupancy(self.arch, self.threads_per_block, self.registers, shared, self.barriers)
 
     @cached_property
     def sass(self) -> str:

@@ -19,7 +19,11 @@ _WARP = 32
 
 @dataclass(frozen=True)
 class ArchitectureLimits:
-    """Limits of one multiprocessor of an architecture; sizes in bytes, registers of 32 bits."""
+    """Limits of one multiprocessor of an architecture; sizes in bytes, registers of 32 bits.
+
+    ``barriers`` is the number of named barriers that all its blocks share, or None before sm_90, where they do not run
+    out.
+    """
 
     arch: str
     max_warps: int
@@ -34,12 +38,13 @@ class ArchitectureLimits:
     warp_unit: int = 4
     shared_unit: int = 128
     shared_reserved: int = 1024
+    barriers: int | None = None
 
 
 def _limits(
-    arch: str, warps: int, blocks: int, shared: int, per_block: int, reserved: int = 1024
+    arch: str, warps: int, blocks: int, shared: int, per_block: int, barriers: int | None = None
 ) -> ArchitectureLimits:
-    return ArchitectureLimits(arch, warps, blocks, shared * 1024, per_block * 1024, shared_reserved=reserved)
+    return ArchitectureLimits(arch, warps, blocks, shared * 1024, per_block * 1024, barriers=barriers)
 
 
 LIMITS = {
@@ -51,12 +56,12 @@ LIMITS = {
         _limits("sm_87", 48, 16, 164, 163),
         _limits("sm_88", 48, 16, 100, 99),
         _limits("sm_89", 48, 24, 100, 99),
-        _limits("sm_90", 64, 32, 228, 227),
-        _limits("sm_100", 64, 32, 228, 227),
-        _limits("sm_103", 64, 32, 228, 227),
-        _limits("sm_110", 48, 24, 228, 227),
-        _limits("sm_120", 48, 24, 100, 99),
-        _limits("sm_121", 48, 24, 100, 99),
+        _limits("sm_90", 64, 32, 228, 227, 64),
+        _limits("sm_100", 64, 32, 228, 227, 64),
+        _limits("sm_103", 64, 32, 228, 227, 64),
+        _limits("sm_110", 48, 24, 228, 227, 24),
+        _limits("sm_120", 48, 24, 100, 99, 24),
+        _limits("sm_121", 48, 24, 100, 99, 24),
     )
 }
 
@@ -65,9 +70,9 @@ LIMITS = {
 class Occupancy:
     """Occupancy of one multiprocessor: resident blocks and warps, and the warps as a fraction of the most it can hold.
 
-    ``limited_by`` is the resource that runs out first: ``"warps"``, ``"blocks"``, ``"registers"`` or ``"shared
-    memory"`` (the first in this order if several do). ``blocks_per_sm`` is 0 if not even one block fits. ``fits`` is
-    the number of blocks that each of the four would allow.
+    ``limited_by`` is the resource that runs out first: ``"warps"``, ``"blocks"``, ``"registers"``, ``"shared memory"``
+    or ``"barriers"`` (the first in this order if several do). ``blocks_per_sm`` is 0 if not even one block fits.
+    ``fits`` is the number of blocks that each of them would allow; barriers are there only if they run out.
     """
 
     blocks_per_sm: int
@@ -94,12 +99,17 @@ def limits_of(arch: str) -> ArchitectureLimits:
 
 
 def occupancy(
-    arch_or_limits: str | ArchitectureLimits, threads_per_block: int, registers: int = 0, shared_bytes: int = 0
+    arch_or_limits: str | ArchitectureLimits,
+    threads_per_block: int,
+    registers: int = 0,
+    shared_bytes: int = 0,
+    barriers: int = 0,
 ) -> Occupancy:
     """Compute the resident blocks and warps per multiprocessor of a kernel.
 
-    ``registers`` are per thread, ``shared_bytes`` per block, static and dynamic together. A kernel that needs more
-    registers or shared memory than one block may take has an occupancy of 0. Raises ArgumentError for an unknown
+    ``registers`` are per thread; ``shared_bytes`` are per block, static and dynamic together; so are ``barriers``, the
+    named ones (``bar.sync 1``; ``__syncthreads()`` is one), which limit the blocks from sm_90 on. A kernel that needs
+    more registers or shared memory than one block may take has an occupancy of 0. Raises ArgumentError for an unknown
     architecture, a block without threads or with more than it may have, and a negative amount.
     """
     limits = limits_of(arch_or_limits) if isinstance(arch_or_limits, str) else arch_or_limits
@@ -107,7 +117,7 @@ def occupancy(
         raise ArgumentError(
             "threads_per_block", threads_per_block, f"1 to {limits.threads_per_block}", "Launch smaller blocks."
         )
-    for name, amount in (("registers", registers), ("shared_bytes", shared_bytes)):
+    for name, amount in (("registers", registers), ("shared_bytes", shared_bytes), ("barriers", barriers)):
         if amount < 0:
             raise ArgumentError(name, amount, "0 or more", "Pass what the compiler reported.")
     warps = _up(threads_per_block, _WARP) // _WARP
@@ -117,9 +127,25 @@ def occupancy(
         "registers": _blocks_by_registers(limits, warps, registers),
         "shared memory": _blocks_by_shared(limits, shared_bytes),
     }
+    if limits.barriers is not None and barriers:
+        fits["barriers"] = limits.barriers // barriers
     limited_by = min(fits, key=fits.__getitem__)
     blocks = fits[limited_by]
     return Occupancy(blocks, blocks * warps, blocks * warps / limits.max_warps, limited_by, fits)
+
+
+def most_registers(limits: ArchitectureLimits, threads_per_block: int, blocks: int) -> int:
+    """Return the most registers per thread with which so many blocks of this size fit by registers; 0 if none do."""
+    warps = _up(threads_per_block, _WARP) // _WARP
+    step = limits.register_unit // _WARP  # fewer registers than that change nothing
+    counts = [limits.registers_per_thread, *range(limits.registers_per_thread // step * step, 0, -step)]
+    return next((count for count in counts if _blocks_by_registers(limits, warps, count) >= blocks), 0)
+
+
+def most_shared_bytes(limits: ArchitectureLimits, blocks: int) -> int:
+    """Return the most bytes of shared memory per block with which so many blocks fit by it; negative if none do."""
+    each = limits.shared_per_multiprocessor // max(blocks, 1) // limits.shared_unit * limits.shared_unit
+    return min(each - limits.shared_reserved, limits.shared_per_block)
 
 
 def _blocks_by_registers(limits: ArchitectureLimits, warps: int, registers: int) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.errors import ArgumentError
 from workbench.toolchain import disassembly
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PTX_LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(?:\s+(.*?))?\s*;")
+_WRITTEN = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(.*?)\s*;.*$")
 _LABEL = re.compile(r"^(\.L\w+):")
 _WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}
 _TARGET = re.compile(r"\((\.L\w+)\)")
@@ -62,19 +63,40 @@ def counts_by_ptx_line(kernel: CompiledKernel) -> dict[int, Counter[str]]:
 def count(text: str) -> dict[int, Counter[str]]:
     """Count the instructions in what ``nvdisasm -gp`` prints for one kernel, by PTX line and class, without padding."""
     counts: dict[int, Counter[str]] = {}
+    for one in rows_of(text):
+        if one.name:
+            counts.setdefault(one.line, Counter())[one.name] += 1
+    return counts
+
+
+class SassRow(NamedTuple):
+    """An instruction as nvdisasm prints it, its class (see `class_of`; empty for a label), and its line in the PTX."""
+
+    text: str
+    name: str
+    line: int
+
+
+def rows_of(text: str) -> Iterator[SassRow]:
+    """Yield the instructions and labels of what nvdisasm prints for one kernel, without padding.
+
+    The padding after the end is NOP and a branch to itself. Without ``-gp`` all lines are 0.
+    """
     line, label = 0, ""
     for row in text.splitlines():
         if match := PTX_LINE.match(row):
             line = int(match[1])
         elif match := _LABEL.match(row):
+            if label:
+                yield SassRow(label, "", line)
             label = match[1]
-            continue
         elif match := INSTRUCTION.match(row):
             to_itself = bool(label) and match[1] == "BRA" and f"({label})" in (match[2] or "")
             if match[1] != "NOP" and not to_itself:
-                counts.setdefault(line, Counter())[class_of(match[1])] += 1
-        label = ""
-    return counts
+                if label:
+                    yield SassRow(label, "", line)
+                yield SassRow(_WRITTEN.sub(r"\1", row), class_of(match[1]), line)
+            label = ""
 
 
 def loop_counts(kernel: CompiledKernel, of: str) -> Counter[str]:

@@ -1,18 +1,26 @@
-"""Loading of own ops from files that a terminal names: ``my_ops.py:row_softmax``."""
+"""Loading of own ops and kernels from files that a terminal names: ``my_ops.py:row_softmax``, ``scale.cu:scale``."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import linecache
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from workbench import ops
 from workbench.base.files import out_of_space
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.launch.loading import Kernel, Module, load_cuda
+from workbench.launch.loading_ptx import load_ptx
 from workbench.ops.op import Op
+
+_KERNEL = re.compile(r"(.+\.(cu|ptx))(?::(.+))?")
+"""A file with kernels, and the name of one of them."""
 
 
 def load_op(text: str) -> Op:
@@ -37,6 +45,35 @@ def load_op(text: str) -> Op:
     own = ", ".join(key for key, value in vars(module).items() if isinstance(value, Op)) or "none"
     got = f"{text!r}: {name} is " + ("not there" if found is None else f"a {type(found).__name__}")
     raise UnknownNameError("op", got, own, f"{file.name} has these ops; decorate a reference with @workbench.op.")
+
+
+def is_kernel_file(text: str) -> bool:
+    """Return True if a text names a file with kernels, ``FILE.cu`` or ``FILE.ptx``, or a kernel of one."""
+    return _KERNEL.fullmatch(text) is not None
+
+
+def load_kernel(text: str, arch: str | None = None, macros: Mapping[str, Any] | None = None) -> Kernel:
+    """Return the kernel of ``FILE.cu:KERNEL`` or ``FILE.ptx:KERNEL``; the name may be left out where there is one.
+
+    KERNEL is a name or, of a template, a C++ name expression. Raises ArgumentError for a file that cannot be read, that
+    has several kernels and none is named, and for an architecture or macros of PTX.
+    """
+    found = _KERNEL.fullmatch(text)
+    assert found is not None  # `is_kernel_file`
+    path, kind, name = Path(found[1]).expanduser(), found[2], found[3]
+    if not path.is_file():
+        raise ArgumentError("kernel", f"{text!r}: no file {path}", "FILE.cu or FILE.ptx that exists", "Check the path.")
+    if kind == "ptx":
+        for argument, value in (("arch", arch), ("config", macros)):
+            if value:
+                raise ArgumentError(argument, repr(value), "nothing with PTX", "Its compiler has decided that already.")
+        module: Module = load_ptx(path, device="sim")
+    else:
+        module = load_cuda(path, device="sim", arch=arch, macros=macros)
+    if name is None and len(names := [*module]) != 1:
+        known = ", ".join(names) or "the instance of a template, such as scale<float>"
+        raise ArgumentError("kernel", repr(text), f"{path.name}:KERNEL with one of {known}", "Name the kernel.")
+    return module[name or names[0]]
 
 
 def _module(file: Path) -> ModuleType:
