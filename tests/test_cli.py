@@ -163,7 +163,7 @@ def test_doctor_takes_parts_only_to_fix(workbench):
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [(["compa"], ["compare"]), (["tune", "copy"], ["copy_blocks"]), (["compare", "x", "--dev"], ["--device"])],
+    [(["complet"], ["completion"]), (["tune", "copy"], ["copy_blocks"]), (["compare", "x", "--dev"], ["--device"])],
 )
 def test_a_shell_completes_commands_ops_and_options(words, offered):
     from click.shell_completion import BashComplete
