@@ -16,6 +16,7 @@ SIZES = {"num_seqs": 1, "context": 32} if SIMULATED else {"num_seqs": 4, "contex
 CELLS = [BenchmarkCell(8, 2, cache=cache, **SIZES) for cache in CACHES]
 
 
+@pytest.mark.long  # `.ci/gpu` runs it on a GPU, and its small run has a cell of the same benchmark
 def test_a_few_cells(tmp_path, monkeypatch):
     monkeypatch.setattr("workbench.attention.bench.paged_attention.peers.PEERS", (TorchSdpa(True), TorchSdpa(False)))
     result = run(device="cuda", peers=True, minutes=2, cells=CELLS, out=tmp_path / "bench.json")
