@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -186,18 +187,13 @@ def compare(
     from workbench.ops.selection import configs_of
     from workbench.tuning.comparison import compare as run
 
-    found, asked = load_op(op), _asked(cases, baseline)
-    results = []
-    for name in asked:
+    found = load_op(op)
+
+    def on(name: str | None) -> Any:
         given = configs_of(found, configs, options["variants"], found.case(name))
-        results.append(run(found, name, configs=given, **options))
-        if len(asked) > 1:
-            _tell_one(results[-1], as_json)
-    correct = all(one.all_correct for one in results)
-    if len(asked) == 1:
-        baseline.finish(results[0], as_json, pages, correct)
-    pages.write(*results)
-    sys.exit(0 if correct else 1)
+        return run(found, name, configs=given, **options)
+
+    _run_cases(cases, on, lambda comparison: comparison.all_correct, as_json, baseline, pages)
 
 
 @main.command(cls=WithStatuses)
@@ -359,28 +355,40 @@ def trace(
     from workbench.ops.selection import config_of
     from workbench.ops.tracing import trace as run
 
-    found, asked = load_op(op), _asked(cases, baseline)
-    results = []
-    for name in asked:
+    found = load_op(op)
+
+    def on(name: str | None) -> Any:
         config = config_of(found, configs, options["variant"], found.case(name))
-        results.append(run(found, name, config=config, **options))
-        if len(asked) > 1:
-            _tell_one(results[-1], as_json)
-    if len(asked) == 1:
-        baseline.finish(results[0], as_json, pages)
-    pages.write(*results)
+        return run(found, name, config=config, **options)
+
+    _run_cases(cases, on, lambda traced: True, as_json, baseline, pages)
 
 
-def _asked(cases: list[str] | None, baseline: Baseline) -> list[str | None]:
-    """Return the cases to run one by one; None stands for the op's small one.
+def _run_cases(
+    cases: list[str] | None,
+    on: Callable[[str | None], Any],
+    correct: Callable[[Any], bool],
+    as_json: bool,
+    baseline: Baseline,
+    pages: Pages,
+) -> NoReturn:
+    """Print the result ``on`` each case, write pages of all, and exit: with 1 if one is not ``correct``.
 
-    Raises ArgumentError for several cases with a saved result, which is that of one case.
+    Without ``cases`` the one is None, which stands for the op's small one. Raises ArgumentError for several cases with
+    a saved result, which is that of one case.
     """
-    asked: list[str | None] = [*cases] if cases else [None]
-    if len(asked) > 1 and baseline.used:
-        got = ", ".join(cases or ())
+    if cases is None or len(cases) == 1:
+        result = on(cases[0] if cases else None)
+        baseline.finish(result, as_json, pages, correct(result))
+    if baseline.used:
+        got = ", ".join(cases)
         raise ArgumentError("--case", got, "one case with --save and --against", "Save each case to a file of its own.")
-    return asked
+    results = []
+    for name in cases:
+        results.append(on(name))
+        _tell_one(results[-1], as_json)
+    pages.write(*results)
+    sys.exit(0 if all(map(correct, results)) else 1)
 
 
 def _tell_one(result: Any, as_json: bool) -> None:

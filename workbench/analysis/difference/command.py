@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -55,7 +55,7 @@ class Baseline:
         """True if a result is saved or compared with a saved one."""
         return self.save is not None or self.against is not None
 
-    def finish(self, result: Any, as_json: bool, pages: Pages, ok: bool = True) -> None:
+    def finish(self, result: Any, as_json: bool, pages: Pages, ok: bool = True) -> NoReturn:
         """Save a result, print it or its difference to the saved one, write pages, and exit.
 
         A result that is not ``ok`` is printed beside its difference, and the exit status is 1.
@@ -73,7 +73,7 @@ class Baseline:
         finish(found, as_json, pages, ok, beside=[result])
 
 
-def finish(found: Difference, as_json: bool, pages: Pages, ok: bool = True, beside: Sequence[Tabular] = ()) -> None:
+def finish(found: Difference, as_json: bool, pages: Pages, ok: bool = True, beside: Sequence[Tabular] = ()) -> NoReturn:
     """Print a difference, write its pages, the HTML one with the results ``beside``, and exit."""
     tell(found, as_json)
     pages.write(found, beside=beside)
