@@ -16,7 +16,7 @@ from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import check_blocks, simulator_of
 from workbench.ops.selection import only_variant
-from workbench.ops.tuned import lookup, sim_table
+from workbench.ops.tuned import recorded, sim_table
 from workbench.ops.variant import Case, Config, Variant
 
 
@@ -107,8 +107,8 @@ def _tuned_config(op: Op, variant: Variant, problem: Any, label: str, model: Dev
     """Return the recorded configuration; None for a variant without tunables. Raises ArgumentError if there is none."""
     if not variant.space:
         return None
-    answer = lookup(op, variant, problem, sim_table(model))
-    if answer is None or answer.level == "default":
+    answer = recorded(op, variant, problem, sim_table(model))
+    if answer is None:
         got = f"nothing recorded for {label}"
         remedy = f"workbench tune {op.name} --variant {variant.name} records one."
         raise ArgumentError("tuned", got, "a configuration that was tuned for the case or one like it", remedy)

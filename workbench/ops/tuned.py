@@ -177,6 +177,12 @@ def lookup(
     return found
 
 
+def recorded(op: Op, variant: Variant, problem: Any, device: Any) -> TunedLookup | None:
+    """Return what was tuned for a problem or one like it; None if nothing was, and for a variant without tunables."""
+    found = lookup(op, variant, problem, device) if variant.space else None
+    return None if found is None or found.level == "default" else found
+
+
 def table_name(device: Any) -> str:
     """Return the name of a device's table; ``device`` is "sim", "cuda", a device, or a table's name itself."""
     name = device if isinstance(device, str) else device.name

@@ -11,7 +11,7 @@ from workbench.base.trials.trial import Trial
 from workbench.errors import ConfigurationError
 from workbench.launch import devices
 from workbench.ops.op import Op
-from workbench.ops.tuned import lookup
+from workbench.ops.tuned import recorded
 from workbench.ops.variant import Case, Config, Variant
 from workbench.tuning.measure import attempted, evaluate
 from workbench.tuning.table import name_for
@@ -65,8 +65,8 @@ def attempt(
     problem, origin = placed(case.problem(arch=on.arch), on, model), "given"
     if config is None:
         try:
-            found = lookup(op, variant, problem, name_for(on, model)) if tuned and variant.space else None
-            if found is None or found.level == "default":
+            found = recorded(op, variant, problem, name_for(on, model)) if tuned else None
+            if found is None:
                 config, origin = variant.default_config(problem), "default" if variant.space else ""
             else:
                 config, origin = found.config, f"tuned, {found.level}"
