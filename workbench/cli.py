@@ -585,10 +585,8 @@ def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
 
     The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. Every launch counts: PyCUDA's
-    and
-    Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
-    With
-    --check the exit status is 1 for a finding and 2 if nothing was launched; else it is the program's own.
+    and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
+    With --check the exit status is 1 for a finding and 2 if nothing was launched; else it is the program's own.
     """
     from workbench.programs.running import run_program
 
