@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
 MOST_CELLS = 25
 """Code cells that a reader sees."""
 FOLDED = {"jupyter": {"source_hidden": True}, "tags": ["remove-input"]}
-"""What folds a cell away in JupyterLab, and leaves its source out of the site."""
+"""Metadata that folds a cell away in JupyterLab and leaves its source out of the site."""
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 

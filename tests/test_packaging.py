@@ -12,7 +12,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from test_readme import block
+from fenced import block
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -103,8 +103,9 @@ def test_a_wheel_runs_a_cuda_variant_outside_the_checkout_on_both_cores(installe
 @pytest.mark.long
 def test_the_readmes_example_and_triton_need_no_compiler(installed, tmp_path):
     """Only the environment's own programs are on the path, so that nothing finds g++, nvcc or another Python."""
-    (tmp_path / "transpose.cu").write_text(block("cpp", "transpose"))
-    (tmp_path / "transpose.py").write_text(block("python", "@wb.op"))
+    readme = (CHECKOUT / "README.md").read_text()
+    (tmp_path / "transpose.cu").write_text(block(readme, "cpp", "transpose"))
+    (tmp_path / "transpose.py").write_text(block(readme, "python", "@wb.op"))
     alone = {"PATH": str(installed.parent), "WORKBENCH_HOME": str(tmp_path / "home"), "CC": "", "CXX": ""}
     program = installed.with_name("workbench")
     assert "2 of 2 passed" in run(program, "check", "transpose.py:transpose", cwd=tmp_path, **alone)

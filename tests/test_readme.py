@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fenced import block, fenced
 
 from workbench.cli import main
 
@@ -16,17 +17,11 @@ README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 MOST_WORDS = 1000
 
 
-def block(language: str, containing: str) -> str:
-    """Return the one fenced block of a language that contains a text."""
-    (found,) = [text for text in re.findall(rf"```{language}\n(.*?)```", README, re.S) if containing in text]
-    return found
-
-
 @pytest.fixture
 def folder(fresh_home, tmp_path, monkeypatch):
     """A folder with the two files of the example, as the current one."""
-    (tmp_path / "transpose.cu").write_text(block("cpp", "transpose"))
-    (tmp_path / "transpose.py").write_text(block("python", "@wb.op"))
+    (tmp_path / "transpose.cu").write_text(block(README, "cpp", "transpose"))
+    (tmp_path / "transpose.py").write_text(block(README, "python", "@wb.op"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "transpose", raising=False)  # each test loads its own transpose.py
     yield tmp_path
@@ -49,7 +44,7 @@ def test_it_is_short():
 
 
 def test_the_example_prints_what_it_shows(folder):
-    shown = re.findall(r"```console\n(.*?)```", README, re.S)
+    shown = [text for _, text in fenced(README, "console")]
     assert [text.split()[2] for text in shown] == ["check", "trace", "tune"]
     for text in shown:
         command, *lines = text.splitlines()

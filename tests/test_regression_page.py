@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from click.testing import CliRunner
+from fenced import fenced
 
 from workbench.cli import main
 
@@ -18,7 +19,7 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path, fresh_home, monk
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    blocks = re.findall(r"```(python|sh|diff|text)\n(.*?)```", PAGE.read_text().split("\n## In a GitHub")[0], re.S)
+    blocks = fenced(PAGE.read_text().split("\n## In a GitHub")[0], "python", "sh", "diff", "text")
     assert [kind for kind, _ in blocks] == ["python", "sh", "diff", "sh", "text", "sh", "text"]
     statuses, printed, source = [], "", tmp_path / "my_ops.py"
     for kind, text in blocks:

@@ -36,7 +36,7 @@ COMMANDS = {
 
 
 class Loaded(HTMLParser):
-    """What a page has: tags, what it would load, the text of its JSON."""
+    """Tags of a page, addresses that it would load, and the text of its JSON."""
 
     def __init__(self, text: str):
         super().__init__()

@@ -39,7 +39,7 @@ def executed(*length):
 
 
 def survives(mutant, *length):
-    """Whether the walk notices nothing."""
+    """Return True if the walk notices nothing."""
     try:
         with cpu_seconds(20):
             walk(loaded(MODULES, {mutant.module: mutant.code}).PagedKVCache, *length)
