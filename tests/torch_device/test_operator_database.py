@@ -8,6 +8,8 @@ import operator_database
 import pytest
 import torch
 
+pytestmark = [pytest.mark.gpu, pytest.mark.simulated_only("NVIDIA's GPU runs torch's own kernels")]
+
 EXCEPTIONS = {
     "histogram": "torch has it on the CPU alone",
     "histogramdd": "torch has it on the CPU alone",
@@ -22,7 +24,6 @@ def full_name(entry: Any) -> str:
     return f"{entry.name}.{entry.variant_test_name}".rstrip(".")
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("part", "samples"),
     [((7, 24), 2), *[pytest.param((part, 12), 10, marks=pytest.mark.long) for part in range(1, 13)]],
@@ -39,7 +40,6 @@ def test_results_and_gradients_are_those_of_the_cpu(part: tuple[int, int], sampl
     assert wrong == {}
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["histogramdd", "tensor_split", "sparse.mm.reduce"])
 def test_exceptions_are_exceptions(name: str):
     entries = operator_database.entries([], (1, 1))
@@ -47,7 +47,6 @@ def test_exceptions_are_exceptions(name: str):
     assert operator_database.difference(entry, torch.float32, 10) is not None
 
 
-@pytest.mark.gpu
 def test_a_wrong_operator_is_told(monkeypatch: pytest.MonkeyPatch):
     (entry,) = operator_database.entries(["sin"], (1, 1))
     assert operator_database.difference(entry, torch.float32, 2) is None
