@@ -339,7 +339,7 @@ CHEAT_FILES = {
     "forges an answer": ("invalid", declared(EMPTY, before=_FORGED)),
     "a grid that searches for tensors": ("unwritten", declared(EMPTY, grid="rows", before=_SEARCH)),
     "a grid that changes": ("unstable", declared(grid="rows", before=_COUNTING)),
-    "no grid": ("unsupported", declared(grid="0")),
+    "no grid": ("not_loaded", declared(grid="0")),
     "an error in its file": ("not_loaded", "1 / 0\n"),
     "sys.exit in its file": ("not_loaded", "import sys\nsys.exit(0)\n"),
     "exits at once": ("crashed", "import os\nos._exit(0)\n"),
