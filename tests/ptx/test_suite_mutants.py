@@ -17,6 +17,7 @@ UNTOUCHED = untouched(SAMPLES)
 EXITED = "the lanes that the mask names too many have exited, and it waits for those that have not (PTX ISA, shfl.sync)"
 BEYOND = "one more step, over distances at which no element has another"
 ZEROS = "one more tile, of which no element is inside"
+ARRIVALS = "it ends with an arrival that nobody waits for: no rule forbids it, and the checks report it as a note"
 # Mutants that are as right as the kernel, by name, and why.
 REDUNDANT = {
     "reduce_shuffle: mask too wide: 0xf -> 0x1f": EXITED,
@@ -36,6 +37,8 @@ REDUNDANT = {
     "transpose_naive: loop off by one: y < blockIdx.y * 32 + 32 -> y <= blockIdx.y * 32 + 32": "a row, twice",
     "top_k: lanes off by one: other_at < at -> other_at <= at": "lanes that hold the same place agree already",
     "specialised_warps: lanes off by one: run - taken >= 2 -> run - taken >= 2 - 1": "it only waits longer",
+    "named_barriers: no bound: run + 2 < runs -> true": ARRIVALS,
+    "named_barriers: bound off by one: run + 2 < runs -> run + 2 <= runs": ARRIVALS,
 }
 LANES = "the clocks are those of whole warps: a flag publishes what the lanes beside its writer have stored, too"
 # Mutants, or whole classes of them, that are wrong and that the checks cannot see yet. Once they do, an entry fails.
