@@ -1,7 +1,8 @@
 """``.ci/gpu``, the one command for a GPU machine, on the simulated GPU: the same steps, with little of everything.
 
 The environment is that of a machine which has torch, triton and pytest and none of the notebook's packages: its
-site-packages are a folder of links to this one's, without those, and PyCUDA comes as a wheel.
+site-packages are a folder of links to this one's, without those. PyCUDA comes as a wheel, and so does the workbench,
+with what is compiled already; among the long tests it is built.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import sysconfig
 import tarfile
 import venv
+import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -39,7 +42,24 @@ def python(tmp_path: Path) -> Path:
     return tmp_path / "python" / "bin"
 
 
-def test_ci_gpu(python: Path, tmp_path: Path):
+def pack(folder: Path) -> None:
+    """Make a wheel of the checkout and of what is compiled for its editable installation."""
+    installed = metadata.distribution("kernel-workbench")
+    tag = re.search(r"^Tag: (\S+)$", installed.read_text("WHEEL") or "", re.MULTILINE)[1]
+    known = f"kernel_workbench-{installed.version}.dist-info"
+    sources = {path.relative_to(CHECKOUT).as_posix(): path for path in (CHECKOUT / "workbench").rglob("*")}
+    built = {file.as_posix(): Path(file.locate()) for file in installed.files}
+    files = sources | {name: path for name, path in built.items() if name.startswith(("workbench/", known))}
+    left_out = ("/RECORD", "/direct_url.json", ".pyc")
+    names = [name for name, path in files.items() if path.is_file() and not name.endswith(left_out)]
+    with zipfile.ZipFile(folder / f"kernel_workbench-{installed.version}-{tag}.whl", "w") as wheel:
+        for name in names:
+            wheel.write(files[name], name)
+        wheel.writestr(f"{known}/RECORD", "".join(f"{name},,\n" for name in names))
+
+
+@pytest.mark.parametrize("built", [False, pytest.param(True, marks=pytest.mark.long)], ids=["wheel", "build"])
+def test_ci_gpu(python: Path, tmp_path: Path, built: bool):
     problem = missing()
     if problem is not None:
         assert not os.environ.get("WORKBENCH_REQUIRE_GPU_DOUBLE"), problem
@@ -50,6 +70,8 @@ def test_ci_gpu(python: Path, tmp_path: Path):
     for kept in Path(os.environ["WORKBENCH_WHEELS"]).glob(f"pycuda-*-{tag}-*.whl"):
         (wheels / kept.name).symlink_to(kept)
     assert [*wheels.iterdir()], "PyCUDA is installed, but no wheel of it is kept: workbench setup pycuda"
+    if not built:
+        pack(wheels)
     out = tmp_path / "out"
     settings = {"SIZE": "small", "OUT": str(out), "WHEELS": str(wheels), "LIMIT_SECONDS": "590", "PIP_NO_INDEX": "1"}
     settings["PATH"] = os.pathsep.join([str(python), os.environ["PATH"]])
@@ -60,5 +82,6 @@ def test_ci_gpu(python: Path, tmp_path: Path):
     assert {"attention.json", "logs.tar.gz", "tune.sqlite"} <= {path.name for path in out.iterdir()}
     with tarfile.open(out / "logs.tar.gz") as archive:
         names = {Path(name).stem for name in archive.getnames()}
-    assert {"wheels", "build", "doctor", "tests", "bench", "once", "tune"} <= names
+    assert {"wheels", "doctor", "tests", "bench", "once", "tune"} <= names
+    assert ("build" in names) is built
     assert "passed" in done.stdout

@@ -81,20 +81,20 @@ class DyingPool(Executor):
 
 
 def test_a_dying_worker_costs_its_own_candidate_and_a_second_call_judges_what_is_new(op, tmp_path):
-    given, store = items(op, 22), tmp_path / "store.sqlite"
-    always, once = 7, 12
+    given, store = items(op, 12), tmp_path / "store.sqlite"
+    always, once = 3, 10
     pool = DyingPool({given[always][1]: 99, given[once][1]: 1})
     found = list(wb.check_many([*given, given[0]], executor=pool, store=store, **OPTIONS))
-    wanted = [*outcomes(22), "ok"]
+    wanted = [*outcomes(12), "ok"]
     wanted[always] = "crashed"
     assert [one.outcome for one in found] == wanted
     assert "worker process" in found[always].verdicts[0].message
-    assert pool.judged == 21  # each once, and the one that stands twice, too
+    assert pool.judged == 11  # each once, and the one that stands twice, too
     assert found[1].verdicts[0].place.startswith("out[")
     pool = DyingPool({})
     again = list(wb.check_many([*given, (op, candidate(99, "2.f"))], executor=pool, store=store, **OPTIONS))
     assert pool.judged == 1
-    assert [one.to_dict() for one in again[:22]] == [one.to_dict() for one in found[:22]]
+    assert [one.to_dict() for one in again[:12]] == [one.to_dict() for one in found[:12]]
     retried = list(wb.check_many([given[0], given[always]], executor=pool, store=store, retry_failed=True, **OPTIONS))
     assert [one.outcome for one in retried] == ["ok", "ok"]
     assert pool.judged == 2

@@ -32,9 +32,9 @@ def test_fresh_programs() -> None:
 
 
 @pytest.mark.long
-def test_an_hour_of_programs() -> None:
+def test_ten_minutes_of_programs() -> None:
     seed = random.SystemRandom().getrandbits(32)
-    tally = command.fuzz(seed, 3600)
+    tally = command.fuzz(seed, 600)
     assert not tally.faults, f"seed {seed}\n" + "\n".join(tally.faults)
 
 

@@ -27,8 +27,8 @@ def test_readers_of_damaged_bytes() -> None:
 
 
 @pytest.mark.long
-def test_an_hour_of_damaged_bytes() -> None:
-    run(3600)
+def test_ten_minutes_of_damaged_bytes() -> None:
+    run(600)
 
 
 def test_a_reader_that_raises_something_else_is_found(tmp_path: Path) -> None:

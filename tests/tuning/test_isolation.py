@@ -33,7 +33,7 @@ def misbehave(config) -> None:
 def test_what_ends_or_hangs_the_process_costs_one_row_and_the_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(isolation, "BESIDE_SECONDS", 0.0)
     variant = toy.steps_variant(values=(1, 2, 3, 4, 5, 6, 13, 14), behaviour=misbehave, log=tmp_path / "log")
-    run = tune_steps(variant, isolation="process", limits=Limits(seconds=10.0))
+    run = tune_steps(variant, isolation="process", limits=Limits(seconds=5.0))
     found = {trial.config["STEPS"]: trial for trial in run.trials}
     assert {steps: trial.outcome for steps, trial in found.items()} == {
         1: "ok",
@@ -46,7 +46,7 @@ def test_what_ends_or_hangs_the_process_costs_one_row_and_the_run_goes_on(tmp_pa
         14: "launch_error",
     }
     assert "SIGSEGV" in found[3].message
-    assert "after 10 s" in found[5].message
+    assert "after 5 s" in found[5].message
     assert run.best.config == {"STEPS": 1}
     lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     pids = {int(words[1]): words[-1] for words in lines if words[0] == "run"}
