@@ -159,6 +159,8 @@ UNFIT = """.version 8.0
     [
         (UNFIT, "take the address of a function of that prototype; cannot execute `call"),
         (UNFIT.replace(", shape;", ";"), "an indirect call without a .callprototype"),
+        (UNFIT.replace(".b64 x", ".b32 x").replace("(param0), shape", "(), shape"), "with 0 arguments instead of 1"),
+        (UNFIT.replace("%rd1, (param0), shape", "one, (param0, param0)"), "calls one with 2 arguments instead of 1"),
     ],
 )
 def test_calls_that_fit_no_function(text: str, reason: str) -> None:

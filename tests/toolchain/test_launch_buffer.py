@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from workbench.errors import ArgumentError
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -46,3 +47,9 @@ def test_places_are_those_of_the_machine_code(arch, align):
     sizes = [(4, 4), (128, align), (8, 8), (16, 16)]
     offsets, total = launch_buffer.offsets([SimpleNamespace(size=one, align=at) for one, at in sizes], arch)
     assert (dict(enumerate(offsets)), total) == (expected, size)
+
+
+@pytest.mark.parametrize("align", [0, 48])
+def test_alignments_that_no_compiler_writes_are_refused(align: int):
+    with pytest.raises(ArgumentError, match="an alignment that is a power of two"):
+        kernels_of_ptx(PTX.format(arch="sm_80", align=align))

@@ -100,10 +100,13 @@ def _callees(module: ParsedModule, source: PtxEntry | Function, call: Instructio
     found = [function] if function is not None and function.body_start is not None else []
     if prototype is not None:
         found = [one for one in module.addressed if one.prototype == prototype]
-    if found:
+    _, arguments = call.form.instruction.call or ((), ())
+    if found and len(arguments) == len(found[0].parameters):
         return found
     reason = f"it calls {call.target}, which has no body in this module"
-    if prototype is not None:
+    if found:
+        reason = f"it calls {call.target} with {len(arguments)} arguments instead of {len(found[0].parameters)}"
+    elif prototype is not None:
         reason = f"it calls through {call.target}: take the address of a function of that prototype"
     statement = call.statement
     assert statement is not None  # calls are never inserted

@@ -53,8 +53,8 @@ def _placed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
 
 def _parse_parameter(text: str) -> Parameter:
     match = _PARAMETER.search(text.strip())
-    if match is None or match[2] not in _SIZES:
-        allowed = ".param, a type and a name, as in .param .u64 x"
+    if match is None or match[2] not in _SIZES or (match[1] and int(match[1]).bit_count() != 1):
+        allowed = ".param, an alignment that is a power of two if any, a type and a name, as in .param .u64 x"
         raise ArgumentError("ptx", f"the parameter {text.strip()[:80]!r}", allowed, "Pass what a compiler wrote.")
     align, kind, attributes, name, count = match.groups()
     size = _SIZES[kind]
