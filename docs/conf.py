@@ -61,7 +61,7 @@ autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True, "special-members": "__call__, __getitem__, __iter__"}
 
 html_theme = "furo"
-html_title = "Kernel workbench"
+html_title = f"{project} {release}"
 html_copy_source = False
 html_show_sourcelink = False
 html_extra_path = ["index.html"]
