@@ -2,9 +2,11 @@
 # On a machine with a GPU: docker run --gpus all. Nothing but pip's packages and a C++ compiler is needed.
 FROM python:3.12-slim-bookworm
 
-# hadolint ignore=DL3008
+# Further packages of the distribution; the development container takes chromium, for the tests in a browser.
+ARG PACKAGES=""
+# hadolint ignore=DL3008,SC2086
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends g++ git \
+    && apt-get install -y --no-install-recommends g++ git $PACKAGES \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home workbench
 

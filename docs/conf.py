@@ -15,6 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from workbench import __version__
+from workbench.cli import main
 
 OFFLINE = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
 MATHJAX = OFFLINE / "static" / "mathjax" / "tex-svg-full.js"
@@ -53,6 +54,7 @@ nb_execution_mode = "off"
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]  # its picture instead
 nb_ipywidgets_js = {}
 
+smartquotes = False  # they make one dash of the two before an option, and quotes that no shell knows
 default_role = "py:obj"
 add_module_names = False
 maximum_signature_line_length = 100
@@ -61,7 +63,8 @@ autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True, "special-members": "__call__, __getitem__, __iter__"}
 
 html_theme = "furo"
-html_title = "Kernel workbench"
+pygments_dark_style = "github-dark"  # the default underlines the names of modules, as if they were links
+html_title = f"{project} {release}"
 html_copy_source = False
 html_show_sourcelink = False
 html_extra_path = ["index.html"]
@@ -103,8 +106,19 @@ def colour_cuda_cells(app: Sphinx, doctree: nodes.document) -> None:
             block["language"] = "c++"
 
 
+def register_commands(group: click.Group) -> None:
+    """Register the commands and options that a group adds when it looks a command up; sphinx-click looks none up."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        group.add_command(command, name)
+        if isinstance(command, click.Group):
+            register_commands(command)
+
+
 def setup(app: Sphinx) -> None:
     """Connect the events; Sphinx calls it."""
+    register_commands(main)
     app.connect("doctree-read", colour_cuda_cells)
     app.connect("source-read", add_contents)
     app.connect("sphinx-click-process-epilog", add_epilog)

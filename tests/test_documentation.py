@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import functools
 import importlib
 import importlib.util
@@ -104,6 +105,35 @@ def test_planted_faults_of_a_site_are_found(tmp_path):
     ]
 
 
+def pages() -> set[str]:
+    """Return the pages that the site is built from, by docs/conf.py, without their suffixes."""
+    settings = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse((CHECKOUT / "docs/conf.py").read_text()).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id in ("include_patterns", "root_doc")
+    }
+    found = {path for pattern in settings["include_patterns"] for path in CHECKOUT.glob(pattern)}
+    return {str(path.relative_to(CHECKOUT).with_suffix("")) for path in found} - {settings["root_doc"]}
+
+
+def test_the_contents_list_every_page():
+    """The contents stand beside each page, so that any page is two clicks from any other."""
+    listed = [
+        line
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", (CHECKOUT / "docs/contents.md").read_text(), re.M | re.S)
+        for line in tree.splitlines()
+        if line and not line.startswith(":")
+    ]
+    known = pages()
+    assert len(known) > 60
+    assert {page for page in known if not any(fnmatch.fnmatchcase(page, entry) for entry in listed)} == set()
+    assert [entry for entry in listed if not fnmatch.filter(known, entry)] == []
+    # A pattern of Sphinx's stays within one folder, other than one of fnmatch.
+    assert {entry for entry in listed if "*" in entry} == {"notebooks/*", "notebooks/puzzles/*"}
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as CONTRIBUTING.md has it built, a warning being an error, and every connection refused."""
@@ -176,10 +206,15 @@ def test_every_command_is_there(site):
 
     def usages(command: click.Command, name: str) -> Iterator[str]:
         yield name
-        for one in getattr(command, "commands", {}).values():
-            yield from usages(one, f"{name} {one.name}")
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for one in command.list_commands(context):
+                yield from usages(command.get_command(context, one), f"{name} {one}")
 
-    assert [usage for usage in usages(main, "workbench") if not re.search(rf"^{usage}(?! \w)", page, re.M)] == []
+    wanted = list(usages(main, "workbench"))
+    assert {"workbench bench kvcache", "workbench train-gpt"} <= set(wanted)  # of an installed package
+    assert [usage for usage in wanted if not re.search(rf"^{usage}(?! \w)", page, re.M)] == []
+    assert page.count("--quiet") >= len(wanted) - 1
 
 
 @pytest.mark.long

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -57,11 +59,41 @@ def test_every_public_name_loads():
         _ = workbench.nonsense
 
 
-def test_versions_agree():
+VERSIONS = {
+    "CITATION.cff": r"^version: (.+)$",
+    "CHANGELOG.md": r"\A# Changelog\n\n## (\S+) \(\d{4}-\d\d-\d\d\)$",
+    "workbench/ui/labextension/package.json": r'^  "version": "(.+)",$',
+}
+
+
+@pytest.mark.parametrize("file", VERSIONS)
+def test_files_name_the_version_of_the_package(file):
     import workbench
 
-    project = (CHECKOUT / "pyproject.toml").read_text()
-    assert re.search(r'^version = "(.+)"', project, re.MULTILINE)[1] == workbench.__version__
+    if not (CHECKOUT / file).is_file():
+        pytest.skip("not running from a checkout")
+    assert re.findall(VERSIONS[file], (CHECKOUT / file).read_text(), re.M) == [workbench.__version__]
+
+
+def test_a_build_takes_its_version_from_the_package(monkeypatch):
+    import workbench
+
+    if not (CHECKOUT / "pyproject.toml").is_file():
+        pytest.skip("not running from a checkout")
+    monkeypatch.chdir(CHECKOUT)
+    project = tomllib.loads(Path("pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert "version" not in project["project"]
+    settings = project["tool"]["scikit-build"]["metadata"]["version"]
+    provider = importlib.import_module(settings.pop("provider"))
+    assert provider.dynamic_metadata("version", settings) == workbench.__version__
+
+
+def test_the_citation_and_the_changelog_name_the_same_day():
+    if not (CHECKOUT / "CITATION.cff").is_file():
+        pytest.skip("not running from a checkout")
+    day = re.search(r"^date-released: (\S+)$", (CHECKOUT / "CITATION.cff").read_text(), re.M)[1]
+    assert re.search(r"^## \S+ \((\S+)\)$", (CHECKOUT / "CHANGELOG.md").read_text(), re.M)[1] == day
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +101,14 @@ def installed(tmp_path_factory) -> Path:
     """The Python of an environment with the wheel that an sdist gives; its dependencies come from this environment."""
     if not (CHECKOUT / "pyproject.toml").is_file():
         pytest.skip("not running from a checkout")
+    from workbench import __version__ as version
+
     folder = tmp_path_factory.mktemp("installed")
     # With the CMake and Ninja that the installation found: others would compile everything anew.
     isolation = ["--no-isolation"] if shutil.which("cmake") and shutil.which("ninja") else []
     run(sys.executable, "-m", "build", *isolation, "--outdir", folder / "dist", CHECKOUT, cwd=folder)
-    (wheel,) = (folder / "dist").glob("*.whl")
+    (wheel,) = (folder / "dist").glob(f"kernel_workbench-{version}-*.whl")
+    assert (folder / "dist" / f"kernel_workbench-{version}.tar.gz").is_file()
     venv.create(folder / "env", symlinks=True)
     python = folder / "env" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from workbench.base.lazy import lazily
 from workbench.errors import WorkbenchError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 """The version of the package."""
 
 _LAZY = {

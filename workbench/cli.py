@@ -593,7 +593,7 @@ def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
     sys.exit(run_program(script, arguments, **options))
 
 
-@main.group()
+@main.group(cls=_Group)
 def setup() -> None:
     """Install what pip alone cannot."""
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench import __version__
 from workbench.base.home import home
 from workbench.base.processes.worker import Worker
 from workbench.base.tables import Table, Tabular
@@ -142,6 +143,7 @@ def doctor() -> DoctorReport:
     part may be missing: a failing import is a row of the table, never an error.
     """
     rows = (
+        ("workbench", lambda: __version__, True),
         ("Python", _python, True),
         ("PTX machine", _ptx_machine, True),
         ("torch", lambda: _package("torch", "torch", "'torch>=2.11'"), True),

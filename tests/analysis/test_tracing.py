@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from workbench.analysis.trace import heat_colour
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch import Trace, lines_of
 from workbench.toolchain import compile_cuda
@@ -313,3 +314,26 @@ def test_what_is_refused(module):
         wb.trace_kernel(module.copy, grid=1, block=128, args=[x])
     with pytest.raises(UnknownNameError, match="line: got 99"):
         wb.trace_kernel(module.copy, grid=1, block=128, args=[x, x]).line(99)
+
+
+THEMES = {  # text and background
+    "pages, light": ("222222", "ffffff"),
+    "pages, dark": ("e6e6e6", "1b1b1b"),
+    "documentation, dark": ("cfd0d0", "131416"),
+    "JupyterLab, dark": ("e1e1e1", "111111"),
+}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_hottest_number_is_readable(theme):
+    """Contrast as WCAG 2 defines it."""
+
+    def luminance(colour):
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+        return np.dot(linear, (0.2126, 0.7152, 0.0722)) + 0.05
+
+    text, below = (np.array(list(bytes.fromhex(colour))) / 255 for colour in THEMES[theme])
+    *orange, opacity = map(float, re.findall(r"[\d.]+", heat_colour(1)))
+    behind = opacity * np.array(orange) / 255 + (1 - opacity) * below
+    light = luminance(text), luminance(behind)
+    assert max(light) / min(light) >= 4.5

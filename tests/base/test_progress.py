@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -49,9 +50,13 @@ def test_a_bar_counts_in_a_terminal_unless_it_is_to_be_quiet(monkeypatch, termin
 def test_every_command_has_the_option_and_heeds_it(monkeypatch):
     seen = []
     monkeypatch.setattr(cli, "be_quiet", lambda: seen.append(True))
-    context = cli.main.make_context("workbench", [], resilient_parsing=True)
-    for name in cli.main.list_commands(context):
-        command = cli.main.get_command(context, name)
-        assert [option.name for option in command.params].count("quiet") == 1, name
+    groups = [cli.main]
+    for group in groups:
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert [option.name for option in command.params].count("quiet") == 1, name
+            groups += [command] if isinstance(command, click.Group) else []
+    assert len(groups) >= 3
     assert CliRunner().invoke(cli.main, ["schema", "-q", "doctor"]).exit_code == 0
     assert seen == [True]

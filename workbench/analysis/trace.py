@@ -37,12 +37,19 @@ _OF_LINE = (
 )  # fmt: skip
 _DERIVED = ("sectors_per_request", "ideal_sectors_per_request", "bytes_moved", "used_fraction", "shared_conflicts")
 _SHOWN_SHARE = 0.01
-_HEAT = "background:rgba(230,159,0,{:.2f})"  # Okabe-Ito orange; the share is printed in the same cell
 _PLAIN = {"lanes": "32", "used": "100%"}
 _NOTE = (
     "Counts are PTX-level: ptxas may merge, split or drop instructions; .sass counts what it made. Sectors are per "
     "request; sectors and wavefronts stand as counted/ideal."
 )
+
+
+def heat_colour(part: float) -> str:
+    """Return the CSS colour behind a number that is this part of the largest one, and is printed beside it.
+
+    Okabe-Ito orange, at most so opaque that light and dark themes keep their text readable (4.5 to 1).
+    """
+    return f"rgba(230,159,0,{0.45 * part:.2f})"
 
 
 @dataclass(frozen=True)
@@ -256,7 +263,7 @@ class Trace(Tabular, Document, RunTotals):
         body, styles = [], []
         for line, texts in rows:
             body.append([self._place(line), line.text.strip(), *texts])
-            heat = _HEAT.format(0.8 * line.share / largest)
+            heat = f"background:{heat_colour(line.share / largest)}"
             styles.append([heat if name == "instr." else "" for name in ("line", "source", *columns)])
         caption, note = (
             ". ".join([self.title, *self.summary().brief]),

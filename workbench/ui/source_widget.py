@@ -12,6 +12,7 @@ import anywidget
 import traitlets
 
 from workbench.analysis.stages import NAMES
+from workbench.analysis.trace import heat_colour
 from workbench.base.tables import WIDTH, cut
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ui.picture import folded
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _MOST_PTX = 16  # of the text form
 _BAR = 8
-_HEAT = "rgba(230,159,0,{:.2f})"  # Okabe-Ito orange, always beside a bar of the same length
 
 
 class SourceView(anywidget.AnyWidget):
@@ -102,7 +102,7 @@ class SourceView(anywidget.AnyWidget):
         """Return the view as HTML that is readable without styles, because its bars are characters."""
         rows = []
         for number, value, bar, text in self._strip():
-            heat = _HEAT.format(0.7 * len(bar.strip()) / _BAR)
+            heat = heat_colour(len(bar.strip()) / _BAR)
             gutter = html.escape(f"{number:>5} {value:>{self._value_width}} {bar:{_BAR}}")
             rows.append(f'<span style="background:{heat}">{gutter}</span> {html.escape(text)}')
         label, meaning = map(html.escape, self._heading)
