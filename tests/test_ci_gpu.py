@@ -60,5 +60,5 @@ def test_ci_gpu(python: Path, tmp_path: Path):
     assert {"attention.json", "logs.tar.gz", "tune.sqlite"} <= {path.name for path in out.iterdir()}
     with tarfile.open(out / "logs.tar.gz") as archive:
         names = {Path(name).stem for name in archive.getnames()}
-    assert {"wheels", "build", "doctor", "tests", "bench", "once", "tune"} <= names
+    assert {"wheels", "build", "doctor", "tests", "bench", "once", "counters", "tune"} <= names
     assert "passed" in done.stdout
