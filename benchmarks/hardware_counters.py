@@ -50,7 +50,10 @@ Of DRAM the machine knows the distinct sectors that a launch reads.
 
 _SECONDS = "gpu__time_duration.sum"
 _UNITS = {"us": 1e-6, "ns": 1e-9, "ms": 1e-3}
-_SECTIONS = ("SpeedOfLight", "LaunchStats", "MemoryWorkloadAnalysis_Tables", "InstructionStats", "SourceCounters")
+_SECTIONS = (
+    "SpeedOfLight", "LaunchStats", "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables", "InstructionStats",
+    "SourceCounters",
+)  # fmt: skip
 _KERNELS = (
     "add", "softmax", "layer_norm", "transpose", "transpose_uncoalesced", "gather_rows", "matmul", "attention",
     "histogram", "sines", "paged_attention_.*",
