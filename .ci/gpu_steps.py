@@ -7,21 +7,20 @@ python gpu_steps.py tune full|small     two kernels, into tune.sqlite
 The exit status is 0 if everything that was computed is right.
 """
 
-import dataclasses
 import sys
 
 import torch
 
 import workbench as wb
+from benchmarks.hardware_counters import paged_attention
 from workbench.attention.bench.paged_attention import BenchmarkCell, run
-from workbench.attention.ops.paged_attention import OP, case
-from workbench.launch import devices
+from workbench.attention.ops.paged_attention import case
 
 
 def bench(size: str, out: str) -> int:
     """Return the grid, or a cell of it that the PTX machine can run."""
     little = {"minutes": 1.0, "cells": [BenchmarkCell(4, 2, num_seqs=1, context=32, cache="fp8")]}
-    options = {"minutes": 3.3} if size == "full" else little
+    options = {"minutes": 2.7} if size == "full" else little
     result = run(device="cuda", peers=size == "full", out=out, progress=print, **options)
     print(result)
     return not result.all_correct
@@ -29,20 +28,13 @@ def bench(size: str, out: str) -> int:
 
 def once(num_seqs: str, context: str, *names: str) -> int:
     """Run every kernel variant of paged attention once and check it; the number of wrong results."""
-    device, wrong = devices.get("cuda"), 0
-    for variant in OP.variants:
-        if variant.language == "torch" or (names and variant.name not in names):
-            continue
-        one = case("llama-3-8b", num_seqs=int(num_seqs), context=int(context), dtype="bfloat16")
-        one = dataclasses.replace(one, layout="nhd" if "nhd" in variant.layouts else variant.layouts[0])
-        config = variant.default_config(one.problem(arch=device.arch))
-        problem = one.problem(config, arch=device.arch)
-        tensors = one.inputs(problem, "cuda")
-        variant.run(config, problem, tensors, device)
+    wrong = 0
+    for name, call, verdict in paged_attention(int(num_seqs), int(context), names):
+        call()
         torch.cuda.synchronize()
-        check = one.check(tensors.out)
+        check = verdict()
         wrong += not check.ok
-        print(f"{variant.name}: {check}", flush=True)
+        print(f"{name}: {check}", flush=True)
     return wrong
 
 

@@ -3,15 +3,16 @@
     python benchmarks/triton_kernels.py > times.jsonl
     workbench run --model h100-sxm --exact-name benchmarks/triton_kernels.py > times.jsonl
 
-Each line has a name and `us`, the microseconds that `triton.testing.do_bench` returns. docs/H100.md has the times of an
-H100.
+Each line has a name and `us`, the microseconds that `triton.testing.do_bench` returns. docs/GPUS.md has the times of an
+H100 and an H200.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
 import torch
 import triton
@@ -19,6 +20,9 @@ import triton.language as tl
 from triton.testing import do_bench
 
 GENERATOR = torch.Generator().manual_seed(0)
+
+Launch = tuple[str, Callable[[], object]]
+"""The name of a launch, and the call that launches it. The kernel compiles at the first call."""
 
 
 @triton.jit
@@ -136,41 +140,34 @@ def integers(most: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randint(0, most, (count,), generator=GENERATOR, dtype=dtype).cuda()
 
 
-def tell(name: str, call: Callable[[], object]) -> None:
-    """Time a call after a first one, which compiles, and print the result as a JSON line."""
-    call()
-    torch.cuda.synchronize()
-    print(json.dumps({"name": name, "us": round(do_bench(call, return_mode="median") * 1e3, 3)}), flush=True)
-
-
-def rowwise() -> None:
-    """Time additions, softmaxes and layer norms."""
+def rowwise() -> Iterator[Launch]:
+    """Yield additions, softmaxes and layer norms."""
     for power, block, warps in ((20, 1024, 4), (22, 1024, 4), (22, 128, 4), (22, 4096, 8)):
         n = 1 << power
         x, y, out = random(n), random(n), torch.empty(n, device="cuda")
-        tell(f"add 2^{power} B{block}", partial(add[(n // block,)], x, y, out, n, BLOCK=block, num_warps=warps))
+        yield f"add 2^{power} B{block}", partial(add[(n // block,)], x, y, out, n, BLOCK=block, num_warps=warps)
     for rows, cols, warps in ((2048, 1000, 4), (512, 4096, 4), (512, 4096, 16)):
         x, out, block = random(rows, cols), torch.empty(rows, cols, device="cuda"), triton.next_power_of_2(cols)
-        tell(f"softmax {rows}x{cols} w{warps}", partial(softmax[(rows,)], x, out, cols, BLOCK=block, num_warps=warps))
+        yield f"softmax {rows}x{cols} w{warps}", partial(softmax[(rows,)], x, out, cols, BLOCK=block, num_warps=warps)
     for rows, cols in ((1024, 1024), (1024, 2000)):
         x, weight, bias = random(rows, cols, dtype=torch.float16), random(cols), random(cols)
         out, block = torch.empty_like(x), triton.next_power_of_2(cols)
-        tell(f"layer_norm {rows}x{cols} fp16", partial(layer_norm[(rows,)], x, weight, bias, out, cols, BLOCK=block))
+        yield f"layer_norm {rows}x{cols} fp16", partial(layer_norm[(rows,)], x, weight, bias, out, cols, BLOCK=block)
 
 
-def moves() -> None:
-    """Time transpositions and a gather of rows."""
+def moves() -> Iterator[Launch]:
+    """Yield transpositions and a gather of rows."""
     n = 1024
     x, out = random(n, n), torch.empty(n, n, device="cuda")
     for block in (32, 64):
-        tell(f"transpose {n} B{block}", partial(transpose[(n // block, n // block)], x, out, n, BLOCK=block))
-    tell(f"transpose_uncoalesced {n}", partial(transpose_uncoalesced[(n * n // 1024,)], x, out, n, BLOCK=1024))
+        yield f"transpose {n} B{block}", partial(transpose[(n // block, n // block)], x, out, n, BLOCK=block)
+    yield f"transpose_uncoalesced {n}", partial(transpose_uncoalesced[(n * n // 1024,)], x, out, n, BLOCK=1024)
     table, rows, out = random(32000, 512), integers(32000, 4096, torch.int64), torch.empty(4096, 512, device="cuda")
-    tell("gather 4096 rows of 512", partial(gather_rows[(4096,)], table, rows, out, 512, BLOCK=512))
+    yield "gather 4096 rows of 512", partial(gather_rows[(4096,)], table, rows, out, 512, BLOCK=512)
 
 
-def products() -> None:
-    """Time matrix products and attention."""
+def products() -> Iterator[Launch]:
+    """Yield matrix products and attention."""
     for n, (m, k, cols), warps, dtype in (
         (512, (64, 32, 64), 4, torch.float16),
         (1024, (128, 32, 128), 8, torch.float16),
@@ -180,20 +177,24 @@ def products() -> None:
         a, b, c = (random(n, n, dtype=dtype) for _ in range(3))
         blocks = {"BLOCK_M": m, "BLOCK_N": cols, "BLOCK_K": k, "num_warps": warps}
         name = f"matmul {n} {m}x{cols}x{k} w{warps} {str(dtype).removeprefix('torch.')}"
-        tell(name, partial(matmul[(n // m, n // cols)], a, b, c, n, **blocks))
+        yield name, partial(matmul[(n // m, n // cols)], a, b, c, n, **blocks)
     for heads, tokens, head in ((8, 512, 64), (8, 1024, 64), (16, 1024, 128)):
         q, k, v, out = (random(heads, tokens, head, dtype=torch.float16) for _ in range(4))
         grid, blocks = (tokens // 64, heads), {"HEAD": head, "BLOCK_M": 64, "BLOCK_N": 64}
-        tell(f"attention {heads}x{tokens}x{head}", partial(attention[grid], q, k, v, out, tokens, head**-0.5, **blocks))
+        yield f"attention {heads}x{tokens}x{head}", partial(attention[grid], q, k, v, out, tokens, head**-0.5, **blocks)
 
 
-def others() -> None:
-    """Time histograms, a chain of sines, and functions that torch.compile writes."""
+def others() -> Iterator[Launch]:
+    """Yield histograms and a chain of sines."""
     for bins in (16, 65536):
         x, out = integers(bins, 1 << 19, torch.int32), torch.zeros(bins, dtype=torch.int32, device="cuda")
-        tell(f"histogram 2^19 {bins} bins", partial(histogram[(512,)], x, out, BLOCK=1024))
+        yield f"histogram 2^19 {bins} bins", partial(histogram[(512,)], x, out, BLOCK=1024)
     x, out = random(1 << 18), torch.empty(1 << 18, device="cuda")
-    tell("chain of 32 sines 2^18", partial(sines[(1024,)], x, out, 32, BLOCK=256))
+    yield "chain of 32 sines 2^18", partial(sines[(1024,)], x, out, 32, BLOCK=256)
+
+
+def written_by_compile() -> Iterator[Launch]:
+    """Yield functions whose kernels torch.compile writes."""
     x, y, first = random(1024, 2048), random(1024, 2048), torch.zeros(1024, dtype=torch.long, device="cuda")
     functions = {
         "gelu(x)+y": lambda: torch.nn.functional.gelu(x) + y,
@@ -202,8 +203,23 @@ def others() -> None:
         "cross_entropy": lambda: torch.nn.functional.cross_entropy(x, first),
     }
     for name, function in functions.items():
-        tell(f"inductor {name}", torch.compile(function, dynamic=False))
+        yield f"inductor {name}", torch.compile(function, dynamic=False)
+
+
+def launches() -> Iterator[Launch]:
+    """Yield the launches of this module's kernels, always with the same inputs."""
+    GENERATOR.manual_seed(0)
+    for group in (rowwise, moves, products, others):
+        yield from group()
+
+
+def main() -> None:
+    """Print the time of each call, after a first one, as a JSON line."""
+    for name, call in chain(launches(), written_by_compile()):
+        call()
+        torch.cuda.synchronize()
+        print(json.dumps({"name": name, "us": round(do_bench(call, return_mode="median") * 1e3, 3)}), flush=True)
 
 
 if __name__ == "__main__":
-    rowwise(), moves(), products(), others()
+    main()

@@ -82,6 +82,6 @@ def test_ci_gpu(python: Path, tmp_path: Path, built: bool):
     assert {"attention.json", "logs.tar.gz", "tune.sqlite"} <= {path.name for path in out.iterdir()}
     with tarfile.open(out / "logs.tar.gz") as archive:
         names = {Path(name).stem for name in archive.getnames()}
-    assert {"wheels", "doctor", "tests", "bench", "once", "tune"} <= names
+    assert {"wheels", "doctor", "tests", "bench", "once", "counters", "tune"} <= names
     assert ("build" in names) is built
     assert "passed" in done.stdout

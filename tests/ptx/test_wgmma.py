@@ -94,8 +94,13 @@ def run(case: Wgmma, a: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
         offsets(case.mode_a or 0, case.transposed_a), offsets(case.mode_b, case.transposed_b), strict=True
     )
     kernel = ptx.Program.from_text(case.text(leading, stride))["tile_product"]
-    report = kernel.launch(1, 128, [given, out], checks=True)
+    report = kernel.launch(1, 128, [given, out], checks=True, statistics=True)
     assert report.findings == []
+    # Each pass brings 128 bytes of an operand; the four warps read their own rows of A and B once for all.
+    operands = (64 * (case.mode_a is not None) + case.columns) * 32 // 128
+    assert report.operand_wavefronts == operands
+    others = [line for line in report.lines if "wgmma" not in line.text]
+    assert report.shared_wavefronts - sum(line.counts.shared_wavefronts for line in others) == operands
     values = out.view(kind).reshape(case.registers, 128, parts)
     result = np.zeros((64, case.columns), kind)
     for i, place in enumerate(places):

@@ -110,6 +110,14 @@ def test_a_case_smaller_than_the_gpu_still_tells_configurations_apart():
     assert predict_counts(conflicted, A100).seconds > predict_counts(small(5), A100).seconds
 
 
+def test_operands_of_wgmma_take_no_time_of_loads_and_stores():
+    bare = counts(shared_wavefronts=64_000, shared_ideal_wavefronts=2_000)
+    with_operands = bare | {
+        "shared_wavefronts": 10_064_000, "shared_ideal_wavefronts": 10_002_000, "operand_wavefronts": 10**7
+    }  # fmt: skip
+    assert predict_counts(with_operands, A100) == predict_counts(bare, A100)
+
+
 def test_what_does_not_fit_has_no_time():
     prediction = predict_counts(counts(shared_bytes=200_000), A100)
     assert math.isinf(prediction.seconds)

@@ -150,6 +150,7 @@ def fake_report(instructions: int = 1000, blocks: int = 1, threads: int = 128, *
     """A LaunchReport of a launch that did little but ``instructions``."""
     names = ["load_requests", "load_sectors", "store_requests", "store_sectors", "bytes_requested"]
     report = {f"global_{name}": 0 for name in names}
+    report |= {"operand_wavefronts": 0}
     report |= {f"shared_{name}": 0 for name in ("requests", "wavefronts", "ideal_wavefronts", "conflicts")}
     report |= {"unique_bytes_read": 0, "unique_bytes_written": 0, "mix": {"integer": instructions}, "lines": []}
     report |= {"instructions": instructions, "thread_instructions": 32 * instructions}

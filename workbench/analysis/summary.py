@@ -105,7 +105,7 @@ def summarise(trace: RunTotals) -> Summary:
             f"bulk copies: {trace.landed_bytes:,} bytes to shared memory, {filled:,} filled in outside the tensor, "
             f"{spared:,} by multicast"
         )
-    if trace.shared_requests:
+    if trace.shared_wavefronts:
         wavefronts, ideal = trace.shared_wavefronts, trace.shared_ideal_wavefronts
         facts.append(Fact("shared requests", trace.shared_requests, None, "warp requests to shared memory"))
         facts.append(Fact("shared wavefronts", wavefronts, ideal, "passes through the 32 banks"))

@@ -197,7 +197,7 @@ class Trace(Tabular, Document, RunTotals):
         columns = ["instr.", "lanes"]
         if self.global_requests:
             columns += ["requests", "sectors", "used"]
-        if self.shared_requests:
+        if self.shared_wavefronts:
             columns.append("wavefronts")
         if self.barrier_waits:
             columns.append("waits")
@@ -207,7 +207,7 @@ class Trace(Tabular, Document, RunTotals):
         """Return the columns, the shown lines with their cells, and a phrase for columns alike in all lines."""
         columns, rows = self._columns(), []
         for line in self.lines:
-            quiet = not line.global_requests and not line.shared_requests and not line.barrier_waits
+            quiet = not line.global_requests and not line.shared_wavefronts and not line.barrier_waits
             if line.share < _SHOWN_SHARE and quiet:
                 continue
             some = bool(line.global_requests)
@@ -218,7 +218,7 @@ class Trace(Tabular, Document, RunTotals):
                 "sectors": f"{line.sectors_per_request:.1f}/{line.ideal_sectors_per_request:.1f}" if some else "",
                 "used": f"{line.used_fraction:.0%}" if line.used_fraction is not None else "",
                 "wavefronts": f"{line.shared_wavefronts:,}/{line.shared_ideal_wavefronts:,}"
-                if line.shared_requests
+                if line.shared_wavefronts
                 else "",
                 "waits": f"{line.barrier_waits:,}" if line.barrier_waits else "",
             }

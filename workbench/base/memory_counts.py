@@ -39,9 +39,11 @@ class MemoryCounts:
     shared_requests: int = 0
     """Requests to shared memory."""
     shared_wavefronts: int = 0
-    """Passes through the 32 banks that the requests to shared memory take."""
+    """Passes through the 32 banks that the requests to shared memory, and the operands of wgmma, take."""
     shared_ideal_wavefronts: int = 0
     """Passes through the 32 banks that they would take without bank conflicts."""
+    operand_wavefronts: int = 0
+    """Passes among these that bring operands of wgmma; no load or store unit takes part in them."""
     landed_bytes: int = 0
     """Bytes that bulk copies (TMA) bring to shared memory, in all blocks."""
     filled_bytes: int = 0

@@ -28,8 +28,9 @@ class LineFacts:
     those bytes lay together, each counted per request. In shared memory ``wavefronts`` are the passes through the 32
     banks and ``ideal_wavefronts`` those without bank conflicts: one per 32 lanes of 4 bytes or less, 16 of 8 or 8 of 16
     with an active lane, and half as many for a load of 8 or 16 bytes in which every lane asks for the same address as
-    lane ^ 1, or lane ^ 2 (source: core/access.hpp). In constant memory ``wavefronts`` are the different addresses of a
-    request, which its cache answers one by one.
+    lane ^ 1, or lane ^ 2 (source: core/pattern.hpp). wgmma, which has no requests, takes one per 128 bytes of its
+    operands there. In constant memory ``wavefronts`` are the different addresses of a request, which its cache answers
+    one by one.
 
     Bulk copies to shared memory read ``bytes``, and ``landed_bytes`` arrive in all blocks. ``filled_bytes`` of these
     lie outside the tensor; multicasts save the reads of the others beyond ``bytes``. ``barrier_waits`` is the waiting
@@ -91,6 +92,7 @@ class LineFacts:
             shared_requests=self.requests * in_shared,
             shared_wavefronts=self.wavefronts * in_shared,
             shared_ideal_wavefronts=self.ideal_wavefronts * in_shared,
+            operand_wavefronts=self.wavefronts * (self.group == "tensor"),
             landed_bytes=self.landed_bytes,
             filled_bytes=self.filled_bytes,
             copied_bytes=self.bytes * (self.landed_bytes > 0),
@@ -346,13 +348,18 @@ class LaunchReport:
 
     @property
     def shared_wavefronts(self) -> int:
-        """Passes through the 32 banks that the requests to shared memory take."""
+        """Passes through the 32 banks that the requests to shared memory, and the operands of wgmma, take."""
         return self.counts.shared_wavefronts
 
     @property
     def shared_ideal_wavefronts(self) -> int:
         """Passes through the 32 banks that they would take without bank conflicts."""
         return self.counts.shared_ideal_wavefronts
+
+    @property
+    def operand_wavefronts(self) -> int:
+        """Passes through the 32 banks that bring operands of wgmma."""
+        return self.counts.operand_wavefronts
 
     @property
     def shared_conflicts(self) -> int:

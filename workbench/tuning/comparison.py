@@ -274,7 +274,7 @@ def _texts(trial: Trial, least: int, origin: str) -> dict[str, str | None]:
         "global sectors per request": _text(memory.sectors_per_request, "{:.2f}"),
         "bytes moved": _beside(memory.bytes_moved, least) if counts else None,
         "distinct bytes touched": _beside(_unique_bytes(trial), least),
-        "shared-memory wavefronts": wavefronts if memory.shared_requests else None,
+        "shared-memory wavefronts": wavefronts if memory.shared_wavefronts else None,
         "time": _time(trial),
     }
 

@@ -68,7 +68,7 @@ FACTS: tuple[SourceFact, ...] = (
         "wavefronts",
         "wavefronts",
         "passes through the banks of shared memory, and those without conflicts; the bar is the conflicts",
-        lambda line: f"{line.shared_wavefronts:,} / {line.shared_ideal_wavefronts:,}" if line.shared_requests else "",
+        lambda line: f"{line.shared_wavefronts:,} / {line.shared_ideal_wavefronts:,}" if line.shared_wavefronts else "",
         lambda line: line.shared_wavefronts - line.shared_ideal_wavefronts,
     ),
     SourceFact(

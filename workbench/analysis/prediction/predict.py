@@ -42,7 +42,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -215,6 +215,7 @@ def _ptx_counts(
         "shared_wavefronts": round(scale * report.shared_wavefronts),
         "shared_ideal_wavefronts": round(scale * report.shared_ideal_wavefronts),
         "shared_conflicts": round(scale * report.shared_conflicts),
+        "operand_wavefronts": round(scale * report.operand_wavefronts),
         **_bytes(report, scale),
         "tensor_flops": round(scale * tensor_flops),
         "chain": dependent_chain(report.lines, warps).to_dict(),
@@ -306,7 +307,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     # Shared memory is reached through the load/store units, which take the lanes of an access in turns.
     requests = machine["pipes"].get("memory", 0) if machine else counts["shared_requests"]
     accesses = requests * _WARP / model.memory_lanes
-    wavefronts = counts["shared_wavefronts"] * 128 / model.shared_bytes_per_clock
+    wavefronts = _accessed(counts, "shared_wavefronts") * 128 / model.shared_bytes_per_clock
     parts = {
         "dram": memory.dram / model.dram_bytes_per_second,
         "l2": memory.l2 / (model.l2_bytes_per_clock * clock),
@@ -414,9 +415,9 @@ def _warp_clocks(counts: Counts, model: DeviceModel, memory: _Traffic) -> float:
         + memory.from_l1 * model.shared_latency_clocks
     )
     # A conflicted access holds the warp for its additional wavefronts.
-    ideal = counts["shared_ideal_wavefronts"]
+    taken, ideal = _accessed(counts, "shared_wavefronts"), _accessed(counts, "shared_ideal_wavefronts")
     slower = model.arithmetic_latency_clocks / _SCHEDULED
-    shared = model.shared_latency_clocks + slower * max(0.0, counts["shared_wavefronts"] / ideal - 1 if ideal else 0.0)
+    shared = model.shared_latency_clocks + slower * max(0.0, taken / ideal - 1 if ideal else 0.0)
     if "machine" in counts:
         machine = counts["machine"]
         waits = {"global": load, "shared": shared, "special": slower * _SPECIAL}
@@ -428,6 +429,11 @@ def _warp_clocks(counts: Counts, model: DeviceModel, memory: _Traffic) -> float:
         + chain["arithmetic"] * model.arithmetic_latency_clocks
         + chain["barriers"] * model.shared_latency_clocks
     )
+
+
+def _accessed(counts: Counts, name: Literal["shared_wavefronts", "shared_ideal_wavefronts"]) -> int:
+    """Return the wavefronts of loads and stores: operands of wgmma, which have no conflicts, are in the tensor time."""
+    return counts[name] - counts.get("operand_wavefronts", 0)
 
 
 def _up(value: int, unit: int) -> int:

@@ -67,6 +67,7 @@ class Counts(TypedDict, total=False):
     shared_wavefronts: int
     shared_ideal_wavefronts: int
     shared_conflicts: int
+    operand_wavefronts: int
     unique_bytes_read: int
     unique_bytes_written: int
     block_bytes_read: int

@@ -395,6 +395,20 @@ bool alike(const T* lanes) {
   return std::all_of(lanes, lanes + kLanes, [&](T each) { return each == lanes[0]; });
 }
 
+// What reading the operands from shared memory takes: each warp its sixteen rows of A, and a share
+// of B, which the four read once. A pass brings 128 bytes, and no layout that a descriptor can name
+// has conflicts. An H200 counts as many (docs/GPUS.md).
+void count_wavefronts(Warp& warp, const Instruction& in, bool reads_a) {
+  Block& block = *warp.block;
+  if (!block.counts) return;
+  constexpr u32 pass = 128, members = 4;
+  const u32 of_a = reads_a ? 16 * kRowBytes / pass : 0, of_b = 8 * in.elements * kRowBytes / pass;
+  const u32 taken = of_a + (of_b + static_cast<u32>(warp.index) % members) / members;
+  Counts& counts = block.counts[block.pc_of(in)];
+  counts.wavefronts += taken;
+  counts.ideal += taken;
+}
+
 // The warps of the group that this one belongs to are all there, and its descriptors make sense.
 void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) {
   if (static_cast<std::size_t>(warp.index / 4 * 4 + 4) > warp.block->warps->size())
@@ -440,6 +454,7 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
          .bytes = descriptor_a ? Descriptor(descriptor_a[0]).start : RecordedEvent::kInRegisters,
          .to = Descriptor(descriptor_b[0]).start,
          .tick = warp.now});
+  count_wavefronts(warp, in, descriptor_a != nullptr);
   const Operand b{Descriptor(descriptor_b[0]), (flags & Product::transpose_b) != 0, 0, columns};
   bool fine = gather(warp, in, b, task.b), reported = false;
   if (descriptor_a) {
