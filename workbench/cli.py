@@ -11,12 +11,13 @@ import click
 
 from workbench import __version__
 from workbench.analysis.difference.command import Baseline, WithStatuses, baseline_options, fail_if_option, finish
+from workbench.base.config_text import ConfigText
 from workbench.base.files import out_of_space, raise_if_full
 from workbench.base.lazy import offered
 from workbench.base.options import (
     Pages,
     complete_op,
-    configurations,
+    config_option,
     device_option,
     json_option,
     names,
@@ -112,11 +113,9 @@ _sample_option = click.option(
     help="On the simulator count about so many blocks of each launch (16 are a good number), and scale.",
 )
 _model_option = click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
-_config_option = names(
-    "config",
+_config_option = config_option(
     "Use this configuration, as tables print it: 'NUM_THREADS=128 VEC=4', 'VARIANT:...' where several variants have "
-    "these tunables (repeatable); tunables left out have their untuned values.",
-    metavar="[VARIANT:]NAME=VALUE...",
+    "these tunables (repeatable); tunables left out have their untuned values."
 )
 _tuned_option = click.option("--tuned", is_flag=True, help="Use the configurations that were tuned for the case.")
 _judged_option = click.option(
@@ -173,7 +172,7 @@ def completion(shell: str) -> None:
 def compare(
     op: str,
     cases: list[str] | None,
-    configs: list[str] | None,
+    configs: list[ConfigText],
     as_json: bool,
     baseline: Baseline,
     pages: Pages,
@@ -341,7 +340,7 @@ def _check_kernelbench(
 def trace(
     op: str,
     cases: list[str] | None,
-    configs: list[str] | None,
+    configs: list[ConfigText],
     as_json: bool,
     baseline: Baseline,
     pages: Pages,
@@ -358,8 +357,8 @@ def trace(
     found = load_op(op)
 
     def on(name: str | None) -> Any:
-        config = config_of(found, configs, options["variant"], found.case(name))
-        return run(found, name, config=config, **options)
+        chosen, config = config_of(found, configs, options["variant"], found.case(name))
+        return run(found, name, **options | {"variant": chosen, "config": config})
 
     _run_cases(cases, on, lambda traced: True, as_json, baseline, pages)
 
@@ -408,7 +407,7 @@ _kernel_arch_option = click.option("--arch", metavar="sm_90", help="Compile for 
 @click.argument("what", metavar="[OP|FILE.cu[:KERNEL]]", required=False, shell_complete=complete_op)
 @_case_option
 @click.option("--variant", default=None, help="The variant; not needed where there is only one.")
-@configurations("Tunables of the variant, or macros of a .cu file (default: untuned).")
+@config_option("Tunables of the variant, or macros of a .cu file (default: untuned).")
 @_kernel_arch_option
 @click.option("--block", type=int, help="Threads of a block (default: those of the op's launch).")
 @click.option("--registers", type=int, help="Registers per thread (default: the kernel's).")
@@ -416,7 +415,7 @@ _kernel_arch_option = click.option("--arch", metavar="sm_90", help="Compile for 
 @click.option("--plot", metavar="FILE.png", type=click.Path(dir_okay=False), help="Also save the plots as a picture.")
 @json_option
 def occupancy(
-    what: str | None, configs: list[dict], arch: str | None, plot: str | None, as_json: bool, **options: Any
+    what: str | None, configs: list[ConfigText], arch: str | None, plot: str | None, as_json: bool, **options: Any
 ) -> None:
     """Show a kernel's occupancy over block sizes and registers, what limits it, and what the next step would gain.
 
@@ -426,7 +425,7 @@ def occupancy(
 
     if len(configs) > 1:
         raise ArgumentError("config", f"{len(configs)} of them", "one", "Write all its tunables in one --config.")
-    result = run(**_named(what, configs[0] if configs else None, arch), **options)
+    result = run(**options | _named(what, options["variant"], configs, arch))
     tell(result, as_json)
     if plot:
         result.save_plot(plot)
@@ -437,27 +436,28 @@ def occupancy(
 @click.argument("other", metavar="[FILE.cu[:KERNEL]]", required=False)
 @_case_option
 @names("variant", "A variant; two compare them.")
-@configurations("Tunables of a variant, or macros of a .cu file; two compare them.")
+@config_option("Tunables of a variant, or macros of a .cu file; two compare them.")
 @click.option("--arch", "archs", multiple=True, metavar="sm_90", help="An architecture; two compare them.")
 @click.option("--only", type=click.Choice(("ptx", "sass")), help="Show PTX or machine code only.")
 @json_option
 def compare_code(
-    what: str, other: str | None, configs: list[dict], archs: tuple[str, ...], only: str | None, as_json: bool,
+    what: str, other: str | None, configs: list[ConfigText], archs: tuple[str, ...], only: str | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Compare PTX and machine code of two variants, configurations, architectures or kernels side by side."""
     from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
     from workbench.tuning.code_comparison import compare_code as run
 
-    chosen = {"configs": configs or None, "arch": archs or None}
+    for name, few in (("config", configs), ("arch", archs), ("variant", options["variants"] or ())):
+        if len(few) > 2:
+            raise ArgumentError(name, f"{len(few)} of them", "one or two", "Compare two at a time.")
     if is_kernel_file(what):
-        for name, few in (("config", configs), ("arch", archs)):
-            if len(few) > 2:
-                raise ArgumentError(name, f"{len(few)} of them", "one or two", "Compare two at a time.")
-        left, right = ((archs[at] if archs else None, configs[at] if configs else None) for at in (0, -1))
+        left, right = ((archs[at] if archs else None, configs[at].macros() if configs else None) for at in (0, -1))
         options |= {"op": load_kernel(what, *left), "other": load_kernel(other or what, *right)}
     else:
-        options |= {"op": load_op(what), "other": other and load_kernel(other), **chosen}
+        found = load_op(what)
+        options |= {"op": found, "arch": archs or None, "other": other and load_kernel(other)}
+        options |= _sides(found, options["variants"], configs)
     result = run(**options)
     if as_json:
         say(result.to_json())
@@ -465,13 +465,32 @@ def compare_code(
         say(result if only is None else getattr(result, only))
 
 
-def _named(what: str | None, config: dict[str, Any] | None, arch: str | None) -> dict[str, Any]:
-    """Return the arguments ``op``, ``config`` and ``arch`` for a kernel of a file, an op, or nothing."""
+def _named(what: str | None, variant: str | None, configs: list[ConfigText], arch: str | None) -> dict[str, Any]:
+    """Return ``op``, ``variant``, ``config`` and ``arch`` for a kernel of a file, for an op, or for figures alone."""
     from workbench.ops.own.files import is_kernel_file, load_kernel, load_op
 
     if what is not None and is_kernel_file(what):
-        return {"op": load_kernel(what, arch, config)}
-    return {"op": None if what is None else load_op(what), "config": config, "arch": arch}
+        return {"op": load_kernel(what, arch, configs[0].macros() if configs else None), "variant": variant}
+    if what is None:
+        return {"op": None, "variant": variant, "config": configs[0].settings if configs else None, "arch": arch}
+    found = load_op(what)
+    sides = _sides(found, [variant] if variant else None, configs)
+    return {"op": found, "arch": arch} | {name[:-1]: values and values[0] for name, values in sides.items()}
+
+
+def _sides(op: Op, variants: list[str] | None, configs: list[ConfigText]) -> dict[str, Any]:
+    """Return ``variants`` and ``configs`` of one or two kernels of an op; a single one of either is that of both."""
+    from workbench.ops.selection import settings_of
+
+    if not configs:
+        return {"variants": variants, "configs": None}
+    candidates = [[op.variant(name)] for name in variants or ()] or [[one for one in op.variants if one.compiles]]
+    count = max(len(candidates), len(configs))
+    sides = [
+        settings_of(candidates[min(at, len(candidates) - 1)], configs[min(at, len(configs) - 1)], only_known=False)
+        for at in range(count)
+    ]
+    return {"variants": [variant.name for variant, _ in sides], "configs": [settings for _, settings in sides]}
 
 
 @main.command()
@@ -649,7 +668,7 @@ def bench() -> None:
 
 
 def _sweep_sizes(
-    op: Op, over: tuple[str, ...], cases: list[str] | None, save: str | None, configs: list[str] | None, **options: Any
+    op: Op, over: tuple[str, ...], cases: list[str] | None, save: str | None, configs: list[ConfigText], **options: Any
 ) -> SizeSweep:
     """Run `workbench.sweep_sizes` with the arguments of a terminal, and save the picture."""
     from workbench.ops.selection import configs_of

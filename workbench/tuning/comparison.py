@@ -28,7 +28,7 @@ from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import variants_of
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.ptx.sample import Sampled
-from workbench.tuning.configured import able_variants, attempt
+from workbench.tuning.configured import able_variants, attempt, checked_configs
 from workbench.tuning.summary import row_of
 
 if TYPE_CHECKING:
@@ -233,10 +233,7 @@ def compare(
     where, model = devices.get(device), device_model(model)
     ((case,), _) = sampled(found, (case,), where, sample, judged_on)
     chosen = able_variants(found.variants, [case], where) if variants is None else variants_of(found, variants)
-    configs, names = dict(configs or {}), [variant.name for variant in chosen]
-    for name in configs:
-        if name not in names:
-            raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
+    configs = checked_configs(configs, chosen)
     attempts = [
         attempt(found, variant, case, where, model, config=configs.get(variant.name), tuned=tuned)
         for variant in tracked(chosen, " variants", name=lambda variant: variant.name)
