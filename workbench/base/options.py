@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,8 +13,10 @@ from click.shell_completion import CompletionItem
 from workbench.base.config_text import ConfigText
 from workbench.base.files import append_file
 from workbench.base.lazy import offered
-from workbench.base.tables import Tabular
 from workbench.base.terminal import say
+
+if TYPE_CHECKING:
+    from workbench.base.tables import Tabular
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
