@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import click
@@ -47,6 +47,7 @@ def compare(
     """
     from workbench.ops.own.files import load_op
     from workbench.ops.selection import configs_of
+    from workbench.tuning.comparison import ComparedCases
     from workbench.tuning.comparison import compare as run
 
     found = load_op(op)
@@ -55,7 +56,7 @@ def compare(
         given = configs_of(found, configs, options["variants"], found.case(name))
         return run(found, name, configs=given, **options)
 
-    _run_cases(cases, on, lambda comparison: comparison.all_correct, as_json, baseline, pages)
+    _run_cases(cases, on, lambda comparison: comparison.all_correct, as_json, baseline, pages, ComparedCases)
 
 
 @click.command(cls=WithStatuses)
@@ -102,24 +103,31 @@ def _run_cases(
     as_json: bool,
     baseline: Baseline,
     pages: Pages,
+    together: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> NoReturn:
     """Print the result ``on`` each case, write pages of all, and exit: with 1 if one is not ``correct``.
 
-    Without ``cases`` the one is None, which stands for the op's small one. Raises ArgumentError for several cases with
-    a saved result, which is that of one case.
+    Without ``cases`` the one is None, which stands for the op's small one. ``together`` makes one result of several,
+    which a saved result needs; without it ArgumentError is raised for several cases with a saved result.
     """
     if cases is None or len(cases) == 1:
         result = on(cases[0] if cases else None)
         baseline.finish(result, as_json, pages, correct(result))
-    if baseline.used:
+    if together is None and baseline.used:
         got = ", ".join(cases)
         raise ArgumentError("--case", got, "one case with --save and --against", "Save each case to a file of its own.")
-    results = []
-    for name in cases:
-        results.append(on(name))
-        _tell_one(results[-1], as_json)
-    pages.write(*results)
-    sys.exit(0 if all(map(correct, results)) else 1)
+    results = {}
+    for name in dict.fromkeys(cases):
+        results[name] = on(name)
+        if baseline.against is None:
+            _tell_one(results[name], as_json)
+    ok = all(map(correct, results.values()))
+    if together is not None and baseline.against is not None:
+        baseline.finish(together(results), as_json, pages, ok)
+    if together is not None and baseline.save is not None:
+        together(results).save(baseline.save)
+    pages.write(*results.values())
+    sys.exit(0 if ok else 1)
 
 
 def _tell_one(result: Any, as_json: bool) -> None:
