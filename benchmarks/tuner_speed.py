@@ -33,7 +33,7 @@ from workbench.toolchain import nvrtc_client
 from workbench.tuning.bench.results import timed
 from workbench.tuning.bench.spaces import SHIPPED
 from workbench.tuning.space import Space
-from workbench.tuning.tune import tune
+from workbench.tuning.tuner import tune
 
 KERNELS = 200
 ROWS = 1_000_000

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from every_command import every_command
 from sampling import long_if
 
 from workbench.cli import main
@@ -114,7 +117,8 @@ def test_a_sweep_is_saved_under_a_name_that_will_do_and_only_when_it_is_whole(wo
 def test_isolation_reaches_the_tuner(workbench, monkeypatch):
     from workbench.tuning import attempt, isolation
 
-    choice = next(option for option in main.commands["tune"].params if option.name == "isolation").type
+    commands = dict(every_command(main))
+    choice = next(option for option in commands["tune"].params if option.name == "isolation").type
     assert set(choice.choices) == set(attempt.ISOLATION)
     monkeypatch.setattr(isolation, "InWorker", Refusing)
     command = ("tune", "copy_blocks", "--device", "sim", "--budget", "1")
@@ -174,3 +178,18 @@ def test_a_shell_completes_commands_ops_and_options(words, offered):
 
 def test_completion_prints_the_script_of_a_shell(workbench):
     assert "_WORKBENCH_COMPLETE=bash_complete" in workbench("completion", "bash").output
+
+
+def test_help_and_completion_import_no_room_that_runs_kernels():
+    """All commands are imported, and nothing that takes seconds: torch, the machine, terminal tables, notebooks."""
+    script = (
+        "import sys; sys.path.insert(0, 'tests'); from every_command import every_command\n"
+        "from workbench.cli import main; names = [name for name, _ in every_command(main)]\n"
+        "heavy = {'torch', 'numpy', 'triton', 'rich', 'tqdm', 'matplotlib', 'IPython', 'workbench.ptx'}\n"
+        "print(len(names), sorted(heavy & sys.modules.keys()))"
+    )
+    folder = Path(__file__).resolve().parent.parent
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+    count, heavy = done.stdout.split(" ", 1)
+    assert int(count) > 25
+    assert heavy.strip() == "[]"

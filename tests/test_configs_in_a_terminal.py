@@ -1,15 +1,18 @@
-"""Which configuration, model and cases ``compare``, ``trace`` and ``tune`` take in a terminal."""
+"""Which configuration, model and cases the commands take in a terminal."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from workbench.base.config_text import ConfigText
 from workbench.cli import main
+from workbench.errors import ArgumentError
 
 OP = """
 import workbench as wb
@@ -65,12 +68,67 @@ def test_compare_takes_configurations_as_tables_print_them(run, words, one, two)
         ("compare", "one:N=63", "config N: got 63; allowed: 32, 64, 128"),
         ("compare", "three:N=64", "got 'three'"),
         ("compare", "one:64", "[VARIANT:]NAME=VALUE"),
-        ("trace", "two:N=64", "allowed: one of one"),
+        ("trace", "two:N=64", "config: got 'two'; allowed: one. Name one of these variants"),
+        ("trace", "N", "[VARIANT:]NAME=VALUE"),
+        ("occupancy", "N", "[VARIANT:]NAME=VALUE"),
+        ("occupancy", "N=64", "for 2 variants; allowed: that of one variant. Name it: one:N=64"),
+        ("occupancy", "one:M=64", "config of one: got M; allowed: N, MORE"),
+        ("compare-code", "three:N=64", "config: got 'three'; allowed: one, two"),
+        ("bench --over n=64,128", "one:N=63", "config N: got 63; allowed: 32, 64, 128"),
     ],
 )
 def test_a_configuration_that_no_variant_has_is_refused(run, command, config, message):
-    done = run(command, "--config", config, *(["--variant", "one"] if command == "trace" else []))
+    name, *words = command.split()
+    done = run(name, *words, "--config", config, *(["--variant", "one"] if command == "trace" else []))
     assert (done.exit_code, message in " ".join(done.output.split())) == (2, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        (("occupancy", "--config", "one:N=64"), "negated/one N=64 MORE=False"),
+        (("occupancy", "--config", "MORE=True"), "negated/one N=32 MORE=True"),
+        (("occupancy", "--variant", "two", "--config", "N=96"), "negated/two N=96"),
+        (("trace", "--config", "two:N=64"), "negated/two on small x float32[64], N=64"),
+        (("compare-code", "--config", "one:N=64", "--config", "two:N=64"), "one N=64 MORE=False and negated/two N=64"),
+        (("compare-code", "--variant", "two", "--config", "", "--config", "N=96"), "two N=32 and negated/two N=96"),
+        (("compare-code", "--variant", "one", "--variant", "two", "--config", "N=64"), "two N=64"),
+    ],
+)
+def test_a_configuration_names_its_variant_in_every_command(run, words, title):
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    assert title in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "variant", "settings"),
+    [
+        ("N=64 MORE=True", None, {"N": "64", "MORE": "True"}),
+        (" N=64,MORE=True, ", None, {"N": "64", "MORE": "True"}),
+        ("one:N=64", "one", {"N": "64"}),
+        ("one: N=64", "one", {"N": "64"}),
+        ("SHAPE=(16, 16) N=1", None, {"SHAPE": "(16, 16)", "N": "1"}),
+        ("T=std::int8_t N=1", None, {"T": "std::int8_t", "N": "1"}),
+        ("CONDITION=a==b N=", None, {"CONDITION": "a==b", "N": ""}),
+        ("", None, {}),
+        *((text, None, None) for text in ("N", "N = 64", "=64", "64 N=1", "one:64", "N=1 two:N=2")),
+    ],
+)
+def test_a_configuration_is_pairs_after_the_name_of_a_variant(text, variant, settings):
+    if settings is not None:
+        found = ConfigText.parse(text)
+        assert (found.variant, found.settings) == (variant, settings)
+        return
+    with pytest.raises(ArgumentError, match=re.escape(f"config: got {text!r}; allowed: [VARIANT:]NAME=VALUE")):
+        ConfigText.parse(text)
+
+
+def test_macros_of_a_source_are_numbers_truth_values_and_texts():
+    found = ConfigText.parse("N=0x40 FAST=True T=std::int8_t SHAPE=(1, 2) X=1.5f")
+    assert found.macros() == {"N": 64, "FAST": True, "T": "std::int8_t", "SHAPE": "(1, 2)", "X": "1.5f"}
+    with pytest.raises(ArgumentError, match="Leave out 'one'"):
+        ConfigText.parse("one:N=1").macros()
 
 
 def test_compare_and_trace_take_what_was_tuned(run):

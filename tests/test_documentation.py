@@ -17,8 +17,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import click
 import pytest
+from every_command import every_command
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("**/[0-9]*.ipynb"))
@@ -204,17 +204,10 @@ def test_every_command_is_there(site):
 
     page = re.sub(r"<[^>]+>", "", (site / "docs/cli.html").read_text())
 
-    def usages(command: click.Command, name: str) -> Iterator[str]:
-        yield name
-        if isinstance(command, click.Group):
-            context = click.Context(command)
-            for one in command.list_commands(context):
-                yield from usages(command.get_command(context, one), f"{name} {one}")
-
-    wanted = list(usages(main, "workbench"))
-    assert {"workbench bench kvcache", "workbench train-gpt"} <= set(wanted)  # of an installed package
-    assert [usage for usage in wanted if not re.search(rf"^{usage}(?! \w)", page, re.M)] == []
-    assert page.count("--quiet") >= len(wanted) - 1
+    names = ["workbench", *(f"workbench {name}" for name, _ in every_command(main))]
+    assert {"workbench bench kvcache", "workbench train-gpt"} <= set(names)  # of an installed package
+    assert [name for name in names if not re.search(rf"^{name}(?! \w)", page, re.M)] == []
+    assert page.count("--quiet") >= len(names) - 1
 
 
 @pytest.mark.long

@@ -20,7 +20,9 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path, fresh_home, monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     blocks = fenced(PAGE.read_text().split("\n## In a GitHub")[0], "python", "sh", "diff", "text")
-    assert [kind for kind, _ in blocks] == ["python", "sh", "diff", "sh", "text", "sh", "text"]
+    assert [kind for kind, _ in blocks] == [
+        "python", *("sh", "diff", "sh", "text"), *("sh", "text"), *("sh", "diff", "sh", "text"),
+    ]  # fmt: skip
     statuses, printed, source = [], "", tmp_path / "my_ops.py"
     for kind, text in blocks:
         if kind == "python":
@@ -36,4 +38,4 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path, fresh_home, monk
                 statuses, printed = [*statuses, done.exit_code], done.output
         else:
             assert printed.rstrip() == text.rstrip()
-    assert statuses == [0, 0, 3, 0]
+    assert statuses == [0, 0, 3, 0, 0, 3]

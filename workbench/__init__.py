@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from workbench.tuning.code_comparison import compare_code as compare_code
     from workbench.tuning.comparison import compare as compare
     from workbench.tuning.occupancy import occupancy as occupancy
-    from workbench.tuning.tune import tune as tune
+    from workbench.tuning.tuner import tune as tune
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)

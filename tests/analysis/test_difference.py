@@ -16,7 +16,8 @@ import workbench as wb
 from workbench.analysis.difference.lines import COUNTS, line_changes
 from workbench.base.documents import COMPARED, document
 from workbench.cli import main
-from workbench.errors import ArgumentError, DocumentError
+from workbench.errors import ArgumentError, DocumentError, UnknownNameError
+from workbench.ops.own.files import load_op
 
 OPS = """
 import workbench as wb
@@ -26,16 +27,19 @@ def doubled(x):
     return 2 * x
 
 doubled.case("small", x=wb.randn(128))
-doubled.cuda('''extern "C" __global__ void f(float *out, const float *x) {
-    for (int i = threadIdx.x; i < 128; i += N) {
+doubled.case("large", x=wb.randn(4096))
+doubled.cuda('''extern "C" __global__ void f(float *out, const float *x, int n) {
+    for (int i = threadIdx.x; i < n; i += N) {
         BODY
     }
-}''', tune={"N": (32, 64)}, grid=1, block="N")
+}''', tune={"N": (32, 64)}, grid=1, block="N", args={"n": "x.numel()"})
 """
 BODIES = {
     "base": "out[i] = 2 * x[i];",
     "slower": "float once = x[(i + 64) % 128 * 1];\n        out[i] = 2 * x[i] + 0 * once;",
     "wrong": "out[i] = 3 * x[i];",
+    "slower where large": "out[i] = 2 * x[i];\n        for (int k = 128; k < n; k += 128) out[i] += 0 * x[k];",
+    "wrong where large": "out[i] = n < 1000 ? 2 * x[i] : 3 * x[i];",
 }
 
 
@@ -89,6 +93,47 @@ def test_a_wrong_variant_is_one_also_beside_a_saved_result(op_file, tmp_path: Pa
     assert done.exit_code == 1
     assert "f: outcome: ok → wrong_result" in done.output
     assert "warp_instructions is gone" in done.output, "and the check that checks nothing does not pass"
+
+
+def test_rows_of_several_cases_are_saved_and_paired(op_file, tmp_path: Path):
+    saved, summary, page = (tmp_path / name for name in ("saved.json", "summary.md", "page.html"))
+    both = ("--case", "small", "--case", "large", "--device", "sim")
+    done = workbench("compare", op_file("base"), *both, "--save", saved)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(saved.read_text())["variants"]
+    assert [(row["case_name"], row["variant"]) for row in rows] == [
+        ("small", "torch"), ("small", "f"), ("large", "torch"), ("large", "f"),
+    ]  # fmt: skip
+    assert rows[3]["case"] == "large x float32[4096]"
+    pages = ("--markdown", summary, "--html", page)
+    limit = ("--fail-if", "warp_instructions > 2")
+    failed = workbench("compare", op_file("slower where large"), *both, "--against", saved, *limit, *pages)
+    assert failed.exit_code == 3, failed.output
+    assert re.search(r"f on large:\s+warp_instructions is", failed.output), failed.output
+    assert not re.search(r"f on small:\s+warp_instructions is", failed.output)
+    assert "| large | f | warp_instructions |" in summary.read_text()
+    assert "<td" in page.read_text()
+    assert page.read_text().count("doubled on large x float32[4096], device sim") == 1
+    wrong = workbench("compare", op_file("wrong where large"), *both, "--against", saved)
+    assert wrong.exit_code == 1
+    assert "f on large: outcome: ok → wrong_result" in " ".join(wrong.output.split())
+    gone = workbench("compare", op_file("base"), "--case", "small", "--device", "sim", "--against", saved, *limit)
+    assert gone.exit_code == 3
+    assert "f on large: warp_instructions is gone" in " ".join(gone.output.split())
+
+
+def test_several_cases_in_python(op_file, tmp_path: Path):
+    op = load_op(op_file("base"))
+    found = wb.compare(op, ["small", "large"], "f", device="sim")
+    assert found["large"]["f"].counts["warp_instructions"] > found["small"]["f"].counts["warp_instructions"]
+    with pytest.raises(UnknownNameError, match="case: got 'huge'; allowed: small, large"):
+        found["huge"]
+    assert list(found.to_frame().index) == [("small", "f"), ("large", "f")]
+    again = wb.diff(found.save(tmp_path / "both.json"), found, fail_if="registers > 1")
+    assert (again.ok, again.notes) == (True, ())
+    assert again.results[0].checked == ("f on small", "f on large")
+    one = wb.diff(found, wb.compare(op, "large", "f", device="sim"))
+    assert (one.notes, {change.case for change in one.changes}) == (("f on small: gone",), {"large"})
 
 
 # -- conditions, on documents made by hand ------------------------------------------------------------------------
@@ -181,9 +226,21 @@ def test_what_differs_beside_the_figures_is_said(tmp_path: Path):
     assert not [one for one in other.changes if one.changed]
 
 
+def test_a_file_without_cases_in_its_rows_is_of_one_case(tmp_path: Path):
+    old = compared(tmp_path, "old.json", {"f": {}})
+    same = compared(tmp_path, "same.json", {"f": {"case": "c", "case_name": "c", "registers": 20}})
+    found = wb.diff(old, same)
+    assert [(one.case, one.subject, one.ratio) for one in found["registers"]] == [("c", "f", 2)]
+    other = compared(tmp_path, "other.json", {"f": {"case": "c x float32[8]", "case_name": "c"}})
+    assert wb.diff(old, other).notes == ("f on c x float32[8]: new", "f on c: gone")
+    resized = compared(tmp_path, "resized.json", {"f": {"case": "c x float32[9]", "case_name": "c"}})
+    assert wb.diff(other, resized).notes == ("f on c x float32[9]: new", "f on c x float32[8]: gone")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("trace copy_blocks --case a --case b --save A", r"--case: got a, b; allowed: one case with --save"),
         ("compare o --fail-if x>1", r"--fail-if: got x>1; allowed: a condition with --against"),
         ("diff A A --fail-if warp_instructions", r"fail_if: got 'warp_instructions'; allowed: FIGURE > RATIO"),
         ("diff A A --fail-if warp_instructions>1.0.2", r"fail_if: got 'warp_instructions>1.0.2'"),

@@ -101,7 +101,7 @@ def told(monkeypatch):
     calls = set()
     for module in (searching, isolation, tasks, cluster):
         monkeypatch.setattr(module, "use_gpu", lambda n, m=module: calls.add((threading.current_thread().name, n)))
-    monkeypatch.setattr(importlib.import_module("workbench.tuning.tune"), "current_gpu", lambda device: 3)
+    monkeypatch.setattr(importlib.import_module("workbench.tuning.tuner"), "current_gpu", lambda device: 3)
     return calls
 
 

@@ -77,8 +77,9 @@ def _plain(value: Any) -> Any:
 # -- the fields -----------------------------------------------------------------------------------------------------
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "required": list(properties), "properties": dict(properties)}
+def _object(properties: Mapping[str, Any], later: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the schema of an object; documents of older versions lack what came ``later``."""
+    return {"type": "object", "required": list(properties), "properties": {**properties, **(later or {})}}
 
 
 def _list(item: Any) -> dict[str, Any]:
@@ -137,6 +138,10 @@ _COMPARED = (
     | {"config": _CONFIG, "sample": _SAMPLE}
     | _each(_NUMBER, COMPARED)
 )
+_OF_CASE = {
+    "case": {"type": "string", "description": "The case with what distinguishes it; rows are paired by it."},
+    "case_name": _TEXT,
+}
 _OCCUPANCY = _each(_WHOLE, "block registers shared_bytes barriers blocks_per_sm warps_per_sm") | {
     "occupancy": _NUMBER,
     "limited_by": _TEXT,
@@ -180,7 +185,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
             "workbench compare OP --json",
             _each(_TEXT, "op case device machine")
             | _ORIGIN
-            | {"all_correct": _YES, "variants": _list(_object(_COMPARED))},
+            | {"all_correct": _YES, "variants": _list(_object(_COMPARED, _OF_CASE))},
         ),
         "compare-code": (
             "workbench compare-code OP --json",
@@ -193,7 +198,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                 **_each(_TEXT, "title of"),
                 "ok": {"type": "boolean", "description": "False if a condition of --fail-if fails."},
                 "notes": _list(_TEXT),
-                "changes": _list(_object(_each(_TEXT, "variant figure") | _each(_NUMBER, "before now ratio"))),
+                "changes": _list(_object(_each(_TEXT, "case variant figure") | _each(_NUMBER, "before now ratio"))),
                 "lines": _list(_object({"file": _TEXT, "before": _ANY, "now": _ANY})),
                 "conditions": _list(
                     _object({"condition": _TEXT, "ok": _YES} | _each(_list(_TEXT), "checked failures"))

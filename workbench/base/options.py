@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from workbench.base.config_text import ConfigText
 from workbench.base.files import append_file
 from workbench.base.lazy import offered
-from workbench.base.tables import Tabular
 from workbench.base.terminal import say
-from workbench.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from workbench.base.tables import Tabular
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
@@ -71,28 +72,14 @@ def pages_options(command: Any) -> Any:
     return click.option("--markdown", type=path, metavar="FILE", help=summary)(with_page)
 
 
-def configurations(help: str) -> Callable[[Any], Any]:
-    """Return an option ``--config "NAME=VALUE ..."`` that may be repeated; the command gets a list of dictionaries."""
+def config_option(help: str) -> Callable[[Any], Any]:
+    """Return the option ``--config``, which may be repeated; the command gets a list of `ConfigText`."""
 
-    def parsed(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[dict[str, Any]]:
-        return [_configuration(text) for text in given]
+    def parsed(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[ConfigText]:
+        return [ConfigText.parse(text) for text in given]
 
-    return click.option("--config", "configs", multiple=True, metavar="'NAME=VALUE ...'", callback=parsed, help=help)
-
-
-def _configuration(text: str) -> dict[str, Any]:
-    found = {}
-    for word in text.replace(",", " ").split():
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ArgumentError(
-                "config", repr(word), "NAME=VALUE", "Name each tunable with its value: 'BLOCK=128 VEC=4'."
-            )
-        try:
-            found[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = value
-    return found
+    metavar = "[VARIANT:]NAME=VALUE..."
+    return click.option("--config", "configs", multiple=True, metavar=metavar, callback=parsed, help=help)
 
 
 def tell(result: Any, as_json: bool) -> None:

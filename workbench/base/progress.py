@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import TextIO, TypeVar
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from workbench.base.terminal import visible
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 _Item = TypeVar("_Item")
 
@@ -26,6 +27,8 @@ def be_quiet(quiet: bool = True) -> None:
 
 def bar(unit: str, total: int | None = None, file: TextIO | None = None, **options: object) -> tqdm:
     """Return a bar of ``total`` units, such as " attempts". It is silent unless ``file``, or stderr, is a terminal."""
+    from tqdm import tqdm  # 20 ms, which help and completion can do without
+
     file = file or sys.stderr
     silent = _quiet or not file.isatty()
     return tqdm(total=total, unit=unit, file=file, disable=silent, dynamic_ncols=True, **options)

@@ -7,6 +7,17 @@ lies in the package, where no loader finds it by accident: `simulated_driver` lo
 the other clients.
 """
 
-from workbench.driver.simulated import Driver, simulated_driver
+from typing import TYPE_CHECKING
 
-__all__ = ["Driver", "simulated_driver"]
+from workbench.base.lazy import lazily
+
+_LAZY = dict.fromkeys(("Driver", "simulated_driver"), "workbench.driver.simulated")
+
+__all__ = [*_LAZY]
+
+if TYPE_CHECKING:
+    from workbench.driver.simulated import Driver as Driver
+    from workbench.driver.simulated import simulated_driver as simulated_driver
+
+
+__getattr__, __dir__ = lazily(__name__, _LAZY)

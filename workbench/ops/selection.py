@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from workbench.base.config_text import ConfigText, literal
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
@@ -86,51 +86,80 @@ def fitted(variant: Variant, case: _Case) -> _Case:
 
 
 def configs_of(
-    op: Op, texts: Iterable[str] | None, variants: Iterable[str] | None, case: Case
+    op: Op, texts: Sequence[ConfigText], variants: Iterable[str] | None, case: Case
 ) -> dict[str, dict[str, Any]]:
-    """Return the configurations of ``[VARIANT:]NAME=VALUE ...`` from a terminal, by variant.
+    """Return the configurations of parsed texts by variant, among the ``variants`` of these names or all.
 
-    Without a variant's name it is for the only one, among those of these names or all, that has these tunables.
-    Tunables that are left out have their untuned values for the case.
-
-    Raises:
-        UnknownNameError: a variant, tunable or value that does not exist.
-        ArgumentError: no variant named where several have the tunables; something that is no NAME=VALUE.
+    Tunables that are left out have their untuned values for the case. Raises what `settings_of` raises.
     """
     chosen = [op.variant(name) for name in variants] if variants else list(op.variants)
-    found: dict[str, dict[str, Any]] = {}
-    for text in texts or ():
-        name, colon, settings = text.rpartition(":")
-        words = [word.partition("=") for word in re.split(r"[\s,]+(?=\w+=)", settings.strip())]
-        if not all(equals and key and value for key, equals, value in words):
-            raise ArgumentError("config", repr(text), "[VARIANT:]NAME=VALUE NAME=VALUE ...", "NUM_THREADS=128 VEC=4")
-        given = {key: value for key, _, value in words}
-        variant = op.variant(name) if colon else _with_tunables(chosen, given, text)
-        for key, value in given.items():
-            if key not in variant.space:
-                raise UnknownNameError(f"config of {variant.name}", key, ", ".join(variant.space), "Name a tunable.")
-            values = {str(one): one for one in variant.space[key]}
-            if value not in values:
-                raise UnknownNameError(f"config {key}", value, ", ".join(values), f"{variant.name} has these.")
-            given[key] = values[value]
-        found[variant.name] = {**variant.default_config(variant.machine_problem(case)), **given}
-    return found
+    found = [settings_of(chosen, text) for text in texts]
+    return {
+        variant.name: {**variant.default_config(variant.machine_problem(case)), **settings}
+        for variant, settings in found
+    }
 
 
-def config_of(op: Op, texts: Sequence[str] | None, variant: str | None, case: Case) -> dict[str, Any] | None:
-    """Return the configuration of one variant from a terminal, as `configs_of` reads it; None without a text."""
+def config_of(
+    op: Op, texts: Sequence[ConfigText], variant: str | None, case: Case
+) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the variant and its configuration, as `configs_of` reads them; without a text as given, and None."""
     found = configs_of(op, texts, None if variant is None else [variant], case)
-    if len(found) > 1 or (variant is not None and any(name != variant for name in found)):
-        raise ArgumentError("config", ", ".join(texts or ()), f"one of {variant or 'one variant'}", "One is traced.")
-    return next(iter(found.values()), None)
+    if len(found) > 1:
+        got = ", ".join(text.text for text in texts)
+        raise ArgumentError("config", repr(got), "the configuration of one variant", "Name tunables of one.")
+    return next(iter(found.items()), (variant, None))
 
 
-def _with_tunables(variants: Sequence[Variant], given: Collection[str], text: str) -> Variant:
-    having = [variant for variant in variants if set(given) <= set(variant.space)]
+def settings_of(
+    variants: Sequence[Variant], text: ConfigText, *, only_known: bool = True
+) -> tuple[Variant, dict[str, Any]]:
+    """Return the variant of a parsed text with the values of its tunables, those that are left out missing.
+
+    Without a name in the text it is the only variant that has these tunables.
+
+    Args:
+        variants: those that the text may be for.
+        text: names of tunables with their values, as tables print them or as Python literals.
+        only_known: refuse values that the search space does not have.
+
+    Raises:
+        UnknownNameError: a variant or tunable that does not exist; with ``only_known`` also such a value.
+        ArgumentError: no variant named where several have the tunables.
+    """
+    if text.variant is None:
+        variant = _with_tunables(variants, text)
+    else:
+        by_name = {one.name: one for one in variants}
+        if text.variant not in by_name:
+            known = ", ".join(by_name) or "none"
+            raise UnknownNameError("config", repr(text.variant), known, "Name one of these variants before the colon.")
+        variant = by_name[text.variant]
+    for name in text.settings:
+        if name not in variant.space:
+            known = ", ".join(variant.space) or "none: nothing is tunable"
+            raise UnknownNameError(f"config of {variant.name}", name, known, "Name a tunable.")
+    return variant, {name: _value(variant, name, value, only_known) for name, value in text.settings.items()}
+
+
+def _value(variant: Variant, name: str, text: str, only_known: bool) -> Any:
+    """Return the value that a text stands for: one of the space as it is printed, or else a Python literal."""
+    values, value = {str(one): one for one in variant.space[name]}, literal(text)
+    if text in values:
+        return values[text]
+    if only_known and not any(type(one) is type(value) and one == value for one in values.values()):
+        raise UnknownNameError(f"config {name}", text, ", ".join(values), f"{variant.name} has these.")
+    return value
+
+
+def _with_tunables(variants: Sequence[Variant], text: ConfigText) -> Variant:
+    having = [variant for variant in variants if set(text.settings) <= set(variant.space)]
     if len(having) == 1:
         return having[0]
     if having:
-        remedy = f"Name it: {having[0].name}:{text}"
-        raise ArgumentError("config", f"{text!r}, for {len(having)} variants", "that of one variant", remedy)
+        remedy = f"Name it: {having[0].name}:{text.text}"
+        raise ArgumentError("config", f"{text.text!r}, for {len(having)} variants", "that of one variant", remedy)
     known = "; ".join(f"{variant.name} has {', '.join(variant.space)}" for variant in variants if variant.space)
-    raise UnknownNameError("config", repr(text), known or "none: nothing is tunable", "Name tunables of one variant.")
+    raise UnknownNameError(
+        "config", repr(text.text), known or "none: nothing is tunable", "Name tunables of one variant."
+    )

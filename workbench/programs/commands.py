@@ -1,69 +1,45 @@
-"""Commands under ``workbench run``: child processes, the signals passed on to them, and their exit status."""
+"""The command ``workbench run``."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import sys
+from typing import Any
 
-from workbench.driver.elf import is_elf, read_elf
-from workbench.driver.simulated import runtime_path
-from workbench.driver.toolkit import toolkit_folder
-from workbench.programs.children import VARIABLE
+import click
 
 
-def run_command(words: Sequence[str]) -> int:
-    """Run a command, such as ``make test`` or ``./program``, and return its exit status as a shell does.
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
+@click.argument("script", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--check", is_flag=True, help="Watch every launch; report findings, and exit with 1 if there are any.")
+@click.option("--strict", is_flag=True, help="Like --check; also report violations of rules that GPUs tolerate.")
+@click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
+@click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
+@click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
+@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="Time limit of a launch.")
+@click.option("--devices", default=1, help="Number of simulated devices.")
+@click.option(
+    "--memory",
+    "memory_gib",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GIB",
+    help="Memory of each device (default: half of this machine's).",
+)
+@click.option("--exact-name", is_flag=True, help="Leave '(simulated)' out of the devices' name.")
+@click.option("--first-config", is_flag=True, help="Autotuners of Triton take their first configuration that runs.")
+@click.option("--inductor", is_flag=True, help="Also run what torch.compile writes for tensors on the CPU.")
+@click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
+@click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
+def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run a program that launches kernels, in Python or in CUDA C++ (.cu); without a GPU, on simulated devices.
 
-    SIGINT, SIGTERM and SIGHUP go to the command and do not end this process, which still has to write the report.
+    A command, such as make, runs with an nvcc on PATH whose programs are simulated too.
+
+    The program is SCRIPT with its ARGUMENTS; options of the workbench stand before it. Every launch counts: PyCUDA's
+    and Triton's, those of load_cuda and load_ptx, of ops, checks and traces, also in processes that the program starts.
+    With --check the exit status is 1 for a finding and 2 if nothing was launched; else it is the program's own.
     """
-    file = Path(words[0]).resolve()
-    program = file if file.is_file() else None
-    with subprocess.Popen(words, executable=program, env=_environment(file)) as child, _passed_on(child):
-        status = child.wait()
-    return status if status >= 0 else 128 - status
+    from workbench.programs.running import run_program
 
-
-def _environment(file: Path) -> dict[str, str]:
-    """Return the environment of a command that joins the run, with our toolkit as CUDA_HOME and CUDA_PATH if unset.
-
-    If the program has an RPATH, which may lead to NVIDIA's runtime, LD_PRELOAD loads ours before it.
-    """
-    environment = dict(os.environ)
-    if VARIABLE not in environment:
-        return environment
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        environment.setdefault(variable, str(toolkit_folder()))
-    if is_elf(file) and read_elf(file).has_rpath:
-        libraries = [str(runtime_path()), *filter(None, [os.environ.get("LD_PRELOAD")])]
-        environment["LD_PRELOAD"] = ":".join(libraries)
-    return environment
-
-
-@contextmanager
-def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    def pass_on(number: int, _: object) -> None:
-        if number != signal.SIGINT or not _in_foreground():
-            child.send_signal(number)
-
-    kept = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-
-
-def _in_foreground() -> bool:
-    """Return True if the terminal sends Ctrl-C to this process's group, and so to the command itself as well."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    finally:
-        os.close(terminal)
+    sys.exit(run_program(script, arguments, **options))

@@ -25,7 +25,7 @@ from workbench.driver.torch_device.library import installed_torch
 from workbench.driver.torch_device.starting import attach, refuse_interpreter
 from workbench.errors import ArgumentError, DeviceUnavailableError, HostCallFault, KernelFault
 from workbench.programs import children
-from workbench.programs.commands import run_command
+from workbench.programs.child_commands import run_command
 from workbench.programs.targets import SOURCES, TargetKind, kind_of
 from workbench.ptx import LaunchOptions
 

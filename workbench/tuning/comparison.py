@@ -7,14 +7,14 @@ torch is only checked, as there is no kernel of ours to count.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
-from workbench.base.documents import Document, document, origin
+from workbench.base.documents import Document
 from workbench.base.frames import data_frame
 from workbench.base.pages import Section
 from workbench.base.progress import tracked
@@ -25,15 +25,18 @@ from workbench.errors import UnknownNameError
 from workbench.launch import devices
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
-from workbench.ops.selection import variants_of
+from workbench.ops.selection import cases_of, variants_of
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.ptx.sample import Sampled
-from workbench.tuning.configured import able_variants, attempt
+from workbench.tuning.compared_cases import ComparedCases, compare_document
+from workbench.tuning.configured import ConfiguredTrial, able_variants, attempt, checked_configs
 from workbench.tuning.summary import row_of
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+__all__ = ["ComparedCases", "Comparison", "compare"]
 
 _NONE = "–"
 _OF_TRIAL = (
@@ -89,13 +92,17 @@ class Comparison(Tabular, Document):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One plain dictionary per variant, with numbers as numbers: errors, resources, counts, seconds."""
+        """One plain dictionary per variant, with numbers as numbers: errors, resources, counts, seconds.
+
+        Its ``case`` is the case with what distinguishes it, ``case_name`` the name alone.
+        """
         rows = []
         origins = self.origins or ("",) * len(self.trials)
         for trial, least, source in zip(self.trials, self.minimum_bytes, origins, strict=True):
             known = row_of(trial)
             rows.append(
-                {name: known[name] for name in _OF_TRIAL}
+                {"case": self.case, "case_name": trial.case}
+                | {name: known[name] for name in _OF_TRIAL}
                 | {
                     "configuration_is": source,
                     "warp_instructions": known["instructions"],
@@ -120,11 +127,7 @@ class Comparison(Tabular, Document):
 
     def to_json(self) -> str:
         """Return the rows as JSON; see `workbench.base.documents`."""
-        head = {name: getattr(self, name) for name in ("op", "case", "device", "machine", "all_correct")}
-        messages = {trial.variant: trial.message for trial in self.trials}
-        return document(
-            "compare", **head, **origin(), variants=[row | {"message": messages[row["variant"]]} for row in self.rows]
-        )
+        return compare_document([self])
 
     def roofline(self, ax: Axes | None = None) -> Axes:
         """Plot each variant under the ceilings of the GPU and return the axes. Needs matplotlib (``[lab]``).
@@ -161,10 +164,14 @@ class Comparison(Tabular, Document):
 
     def sections(self) -> Sequence[Section]:
         """Return the table, and the roofline where there are times and matplotlib is installed."""
+        return [*super().sections(), *self.roofline_section()]
+
+    def roofline_section(self) -> Sequence[Section]:
+        """Return a section with the roofline; none without times or matplotlib."""
         from workbench.ui.page_sections import picture
 
         timed = any(trial.seconds is not None and trial.counts for trial in self.trials)
-        return [*super().sections(), *(picture(self.roofline, "Roofline of the variants") if timed else [])]
+        return picture(self.roofline, "Roofline of the variants") if timed else []
 
     def __str__(self) -> str:
         """Return a table of facts as rows, with as many variants side by side as the terminal has room for.
@@ -190,10 +197,24 @@ class Comparison(Tabular, Document):
         return Table(("", *names), rows, "h" + "l" * len(names))
 
 
+class _Compare(Protocol):
+    """The type of `compare`, whose result depends on ``case``."""
+
+    @overload
+    def __call__(self, op: str | Op, case: str | Case | None = None, *arguments: Any, **options: Any) -> Comparison: ...
+    @overload
+    def __call__(self, op: str | Op, case: Sequence[str | Case], *arguments: Any, **options: Any) -> ComparedCases: ...
+
+
+def _two_results(function: Callable[..., Comparison | ComparedCases]) -> _Compare:
+    return cast("_Compare", function)
+
+
+@_two_results
 @checked_kinds
 def compare(
     op: str | Op,
-    case: str | Case | None = None,
+    case: str | Case | Sequence[str | Case] | None = None,
     variants: str | Variant | Sequence[str | Variant] | None = None,
     device: str = "auto",
     *,
@@ -202,12 +223,16 @@ def compare(
     model: str | DeviceModel | None = None,
     sample: int | None = None,
     judged_on: str | Case | None = None,
-) -> Comparison:
+) -> Comparison | ComparedCases:
     """Run several variants of an op on the same inputs and compare them side by side.
+
+    Of several cases each is compared on its own, with the variants that can run it::
+
+        wb.compare(op, ["small", "large"]).save("base.json")
 
     Args:
         op: its name, e.g. ``"paged_attention"``, or the op.
-        case: name or value of a case; default: the op's quick one.
+        case: name or value of a case, or several in a list; default: the op's quick one.
         variants: name or value, or several; default: every variant that can run the case.
         device: "auto", "sim" or "cuda". The simulator runs code for sm_80; a variant that needs sm_89 or sm_90 gets
             that,
@@ -221,7 +246,8 @@ def compare(
         judged_on: with ``sample``, the small case that values are judged on; as for `tune`.
 
     Returns:
-        `Comparison`. A variant that is wrong or cannot run has its outcome and message in the table; nothing is raised.
+        `Comparison`, of several cases `ComparedCases`. A variant that is wrong or cannot run has its outcome and
+        message in the table; nothing is raised.
 
     Raises:
         UnknownNameError: an op, case, variant, device or model that does not exist; a configuration for a variant that
@@ -229,22 +255,34 @@ def compare(
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
     found = ops.get(op)
-    case = found.case(case)
+    several = case is not None and not isinstance(case, str) and isinstance(case, Sequence)
+    cases = cases_of(found, case)
     where, model = devices.get(device), device_model(model)
-    ((case,), _) = sampled(found, (case,), where, sample, judged_on)
-    chosen = able_variants(found.variants, [case], where) if variants is None else variants_of(found, variants)
-    configs, names = dict(configs or {}), [variant.name for variant in chosen]
-    for name in configs:
-        if name not in names:
-            raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these are compared.")
-    attempts = [
-        attempt(found, variant, case, where, model, config=configs.get(variant.name), tuned=tuned)
-        for variant in tracked(chosen, " variants", name=lambda variant: variant.name)
-    ]
-    trials, least = tuple(one.trial for one in attempts), tuple(one.minimum_bytes for one in attempts)
-    origins = tuple(one.origin for one in attempts)
+    (cases, _) = sampled(found, cases, where, sample, judged_on)
+    chosen = {
+        one.name: able_variants(found.variants, [one], where) if variants is None else variants_of(found, variants)
+        for one in cases
+    }
+    configs = checked_configs(configs, (variant for some in chosen.values() for variant in some))
+    tries = [(one, variant) for one in cases for variant in chosen[one.name]]
+    attempts: dict[str, list[ConfiguredTrial]] = {one.name: [] for one in cases}
+    for one, variant in tracked(tries, " variants", name=lambda pair: f"{pair[1].name} on {pair[0].name}"):
+        config = configs.get(variant.name)
+        attempts[one.name].append(attempt(found, variant, one, where, model, config=config, tuned=tuned))
     machine = "" if where.counts else where.description
-    return Comparison(found.name, case.label, where.name, trials, least, machine, origins)
+    results = {
+        one.name: Comparison(
+            found.name,
+            one.label,
+            where.name,
+            tuple(done.trial for done in attempts[one.name]),
+            tuple(done.minimum_bytes for done in attempts[one.name]),
+            machine,
+            tuple(done.origin for done in attempts[one.name]),
+        )
+        for one in cases
+    }
+    return ComparedCases(results) if several else results[cases[0].name]
 
 
 # -- the facts ------------------------------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, model_of_arch, placed
 from workbench.base.trials.trial import Trial
-from workbench.errors import ConfigurationError
+from workbench.errors import ConfigurationError, UnknownNameError
 from workbench.launch import devices
 from workbench.ops.op import Op
 from workbench.ops.tuned import recorded
@@ -44,6 +44,15 @@ def able_variants(variants: Iterable[Variant], cases: Sequence[Case], where: Dev
             return False
 
     return [variant for variant in variants if any(able(variant, case) for case in cases)]
+
+
+def checked_configs(configs: Mapping[str, Config] | None, variants: Iterable[Variant]) -> dict[str, Config]:
+    """Return configurations by variant. Raises UnknownNameError for a variant that is not tried."""
+    found, known = dict(configs or {}), [variant.name for variant in variants]
+    for name in found:
+        if name not in known:
+            raise UnknownNameError("configs", repr(name), ", ".join(known) or "none", "Only these variants are tried.")
+    return found
 
 
 def attempt(

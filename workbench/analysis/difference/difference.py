@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.analysis.difference.conditions import Condition, ConditionResult, judge
-from workbench.analysis.difference.figures import FigureChange, notes_of, pairs_of
+from workbench.analysis.difference.figures import FigureChange, case_names, notes_of, pairs_of
 from workbench.analysis.difference.lines import COUNTS, LineChange, line_changes
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import Document, document
@@ -57,7 +57,7 @@ class Difference(Tabular):
         return all(result.ok for result in self.results)
 
     def __getitem__(self, figure: str) -> tuple[FigureChange, ...]:
-        """Return the changes of a figure, one for each variant; none for an unknown figure."""
+        """Return the changes of a figure, one for each case and variant; none for an unknown figure."""
         return tuple(one for one in self.changes if one.figure == figure)
 
     @property
@@ -72,7 +72,7 @@ class Difference(Tabular):
     def to_json(self) -> str:
         """Return the difference as JSON; see `workbench.base.documents`."""
         changes = [
-            {"variant": one.subject, "figure": one.figure, "before": one.before, "now": one.now, "ratio": one.ratio}
+            {name: getattr(one, name) for name in ("case", "variant", "figure", "before", "now", "ratio")}
             for one in self.changes
         ]
         conditions = [
@@ -131,7 +131,9 @@ class Difference(Tabular):
         if not changed:
             return Table((), (), "", title=f"all {same} figures are the same")
         whose = ["variant"] if self.kind == "compare" else []
-        rows = [(*(one.subject for _ in whose), *one.texts) for one in changed]
+        if any(one.subject != one.variant for one in self.changes):
+            whose = ["case", *whose]
+        rows = [(*(getattr(one, name) for name in whose), *one.texts) for one in changed]
         styles = [[*("" for _ in whose), "", "", _tint(one.now, one.before), ""] for one in changed]
         columns, align = (*whose, "figure", "before", "now", "ratio"), "l" * len(whose) + "lrrr"
         note = f"{same} more figures are the same" if same else ""
@@ -183,8 +185,8 @@ def diff(
         wb.diff("base.json", wb.compare(op), fail_if="warp_instructions > 1.02")
 
     Args:
-        before: a `Comparison` or a `Trace`, or the file of one that was saved (``.save(path)``, ``--save FILE``, or the
-            output of ``--json``).
+        before: a `Comparison` (of several cases `ComparedCases`) or a `Trace`, or the file of one that was saved
+            (``.save(path)``, ``--save FILE``, or the output of ``--json``). Rows are paired by case and variant.
         now: another of the same kind.
         fail_if: conditions, such as ``"warp_instructions > 1.02"`` (the ratio to the figure before) and ``"absolute
             spill_bytes > 0"`` (the figure itself). ``results`` of the difference says which fail. Figures are named as
@@ -230,7 +232,8 @@ def _document(argument: str, given: object) -> Mapping[str, Any]:
 
 def _title(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if kind == "compare":
-        return f"{new['op']} on {new['case']}, before and now"
+        names = case_names(old, new)
+        return f"{new['op']} on {new['case'] if len(names) < 2 else ', '.join(names.values())}, before and now"
     titles = list(dict.fromkeys([old["title"], new["title"]]))
     return f"{titles[0]}, before and now" if len(titles) == 1 else " → ".join(titles)
 

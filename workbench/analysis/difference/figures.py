@@ -34,6 +34,9 @@ class FigureChange:
     """One figure of one subject, before and now; None where it is unknown."""
 
     subject: str
+    """Name of the subject: its variant, with several cases also the case."""
+    variant: str
+    case: str
     figure: str
     before: float | None
     now: float | None
@@ -63,7 +66,10 @@ class FigureChange:
 
 @dataclass(frozen=True)
 class Pair:
-    """One subject before and now; None where it is missing."""
+    """One subject before and now; None where it is missing.
+
+    ``name`` is that of the variant, with several cases also of the case; for a trace it is empty.
+    """
 
     name: str
     before: Subject | None
@@ -86,7 +92,7 @@ def subjects_of(document: Mapping[str, Any]) -> dict[tuple[str, str], Subject]:
         figures = {figure_name(one["fact"]): one["value"] for one in document["facts"]}
         return {("", ""): Subject(figures, _about(document), f"predicted for {document['predicted_for']}")}
     return {
-        (str(row.get("case", document["case"])), row["variant"]): Subject(
+        (_case_of(row, document), row["variant"]): Subject(
             {name: row[name] for name in COMPARED.split()},
             _about(row),
             f"{row['time_is']} for {row['predicted_for']}" if row["predicted_for"] else f"on {document['machine']}",
@@ -102,16 +108,35 @@ def pairs_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Pair]:
     """
     old, new = subjects_of(before), subjects_of(now)
     keys = dict.fromkeys([*new, *old])
-    several = len({case for case, _ in keys}) > 1
-    return [_pair(f"{key[1]} on {key[0]}" if several else key[1], old.get(key), new.get(key)) for key in keys]
+    names = case_names(before, now)
+    pairs = []
+    for case, variant in keys:
+        name = f"{variant} on {names[case]}" if len(names) > 1 else variant
+        pairs.append(_pair(name, variant, names[case], old.get((case, variant)), new.get((case, variant))))
+    return pairs
+
+
+def case_names(*documents: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cases of comparisons, each with its name where no other case has that one; of traces one, "".
+
+    A case whose inputs have changed keeps its name and is another case.
+    """
+    found: dict[str, str] = {}
+    for document in documents:
+        for row in document.get("variants", ({"case": ""},)):
+            case = _case_of(row, document)
+            found.setdefault(case, row.get("case_name", case))
+    names = list(found.values())
+    return {case: name if names.count(name) == 1 else case for case, name in found.items()}
 
 
 def notes_of(before: Mapping[str, Any], now: Mapping[str, Any], pairs: list[Pair]) -> list[str]:
     """Return in words what differs beside the figures: versions, devices, configurations, subjects that come and go."""
+    several = any(len(case_names(one)) > 1 for one in (before, now))  # what comes and goes is noted for each
     notes = [
         f"{name}: {before[name] or 'none'} → {now[name] or 'none'}"
         for name in ("op", "case", "variant", "device", "machine", "predicted_for")
-        if name in before and name in now and before[name] != now[name]
+        if name in before and name in now and before[name] != now[name] and not (name == "case" and several)
     ]
     notes += [f"version of {note}" for note in _changes(before["versions"], now["versions"])]
     for pair in pairs:
@@ -130,6 +155,11 @@ def figure_name(fact: str) -> str:
     return re.sub(r"\W+", "_", fact.replace("µ", "u")).strip("_")
 
 
+def _case_of(row: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Return the case of a compared variant; before version 0.2 a document had one case, that of all rows."""
+    return row["case"] if "case" in row else document["case"]
+
+
 def _about(row: Mapping[str, Any]) -> dict[str, str]:
     sample = row.get("sample")
     known = dict(row) | {"blocks that ran": sample and f"{sample.get('blocks')} of {sample.get('of')}"}
@@ -137,13 +167,19 @@ def _about(row: Mapping[str, Any]) -> dict[str, str]:
     return settings | {name: str(known[name]) for name in _ABOUT if known.get(name) not in (None, "")}
 
 
-def _pair(name: str, before: Subject | None, now: Subject | None) -> Pair:
+def _pair(name: str, variant: str, case: str, before: Subject | None, now: Subject | None) -> Pair:
     if before is None or now is None:
         return Pair(name, before, now)
     same = before.times == now.times
     changes = {
         figure: FigureChange(
-            name, figure, before.figures.get(figure), now.figures.get(figure), same or figure not in _TIMES
+            name,
+            variant,
+            case,
+            figure,
+            before.figures.get(figure),
+            now.figures.get(figure),
+            same or figure not in _TIMES,
         )
         for figure in dict.fromkeys([*now.figures, *before.figures])
     }

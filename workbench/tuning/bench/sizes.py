@@ -16,7 +16,7 @@ from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.progress import tracked
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
@@ -26,7 +26,7 @@ from workbench.ops.variant import Config, Variant
 from workbench.tuning.bench.own_op import contenders
 from workbench.tuning.bench.size_sweep import SizePoint, SizeSweep, figure_of
 from workbench.tuning.bench.torch_counts import count
-from workbench.tuning.configured import attempt
+from workbench.tuning.configured import attempt, checked_configs
 
 
 @checked_kinds(but=("op", "over"))
@@ -81,16 +81,14 @@ def sweep_sizes(
     cases = [base.override(name=" ".join([base.name, *map("=".join, _texts(place))]), **place) for place in places]
     (cases_run, _) = sampled(found, cases, where, sample, judged_on)
     chosen = contenders(found, None if variants is None else listed(variants), cases, where)
-    configs, names = dict(configs or {}), [variant.name for variant in chosen]
-    for name in configs:
-        if name not in names:
-            raise UnknownNameError("configs", repr(name), ", ".join(names), "Only these read the case at these sizes.")
     if not chosen:
         known = ", ".join(variant.name for variant in found.variants)
         raise ArgumentError("variants", "none that reads the case at these sizes", known, "Change the sizes or names.")
+    configs = checked_configs(configs, chosen)
     if where.counts and figure != "bytes" and not any(variant.compiles for variant in chosen):
         remedy = "torch has no times on the simulator, and of the counts only bytes."
-        raise ArgumentError("variants", ", ".join(names), "variants in CUDA C++ or Triton among them", remedy)
+        names = ", ".join(variant.name for variant in chosen)
+        raise ArgumentError("variants", names, "variants in CUDA C++ or Triton among them", remedy)
     operations = [operations_of(found, one) for one in cases]
     if figure == "throughput" and not any(operations):
         remedy = "torch counts operations of matrix products, and the reference has none that it knows."

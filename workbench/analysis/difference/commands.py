@@ -1,4 +1,4 @@
-"""Options and exit status of the commands that compare their result with a saved one."""
+"""The command ``workbench diff``; options and exit status of the commands that compare with a saved result."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from workbench.analysis.difference.conditions import Condition
-from workbench.analysis.difference.difference import KINDS, Difference, difference_of
-from workbench.base.options import Pages, tell
+from workbench.base.options import Pages, json_option, pages_options, tell
 from workbench.base.saved_documents import parse_document, read_document
-from workbench.base.tables import Tabular
 from workbench.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from workbench.analysis.difference.conditions import Condition
+    from workbench.analysis.difference.difference import Difference
+    from workbench.base.tables import Tabular
 
 STATUS = 3
 """The exit status if a condition fails."""
@@ -60,6 +62,8 @@ class Baseline:
 
         A result that is not ``ok`` is printed beside its difference, and the exit status is 1.
         """
+        from workbench.analysis.difference.difference import KINDS, difference_of
+
         if self.save is not None:
             result.save(self.save)
         if self.against is None:
@@ -104,6 +108,8 @@ def baseline_options(kind: str) -> Callable[[Any], Any]:
 
 
 def _baseline(kind: str, save: str | None, against: str | None, fail_if: Sequence[str]) -> Baseline:
+    from workbench.analysis.difference.conditions import Condition
+
     conditions = [Condition.parse(text) for text in fail_if]
     if conditions and against is None:
         raise ArgumentError("--fail-if", conditions[0].text, "a condition with --against", "Name the saved result.")
@@ -111,3 +117,16 @@ def _baseline(kind: str, save: str | None, against: str | None, fail_if: Sequenc
         remedy = "Save to another file; without --against it replaces the saved result."
         raise ArgumentError("--save", save, "another file than that of --against", remedy)
     return Baseline(save, None if against is None else read_document(against, [kind]), conditions)
+
+
+@click.command(cls=WithStatuses)
+@click.argument("before", type=click.Path(dir_okay=False))
+@click.argument("now", type=click.Path(dir_okay=False))
+@fail_if_option
+@pages_options
+@json_option
+def diff(before: str, now: str, fail_if: tuple[str, ...], as_json: bool, pages: Pages) -> None:
+    """Show what changed between two saved results of compare, or two of trace, by figure and by source line."""
+    from workbench.analysis.difference import diff as run
+
+    finish(run(before, now, fail_if=fail_if), as_json, pages)

@@ -1,0 +1,115 @@
+"""The command ``workbench check``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from workbench.base.files import out_of_space
+from workbench.base.options import Pages, complete_op, names, pages_options, tell, without
+from workbench.base.terminal import say
+from workbench.errors import ArgumentError, WorkbenchError
+
+
+class _WithOutcomes(click.Command):
+    """Command whose help ends with the exit statuses; the table is read when it is asked for."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from workbench.judge.outcomes import listed
+
+        with formatter.section("Exit status, that of the first failure (2: a wrong argument)"):
+            formatter.write(listed() + "\n")
+
+
+@click.command(cls=_WithOutcomes)
+@click.argument("op", required=False, shell_complete=complete_op)
+@click.option(
+    "--kernelbench",
+    nargs=2,
+    multiple=True,
+    metavar="PROBLEM.py SOLUTION.py",
+    help="Judge ModelNew of SOLUTION.py by Model of PROBLEM.py, on torch's simulated device (repeatable; several are "
+    "judged on all cores, and verdicts kept: those of the same files are not judged again).",
+)
+@click.option("--full", is_flag=True, help="With --kernelbench: at the problem's own sizes.")
+@click.option(
+    "--skip-torch-compile",
+    is_flag=True,
+    help="With --kernelbench: leave out the time of the reference by torch.compile.",
+)
+@click.option(
+    "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
+)
+@names("variant", "Only these variants (repeatable).")
+@names("case", "Only these cases (repeatable).")
+@click.option("--all-configs", is_flag=True, help="Every legal configuration, not the default one only.")
+@click.option("--seeds", default=2, show_default=True, help="Number of seeds to draw.")
+@click.option("--seed", "given", multiple=True, type=int, help="Use this seed instead (repeatable), from a verdict.")
+@click.option("--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it.")
+@click.option(
+    "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
+)
+@without("elsewhere", "Leave out inputs that are 100 and 10,000 times as large, and negative.")
+@click.option("--sandbox", is_flag=True, help="Run a candidate's code without network, files read-only (bubblewrap).")
+@pages_options
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable; the schema is workbench/judge/schema.json.")
+def check(
+    op: str | None, all_configs: bool, seeds: int, given: tuple[int, ...], as_json: bool, pages: Pages,
+    kernelbench: tuple[tuple[str, str], ...], full: bool, skip_torch_compile: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Judge the kernels of OP (a name, or FILE.py:NAME), or a candidate for it, without trusting them.
+
+    With --kernelbench instead of OP, judge a solution in KernelBench's format; for several, --json prints one a line.
+
+    Each kernel runs on the PTX machine on inputs that it has not seen, with all checks, and with the warps in two
+    orders.
+
+    Without --sandbox this is no sandbox: the Python file of a candidate can read and write what you can.
+    """
+    if kernelbench:
+        options |= {"all_configs": all_configs, "torch_compile": not skip_torch_compile}
+        _check_kernelbench(op, kernelbench, as_json, pages, full=full, seeds=list(given) or seeds, **options)
+    from workbench.judge import check as run
+    from workbench.ops.own.files import load_op
+
+    if full or skip_torch_compile or op is None:
+        got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"
+        raise ArgumentError("op", got, "OP, or --kernelbench PROBLEM.py SOLUTION.py", "Name one of the two.")
+    try:
+        found = load_op(op)
+    except WorkbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # no status of the file's own may look like an outcome
+        if out_of_space(error):
+            raise
+        what = f"{op!r}: {type(error).__name__}: {error}"
+        raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
+    judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
+    tell(judgement, as_json)
+    pages.write(judgement)
+    sys.exit(judgement.exit_status)
+
+
+def _check_kernelbench(
+    op: str | None, pairs: tuple[tuple[str, str], ...], as_json: bool, pages: Pages, **options: Any
+) -> NoReturn:
+    from workbench.judge import check_kernelbench, check_many
+
+    used = {name: options.pop(name) for name in ("candidate", "variants", "cases", "sandbox", "all_configs")}
+    used |= {"skip_elsewhere": not options.pop("elsewhere"), "op": op is not None}
+    unfit = [name for name, value in used.items() if value]
+    if unfit:
+        raise ArgumentError(unfit[0], "given", "nothing beside --kernelbench", "A problem has no such choice.")
+    if len(pairs) == 1:
+        judgement = check_kernelbench(*pairs[0], **options)
+        tell(judgement, as_json)
+        pages.write(judgement)
+        sys.exit(judgement.exit_status)
+    judgements = []
+    for judgement in check_many(pairs, **options):
+        say(judgement.to_json(indent=None) if as_json else judgement)  # a line of JSON for each
+        judgements.append(judgement)
+    pages.write(*judgements)
+    sys.exit(next((one.exit_status for one in judgements if one.exit_status), 0))
