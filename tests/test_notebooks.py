@@ -36,7 +36,11 @@ def folded(cell: dict[str, Any]) -> bool:
 
 
 def test_the_table_of_the_readme_has_every_notebook_and_its_question():
-    rows = dict(re.findall(r"^\| `(\d\d\w+)` \| (.*\?) \|$", (CHECKOUT / "README.md").read_text(), re.M))
+    rows = dict(
+        re.findall(
+            r"^\| \[`(\d\d\w+)`\]\(notebooks/\1\.ipynb\) \| (.*\?) \|$", (CHECKOUT / "README.md").read_text(), re.M
+        )
+    )
     assert list(rows) == [path.stem for path in NOTEBOOKS]
     for path in NOTEBOOKS[1:]:
         number = path.stem.partition("_")[0]
