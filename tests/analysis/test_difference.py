@@ -114,9 +114,10 @@ def test_rows_of_several_cases_are_saved_and_paired(op_file, tmp_path: Path):
     assert "| large | f | warp_instructions |" in summary.read_text()
     assert "<td" in page.read_text()
     assert page.read_text().count("doubled on large x float32[4096], device sim") == 1
-    wrong = workbench("compare", op_file("wrong where large"), *both, "--against", saved)
+    wrong = workbench("compare", op_file("wrong where large"), *both, "--against", saved, "--html", page)
     assert wrong.exit_code == 1
     assert "f on large: outcome: ok → wrong_result" in " ".join(wrong.output.split())
+    assert "<dd>a100-sxm-80gb</dd>" in page.read_text()
     gone = workbench("compare", op_file("base"), "--case", "small", "--device", "sim", "--against", saved, *limit)
     assert gone.exit_code == 3
     assert "f on large: warp_instructions is gone" in " ".join(gone.output.split())

@@ -1,12 +1,15 @@
 """Progress bars on stderr: what is done, what is left, and the time that this will take.
 
-They appear only in a terminal. `be_quiet` and the option ``-q`` of every command turn them off.
+They appear only in a terminal, and not in processes that another one has work for it. `be_quiet` and the option ``-q``
+of every command turn them off.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from workbench.base.terminal import visible
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 _Item = TypeVar("_Item")
+
+_PATIENCE = 2.0
+"""Seconds before `waiting` shows anything."""
 
 _quiet = False
 
@@ -30,8 +36,7 @@ def bar(unit: str, total: int | None = None, file: TextIO | None = None, **optio
     from tqdm import tqdm  # 20 ms, which help and completion can do without
 
     file = file or sys.stderr
-    silent = _quiet or not file.isatty()
-    return tqdm(total=total, unit=unit, file=file, disable=silent, dynamic_ncols=True, **options)
+    return tqdm(total=total, unit=unit, file=file, disable=_silent(file), dynamic_ncols=True, **options)
 
 
 def tracked(
@@ -53,3 +58,44 @@ def tracked(
                 shown.set_postfix_str(visible(name(item)), refresh=True)
             yield item
             shown.update()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show ``what`` and the seconds so far, for work without parts to count, such as one compilation.
+
+    It appears after two seconds, and leaves nothing behind. Work of other threads than the main one is not shown: there
+    may be any number of it.
+    """
+    if threading.current_thread() is not threading.main_thread() or _silent(sys.stderr):
+        yield
+        return
+    done = threading.Event()
+    clock = threading.Thread(target=_count_seconds, args=(what, done), daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        done.set()
+        clock.join()
+
+
+def _count_seconds(what: str, done: threading.Event) -> None:
+    if done.wait(_PATIENCE):
+        return
+    seconds = int(_PATIENCE)
+    with bar("", leave=False, bar_format="{desc}") as shown:
+        while True:
+            shown.set_description_str(f"{visible(what)}: {seconds} s")
+            if done.wait(1):
+                return
+            seconds += 1
+
+
+def _silent(file: TextIO) -> bool:
+    """Return True if nothing is to be shown on a stream."""
+    if _quiet or not file.isatty():
+        return True
+    import multiprocessing
+
+    return multiprocessing.parent_process() is not None

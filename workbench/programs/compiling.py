@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.base.home import cache_folder
+from workbench.base.progress import waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
@@ -109,7 +110,8 @@ def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> N
     with tempfile.TemporaryDirectory(prefix="workbench-program-", dir=target.parent) as folder:
         made = Path(folder) / "program.so"
         command = [*command, *map(str, sources), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        with waiting(f"compiling {', '.join(path.name for path in sources)}"):
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         log = (done.stderr + done.stdout).strip()
         if done.returncode != 0:
             raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))

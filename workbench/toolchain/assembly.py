@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from workbench.base.progress import waiting
 from workbench.toolchain import disk_cache
 from workbench.toolchain.sass import KernelResources
 
@@ -75,6 +76,7 @@ class Assembly:
         """Return the machine code, assembled now if necessary. Raises CompileError and MissingToolError of ``make``."""
         found = self.find()
         if found is None:
-            found = self._make()
+            with waiting("assembling machine code"):
+                found = self._make()
             self.keep(found)
         return found

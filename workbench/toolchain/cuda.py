@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workbench.base.demangle import demangle
 from workbench.base.home import cuda_sources
+from workbench.base.progress import waiting
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
 from workbench.ptx.decode import is_installed
 from workbench.ptx.parse import Parameter
@@ -206,7 +207,8 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
     macros = dict(flag[2:].partition("=")[::2] for flag in flags if flag.startswith("-D"))
     declared = kernels_within(unit, program.include_dirs, macros)
     try:
-        output = program.compile(machine_code=machine_code)
+        with waiting(f"compiling {Path(unit.label).name} for {program.arch}"):
+            output = program.compile(machine_code=machine_code)
     except CompileError as error:
         # Errors in the name expressions reach the log only if the source itself has none.
         if "__nv_name_map" in error.log:

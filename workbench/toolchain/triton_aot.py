@@ -18,6 +18,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.progress import waiting
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache
@@ -71,7 +72,8 @@ def compile_triton(
     if blobs is not None:
         kernel = CompiledKernel.from_blobs(blobs)
     else:
-        texts, metadata = _compile(jit, signature, constexprs, promises, arch, options)
+        with waiting(f"compiling {jit.__name__} for {arch}"):
+            texts, metadata = _compile(jit, signature, constexprs, promises, arch, options)
         ptx = texts.pop("ptx")
         names = [name for name in signature if name not in constexprs]
         kernel = replace(kernel_of(ptx, metadata, jit.__name__, names, promises, arch, key, started), stages=texts)

@@ -64,7 +64,7 @@ class ComparedCases(Tabular, Document):
     def about(self) -> Mapping[str, str]:
         """Return what was compared, and on which GPU or for which one."""
         found = [one.about() for one in self.comparisons.values()]
-        return {name: "; ".join(dict.fromkeys(one[name] for one in found)) for name in found[0]}
+        return {name: "; ".join(dict.fromkeys(filter(None, (one[name] for one in found)))) for name in found[0]}
 
     def sections(self) -> Sequence[Section]:
         """Return the table of each case with its roofline."""

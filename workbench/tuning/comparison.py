@@ -266,7 +266,7 @@ def compare(
     configs = checked_configs(configs, (variant for some in chosen.values() for variant in some))
     tries = [(one, variant) for one in cases for variant in chosen[one.name]]
     attempts: dict[str, list[ConfiguredTrial]] = {one.name: [] for one in cases}
-    for one, variant in tracked(tries, " variants", name=lambda pair: f"{pair[1].name} on {pair[0].name}"):
+    for one, variant in tracked(tries, " runs", name=lambda pair: f"{pair[1].name} on {pair[0].name}"):
         config = configs.get(variant.name)
         attempts[one.name].append(attempt(found, variant, one, where, model, config=config, tuned=tuned))
     machine = "" if where.counts else where.description

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workbench.base.processes.channel import Channel
+from workbench.base.progress import be_quiet
 
 
 def run(fd: int, function: str, arguments: Sequence[Any]) -> None:
     """Call the function with the channel over an inherited socket; return silently if the caller is gone."""
+    be_quiet()  # the caller shows the progress
     with contextlib.suppress(ConnectionError):
         named(function)(Channel(socket.socket(fileno=fd)), *arguments)
 

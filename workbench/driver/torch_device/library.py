@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from workbench.base.home import cache_folder
-from workbench.base.progress import tracked
+from workbench.base.progress import tracked, waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
@@ -91,7 +91,8 @@ def compiled(torch: Torch) -> Path:
         raise MissingToolError("torch's cuda device needs g++ once, to compile for this torch: apt-get install g++")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:  # another process may be compiling it
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with waiting("waiting for another process that compiles torch's simulated device"):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.is_file():
             _compile([one for one in sources if one.suffix == ".cpp"], torch, path)
     return path
@@ -112,7 +113,10 @@ def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
             for log in tracked(logs, " files of torch's simulated device compiled", len(sources)):
                 if log:
                     raise CompileError(f"g++ refused the operators of torch {torch.version}:", log)
-        if log := _run("g++", "-shared", "-o", str(new), *map(str, objects), f"-L{torch.folder / 'lib'}", *libraries):
+        link = ("g++", "-shared", "-o", str(new), *map(str, objects), f"-L{torch.folder / 'lib'}", *libraries)
+        with waiting("linking torch's simulated device"):
+            log = _run(*link)
+        if log:
             raise CompileError(f"The operators of torch {torch.version} do not link:", log)
         new.replace(path)
     finally:

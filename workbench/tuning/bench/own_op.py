@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.documents import document
+from workbench.base.progress import tracked
 from workbench.base.tables import Table
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
@@ -119,10 +120,10 @@ def run(
     found, where, model = ops.get(op), devices.get(device), device_model(model)
     judged = [found.case(name) for name in cases or found.judged_cases or [found.quick_case.name]]
     rows = []
-    for case in judged:
-        for variant in contenders(found, variants, [case], where):
-            one = attempt(found, variant, case, where, model, tuned=True)
-            rows.append(OpBenchmarkRow(case.label, one.trial, one.minimum_bytes, one.origin))
+    tries = [(variant, case) for case in judged for variant in contenders(found, variants, [case], where)]
+    for variant, case in tracked(tries, " runs", name=lambda run: f"{run[0].name} on {run[1].name}"):
+        one = attempt(found, variant, case, where, model, tuned=True)
+        rows.append(OpBenchmarkRow(case.label, one.trial, one.minimum_bytes, one.origin))
     times = f"predicted for {model}" if where.counts else f"measured on {where.description}"
     return OpBenchmark(found.name, times, tuple(rows))
 

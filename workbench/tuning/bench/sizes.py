@@ -94,12 +94,14 @@ def sweep_sizes(
         remedy = "torch counts operations of matrix products, and the reference has none that it knows."
         raise ArgumentError("figure", figure, "a figure other than throughput", remedy)
     points = []
-    sizes = list(zip(places, cases, cases_run, operations, strict=True))
-    for place, whole, one, products in tracked(sizes, " sizes", name=lambda size: size[1].name):
-        for variant in chosen:
-            tried = attempt(found, variant, one, where, model, config=configs.get(variant.name), tuned=True)
-            moved = _call_bytes(variant, whole) if where.counts else None
-            points.append(SizePoint(place, one.label, tried.trial, tried.minimum_bytes, products, tried.origin, moved))
+    sizes = zip(places, cases, cases_run, operations, strict=True)
+    tries = [(variant, *size) for size in sizes for variant in chosen]
+    for variant, place, whole, one, products in tracked(
+        tries, " runs", name=lambda run: f"{run[0].name} on {run[2].name}"
+    ):
+        tried = attempt(found, variant, one, where, model, config=configs.get(variant.name), tuned=True)
+        moved = _call_bytes(variant, whole) if where.counts else None
+        points.append(SizePoint(place, one.label, tried.trial, tried.minimum_bytes, products, tried.origin, moved))
     return SizeSweep(
         op=found.name,
         case=base.name,
