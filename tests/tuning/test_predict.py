@@ -118,6 +118,19 @@ def test_operands_of_wgmma_take_no_time_of_loads_and_stores():
     assert predict_counts(with_operands, A100) == predict_counts(bare, A100)
 
 
+@pytest.mark.parametrize("key", ["h100-sxm", "h200"])
+def test_starting_blocks_takes_time_where_it_was_measured(key: str):
+    model = device_model(key)
+    assert model.sources["block_start_seconds"]
+    empty = predict_counts(counts(grid_blocks=540_672), model)
+    assert empty.bound_by == "block starts"
+    # An H200 took 325.5 µs, docs/GPUS.md.
+    assert empty.seconds == pytest.approx(325.5e-6, rel=0.02)
+    unknown = dataclasses.replace(model, block_start_seconds=None)
+    assert "block starts" not in predict_counts(counts(grid_blocks=540_672), unknown).parts
+    assert A100.block_start_seconds is None
+
+
 def test_what_does_not_fit_has_no_time():
     prediction = predict_counts(counts(shared_bytes=200_000), A100)
     assert math.isinf(prediction.seconds)

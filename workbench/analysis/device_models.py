@@ -59,6 +59,8 @@ class DeviceModel:
     shared_latency_clocks: float
     arithmetic_latency_clocks: float
     launch_seconds: float
+    block_start_seconds: float | None = None
+    """Time that the whole GPU takes to start one more block; None where nobody has measured it."""
     matches: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Publication that each figure comes from, in words."""

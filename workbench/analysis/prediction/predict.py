@@ -8,9 +8,11 @@ Each resource gives the time that the launch needs of it at its full rate. They 
 This is at least the largest part (what bounds it), and more where others come near: the many warps that keep the
 resources busy hide each other's latency, few do not.
 
-* Device-wide: ``dram`` and ``l2``. When a block reads bytes again, L1 answers if they lie no further back than it
-  holds, by the distances that the machine records, shared between the resident blocks. The rest and every write go to
-  L2. DRAM brings each sector once, and again the shared bytes that one wave of blocks does not leave in L2.
+* Device-wide: ``dram``, ``l2``, and ``block starts`` on GPUs of which it is known how long they take to start a block:
+  an H200 takes 0.60 ns for each, whatever its size (docs/GPUS.md). When a block reads bytes again, L1 answers if they
+  lie no further back than it holds, by the distances that the machine records, shared between the resident blocks. The
+  rest and every write go to L2. DRAM brings each sector once, and again the shared bytes that one wave of blocks does
+  not leave in L2.
 * For the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
   ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp16``, ``fp64``,
   ``integer``, ``conversion``, ``special`` and ``tensor``. Of 128 FP32 lanes only 64 multiply integers, by the
@@ -23,10 +25,10 @@ resources busy hide each other's latency, few do not.
 
 If the launch's blocks were recorded (:mod:`workbench.analysis.prediction.block_time`), as blocks can be whose warps
 wait for each other at mbarriers, ``schedule`` takes the place of ``latency``. It is the time of the blocks, one after
-the other on each multiprocessor, and includes the resources of a multiprocessor; ``dram`` and ``l2`` are added as
+the other on each multiprocessor, and includes the resources of a multiprocessor; the device-wide parts are added as
 above:
 
-    seconds = launch overhead + sqrt(rates of dram and l2 ** 2 + schedule ** 2)
+    seconds = launch overhead + sqrt(device-wide rates ** 2 + schedule ** 2)
 
 The model leaves out uneven work between blocks, instruction fetch, clocks that differ from the published ones, DRAM
 efficiency below 100 %, the path of operands through a division's slow path, and other work on the GPU. It ranks
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from workbench.base.trials.values import Counts, MachineCounts, PredictionRecord
     from workbench.ptx import LaunchReport
 
-VERSION = 2
+VERSION = 3
 """Version of the model; predictions stored under another version are computed anew from the stored counts."""
 
 OVERLAP = 4.0
@@ -75,7 +77,7 @@ _SCHEDULED, _SPECIAL = 4, 20
 """Clocks of the latency of 32-bit arithmetic for which the assembler schedules, and until a special function or a
 conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 
-_DEVICE_WIDE = ("dram", "l2")
+_DEVICE_WIDE = ("dram", "l2", "block starts")
 _SECTOR = 32
 _WARP = 32
 _MMA_SHAPE = re.compile(r"\b(wg)?mma(?:_async)?\.\S*?\.m(\d+)n(\d+)k(\d+)")
@@ -318,6 +320,8 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
         "tensor": counts["tensor_flops"] * share / (model.tensor_flops_per_clock * clock),
         "conversion": 0.0,
     }
+    if model.block_start_seconds is not None:
+        parts["block starts"] = blocks * model.block_start_seconds
     found, pipes = (machine["pipes"], _MACHINE_PIPES) if machine else (counts["mix"], _PTX_PIPES)
     for name, (kind, lanes) in pipes.items():
         parts[name] = found.get(kind, 0) * _WARP * share / (getattr(model, lanes) * clock)
@@ -330,7 +334,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     if "pipeline" in counts:
         within = max(seconds for name, seconds in parts.items() if name not in _DEVICE_WIDE)
         parts["schedule"] = latency = max(within, launch_clocks(counts["pipeline"], at_once) / clock)
-        rates, first_access = [parts[name] for name in _DEVICE_WIDE], 0.0
+        rates, first_access = [parts[name] for name in _DEVICE_WIDE if name in parts], 0.0
     else:
         rates = list(parts.values())
         parts["latency"] = latency = waves * _warp_clocks(counts, model, memory) / clock
