@@ -19,11 +19,16 @@ from fenced import block
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+def run(*command: str | Path, cwd: Path, seconds: int = 600, **environment: str) -> str:
     """Run a command outside the checkout and return what it printed; fails with the output if it does."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=clean | environment, capture_output=True, text=True, timeout=600
+        [str(part) for part in command],
+        cwd=cwd,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -104,7 +109,9 @@ def installed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     # With the CMake and Ninja that the installation found: others would compile everything anew.
     isolation = ["--no-isolation"] if shutil.which("cmake") and shutil.which("ninja") else []
-    run(sys.executable, "-m", "build", *isolation, "--outdir", folder / "dist", CHECKOUT, cwd=folder)
+    # Both cores of the machine, and the libraries: seven minutes of two processors, more of processors that are busy.
+    build = (sys.executable, "-m", "build", *isolation, "--outdir", folder / "dist", CHECKOUT)
+    run(*build, cwd=folder, seconds=1800)
     (wheel,) = (folder / "dist").glob("*.whl")
     (sdist,) = (folder / "dist").glob("*.tar.gz")
     venv.create(folder / "env", symlinks=True)
