@@ -19,11 +19,16 @@ from fenced import block
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+def run(*command: str | Path, cwd: Path, seconds: int = 600, **environment: str) -> str:
     """Run a command outside the checkout and return what it printed; fails with the output if it does."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=clean | environment, capture_output=True, text=True, timeout=600
+        [str(part) for part in command],
+        cwd=cwd,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -101,20 +106,23 @@ def installed(tmp_path_factory) -> Path:
     """The Python of an environment with the wheel that an sdist gives; its dependencies come from this environment."""
     if not (CHECKOUT / "pyproject.toml").is_file():
         pytest.skip("not running from a checkout")
-    from workbench import __version__ as version
-
     folder = tmp_path_factory.mktemp("installed")
     # With the CMake and Ninja that the installation found: others would compile everything anew.
     isolation = ["--no-isolation"] if shutil.which("cmake") and shutil.which("ninja") else []
-    run(sys.executable, "-m", "build", *isolation, "--outdir", folder / "dist", CHECKOUT, cwd=folder)
-    (wheel,) = (folder / "dist").glob(f"kernel_workbench-{version}-*.whl")
-    assert (folder / "dist" / f"kernel_workbench-{version}.tar.gz").is_file()
+    # Both cores of the machine, and the libraries: seven minutes of two processors, more of processors that are busy.
+    build = (sys.executable, "-m", "build", *isolation, "--outdir", folder / "dist", CHECKOUT)
+    run(*build, cwd=folder, seconds=1800)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    (sdist,) = (folder / "dist").glob("*.tar.gz")
     venv.create(folder / "env", symlinks=True)
     python = folder / "env" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python)
     run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     assert (site / "workbench" / "py.typed").is_file()
+    version = run(python, "-c", "import workbench; print(workbench.__version__)", cwd=folder).strip()
+    assert wheel.name.startswith(f"kernel_workbench-{version}-")
+    assert sdist.name == f"kernel_workbench-{version}.tar.gz"
     # Path lines make packages importable without running their own .pth files, an editable install's among them.
     folders = [path for path in sys.path if path.endswith("site-packages")]
     (site / "dependencies.pth").write_text("\n".join(folders) + "\n")

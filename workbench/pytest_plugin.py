@@ -190,6 +190,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Print launches, instructions and findings of the simulated GPU, summed over all workers."""
     if config.getoption("simulated_gpu", None) is None:
         return
+    from workbench.driver.torch_device import library
+
     totals: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
     places: dict[str, None] = {}
@@ -206,6 +208,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.section(_SECTION)
     found = f", {totals[_FINDINGS]} findings" if config.getoption("gpu_check") else ""
     terminalreporter.line(f"{totals[_LAUNCHES]} launches, {totals[_INSTRUCTIONS]:,} instructions{found}")
+    torch = library.installed_torch()
+    if torch is not None and torch.problem is not None:
+        terminalreporter.line(torch.problem)
     for kernel, count in kernels.most_common(_MOST_LISTED):
         terminalreporter.line(f"  {count:>16,} {kernel}")
     if os.environ.get("GITHUB_ACTIONS") == "true":

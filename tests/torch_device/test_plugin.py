@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from workbench import pytest_plugin
+from workbench.driver.torch_device import library
 from workbench.driver.torch_device.library import installed_torch
 
 REPOSITORY = Path(__file__).with_name("repository")
@@ -162,3 +163,13 @@ def test_an_autotuner_takes_its_first_configuration(words: list[str], tmp_path: 
     done = run(tmp_path, "--simulated-gpu", *words)
     assert (done.returncode == 0) is bool(words), done.stdout + done.stderr
     assert ("1 failed" in done.stdout) is not bool(words)
+
+
+@pytest.mark.parametrize("runtime", [None, "libcudart.so.12", "libcudart.so.13"])
+def test_the_summary_names_a_torch_without_a_simulated_device(monkeypatch: pytest.MonkeyPatch, runtime: str | None):
+    monkeypatch.setattr(library, "installed_torch", lambda: library.Torch(Path(), "2.13.0", runtime))
+    lines: list[str] = []
+    reporter = SimpleNamespace(stats={}, section=lambda title: None, line=lines.append)
+    config = SimpleNamespace(getoption=lambda name, default=None: {"simulated_gpu": "h200"}.get(name, default))
+    pytest_plugin.pytest_terminal_summary(reporter, config)
+    assert ["python -m pip install" in line for line in lines] == [False] + [True] * (runtime != "libcudart.so.13")
