@@ -87,6 +87,19 @@ def test_what_is_legal_on_one_case_only_is_noted(fresh_home):
     assert note.endswith("a case that is tuned alone has 1 more on wide.")
 
 
+def test_what_a_case_has_had_alone_stays_its_fastest(fresh_home):
+    op = doubled("apart", "THREADS <= x.numel()")
+    alone = wb.tune(op, "wide", device="sim", record=False)
+    assert alone.best.config == {"THREADS": 1024}
+    run = wb.tune(op, ["narrow", "wide"], device="sim")
+    assert {one.fastest.case: one.fastest.config["THREADS"] for one in run.by_case} == {"narrow": 64, "wide": 1024}
+    assert run.best.config == {"THREADS": 64}
+    assert [trial.config for trial in run.apart] == [{"THREADS": 1024}]
+    answer = lookup(op, None, op.case("wide").problem())
+    assert answer is not None
+    assert answer.entry.config == {"THREADS": 1024}
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_nothing_legal_for_all_cases_says_how_many_each_has_and_the_rule_that_forbids_most(named: bool):
     op = doubled(f"none_{named}", "THREADS * 2 <= x.numel()", "THREADS >= x.numel() / 2 or THREADS < 1")

@@ -158,6 +158,15 @@ class Attempts(Answers):
             self.trials[trial_key(trial)] = better
             self._store.amend(self._attempt(variant, trial.config, case).identity.key, better)
 
+    def known(self, variant: Variant, configs: Iterable[Config], case: Case) -> list[Trial]:
+        """Return the correct trials of configurations that earlier runs have left in the store for a case."""
+        found = []
+        for attempt in (self._attempt(variant, config, case) for config in configs):
+            trial = self._store.get(attempt.identity.key)
+            if trial is not None and trial.ok:
+                found.append(self._current(attempt, trial))
+        return found
+
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _attempt(self, variant: Variant, config: Config, case: Case) -> Attempt:
@@ -220,11 +229,16 @@ class Attempts(Answers):
         )
 
     def _reuse(self, attempt: Attempt, trial: Trial) -> None:
-        # Stored counts suffice for another device model, or a newer version of the prediction, without a new run.
+        self.reused += 1
+        self._keep(self._current(attempt, trial))
+
+    def _current(self, attempt: Attempt, trial: Trial) -> Trial:
+        """Return a stored trial with the time that this run's device model predicts, in the space's order of names.
+
+        Stored counts suffice for another device model, or a newer version of the prediction, without a new run.
+        """
         current = (trial.predicted_for, trial.prediction.get("version")) == (self._model.key, PREDICTION_VERSION)
         if trial.counts and trial.ok and not current:
             trial = with_prediction(trial, self._model)
             self._store.amend(attempt.identity.key, trial)
-        self.reused += 1
-        # The store sorts a configuration's names; restore the order of the space.
-        self._keep(replace(trial, config=dict(attempt.config)))
+        return replace(trial, config=dict(attempt.config))

@@ -88,7 +88,8 @@ class TuningResult:
     """The result of `tune`, with trials ordered by variant, place in the variant's space, and case.
 
     ``scouted`` counts the trials that were made before, on smaller cases or another device, to order the search; they
-    are not among ``trials``.
+    are not among ``trials``. Nor are those of ``apart``: trials that earlier runs made of configurations that are legal
+    on one of several cases and not on all. They count for the fastest configuration of their case alone.
     """
 
     op: AnyOp
@@ -108,6 +109,7 @@ class TuningResult:
     table_path: Path | None = None
     recorded: int = 0
     scouted: int = 0
+    apart: tuple[Trial, ...] = ()
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class TuningResult:
     @cached_property
     def fastest(self) -> tuple[Trial, ...]:
         """The fastest trial of each case that has a correct one, in the order of the cases."""
-        timed = [(trial.seconds, trial) for trial in self.trials if trial.seconds is not None]
+        timed = [(trial.seconds, trial) for trial in (*self.trials, *self.apart) if trial.seconds is not None]
         by_case = ([pair for pair in timed if pair[1].case == case.name] for case in self.cases)
         return tuple(min(pairs, key=lambda pair: pair[0])[1] for pairs in by_case if pairs)
 

@@ -148,7 +148,7 @@ def table_entries(run: TuningRun) -> list[TunedEntry]:
         for trial in run.trials
         if trial.seconds is not None
     }
-    for trial in run.trials:
+    for trial in (*run.trials, *run.apart):
         if trial.seconds is None:
             continue
         problem = cases[trial.case].problem(trial.config, arch=run.device.arch)

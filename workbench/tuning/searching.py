@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from workbench.analysis.device_models import placed
-from workbench.base.trials.trial import canonical, geometric_mean
+from workbench.base.trials.trial import Trial, canonical, geometric_mean
 from workbench.errors import ArgumentError
 from workbench.tuning import table
 from workbench.tuning.attempt import Progress
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
 """Largest number of leaders that a GPU times again in turns, their largest factor to the best, and the rounds."""
+
+
+MOST_APART = 100_000
+"""Most configurations of a case of its own that are looked up in the store; in a larger space none is."""
 
 
 def run_job(
@@ -81,6 +85,7 @@ def _search(job: TuningJob, progress: Callable[[Progress], None] | None, stop: t
     answers = kind(job, progress, stop)
     interrupted = False
     notes: list[str] = []
+    apart: list[Trial] = []
     try:
         with answers:
             for variant, space in job.spaces.items():
@@ -89,10 +94,12 @@ def _search(job: TuningJob, progress: Callable[[Progress], None] | None, stop: t
                 drive(answers, variant, space, start if start in space else None, job.options)
             if isinstance(answers, Attempts) and not job.device.counts:
                 notes = _remeasure(answers, list(job.spaces), job.cases)
+            if isinstance(answers, Attempts) and len(job.cases) > 1:
+                apart = _known_apart(answers, job)
     except KeyboardInterrupt:
         interrupted = True
     counts = {"new": answers.new, "reused": answers.reused, "interrupted": interrupted}
-    run = job.result(answers.trials.values(), notes, **counts)
+    run = dataclasses.replace(job.result(answers.trials.values(), notes, **counts), apart=tuple(apart))
     if not interrupted and job.options.record and run.best is not None:
         file, taken = table.record(
             table_entries(run),
@@ -102,6 +109,17 @@ def _search(job: TuningJob, progress: Callable[[Progress], None] | None, stop: t
         )
         run = dataclasses.replace(run, table_path=file, recorded=len(taken))
     return run
+
+
+def _known_apart(answers: Attempts, job: TuningJob) -> list[Trial]:
+    """Return trials of earlier runs whose configurations are legal on one of the cases and not on all of them."""
+    found = []
+    for variant, space in job.spaces.items():
+        for case in job.cases:
+            own = Space.of(variant, case, arch=job.device.arch)
+            if len(space) < len(own) <= MOST_APART:
+                found += answers.known(variant, (config for config in own if config not in space), case)
+    return found
 
 
 def drive(answers: Answers, variant: Variant, space: Space, start: Config | None, options: Options) -> None:
