@@ -417,7 +417,7 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
     def own_pair(x, y):
         return x + y
 
-    with pytest.raises(ArgumentError, match=r"case 'small'.*nothing for y"):
+    with pytest.raises(ArgumentError, match=r"case 'small'.*nothing for y; .*no default\. .*: y=wb.randn\(\.\.\.\)\.$"):
         own_pair.case("small", x=wb.randn(4))
     with pytest.raises(ArgumentError, match=r"reference of own_pair.*RuntimeError.*float32"):
         own_pair.case("small", x=wb.randn(4), y=wb.randn(5))
@@ -428,6 +428,26 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
     assert own_pair.cases == {}
     with pytest.raises(UnknownNameError, match="own_nowhere"):
         wb.compare("own_nowhere")
+
+
+@pytest.mark.parametrize(("given", "eps"), [({}, 1e-6), ({"eps": 0.5}, 0.5)])
+def test_a_case_has_the_reference_s_defaults(given, eps):
+    @wb.op
+    def own_norm(x, *, eps=1e-6, shift=None):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+    first = own_norm.case("rows", x=wb.randn(2, "cols"), cols=(4, 8), **given)
+    assert list(own_norm.cases) == ["rows cols=4", "rows cols=8"]
+    for case in own_norm.cases.values():
+        assert case.arguments()["eps"] == eps
+        x = case.arguments()["x"]
+        assert torch.equal(case.reference()["out"], own_norm.contract.function(x.double(), eps=eps))
+    assert own_norm.case(first.name) is first
+    assert own_norm.case(first.name, cols=16).arguments()["eps"] == eps
+    assert own_norm.case(first.name, eps=2.0).arguments()["eps"] == 2.0
+    assert own_norm.cases[first.name] is first
+    with pytest.raises(ArgumentError, match=r"nothing for x; .*name it: rows cols=4, rows cols=8\.$"):
+        own_norm.case("row", cols=16)
 
 
 def test_a_function_that_makes_an_input_makes_the_same_each_time():
