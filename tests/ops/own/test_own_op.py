@@ -488,8 +488,11 @@ def test_the_only_variant_with_a_kernel_is_the_one_that_is_traced():
         tune={"THREADS": (64,)},
     )
     assert wb.trace(alone).kernel.name == "scale"
-    with pytest.raises(ArgumentError, match=r"variant: got None; allowed: row_softmax, row_softmax_kernel"):
+    named = r"variant='row_softmax'; in a terminal --variant row_softmax\.$"
+    with pytest.raises(ArgumentError, match=rf"got None; allowed: row_softmax, row_softmax_kernel\. .*{named}"):
         wb.trace(row_softmax)
+    with pytest.raises(ArgumentError, match=r"variant: got None; .*it has none\. Give own_bare a kernel\.$"):
+        wb.trace(wb.op(lambda x: x, name="own_bare"))
 
 
 def test_the_repr_is_a_line():
