@@ -16,9 +16,11 @@ import torch
 from softmax_ops import row_softmax
 
 import workbench as wb
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError, StaleTuningWarning, UnknownNameError
 from workbench.ops.own.files import load_op
-from workbench.ops.tuned import lookup
+from workbench.ops.remedies import tune_remedy
+from workbench.ops.tuned import SIM_TABLE, TunedEntry, lookup, problem_record
+from workbench.tuning import table
 
 FILE = Path(softmax_ops.__file__)
 KERNELS = ("row_softmax", "row_softmax_kernel")
@@ -54,6 +56,27 @@ def test_it_is_tuned_kept_and_found_again(fresh_home):
     best = lookup("row_softmax", None, row_softmax.case("small").problem())
     assert (best.variant, best.config, best.level) == (first.best.variant, first.best.config, "exact")
     assert lookup(row_softmax, None, row_softmax.case("wide").problem()).level in ("nearest", "default")
+
+
+@pytest.mark.parametrize("folder", [FILE.parent, Path(sys.prefix)])
+def test_a_stale_answer_points_at_the_call_and_names_a_command_that_finds_the_op(fresh_home, monkeypatch, folder):
+    monkeypatch.chdir(folder)
+    problem, variant = row_softmax.case("small").problem(), row_softmax.variant("row_softmax")
+    config = variant.default_config(problem)
+    found = TunedEntry("row_softmax", variant.name, problem_record(problem), config, 1e-6, "predicted", "older")
+    table.record([found], name=SIM_TABLE, arch="sm_80", description="a device")
+    with pytest.warns(StaleTuningWarning) as warned:
+        row_softmax(row_softmax.case("small").arguments()["x"], variant="row_softmax")
+    assert [Path(one.filename) for one in warned] == [Path(__file__)]
+    name = FILE.name if folder == FILE.parent else str(FILE)
+    assert str(warned[0].message).endswith(f"Tune again: workbench tune {name}:row_softmax")
+    assert load_op(f"{name}:row_softmax") is row_softmax
+
+
+def test_an_op_that_a_terminal_cannot_name_is_tuned_by_a_call():
+    assert tune_remedy(wb.op(lambda x: x, name="own_hidden"), "fast") == "wb.tune(own_hidden, variants='fast')"
+    command = "workbench tune paged_attention --variant torch --model h200"
+    assert tune_remedy(wb.ops.get("paged_attention"), "torch", "h200") == command
 
 
 @pytest.mark.parametrize("variant", ["auto", "torch", *KERNELS])
