@@ -55,7 +55,7 @@ def plain(text: str) -> str:
 
 def _finding(one: Mapping[str, Any]) -> Found:
     texts = {name: plain(str(one[name])) for name in ("kind", "message", "line")}
-    return Found(**one | texts | {"block": tuple(one["block"]), "thread": tuple(one["thread"])})
+    return Found(**{**one, **texts, "block": tuple(one["block"]), "thread": tuple(one["thread"])})
 
 
 def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seconds: float) -> Verdict:
