@@ -134,6 +134,7 @@ def test_macros_of_a_source_are_numbers_truth_values_and_texts():
 def test_compare_and_trace_take_what_was_tuned(run):
     refused = run("trace", "--variant", "two", "--tuned")
     assert (refused.exit_code, "nothing recorded for small" in refused.output) == (2, True), refused.output
+    assert re.search(r"workbench tune \S+\.py:\w+ --variant two records one\.", refused.output), refused.output
     assert run("tune", "--device", "sim", "--variant", "two", "--case", "small").exit_code == 0
     rows = compared(run("compare", "--device", "sim", "--json", "--tuned"))
     assert {name: row["configuration_is"] for name, row in rows.items()} == {

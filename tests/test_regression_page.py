@@ -7,9 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from fenced import fenced
 
+from workbench.analysis.difference.figures import figures_of
 from workbench.cli import main
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "REGRESSION.md"
@@ -39,3 +41,9 @@ def test_the_page_shows_what_its_commands_print(tmp_path: Path, fresh_home, monk
         else:
             assert printed.rstrip() == text.rstrip()
     assert statuses == [0, 0, 3, 0, 0, 3]
+
+
+@pytest.mark.parametrize("command", ["compare", "trace"])
+def test_the_page_names_the_figures_of_conditions(command: str):
+    (row,) = re.findall(rf"^\| `{command}` \| (.*) \|$", PAGE.read_text(), re.M)
+    assert re.findall(r"`(\w+)`", row) == [*figures_of(command)]

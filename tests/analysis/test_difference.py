@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 import sys
@@ -13,6 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 import workbench as wb
+from workbench.analysis import summary
+from workbench.analysis.difference.figures import figure_name, may_have
 from workbench.analysis.difference.lines import COUNTS, line_changes
 from workbench.base.documents import COMPARED, document
 from workbench.cli import main
@@ -242,7 +246,13 @@ def test_a_file_without_cases_in_its_rows_is_of_one_case(tmp_path: Path):
     ("words", "message"),
     [
         ("trace copy_blocks --case a --case b --save A", r"--case: got a, b; allowed: one case with --save"),
-        ("compare o --fail-if x>1", r"--fail-if: got x>1; allowed: a condition with --against"),
+        ("compare o --fail-if registers>1", r"--fail-if: got registers>1; allowed: a condition with --against"),
+        ("compare o --against A --fail-if sectors>1", r"fail_if: got 'sectors'; allowed: .*, sectors_per_request, "),
+        (
+            "trace o --against A --fail-if spill_bytes>1",
+            r"fail_if: got 'spill_bytes'; allowed: .*, predicted_us, regis",
+        ),
+        ("trace o --against A --fail-if registers_of_f>1", r"is a 'compare', not a trace"),
         ("diff A A --fail-if warp_instructions", r"fail_if: got 'warp_instructions'; allowed: FIGURE > RATIO"),
         ("diff A A --fail-if warp_instructions>1.0.2", r"fail_if: got 'warp_instructions>1.0.2'"),
         ("diff A A --fail-if conflicts>1", r"fail_if: got 'conflicts'; allowed: .*shared_conflicts"),
@@ -254,6 +264,20 @@ def test_a_wrong_argument_exits_with_2_before_anything_runs(words: str, message:
     done = workbench(*(files.get(word, word) for word in words.split()))
     assert done.exit_code == 2, done.output
     assert re.search(message, done.output), done.output
+
+
+def test_every_fact_of_a_trace_is_a_figure_that_a_condition_may_name():
+    facts = []
+    for node in ast.walk(ast.parse(inspect.getsource(summary))):
+        called = isinstance(node, ast.Call) and ast.unparse(node.func) == "Fact"
+        rows = node.value.elts if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "rows" else []
+        for name in [node.args[0]] if called else [row.elts[0] for row in rows]:
+            start = name.values[0] if isinstance(name, ast.JoinedStr) else name
+            facts += [start.value] if isinstance(start, ast.Constant) else []  # else the name of a row
+    assert sorted(facts) == sorted([*summary.OF_RUN, *summary.OF_KERNEL])
+    assert all(may_have("trace", figure_name(fact)) for fact in facts)
+    assert may_have("trace", "registers_of_scale")
+    assert not may_have("compare", "registers_of_scale")
 
 
 # -- source lines -------------------------------------------------------------------------------------------------

@@ -189,6 +189,24 @@ def test_a_finding_has_its_line_and_the_tensors_name(judge: Judge):
     assert "of out, which has" in verdict.message
 
 
+@pytest.mark.parametrize("further", [2, 7])
+def test_further_findings_are_listed_by_kind_and_place(judge: Judge, further: int):
+    stores = "".join(f"\nif (t == 1) out[cols * 99 + {i}] = 0;" for i in range(further + 1))
+    judgement = judge.check(RIGHT.replace("float m", f"{stores}\nfloat m"))
+    verdict = judgement.first_failure
+    assert len(verdict.findings) == further + 1
+    listed = [f"out-of-bounds at {one.line}, 3 times" for one in verdict.findings[1:6]]
+    listed += ["2 more, which the JSON has"] * (further == 7)
+    assert list(verdict.further) == listed
+    assert f"({further} further findings)" in verdict.message
+    for text, between in (
+        (str(judgement), "\n    "),
+        (judgement._repr_html_(), "<br>"),
+        (judgement.markdown(), "<br>"),
+    ):
+        assert "".join(between + one for one in listed) in text
+
+
 def test_seeds_are_drawn_anew_for_each_description(judge: Judge):
     first, odd = judge.check(RIGHT)
     assert first.seeds != odd.seeds

@@ -106,7 +106,7 @@ def test_an_entry_of_an_older_space_is_skipped():
 
 def test_a_stale_entry_is_used_only_if_there_is_no_better_and_says_so():
     write(replace(entry(1), source_hash="older"))
-    with pytest.warns(StaleTuningWarning, match="workbench tune steps"):
+    with pytest.warns(StaleTuningWarning, match=r"wb\.tune\(steps\)"):
         assert find().stale
     assert "stale" in str(find(explain=True))
     with warnings.catch_warnings():

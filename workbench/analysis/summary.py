@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from workbench.analysis.totals import RunTotals
     from workbench.toolchain import CompiledKernel
 
+OF_RUN = (
+    "blocks that ran", "warp instructions", "active lanes", "global requests", "sectors per request", "bytes moved",
+    "bytes used", "used fraction", "distinct bytes", "reuse", "reuse in blocks", "reuse between blocks",
+    "bytes by bulk copies", "shared requests", "shared wavefronts", "barrier waits", "slow paths", "findings",
+    "predicted µs",
+)  # fmt: skip
+"""Names of the facts of a run; those that do not apply are left out of a summary."""
+OF_KERNEL = ("registers", "shared bytes", "blocks per multiprocessor", "occupancy")
+"""Names of the facts of each kernel; where there are several, "of" and the kernel's name follow."""
+
 _COLUMNS = ("fact", "value", "at best", "what it means")
 
 

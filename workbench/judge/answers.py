@@ -53,13 +53,15 @@ def plain(text: str) -> str:
     return kept + " ..." * (len(text) > _MAX_TEXT)
 
 
+def _finding(one: Mapping[str, Any]) -> Found:
+    texts = {name: plain(str(one[name])) for name in ("kind", "message", "line")}
+    return Found(**{**one, **texts, "block": tuple(one["block"]), "thread": tuple(one["thread"])})
+
+
 def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seconds: float) -> Verdict:
     """Return the verdict of these fields; ``about`` has variant, case and config."""
     outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
-    findings = tuple(
-        Found(**one | {"block": tuple(one["block"]), "thread": tuple(one["thread"]), "message": plain(one["message"])})
-        for one in found.get("findings", ())
-    )
+    findings = tuple(_finding(one) for one in found.get("findings", ()))
     reference = found.get("reference")
     return Verdict(
         op,

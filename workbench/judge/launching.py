@@ -12,7 +12,7 @@ import torch
 
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
-from workbench.judge.outcomes import of_finding
+from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.parse import PtxSyntaxError
@@ -120,10 +120,8 @@ def launch(
     if report.findings:
         findings = [finding_record(finding, names) for finding in report.findings]
         first = findings[0]
-        more = f" ({len(findings) - 1} further findings)" if len(findings) > 1 else ""
-        raise Failed(
-            of_finding(first["kind"]), first["message"] + more, line=first["line"], findings=findings[:_MAX_FINDINGS]
-        )
+        message = first["message"] + further(len(findings))
+        raise Failed(of_finding(first["kind"]), message, line=first["line"], findings=findings[:_MAX_FINDINGS])
 
 
 def finding_record(finding: Any, names: Sequence[str | None]) -> dict:

@@ -65,6 +65,12 @@ def of_finding(kind: str) -> str:
     return _OF_FINDINGS.get(kind, "fault")
 
 
+def further(findings: int) -> str:
+    """Return the end of a message about the first of so many findings: the number of the others."""
+    others = findings - 1
+    return f" ({others} further finding{'s' if others > 1 else ''})" if others > 0 else ""
+
+
 def exit_status(outcome: str) -> int:
     """Return the exit status of ``workbench check`` for an outcome."""
     return OUTCOMES[outcome][0]

@@ -16,6 +16,9 @@ from workbench.judge.outcomes import OK, exit_status
 SCHEMA = "workbench-check/1"
 """Version of the JSON, whose schema is the file `SCHEMA_FILE`."""
 
+_SHOWN = 5
+"""Findings listed below the message, which has the first one."""
+
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 """Path of the JSON schema of the output of ``workbench check --json``."""
 
@@ -30,6 +33,10 @@ class Found:
     block: tuple[int, ...]
     thread: tuple[int, ...]
     count: int
+
+    def __str__(self) -> str:
+        where = self.line or f"thread {self.thread} of block {self.block}"
+        return f"{self.kind} at {where}" + (f", {self.count:,} times" if self.count > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,13 @@ class Verdict:
         """True if it passed."""
         return self.outcome == OK
 
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Kind and place of the findings after the first one, which the message tells; some, and the number left."""
+        others = self.findings[1:]
+        left = len(others) - _SHOWN
+        return (*map(str, others[:_SHOWN]), *([f"{left} more, which the JSON has"] if left > 0 else []))
+
     def to_dict(self) -> dict:
         """Return plain values that any JSON parser accepts; an error that is not finite becomes None."""
         record = dataclasses.asdict(self)
@@ -121,7 +135,7 @@ class Verdict:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
             return f"{head}, error {error}{also}{self._times()}{torch}" if error else head
-        return f"{head}: {self.message}"
+        return "\n    ".join([f"{head}: {self.message}", *self.further])
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,7 +236,10 @@ class Judgement(Tabular):
         """Return a table of one row per verdict."""
         names = ("variant", "case", "outcome", "what", "where", "error")
         cells = [
-            (one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}", one.message, one.line, one._error())
+            (
+                one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}",
+                "\n".join([one.message, *one.further]), one.line, one._error(),
+            )
             for one in self.verdicts
-        ]
+        ]  # fmt: skip
         return [Table(names, cells, "l" * len(names), title=str(self).splitlines()[0])]

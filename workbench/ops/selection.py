@@ -70,8 +70,12 @@ def only_variant(op: Op) -> Variant:
     compiled = [variant for variant in op.variants if variant.compiles]
     if len(compiled) == 1:
         return compiled[0]
-    known = ", ".join(variant.name for variant in compiled) or "a variant in CUDA C++ or Triton, of which it has none"
-    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels: name one.")
+    if not compiled:
+        allowed = "a variant in CUDA C++ or Triton, of which it has none"
+        raise ArgumentError("variant", "None", allowed, f"Give {op.name} a kernel.")
+    known, first = ", ".join(variant.name for variant in compiled), compiled[0].name
+    named = f"Name one: variant={first!r}; in a terminal --variant {first}."
+    raise ArgumentError("variant", "None", known, f"{op.name} has {len(compiled)} with kernels. {named}")
 
 
 def fitted(variant: Variant, case: _Case) -> _Case:

@@ -14,6 +14,7 @@ from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
 from workbench.ops.op import Op
+from workbench.ops.remedies import tune_remedy
 from workbench.ops.sampled_case import check_blocks, simulator_of
 from workbench.ops.selection import only_variant
 from workbench.ops.tuned import recorded, sim_table
@@ -110,6 +111,7 @@ def _tuned_config(op: Op, variant: Variant, problem: Any, label: str, model: Dev
     answer = recorded(op, variant, problem, sim_table(model))
     if answer is None:
         got = f"nothing recorded for {label}"
-        remedy = f"workbench tune {op.name} --variant {variant.name} records one."
+        command = tune_remedy(op, variant.name, None if model is None else model.key)
+        remedy = f"{command} records one."
         raise ArgumentError("tuned", got, "a configuration that was tuned for the case or one like it", remedy)
     return answer.config

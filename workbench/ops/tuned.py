@@ -29,10 +29,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from workbench.analysis.device_models import DEFAULT_MODEL, DeviceModel
+from workbench.base.callers import caller_level
 from workbench.base.home import home
 from workbench.base.recorded import recorded_folders
 from workbench.errors import ConfigurationError, StaleTuningWarning, StoreError, StoreWarning
 from workbench.ops.registry import get
+from workbench.ops.remedies import tune_remedy
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
@@ -171,9 +173,9 @@ def lookup(
                 tables.answers.clear()
             tables.answers[key] = found
             if found is not None and found.stale:
-                remedy = f"it may no longer be the best. Tune again: workbench tune {name}"
+                remedy = f"it may no longer be the best. Tune again: {tune_remedy(get(op))}"
                 what = f"{name}: {found.variant} {dict(found.config)} was tuned for an older source of the variant"
-                warnings.warn(f"{what}; {remedy}", StaleTuningWarning, stacklevel=2)
+                warnings.warn(f"{what}; {remedy}", StaleTuningWarning, stacklevel=caller_level())
     return found
 
 

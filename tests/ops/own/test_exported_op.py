@@ -135,6 +135,18 @@ def test_runs_without_the_workbench(files: dict[str, Path], names: tuple[str, ..
     assert streams
 
 
+def test_without_pycuda_a_kernel_names_it_and_the_cpu_is_served(
+    own: ModuleType, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    module = load(files["softmax_rows"])
+    x = torch.randn(2, 8)
+    torch.testing.assert_close(getattr(module, own.row_softmax.name)(x), torch.softmax(x, -1))
+    with pytest.raises(ImportError, match=r"needs PyCUDA.*: pip install pycuda; .*workbench setup pycuda"):
+        module.torch_stream(0).__enter__()
+
+
 @pytest.mark.parametrize("name", EXPORTED)
 def test_computes_the_reference_on_the_cpu(own: ModuleType, files: dict[str, Path], name: str):
     module, op = load(files[name]), getattr(own, EXPORTED[name])

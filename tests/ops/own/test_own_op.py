@@ -16,9 +16,11 @@ import torch
 from softmax_ops import row_softmax
 
 import workbench as wb
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError, StaleTuningWarning, UnknownNameError
 from workbench.ops.own.files import load_op
-from workbench.ops.tuned import lookup
+from workbench.ops.remedies import tune_remedy
+from workbench.ops.tuned import SIM_TABLE, TunedEntry, lookup, problem_record
+from workbench.tuning import table
 
 FILE = Path(softmax_ops.__file__)
 KERNELS = ("row_softmax", "row_softmax_kernel")
@@ -54,6 +56,27 @@ def test_it_is_tuned_kept_and_found_again(fresh_home):
     best = lookup("row_softmax", None, row_softmax.case("small").problem())
     assert (best.variant, best.config, best.level) == (first.best.variant, first.best.config, "exact")
     assert lookup(row_softmax, None, row_softmax.case("wide").problem()).level in ("nearest", "default")
+
+
+@pytest.mark.parametrize("folder", [FILE.parent, Path(sys.prefix)])
+def test_a_stale_answer_points_at_the_call_and_names_a_command_that_finds_the_op(fresh_home, monkeypatch, folder):
+    monkeypatch.chdir(folder)
+    problem, variant = row_softmax.case("small").problem(), row_softmax.variant("row_softmax")
+    config = variant.default_config(problem)
+    found = TunedEntry("row_softmax", variant.name, problem_record(problem), config, 1e-6, "predicted", "older")
+    table.record([found], name=SIM_TABLE, arch="sm_80", description="a device")
+    with pytest.warns(StaleTuningWarning) as warned:
+        row_softmax(row_softmax.case("small").arguments()["x"], variant="row_softmax")
+    assert [Path(one.filename) for one in warned] == [Path(__file__)]
+    name = FILE.name if folder == FILE.parent else str(FILE)
+    assert str(warned[0].message).endswith(f"Tune again: workbench tune {name}:row_softmax")
+    assert load_op(f"{name}:row_softmax") is row_softmax
+
+
+def test_an_op_that_a_terminal_cannot_name_is_tuned_by_a_call():
+    assert tune_remedy(wb.op(lambda x: x, name="own_hidden"), "fast") == "wb.tune(own_hidden, variants='fast')"
+    command = "workbench tune paged_attention --variant torch --model h200"
+    assert tune_remedy(wb.ops.get("paged_attention"), "torch", "h200") == command
 
 
 @pytest.mark.parametrize("variant", ["auto", "torch", *KERNELS])
@@ -417,7 +440,7 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
     def own_pair(x, y):
         return x + y
 
-    with pytest.raises(ArgumentError, match=r"case 'small'.*nothing for y"):
+    with pytest.raises(ArgumentError, match=r"case 'small'.*nothing for y; .*no default\. .*: y=wb.randn\(\.\.\.\)\.$"):
         own_pair.case("small", x=wb.randn(4))
     with pytest.raises(ArgumentError, match=r"reference of own_pair.*RuntimeError.*float32"):
         own_pair.case("small", x=wb.randn(4), y=wb.randn(5))
@@ -428,6 +451,26 @@ def test_a_bad_reference_or_case_names_what_is_wrong():
     assert own_pair.cases == {}
     with pytest.raises(UnknownNameError, match="own_nowhere"):
         wb.compare("own_nowhere")
+
+
+@pytest.mark.parametrize(("given", "eps"), [({}, 1e-6), ({"eps": 0.5}, 0.5)])
+def test_a_case_has_the_reference_s_defaults(given, eps):
+    @wb.op
+    def own_norm(x, *, eps=1e-6, shift=None):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+    first = own_norm.case("rows", x=wb.randn(2, "cols"), cols=(4, 8), **given)
+    assert list(own_norm.cases) == ["rows cols=4", "rows cols=8"]
+    for case in own_norm.cases.values():
+        assert case.arguments()["eps"] == eps
+        x = case.arguments()["x"]
+        assert torch.equal(case.reference()["out"], own_norm.contract.function(x.double(), eps=eps))
+    assert own_norm.case(first.name) is first
+    assert own_norm.case(first.name, cols=16).arguments()["eps"] == eps
+    assert own_norm.case(first.name, eps=2.0).arguments()["eps"] == 2.0
+    assert own_norm.cases[first.name] is first
+    with pytest.raises(ArgumentError, match=r"nothing for x; .*name it: rows cols=4, rows cols=8\.$"):
+        own_norm.case("row", cols=16)
 
 
 def test_a_function_that_makes_an_input_makes_the_same_each_time():
@@ -468,8 +511,11 @@ def test_the_only_variant_with_a_kernel_is_the_one_that_is_traced():
         tune={"THREADS": (64,)},
     )
     assert wb.trace(alone).kernel.name == "scale"
-    with pytest.raises(ArgumentError, match=r"variant: got None; allowed: row_softmax, row_softmax_kernel"):
+    named = r"variant='row_softmax'; in a terminal --variant row_softmax\.$"
+    with pytest.raises(ArgumentError, match=rf"got None; allowed: row_softmax, row_softmax_kernel\. .*{named}"):
         wb.trace(row_softmax)
+    with pytest.raises(ArgumentError, match=r"variant: got None; .*it has none\. Give own_bare a kernel\.$"):
+        wb.trace(wb.op(lambda x: x, name="own_bare"))
 
 
 def test_the_repr_is_a_line():

@@ -108,9 +108,10 @@ def baseline_options(kind: str) -> Callable[[Any], Any]:
 
 
 def _baseline(kind: str, save: str | None, against: str | None, fail_if: Sequence[str]) -> Baseline:
-    from workbench.analysis.difference.conditions import Condition
+    from workbench.analysis.difference.conditions import Condition, check_figures
 
     conditions = [Condition.parse(text) for text in fail_if]
+    check_figures(conditions, kind)
     if conditions and against is None:
         raise ArgumentError("--fail-if", conditions[0].text, "a condition with --against", "Name the saved result.")
     if save is not None and against is not None and Path(save).resolve() == Path(against).resolve():

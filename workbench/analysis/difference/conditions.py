@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from workbench.analysis.difference.figures import Pair, number_text
+from workbench.analysis.difference.figures import Pair, figures_of, may_have, number_text
 from workbench.errors import ArgumentError, UnknownNameError
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -75,7 +75,7 @@ def judge(condition: Condition, pairs: Sequence[Pair]) -> ConditionResult:
     sides = [side for pair in pairs for side in (pair.before, pair.now) if side]
     known = dict.fromkeys(name for side in sides for name in side.figures)
     if sides and condition.figure not in known:
-        raise UnknownNameError("fail_if", repr(condition.figure), ", ".join(known), "Name one of these figures.")
+        raise _unknown(condition, known)
     checked, failures = [], []
     for pair in pairs:
         said = _said(condition, pair)
@@ -87,6 +87,17 @@ def judge(condition: Condition, pairs: Sequence[Pair]) -> ConditionResult:
     if not checked:
         failures.append(f"nothing has {condition.figure}" + ("" if condition.absolute else " before and now"))
     return ConditionResult(condition, tuple(checked), tuple(failures))
+
+
+def check_figures(conditions: Sequence[Condition], kind: str) -> None:
+    """Raise UnknownNameError for a condition on a figure that no result of a kind, "compare" or "trace", has."""
+    for condition in conditions:
+        if not may_have(kind, condition.figure):
+            raise _unknown(condition, figures_of(kind))
+
+
+def _unknown(condition: Condition, known: Iterable[str]) -> UnknownNameError:
+    return UnknownNameError("fail_if", repr(condition.figure), ", ".join(known), "Name one of these figures.")
 
 
 def _said(condition: Condition, pair: Pair) -> str | None:

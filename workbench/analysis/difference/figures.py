@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from workbench.analysis.summary import OF_KERNEL, OF_RUN
 from workbench.base.documents import COMPARED
 
 _TIMES = ("seconds", "predicted_us")
@@ -99,6 +100,17 @@ def subjects_of(document: Mapping[str, Any]) -> dict[tuple[str, str], Subject]:
         )
         for row in document["variants"]
     }
+
+
+def figures_of(kind: str) -> tuple[str, ...]:
+    """Return the names of all figures that a comparison or a trace may have, by kind: "compare" or "trace"."""
+    return tuple(COMPARED.split() if kind == "compare" else map(figure_name, (*OF_RUN, *OF_KERNEL)))
+
+
+def may_have(kind: str, figure: str) -> bool:
+    """Return True if a result of a kind may have a figure; one kernel of several is named behind ``_of_``."""
+    of_kernel = kind == "trace" and figure.partition("_of_")[0] in map(figure_name, OF_KERNEL)
+    return of_kernel or figure in figures_of(kind)
 
 
 def pairs_of(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Pair]:

@@ -22,7 +22,7 @@ from workbench.judge.kernelbench.problem import KernelBenchProblem
 from workbench.judge.kernelbench.process import SolutionProcess
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
-from workbench.judge.outcomes import OK, of_finding
+from workbench.judge.outcomes import OK, further, of_finding
 from workbench.judge.verdict import Judgement
 from workbench.toolchain.tensor_float import rounded_products
 
@@ -237,8 +237,7 @@ def _of_findings(findings: Any, doing: str) -> Failed:
     good = [one for one in findings if isinstance(one, dict) and set(one) == set(fields)]
     if not good or not all(isinstance(one["kind"], str) and isinstance(one["message"], str) for one in good):
         raise BadAnswer("its findings do not have the machine's form")
-    more = f" ({len(good) - 1} further findings)" if len(good) > 1 else ""
-    message = f"{good[0]['message']}{more}, {doing}"
+    message = f"{good[0]['message']}{further(len(good))}, {doing}"
     return Failed(of_finding(good[0]["kind"]), message, line=str(good[0]["line"]), findings=good)
 
 

@@ -71,6 +71,12 @@ class Contract(Remade):
         """Names of the arguments, in order."""
         return tuple(self.signature.parameters)
 
+    @functools.cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """Default of each argument that has one, by name."""
+        named = self.signature.parameters.items()
+        return {name: one.default for name, one in named if one.default is not one.empty}
+
     def bound(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, with defaults for those left out.
 

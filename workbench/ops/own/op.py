@@ -98,7 +98,9 @@ class OwnOp(Op):
     # -- declaring ----------------------------------------------------------------------------------------------
 
     def case(self, name: str | values.Case | None, *, seed: int | None = None, **given: Any) -> OwnCase:
-        """Declare a case, with every argument of the op; or find one by name, with some of its fields changed.
+        """Declare a case, with the arguments of the op; or find one by name, with some of its fields changed.
+
+        An argument that a new case leaves out has the default of the reference's signature.
 
         Args:
             name: name of the case; None finds the first one.
@@ -110,15 +112,21 @@ class OwnOp(Op):
         Returns:
             The case; the first one if several are declared.
         """
-        if not isinstance(name, str) or not set(self.contract.parameters) <= set(given):
+        defaults = self.contract.defaults
+        missing = [one for one in self.contract.parameters if one not in given and one not in defaults]
+        stated = set(self.contract.parameters) & set(given)
+        if not isinstance(name, str) or missing or not stated:
             changes = given if seed is None else given | {"seed": seed}
             if isinstance(name, str) and name not in self.cases and changes:
-                missing = ", ".join(one for one in self.contract.parameters if one not in given)
-                remedy = f"A new case has all arguments; those that are declared: {', '.join(self.cases) or 'none'}."
-                raise ArgumentError(f"case {name!r}", f"nothing for {missing}", "every argument of the op", remedy)
+                lacking = missing or list(self.contract.parameters)
+                remedy = f"A new case has each of them: {lacking[0]}=wb.randn(...)."
+                if self.cases:
+                    remedy += f" To change one that is declared, name it: {', '.join(self.cases)}."
+                allowed = "every argument of the op that has no default" if missing else "an argument of the op"
+                raise ArgumentError(f"case {name!r}", f"nothing for {', '.join(lacking)}", allowed, remedy)
             found: Any = super().case(name, **changes)
             return found
-        inputs = {one: given[one] for one in self.contract.parameters}
+        inputs = {one: given[one] if one in given else defaults[one] for one in self.contract.parameters}
         sizes = {one: value for one, value in given.items() if one not in inputs}
         made = [
             OwnCase(self.contract, " ".join([name, *label]), inputs, chosen, seed or 0)

@@ -14,7 +14,10 @@ from pathlib import Path
 import torch
 
 if torch.cuda.is_available():
-    import pycuda.driver as cuda
+    try:
+        import pycuda.driver as cuda
+    except ImportError as error:
+        cuda, pycuda_error = None, error
 
 SOURCE = ""
 HEADERS: dict[str, str] = {}
@@ -93,6 +96,9 @@ contexts = threading.local()  # PyCUDA ties them to their thread
 @contextlib.contextmanager
 def torch_stream(index):
     """Make torch's context current for PyCUDA, and yield a stream in the order of torch's current one."""
+    if cuda is None:
+        remedy = "pip install pycuda; where the kernel workbench is installed: workbench setup pycuda"
+        raise ImportError(f"a kernel on cuda tensors needs PyCUDA ({pycuda_error}): {remedy}") from pycuda_error
     made = vars(contexts).setdefault("made", {})
     if index not in made:
         cuda.init()

@@ -17,7 +17,7 @@ _TESTED = {"case", "right", "inputs", "given", "exact", "results", "pairs", "wro
 _OWN = (
     "reference backward launch is_legal empty_outputs chosen cases self_test keep gradients SOURCE HEADERS "
     "OPTIONS PARAMETERS CONFIGURATION CONFIGURATIONS TUNABLES UNTUNED TOLERANCE contexts torch_stream cuda torch math "
-    "sys os ctypes functools contextlib importlib threading itertools Path NamedTuple"
+    "pycuda_error sys os ctypes functools contextlib importlib threading itertools Path NamedTuple"
 )
 TAKEN = {
     *_OWN.split(),

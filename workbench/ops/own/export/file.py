@@ -18,6 +18,8 @@ from workbench.ops.own.export.exported import Exported
 from workbench.ops.own.export.layout import INDENT, WIDTH, fitted, literal, quoted
 from workbench.ops.own.export.op_text import op_text
 
+_IMPORT_PYCUDA = inspect.getsource(cuda_parts).partition("import torch\n\n")[2].partition("\n\n")[0]
+
 
 def file_text(op: Any, variant: str | None) -> str:
     """Return the text of an exported file. Raises ArgumentError that names what cannot be written into it."""
@@ -105,7 +107,7 @@ class _File(Exported):
             members["NamedTuple"] = "typing"
         found = imports(modules, members)
         if self.variant.language == "cuda":
-            found.append("if torch.cuda.is_available():\n    import pycuda.driver as cuda")
+            found.append(_IMPORT_PYCUDA)
         return found
 
     def _kernel(self) -> tuple[list[str], str]:
