@@ -48,8 +48,9 @@ def pack(folder: Path) -> None:
     tag = re.search(r"^Tag: (\S+)$", installed.read_text("WHEEL") or "", re.MULTILINE)[1]
     known = f"kernel_workbench-{installed.version}.dist-info"
     sources = {path.relative_to(CHECKOUT).as_posix(): path for path in (CHECKOUT / "workbench").rglob("*")}
+    cuda = {f"workbench/{path.relative_to(CHECKOUT).as_posix()}": path for path in (CHECKOUT / "cuda_src").rglob("*")}
     built = {file.as_posix(): Path(file.locate()) for file in installed.files}
-    files = sources | {name: path for name, path in built.items() if name.startswith(("workbench/", known))}
+    files = sources | cuda | {name: path for name, path in built.items() if name.startswith(("workbench/", known))}
     left_out = ("/RECORD", "/direct_url.json", ".pyc")
     names = [name for name, path in files.items() if path.is_file() and not name.endswith(left_out)]
     with zipfile.ZipFile(folder / f"kernel_workbench-{installed.version}-{tag}.whl", "w") as wheel:
