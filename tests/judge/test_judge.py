@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -310,6 +311,10 @@ def test_a_candidate_that_stands_for_one_of_several_variants_must_say_which():
         wb.check(row_softmax, RIGHT, variants="torch")
     with pytest.raises(UnknownNameError):
         wb.check(row_softmax, RIGHT, variants="another")
+    own = row_softmax.variant("row_softmax")
+    twin = replace(own, name="twin")
+    with pytest.raises(ArgumentError, match=r"variants='row_softmax'; in a terminal --variant row_softmax\.$"):
+        wb.check(row_softmax, RIGHT, variants=[own, twin])
 
 
 def test_a_torch_variant_is_not_judged(judge: Judge):

@@ -12,9 +12,10 @@ _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 def caller_level() -> int:
     """Return the ``stacklevel`` at which `warnings.warn`, in the function that asks, points at the caller's code.
 
-    That is the innermost frame outside the workbench and outside torch, whose dispatcher calls ops.
+    That is the innermost frame outside the workbench and the packages through which it is called: torch's dispatcher
+    calls ops, and click calls commands.
     """
-    skipped = (_PACKAGE, *_folder_of("torch"))
+    skipped = (_PACKAGE, *_folder_of("torch"), *_folder_of("click"))
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(skipped):
         frame, level = frame.f_back, level + 1

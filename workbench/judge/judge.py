@@ -174,8 +174,9 @@ class Judge:
             remedy = f"In the file: def declare(op): op.cuda({file}, grid=..., block=..., args=(...))."
             raise ArgumentError("candidate", got, "a .py file that declares how its kernel is launched", remedy)
         if len(found) != 1:
-            names = ", ".join(one.name for one in found)
-            remedy = "Its source is replaced by the candidate's: name it, variants=."
+            names, first = ", ".join(one.name for one in found), found[0].name
+            named = f"variants={first!r}; in a terminal --variant {first}"
+            remedy = f"Name the one whose source the candidate's replaces: {named}."
             raise ArgumentError("variants", f"{names}, in CUDA C++", f"one of {self.op.name}", remedy)
         return {"variants": [self._dumped(_portable(found[0]))], "source": source}, label, found
 
