@@ -13,7 +13,7 @@ import pytest
 
 ABSENT = {
     "lab": "IPython anywidget comm ipykernel ipywidgets jupyterlab matplotlib nbconvert nbformat pandas traitlets",
-    "test": "build hypothesis jsonschema kernel_tuner mako nbval playwright pytools xdist",
+    "test": "build hypothesis jsonschema kernel_tuner mako nbval playwright pytools vulture xdist",
     "docs": "docutils furo myst_nb sphinx sphinx_click",
     "cuda, dask, hf and peers": "pynvml dask distributed transformers numba",
 }
@@ -21,13 +21,18 @@ ABSENT = {
 PROGRAM = """
 import sys
 
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in sys.argv[1].split():
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
 
-sys.meta_path.insert(0, Absent())
-import durations
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        absent = name.partition(".")[0] in sys.argv[1].split()
+        return None if absent else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
 import pytest
 
 sys.exit(pytest.main(sys.argv[2:]))

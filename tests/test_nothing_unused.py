@@ -10,7 +10,9 @@ import json
 import re
 from pathlib import Path
 
-from vulture import Vulture
+import pytest
+
+vulture = pytest.importorskip("vulture", reason='no vulture: python -m pip install -e ".[test]"')
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PACKAGE = CHECKOUT / "workbench"
@@ -70,7 +72,7 @@ def users() -> str:
 def unused(extra: str = "") -> list[str]:
     """Return what vulture finds in the package, with ``extra`` as one more module of it."""
     names = [*OFFERED, *(name for names in CALLED_BY_OTHERS.values() for name in names)]
-    found = Vulture(ignore_names=names, ignore_decorators=REGISTERED)
+    found = vulture.Vulture(ignore_names=names, ignore_decorators=REGISTERED)
     for path in (*sorted(PACKAGE.rglob("*.py")), *sorted((CHECKOUT / "benchmarks").glob("*.py"))):
         text = path.read_text()
         found.scan(text, filename=path)
