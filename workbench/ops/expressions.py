@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -111,7 +112,16 @@ class Expression:
             raise ArgumentError(self.where, what, "an expression that has a value", "Correct it.") from error
 
 
+# CPython 3.11 counts the depth of the trees of all threads together, and raises SystemError where it then differs.
+_ONE_TREE_AT_A_TIME = threading.RLock()
+
+
 def _parsed(where: str, text: str) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
+    with _ONE_TREE_AT_A_TIME:
+        return _compiled(where, text)
+
+
+def _compiled(where: str, text: str) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as error:
