@@ -9,7 +9,8 @@ import pytest
 from benchmarks import sim
 
 
-@pytest.mark.parametrize("peers", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("peers", [False, True])
 def test_bench_sim_checks_every_run_and_relates_it_to_the_peers(peers):
     if peers:
         pytest.importorskip("numba", reason='no Numba: python -m pip install -e ".[peers]"')
