@@ -37,6 +37,11 @@ TESTS = (
     "tests/attention/models/test_decode_step.py",
     "tests/launch/test_loading_variables.py",
     "tests/base/test_worker.py",
+    "tests/driver/test_clients.py",
+    "tests/driver/test_run.py",
+    "tests/judge/test_rounded_products.py",
+    "tests/ptx/test_groups.py",
+    "tests/ptx/test_launch.py",
 )
 SETTINGS = """
 [run]
