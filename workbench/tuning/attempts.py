@@ -160,8 +160,16 @@ class Attempts(Answers):
 
     def known(self, variant: Variant, configs: Iterable[Config], case: Case) -> list[Trial]:
         """Return the correct trials of configurations that earlier runs have left in the store for a case."""
+        stored = {
+            canonical(dict(trial.config))
+            for trial in self._store.trials(op=variant.op, device=device_label(self._device), case=case.name)
+            if trial.variant == variant.name
+        }
         found = []
-        for attempt in (self._attempt(variant, config, case) for config in configs):
+        for config in configs if stored else ():
+            if canonical(dict(config)) not in stored:
+                continue
+            attempt = self._attempt(variant, config, case)
             trial = self._store.get(attempt.identity.key)
             if trial is not None and trial.ok:
                 found.append(self._current(attempt, trial))

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 LEADERS, LEADER_FACTOR, LEADER_ROUNDS = 8, 1.05, 30
 """Largest number of leaders that a GPU times again in turns, their largest factor to the best, and the rounds."""
 
-
 MOST_APART = 100_000
 """Most configurations of a case of its own that are looked up in the store; in a larger space none is."""
 
