@@ -25,10 +25,7 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
 
 Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addresses, u32 mask,
                         u32 bytes) {
-  std::unique_ptr<Pattern>& known = patterns[2 * static_cast<std::size_t>(pc_of(in)) + is_shared];
-  if (!known) known = std::make_unique<Pattern>();
-  if (!known->fits(addresses, mask, bytes)) known->become(addresses, mask, bytes);
-  return *known;
+  return patterns.find(2 * static_cast<std::size_t>(pc_of(in)) + is_shared, addresses, mask, bytes);
 }
 
 void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes,

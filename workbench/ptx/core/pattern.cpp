@@ -103,10 +103,14 @@ Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes, bool is_lo
 
 // ---- patterns ----
 
+constexpr u64 kInLine = 127;
+
 bool Pattern::fits(const u64* addresses, u32 mask, u32 bytes) const {
-  if (mask != mask_ || bytes != bytes_) return false;
   const u64 first = addresses[first_lane(mask)];
-  u64 apart = (first & 31) ^ alignment_;
+  if (mask != mask_ || bytes != bytes_ || (first & kInLine) != in_line_ ||
+      addresses[kLanes - 1] - first != offset_[kLanes - 1])
+    return false;
+  u64 apart = 0;
   PTX_LANES {
     apart |= (addresses[lane] - first) ^ offset_[lane];
   }
@@ -116,7 +120,7 @@ bool Pattern::fits(const u64* addresses, u32 mask, u32 bytes) const {
 void Pattern::become(const u64* addresses, u32 mask, u32 bytes) {
   mask_ = mask, bytes_ = bytes, known_ = 0;
   const u64 first = addresses[first_lane(mask)];
-  alignment_ = first & 31;
+  in_line_ = first & kInLine;
   PTX_LANES {
     offset_[lane] = addresses[lane] - first;
   }
@@ -130,32 +134,79 @@ const Pieces& Pattern::sectors(const u64* addresses) {
 }
 
 const LanePieces& Pattern::pieces(const u64* addresses) {
-  const u64 from = base(addresses), in_line = from % 4;
-  if (!learns(has_pieces) && (in_line == in_line_ || !pieces_.rows)) return pieces_;
+  if (!learns(has_pieces)) return pieces_;
+  const u64 from = base(addresses);
   split_by_lanes(addresses, mask_, bytes_, 0, pieces_);
   join_lines(pieces_);
-  in_line_ = in_line;
   for (int i = 0; i < pieces_.count; ++i) pieces_.all[i].sector -= from;
   return pieces_;
 }
 
 const LaneGroups& Pattern::groups(const u64* addresses) {
   if (!learns(has_groups)) return groups_;
-  groups_.count = 0;
-  u32 left = mask_;
-  while (left) {
-    const u64 address = addresses[first_lane(left)];
-    u32 lanes = 0;
-    PTX_FOR_EACH_LANE (lane, left) lanes |= (addresses[lane] == address ? 1u : 0u) << lane;
-    groups_.lanes[groups_.count++] = lanes;
-    left &= ~lanes;
-  }
+  group_by_address(addresses, mask_, bytes_, groups_);
   return groups_;
+}
+
+const LineParts& Pattern::line_parts(const u64* addresses, LineParts::Scale scale) {
+  if (!learns(has_parts) && scale == scale_) return parts_;
+  const u64 first = addresses[first_lane(mask_)];
+  scale_ = scale;
+  parts_.count = 0, parts_.overlaps = false;
+  const u32 begin = static_cast<u32>(first >> scale.line);
+  PTX_FOR_EACH_LANE (lane, mask_) {
+    const u32 line = static_cast<u32>(addresses[lane] >> scale.line) - begin;
+    const u64 part = scale.part_of(addresses[lane], bytes_);
+    u32 at = 0;
+    while (at < parts_.count && parts_.line[at] != line) ++at;
+    if (at == parts_.count) {
+      parts_.line[at] = line, parts_.lanes[at] = 0, parts_.part[at] = 0;
+      parts_.count += 1;
+    }
+    parts_.overlaps |= (parts_.part[at] & part) != 0;
+    parts_.part[at] |= part, parts_.lanes[at] += 1;
+  }
+  return parts_;
 }
 
 Wavefronts Pattern::wavefronts(const u64* offsets, bool is_load) {
   if (learns(has_wavefronts)) wavefronts_ = shared_wavefronts(offsets, mask_, bytes_, is_load);
   return wavefronts_;
+}
+
+Pattern& Patterns::find(std::size_t which, const u64* addresses, u32 mask, u32 bytes) {
+  Place& place = places_[which];
+  for (std::size_t i = 0; i < kRecent && place.recent[i]; ++i) {
+    Pattern* const known = place.recent[i];
+    if (!known->fits(addresses, mask, bytes)) continue;
+    if (i) std::swap(place.recent[i], place.recent[i - 1]);
+    return *known;
+  }
+  if (place.made < kMostOfPlace) {
+    Pattern& found = make(place, addresses, mask, bytes);
+    std::copy_backward(place.recent.begin(), place.recent.end() - 1, place.recent.end());
+    place.recent[0] = &found;
+    return found;
+  }
+  if (!place.own) place.own = std::make_unique<Pattern>();
+  if (!place.own->fits(addresses, mask, bytes)) place.own->become(addresses, mask, bytes);
+  return *place.own;
+}
+
+Pattern& Patterns::make(Place& place, const u64* addresses, u32 mask, u32 bytes) {
+  place.made += 1;
+  const u64 first = addresses[first_lane(mask)];
+  u64 key = u64{mask} << 32 | bytes << 8 | (first & kInLine);
+  for (int lane = 0; lane < kLanes; ++lane)
+    key = (key ^ (addresses[lane] - first)) * 0x9e3779b97f4a7c15u;
+  const auto [begin, end] = all_.equal_range(key);
+  for (auto one = begin; one != end; ++one)
+    if (one->second->fits(addresses, mask, bytes)) return *one->second;
+  if (all_.size() >= kMost) place.made = kMostOfPlace;
+  auto& made = all_.emplace(key, std::make_unique<Pattern>())->second;
+  made->become(addresses, mask, bytes);
+  made->stays_ = true;
+  return *made;
 }
 
 }  // namespace workbench::ptx

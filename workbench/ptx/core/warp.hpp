@@ -170,8 +170,7 @@ struct Block {
   Recorder* recorder = nullptr;            // of this block, if it is the one to record
   bool observed = false;                   // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
-  std::vector<std::unique_ptr<Pattern>>
-      patterns;          // likewise how it asked last, for global and for shared memory
+  Patterns patterns;     // likewise, for global and for shared memory, how it asked
   u64 instructions = 0;  // warp instructions executed so far by this worker
   u64 lanes = 0;
   bool polled = false;  // the last poll found nothing
