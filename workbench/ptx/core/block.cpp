@@ -78,7 +78,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   if (launch.checks) {
     try {
-      shadow_.resize(launch.shared_bytes, kernel_.shared_granule);
+      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.uses_async_proxy;
+      shadow_.resize(launch.shared_bytes, kernel_.shared_granule, alone);
       if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
@@ -316,6 +317,15 @@ void BlockRunner::release(u32 number) {
   Barrier& barrier = block.barriers[number];
   if (launch_.checks) report_release(number, barrier.expected == 0);
   if (block.counts || block.recorder) pass_time(number, completion(barrier));
+  if (block.shadow) {
+    const bool all = std::all_of(warps_.begin(), warps_.end(), [&](const Warp& warp) {
+      return warp.splits.empty() ||
+             std::any_of(warp.splits.begin(), warp.splits.end(), [&](const Split& split) {
+               return split.state == Split::at_barrier && split.need == number;
+             });
+    });
+    block.shadow->forget_log(block.rank * Clocks::kBarriers + number, all);
+  }
   for (Warp& warp : warps_) {
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;

@@ -17,11 +17,12 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
 
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,
                  bool is_read) {
-  Clocks& clocks = warp.block->shadow->clocks;
+  Shadow& shadow = *warp.block->shadow;
+  Clocks& clocks = shadow.clocks;
   clocks.order_lanes(warp.agent);
   PTX_FOR_EACH_LANE (lane, mask) {
     const u64 key = warp.block->flag(keys[lane]);
-    if (is_read) clocks.acquire(warp.agent, key);
+    if (is_read) shadow.acquire(warp.agent, key);
     if (is_write) clocks.release(warp.agent, key, in.flags & kRelease, !(in.flags & kBlockScope));
   }
 }

@@ -21,6 +21,7 @@ void Clocks::begin() {
     Agent& own = agents_[agent];
     std::fill(own.seen.begin(), own.seen.end(), latest);
     own.seen[agent] = start_;
+    own.floor_is_known = false;
     own.has_fenced = own.has_fenced_wide = false;
     own.lane_order += 1;
     own.step = own.since = 0;
@@ -67,7 +68,7 @@ void Clocks::arrive(u32 agent, u32 barrier) {
   tick(agent);
 }
 
-void Clocks::leave(u32 agent, u32 barrier) { join(agents_[agent].seen, barriers_[barrier]); }
+void Clocks::leave(u32 agent, u32 barrier) { see(agent, barriers_[barrier]); }
 
 void Clocks::fence(u32 agent, bool wide) {
   Agent& own = agents_[agent];
@@ -114,7 +115,7 @@ bool Clocks::published(u32 agent, std::vector<u32>& clocks) const {
 void Clocks::acquire(u32 agent, u64 key) {
   if (flags_.empty()) return;
   const auto found = flags_.find(key);
-  if (found != flags_.end()) join(agents_[agent].seen, found->second);
+  if (found != flags_.end()) see(agent, found->second);
 }
 
 }  // namespace workbench::ptx

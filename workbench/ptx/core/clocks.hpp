@@ -35,10 +35,14 @@ class Clocks {
   const std::vector<u32>& seen(u32 agent) const { return agents_[agent].seen; }
   // A clock up to which a warp comes after all that any agent did, whichever the lanes.
   u32 floor(u32 agent) const {
-    u32 floor = now(agent) - 1;
-    for (u32 other = 0; other < agents(); ++other)
-      if (other != agent) floor = std::min(floor, agents_[agent].seen[other]);
-    return floor;
+    const Agent& own = agents_[agent];
+    if (!own.floor_is_known) {
+      own.floor = now(agent) - 1;
+      for (u32 other = 0; other < agents(); ++other)
+        if (other != agent) own.floor = std::min(own.floor, own.seen[other]);
+      own.floor_is_known = true;
+    }
+    return own.floor;
   }
   // Up to which clock an agent has seen another one: the first is 1, 0 is nothing.
   u32 since_start(u32 agent, u32 other) const { return agents_[agent].seen[other] + 1 - start_; }
@@ -82,6 +86,8 @@ class Clocks {
   // Barriers are numbered through, kBarriers for each block.
   void arrive(u32 agent, u32 barrier);
   void leave(u32 agent, u32 barrier);
+  // What those who are at a barrier have done is known there up to this clock.
+  u32 at_barrier(u32 barrier, u32 agent) const { return barriers_[barrier][agent]; }
   void clear(u32 barrier) { std::fill(barriers_[barrier].begin(), barriers_[barrier].end(), 0); }
 
   // `wide`: for other blocks too.
@@ -94,6 +100,8 @@ class Clocks {
   // Flags are known by keys: an address in global memory, or a place in shared memory
   // (Block::flag).
   void release(u32 agent, u64 key, bool with_fence, bool wide = false);
+  // Whether acquire(agent, key) would tell anything.
+  bool has_flag(u64 key) const { return !flags_.empty() && flags_.contains(key); }
   void acquire(u32 agent, u64 key);
   void forget(u64 key) { flags_.erase(key); }
   // What a strong store of this agent hands on to other blocks: what it had seen when it made its
@@ -113,6 +121,8 @@ class Clocks {
     std::vector<u32> seen, fenced,
         fenced_wide;  // seen at the last fence, and at the last one for other blocks
     bool has_fenced = false, has_fenced_wide = false;
+    mutable bool floor_is_known = false;  // as `floor`, until `seen` changes
+    mutable u32 floor = 0;
     u32 met = 0;
     u16 lane_order = 0;
     u32 step = 0, since = 0;
@@ -129,8 +139,13 @@ class Clocks {
   void tick(u32 agent) {
     Agent& own = agents_[agent];
     own.seen[agent] += 1;
+    own.floor_is_known = false;
     order_lanes(agent);
     own.begins.push_back(own.step);
+  }
+  void see(u32 agent, const std::vector<u32>& clocks) {
+    join(agents_[agent].seen, clocks);
+    agents_[agent].floor_is_known = false;
   }
   static void next_step(Agent& own) { own.lane_order += 1, own.step += 1, own.touched = false; }
   static void join(std::vector<u32>& into, const std::vector<u32>& from) {

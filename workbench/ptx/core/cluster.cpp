@@ -86,8 +86,7 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   }
   block.polled = late && !complete(*block.cluster);
   if (!block.polled && block.shadow)
-    block.shadow->clocks.acquire(warp.agent,
-                                 kBarrierKey + warp.cluster_phase[first_lane(mask)] % 2);
+    block.shadow->acquire(warp.agent, kBarrierKey + warp.cluster_phase[first_lane(mask)] % 2);
 }
 
 // A store that the mbarrier of the block that it goes to tells of.

@@ -217,7 +217,7 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
     if (sector.write.block > base_) check_writes(who, piece, sector);
     const bool again = sector.read.block == who.block && sector.read.when == who.when &&
                        sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
-    if (!again) record_read(who, piece, sector);
+    if (!again && !read_by_two(who, piece.bytes, sector)) record_read(who, piece, sector);
   };
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
                  [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
@@ -405,6 +405,21 @@ void GlobalShadow::check_writes(Asking& who, const Piece& piece, const GlobalSec
     if (const u32 bytes = unordered(access, who, open & ~own, between_lanes(access)))
       report(who, piece, bytes, access);
   });
+}
+
+// Whether two other blocks have read these bytes, which the block that asks has not accessed, and
+// nobody comes after any of them: then record_read would change nothing. False if unsure.
+bool GlobalShadow::read_by_two(const Asking& who, u32 bytes, const GlobalSector& sector) const {
+  if (!flags_.empty() || who.warp.block->cluster->blocks.size() > 1) return false;
+  u32 once = 0, twice = 0;
+  const auto meet = [&](const GlobalAccess& access) {
+    twice |= once & access.bytes, once |= access.bytes;
+    return access.block > base_ && access.block != who.block;
+  };
+  if (!meet(sector.read)) return false;
+  for (u32 i = sector.more; i; i = extras_[i - 1].next)
+    if (!extras_[i - 1].is_write && !meet(extras_[i - 1].access)) return false;
+  return !(bytes & ~twice);
 }
 
 // What comes after this read comes after all that it comes after: those can be forgotten for the

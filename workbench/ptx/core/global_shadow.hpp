@@ -203,6 +203,7 @@ class GlobalShadow {
   bool write_line(const Asking& who, const Piece& piece, GlobalLine& line) const;
   void open(GlobalLine& line, const Asking& who, GlobalSector* sectors) const;
   void check_writes(Asking& who, const Piece& piece, const GlobalSector& sector) const;
+  bool read_by_two(const Asking& who, u32 bytes, const GlobalSector& sector) const;
   void record_read(const Asking& who, const Piece& piece, GlobalSector& sector);
   u32 only_read(const Asking& who, const Piece& piece, const GlobalSector& sector) const;
   void write_sector(Asking& who, const Piece& piece, GlobalSector& sector);

@@ -220,7 +220,8 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (!block.shadow || !over || !(in.flags & kRelease)) return;
   Clocks& clocks = block.shadow->clocks;
   clocks.order_lanes(warp.agent);
-  PTX_FOR_EACH_LANE (lane, over) clocks.acquire(warp.agent, block.flag(request.address[lane]));
+  PTX_FOR_EACH_LANE (lane, over)
+    block.shadow->acquire(warp.agent, block.flag(request.address[lane]));
   for (u32 left = over; left;) {  // by mbarrier
     const u64 address = request.address[first_lane(left)];
     u32 lanes = 0;

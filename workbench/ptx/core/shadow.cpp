@@ -4,6 +4,7 @@
 
 #include "access.hpp"
 #include "cluster.hpp"
+#include "granules.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -37,13 +38,16 @@ s32 numbered(const Warp& warp, s32 thread) {
 
 }  // namespace
 
-void Shadow::resize(u32 shared_bytes, u32 granule) {
+void Shadow::resize(u32 shared_bytes, u32 granule, bool logs) {
   shift_ = std::min(static_cast<u32>(__builtin_ctz(granule)), kUnitShift);
   per_unit_ = 1u << (kUnitShift - shift_);
   units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
   apart_.assign(units_.size(), 0);
   granules_.clear();
   kept_.clear(), swizzle_.clear();
+  scale_ = granule == 1 ? LineParts::Scale{6, 0} : LineParts::Scale{7, 1};
+  lines_.assign(logs ? (shared_bytes >> scale_.line) + 1 : 0, Line{});
+  log_.reserve(logs ? kMostEntries : 0);
 }
 
 void Shadow::begin_block() {
@@ -52,6 +56,7 @@ void Shadow::begin_block() {
   mbarriers_.clear();
   volatile_stores_.clear();
   earlier_reads_.clear();
+  begin_log();
 }
 
 void Shadow::drop_pending() {
@@ -80,32 +85,6 @@ void Shadow::join(u32 unit) {
   apart_[unit] = 0;
 }
 
-// The record of 16 bytes that were only ever accessed as a whole; none if these are others.
-[[gnu::always_inline]] inline Shadow::Granule* Shadow::whole_unit(u32 address, u32 bytes) {
-  return bytes == 1u << kUnitShift && !apart_[address >> kUnitShift]
-             ? &units_[address >> kUnitShift]
-             : nullptr;
-}
-
-template <class F>
-inline void Shadow::for_each(u32 address, u32 bytes, bool joins, const F& function) {
-  if (Granule* unit = whole_unit(address, bytes)) return function(*unit);
-  const u32 end = address + bytes;
-  for (u32 unit = address >> kUnitShift; unit << kUnitShift < end; ++unit) {
-    const u32 first = std::max(address, unit << kUnitShift),
-              last = std::min(end, (unit + 1) << kUnitShift);
-    const bool whole = last - first == 1u << kUnitShift;
-    Granule* record = &units_[unit];
-    u32 count = 1;
-    if (apart_[unit] || !(whole || per_unit_ == 1)) {
-      if (!apart_[unit]) take_apart(unit);
-      record = &granules_[first >> shift_], count = ((last - 1) >> shift_) - (first >> shift_) + 1;
-    }
-    for (; count; --count) function(*record++);
-    if (whole && joins && apart_[unit]) join(unit);
-  }
-}
-
 Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong) const {
   const u32 agent = warp.agent;
   Access access;
@@ -123,11 +102,6 @@ Shadow::Asker Shadow::asker(const Warp& warp, const Instruction& in, bool strong
           access};
 }
 
-inline void Shadow::set_lanes(Asker& who, const Warp& warp, u32 lanes) const {
-  who.lanes = lanes, who.lane = static_cast<u32>(first_lane(lanes)), who.noted = false;
-  who.access.by = (who.access.by & ~0x7fffu) | (warp.agent * kLanes + who.lane);
-}
-
 // `lanes`: those of the other access' warp that took part in it.
 Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lanes) {
   const u32 warp = other.thread() / kLanes;
@@ -142,12 +116,6 @@ Shadow::Conflict Shadow::conflict(const Asker& who, const Access& other, u32 lan
   const u32 warp = other.thread() / kLanes;
   if (warp != who.warp) return other.clock <= who.seen[warp];
   return !unordered(who, other) || !(lanes & ~who.lanes);
-}
-
-inline void Shadow::record_write(const Asker& who, Granule& g) {
-  who.record(g.write);
-  if (who.access.strong()) return;
-  who.record(g.weak), g.weak_warps = who.bit, g.weak_lanes = 1u << who.lane;
 }
 
 s32 Shadow::other_thread(const Asker& who, const Access& other, u32 lanes) {
@@ -275,26 +243,7 @@ void Shadow::report_conflict(Warp& warp, const Instruction& in, Asker& who, Conf
   if (g.write.clock < who.start || who.access.strong() || !earlier_reads_.empty() ||
       (g.pending != -1 && (g.pending >= 0 || !arrived(who, g))))
     return false;
-  if (g.write.clock <= who.floor && g.read.clock <= who.floor) {
-    who.record(g.read), g.read_lanes = who.lanes;
-    return true;
-  }
-  const u32 writer = g.write.thread() / kLanes;
-  if (writer != who.warp ? g.write.clock > who.seen[writer] : unordered(who, g.write)) return false;
-  const u32 reader = g.read.thread() / kLanes;
-  if (reader == who.warp) {
-    if (g.read.clock == who.access.clock && g.read.lane_order() == who.access.lane_order()) {
-      g.read_lanes |= who.lanes, g.read.weaken();
-      return true;
-    }
-    if (g.read_lanes & ~who.lanes && unordered(who, g.read)) return false;
-  } else if (g.read.clock > who.seen[reader]) {
-    const u32 other = g.other.thread() / kLanes;
-    if (other != who.warp && g.other.clock > who.seen[other]) return true;
-    g.other = g.read;
-  }
-  who.record(g.read), g.read_lanes = who.lanes;
-  return true;
+  return read_stored(who, g);
 }
 
 [[gnu::always_inline]] inline bool Shadow::stored_by_several(const Asker& who, const Granule& g) {
@@ -355,6 +304,7 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
                   bool strong) {
   Asker who = asker(warp, in, strong);
   clocks.touch(warp.agent);
+  if (log(who, Quiet::read, in, addresses, mask, bytes, 0)) return;
   const LaneGroups& groups =
       warp.block->pattern(in, true, addresses, mask, bytes).groups(addresses);
   for (int i = 0; i < groups.count; ++i) {
@@ -362,6 +312,7 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
     set_lanes(who, warp, lanes);
     const u32 address = static_cast<u32>(addresses[who.lane]);
     u32 reported = 0;
+    touch(who, Quiet::read, address, bytes);
     for_each(address, bytes, false, [&](Granule& g) __attribute__((always_inline)) {
       if (read_quietly(who, g)) return;
       Asker one = who;
@@ -374,6 +325,15 @@ void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   }
 }
 
+// A store of what is there already: nothing, or one more who stored it. False if it is the first.
+bool Shadow::store_alike(const Asker& who, Granule& g, bool changes) {
+  if (changes || g.write.clock < who.start) return false;
+  if (conflict(who, g.weak, ~0u) == Conflict::none) return true;
+  g.weak_warps |= who.bit;
+  if (g.weak.thread() / kLanes == who.warp) g.weak_lanes |= 1u << who.lane;
+  return true;
+}
+
 bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule& g, u32 address,
                           u32 bytes, bool changes, bool reported) {
   const bool strong = who.access.strong();
@@ -381,12 +341,7 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule
     report_pending(warp, in, who.lane, address, bytes, g.pending);
     reported = true;
   }
-  if (!changes && g.write.clock >= who.start) {
-    if (conflict(who, g.weak, ~0u) == Conflict::none) return reported;
-    g.weak_warps |= who.bit;
-    if (g.weak.thread() / kLanes == who.warp) g.weak_lanes |= 1u << who.lane;
-    return reported;
-  }
+  if (store_alike(who, g, changes)) return reported;
   if (!reported && !arrived_for(who, g)) {
     report_unawaited(warp, in, who, g, address, bytes);
     reported = true;
@@ -425,10 +380,12 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule
 void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                    bool strong, u32 changed) {
   Asker who = asker(warp, in, strong);
+  if (log(who, Quiet::store, in, addresses, mask, bytes, changed)) return;
   PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
     const u32 address = static_cast<u32>(addresses[lane]);
+    touch(who, Quiet::store, address, bytes);
     bool reported = !kept_.empty() && report_kept(warp, in, lane, address, bytes);
     for_each(address, bytes, changes && !strong, [&](Granule& g) __attribute__((always_inline)) {
       if (!changes || !write_quietly(who, g))
@@ -454,8 +411,14 @@ bool Shadow::report_race(Warp& warp, const Instruction& in, Asker& who, const Gr
 void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& copy) {
   Asker who = asker(warp, in, false);
   const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
+  alignas(64) u64 addresses[kLanes];
+  PTX_LANES {
+    addresses[lane] = copy.destination[lane];
+  }
+  if (log(who, Quiet::issue, in, addresses, copy.mask, copy.bytes, 0)) return;
   PTX_FOR_EACH_LANE (lane, copy.mask) {
     const u32 address = copy.destination[lane];
+    touch(who, Quiet::issue, address, copy.bytes);
     if (Granule* unit = whole_unit(address, copy.bytes);
         unit && kept_.empty() && settled(who, *unit) && arrived(who, *unit)) {
       unit->pending = who.access.pc << 10 | warp.thread(lane);
@@ -481,8 +444,17 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
   const s32 landed = -2 - landing;  // -1 for kNoLanding
   Asker who = asker(warp, in, false);
   if (clock) who.access.clock = clock;
+  alignas(64) u64 offsets[kLanes];
+  PTX_LANES {
+    offsets[lane] = addresses[lane];
+  }
+  if (!clock && landing == kNoLanding &&
+      log(who, Quiet::landing, in, offsets, mask, bytes, changed))
+    return;
   PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);
+    touch(who, Quiet::landing, addresses[lane], bytes);
+    if (landing != kNoLanding && !lines_.empty()) line_at(addresses[lane]).unsure = true;
     const bool changes = changed >> lane & 1;
     if (Granule* unit = whole_unit(addresses[lane], bytes); unit && changes && unit->pending >= 0) {
       unit->pending = landed;

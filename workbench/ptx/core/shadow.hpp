@@ -3,19 +3,23 @@
 // A granule is the smallest access that the kernel makes to shared memory; as accesses are
 // naturally aligned, each covers whole granules and the check is exact. 16 bytes that were only
 // ever accessed as a whole share one record (a unit); it is taken apart by the first smaller
-// access, and joined again by a store to all of it. Clocks grow over all blocks of a worker, so
-// nothing is cleared. Two accesses race if neither is ordered before the other (see clocks.hpp),
-// one of them writes, and not both are strong (atomic, volatile, .relaxed or more). A store that
-// leaves the bytes as they are is harmless.
+// access, and joined again by a store to all of it. Most requests cannot race with anything, as a
+// look at the lines that they touch tells: these are only written down (quiet_log.cpp). Clocks grow
+// over all blocks of a worker, so nothing is cleared. Two accesses race if neither is ordered
+// before the other (see clocks.hpp), one of them writes, and not both are strong (atomic, volatile,
+// .relaxed or more). A store that leaves the bytes as they are is harmless.
 //
 // What a copy has written is there for a thread that has waited for the copy's mbarrier, or that
 // comes after one that has: not for the rest of its block. So each phase of an mbarrier in which
 // copies land is a landing, with the waits for it.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <vector>
 
 #include "clocks.hpp"
+#include "pattern.hpp"
 
 namespace workbench::ptx {
 
@@ -28,9 +32,22 @@ class Shadow {
   Clocks& clocks;  // of the block, or of its cluster
 
   explicit Shadow(Clocks& all) : clocks(all) {}
-  void resize(u32 shared_bytes, u32 granule);
+  // `logs`: whether requests that cannot race are only written down. Not where other blocks, or the
+  // async proxy, have access too.
+  void resize(u32 shared_bytes, u32 granule, bool logs);
   void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
+
+  // The threads at a barrier are about to go on. `all`: every warp that lives is among them; from
+  // now on they come after what was written down, and nobody need ever look it up.
+  void forget_log(u32 barrier, bool all);
+  // A warp comes to know of what others did before they released a flag. What is written down is
+  // worked off before, with what was known at the time.
+  void acquire(u32 agent, u64 flag) {
+    if (!clocks.has_flag(flag)) return;
+    work_off_log();
+    clocks.acquire(agent, flag);
+  }
 
   // One request. `changed`: lanes whose bytes differ from what is there.
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
@@ -151,6 +168,8 @@ class Shadow {
   static bool stored_by_several(const Asker& who, const Granule& granule);
   static bool quiet(const Asker& who, const Granule& granule);
   bool read_quietly(const Asker& who, Granule& granule) const;
+  bool read_stored(const Asker& who, Granule& granule) const;
+  static bool store_alike(const Asker& who, Granule& granule, bool changes);
   bool write_quietly(const Asker& who, Granule& granule) const;
   void record_read(const Asker& who, Granule& granule);
   static void record_write(const Asker& who, Granule& granule);
@@ -182,6 +201,76 @@ class Shadow {
   void report_unawaited(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                         u32 address, u32 bytes) const;
 
+  // ---- requests that cannot race (quiet_log.cpp) ----
+
+  // What is known of all accesses to a line of 128 bytes (of 64 where a granule is one byte).
+  struct Line {
+    u32 since = 0;                          // the start of the block that this is about
+    u32 latest_store = 0, latest_read = 0;  // clocks that none is later than
+    u32 logged = 0;                         // the number of the log that has some of them
+    u32 period = 0;                         // likewise of the time that new_* are about
+    s32 pending = 0;                        // copies to it under way, counted by lanes
+    u64 pending_parts = 0;                  // where they go to, and others since there were none
+    u64 stored = 0;                         // parts that were written in this block
+    u64 forgotten = 0;                      // those whose last store is or was in a log
+    u64 new_stores = 0, new_reads = 0;      // parts accessed since all warps met last
+    bool unsure = false;  // it takes more than a barrier to know that its copies have landed
+  };
+  enum class Quiet : u8 { read, store, issue, landing };
+  struct LogEntry {
+    Quiet kind;
+    u32 agent, steps;
+    u32 mask;
+    u32 changed;    // lanes that changed what was there
+    u32 first;      // address
+    Access access;  // of lane 0
+    const Warp* warp;
+    const Pattern* pattern;
+  };
+  static constexpr std::size_t kMostEntries = 2048;
+
+  Line& line_at(u32 address) {
+    Line& line = lines_[address >> scale_.line];
+    if (line.since != clocks.start()) {
+      line = Line{};
+      line.since = clocks.start();
+    }
+    if (line.period != period_) line.period = period_, line.new_stores = line.new_reads = 0;
+    return line;
+  }
+  bool log(const Asker& who, Quiet kind, const Instruction& in, const u64* addresses, u32 mask,
+           u32 bytes, u32 changed);
+  void work_off_log();
+  void begin_log();
+  void clear_log();
+  void keep_issued();
+  void work_off(const LogEntry& entry);
+  void recall(Line& line, u32 address, u32 bytes);
+  // Before granules are accessed one by one: their records say all, and their line knows of it.
+  [[gnu::always_inline]] void touch(const Asker& who, Quiet kind, u32 address, u32 bytes) {
+    if (lines_.empty()) return;
+    Line& line = line_at(address);
+    const u64 part = scale_.part_of(address, bytes);
+    if (line.logged == log_number_) work_off_log();
+    if (line.forgotten & part) recall(line, address, bytes);
+    line.unsure |= kind == Quiet::store && line.pending_parts & part;
+    note(line, kind, part, 1, who.access.clock);
+    latest_[who.warp] = std::max(latest_[who.warp], who.access.clock);
+  }
+  static void note(Line& line, Quiet kind, u64 part, u32 lanes, u32 clock) {
+    if (kind == Quiet::read) {
+      line.latest_read = std::max(line.latest_read, clock), line.new_reads |= part;
+    } else if (kind == Quiet::issue) {
+      line.pending += static_cast<s32>(lanes), line.pending_parts |= part;
+    } else {
+      line.latest_store = std::max(line.latest_store, clock), line.new_stores |= part;
+      line.stored |= part;
+      if (kind != Quiet::landing) return;
+      line.pending -= static_cast<s32>(lanes);
+      if (!line.pending) line.pending_parts = 0;
+    }
+  }
+
   Granule* whole_unit(u32 address, u32 bytes);
   // Calls function(granule) for each record of [address, address + bytes). `joins`: all of them
   // become alike.
@@ -208,6 +297,14 @@ class Shadow {
   std::vector<u8> apart_;          // by unit
   std::vector<Granule> granules_;  // of units that were taken apart; made when needed
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
+  std::vector<Line> lines_;        // none: requests are not logged
+  LineParts::Scale scale_{7, 1};
+  std::vector<LogEntry> log_;
+  u32 log_number_ = 1;
+  u32 period_ = 1;                            // since all warps met last
+  std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
+  Access forgotten_;  // one of the stores that were forgotten, in place of all of them
+  u64 times_forgotten_ = 0, times_worked_off_ = 0;  // entries
   // Lanes of Granule::read's warp that read in an earlier step than that says, and nothing has
   // ordered them since. By granule; of this block.
   struct EarlierRead {

@@ -1,0 +1,203 @@
+// Requests to shared memory that cannot race with anything: they are only written down.
+//
+// A request is quiet if all that was done before to the lines that it touches comes before it, by
+// their latest clocks. Whatever it would change in the records of granules waits in the log, until
+// somebody does something to one of its lines that is not quiet: then the log is worked off, in its
+// order, with what each warp knew at the time. At a barrier of all warps it is forgotten instead,
+// as then no access can race with what it has; of a store there it is remembered that there was
+// one. So a tile that is written, read many times and written again costs a look at its lines.
+#include <algorithm>
+
+#include "granules.hpp"
+#include "warp.hpp"
+
+namespace workbench::ptx {
+
+// Writes a plain request down, if it is quiet. `changed`: lanes that change what is there.
+bool Shadow::log(const Asker& who, Quiet kind, const Instruction& in, const u64* addresses,
+                 u32 mask, u32 bytes, u32 changed) {
+  if (lines_.empty() || who.access.strong() ||
+      times_worked_off_ > 2 * times_forgotten_ + 4 * kMostEntries)
+    return false;
+  Pattern& pattern = who.self.block->pattern(in, true, addresses, mask, bytes);
+  if (!pattern.stays()) return false;
+  const LineParts& parts = pattern.line_parts(addresses, scale_);
+  if (parts.overlaps && kind != Quiet::read) {
+    if (kind != Quiet::store) return false;
+    const LaneGroups& groups = pattern.groups(addresses);
+    for (int i = 0; i < groups.count; ++i)
+      if (count_lanes(groups.lanes[i] & changed) > 1) return false;
+  }
+  const bool is_alike = kind == Quiet::store && !changed;  // never races: see store_alike
+  const u32 begin = static_cast<u32>(addresses[first_lane(mask)] >> scale_.line);
+  for (u32 i = 0; i < parts.count; ++i) {
+    const Line& line = line_at((begin + parts.line[i]) << scale_.line);
+    const u64 part = parts.part[i];
+    if (line.unsure) return false;
+    const bool comes_after_stores = line.latest_store <= who.floor || !(line.new_stores & part);
+    if (kind == Quiet::landing) {
+      if (part & ~line.pending_parts || !(changed == mask || comes_after_stores)) return false;
+    } else if (part & line.pending_parts) {
+      return false;
+    } else if (is_alike) {
+      if (part & ~line.stored) return false;
+    } else if (!comes_after_stores) {
+      return false;
+    } else if (kind == Quiet::read ? (part & ~line.stored) != 0
+                                   : line.latest_read > who.floor && (line.new_reads & part)) {
+      return false;
+    }
+  }
+  if (log_.size() == kMostEntries) work_off_log();
+  const u32 clock = who.access.clock;
+  for (u32 i = 0; i < parts.count; ++i) {
+    Line& line = lines_[begin + parts.line[i]];
+    line.logged = log_number_;
+    note(line, kind, parts.part[i], parts.lanes[i], clock);
+    if (kind == Quiet::store || kind == Quiet::landing) line.forgotten |= parts.part[i];
+  }
+  latest_[who.warp] = std::max(latest_[who.warp], clock);
+  log_.push_back({kind, who.warp, who.steps, mask, changed,
+                  static_cast<u32>(addresses[first_lane(mask)]), who.access, &who.self, &pattern});
+  Access& access = log_.back().access;
+  access.by = (access.by & ~0x7fffu) | who.warp * kLanes;
+  return true;
+}
+
+void Shadow::clear_log() {
+  log_.clear();
+  log_number_ += 1;
+}
+
+void Shadow::begin_log() {
+  clear_log();
+  latest_.fill(0);
+}
+
+void Shadow::forget_log(u32 barrier, bool all) {
+  if (lines_.empty()) return;
+  for (u32 agent = 0; agent < clocks.agents(); ++agent)
+    all &= latest_[agent] <= clocks.at_barrier(barrier, agent);
+  if (!all) return work_off_log();
+  period_ += 1;
+  if (log_.empty()) return;
+  times_forgotten_ += log_.size();
+  keep_issued();
+}
+
+// Leaves of the log the copies that are still under way.
+void Shadow::keep_issued() {
+  std::size_t kept = 0;
+  for (const LogEntry& entry : log_) {
+    if (entry.kind == Quiet::store || entry.kind == Quiet::landing) forgotten_ = entry.access;
+    if (entry.kind == Quiet::issue) log_[kept++] = entry;
+    if (entry.kind != Quiet::landing) continue;
+    u32 landed = entry.mask, there[kLanes];
+    entry.pattern->addresses_from(entry.first, there);
+    for (std::size_t i = 0; i < kept && landed; ++i) {
+      LogEntry& issued = log_[i];
+      if (issued.agent != entry.agent || issued.access.pc != entry.access.pc) continue;
+      u32 same = 0, address[kLanes];
+      issued.pattern->addresses_from(issued.first, address);
+      PTX_FOR_EACH_LANE (lane, issued.mask & landed)
+        same |= (address[lane] == there[lane] ? 1u : 0u) << lane;
+      issued.mask &= ~same, landed &= ~same;
+    }
+  }
+  log_.resize(kept);
+  std::erase_if(log_, [](const LogEntry& entry) { return !entry.mask; });
+  log_number_ += 1;
+  for (const LogEntry& entry : log_) {
+    u32 address[kLanes];
+    entry.pattern->addresses_from(entry.first, address);
+    PTX_FOR_EACH_LANE (lane, entry.mask) lines_[address[lane] >> scale_.line].logged = log_number_;
+  }
+}
+
+void Shadow::work_off_log() {
+  if (log_.empty()) return;
+  times_worked_off_ += log_.size();
+  for (const LogEntry& entry : log_) work_off(entry);
+  clear_log();
+}
+
+// The one who asked, with what it knew: it has learnt of no other warp's accesses since.
+void Shadow::work_off(const LogEntry& entry) {
+  Asker who{entry.agent,
+            0,
+            0,
+            entry.agent < 32 ? 1u << entry.agent : 0,
+            clocks.seen(entry.agent).data(),
+            clocks.start(),
+            std::min(entry.access.clock - 1, clocks.floor(entry.agent)),
+            entry.steps,
+            *entry.warp,
+            entry.access};
+  const u32 bytes = entry.pattern->bytes();
+  alignas(64) u32 addresses[kLanes];
+  entry.pattern->addresses_from(entry.first, addresses);
+  if (entry.kind == Quiet::read) {
+    LaneGroups groups;
+    group_by_address(addresses, entry.mask, bytes, groups);
+    for (int i = 0; i < groups.count; ++i) {
+      const u32 lanes = groups.lanes[i];
+      set_lanes(who, *entry.warp, lanes);
+      const u32 address = addresses[who.lane];
+      recall(lines_[address >> scale_.line], address, bytes);
+      for_each(address, bytes, false, [&](Granule& g) {
+        if (read_stored(who, g)) return;
+        Asker one = who;
+        PTX_FOR_EACH_LANE (lane, lanes) {
+          set_lanes(one, *entry.warp, 1u << lane);
+          record_read(one, g);
+        }
+      });
+    }
+    return;
+  }
+  PTX_FOR_EACH_LANE (lane, entry.mask) {
+    set_lanes(who, *entry.warp, 1u << lane);
+    const u32 address = addresses[lane];
+    Line& line = lines_[address >> scale_.line];
+    if (entry.kind == Quiet::issue) {
+      recall(line, address, bytes);
+      for_each(address, bytes, false,
+               [&](Granule& g) { g.pending = entry.access.pc << 10 | entry.warp->thread(lane); });
+      continue;
+    }
+    const bool changes = entry.changed >> lane & 1;
+    if (!changes) recall(line, address, bytes);
+    for_each(address, bytes, changes, [&](Granule& g) {
+      if (entry.kind == Quiet::landing || !store_alike(who, g, changes)) {
+        g.pending = -1;
+        record_write(who, g);
+      }
+    });
+    line.forgotten &= ~scale_.part_of(address, bytes);
+  }
+}
+
+// Gives the granules of an access, where their last store was forgotten, another one that comes
+// before all that is done now.
+void Shadow::recall(Line& line, u32 address, u32 bytes) {
+  const u64 all = scale_.part_of(address, bytes), lost = line.forgotten & all;
+  if (!lost) return;
+  const u32 warp = forgotten_.thread() / kLanes;
+  const auto give = [&](u32 from, u32 size) {
+    if (!(lost & scale_.part_of(from, size))) return;
+    for_each(from, size, false, [&](Granule& g) {
+      g.write = g.weak = forgotten_;
+      g.weak_warps = 1u << warp, g.weak_lanes = 1, g.pending = -1;
+    });
+  };
+  const u32 granule = std::max(1u << shift_, 1u << scale_.part), unit = 1u << kUnitShift;
+  for (u32 at = address; at < address + bytes;) {
+    const bool whole =
+        at + unit <= address + bytes && at % unit == 0 && !(scale_.part_of(at, unit) & ~lost);
+    give(at, whole ? unit : granule);
+    at += whole ? unit : granule;
+  }
+  line.forgotten &= ~all;
+}
+
+}  // namespace workbench::ptx
