@@ -62,17 +62,66 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   shadow.strong(warp, in, addresses, mask, bytes, is_write, is_read);
 }
 
+namespace {
+
+// Stores for each lane; returns the lanes that change what is there. Lane by lane: one that stores
+// what an earlier one stored changes nothing.
+template <u32 Bytes>
+u32 store_each(const Request& request, const u8* values) {
+  u32 changed = 0;
+  PTX_FOR_EACH_LANE (lane, request.mask) {
+    u8* const to = request.host[lane];
+    const u8* const from = values + lane * Bytes;
+    changed |= (std::memcmp(to, from, Bytes) != 0 ? 1u : 0u) << lane;
+    std::memcpy(to, from, Bytes);
+  }
+  return changed;
+}
+
+// The same for all lanes, which lie one after the other.
+template <class T>
+u32 store_row(u8* to, const u8* values) {
+  T old[kLanes], fresh[kLanes];
+  std::memcpy(old, to, sizeof old), std::memcpy(fresh, values, sizeof fresh);
+  std::memcpy(to, fresh, sizeof fresh);
+  u32 changed = 0;
+  for (u32 lane = 0; lane < kLanes; ++lane) changed |= u32{old[lane] != fresh[lane]} << lane;
+  return changed;
+}
+
+bool is_row(const Request& request, u32 bytes) {
+  if (request.mask != kAllLanes) return false;
+  const auto first = reinterpret_cast<std::uintptr_t>(request.host[0]);
+  u64 apart = 0;
+  PTX_LANES {
+    apart |= (reinterpret_cast<std::uintptr_t>(request.host[lane]) - first) ^
+             static_cast<u64>(lane) * bytes;
+  }
+  return !apart;
+}
+
+u32 store_and_compare(const Request& request, const u8* values, u32 bytes) {
+  switch (bytes) {
+    case 1: return store_each<1>(request, values);
+    case 2: return store_each<2>(request, values);
+    case 4:
+      return is_row(request, 4) ? store_row<u32>(request.host[0], values)
+                                : store_each<4>(request, values);
+    case 8:
+      return is_row(request, 8) ? store_row<u64>(request.host[0], values)
+                                : store_each<8>(request, values);
+    case 16: return store_each<16>(request, values);
+    default: return store_each<32>(request, values);
+  }
+}
+
+}  // namespace
+
 void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values,
                  u32 bytes) {
   const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold()
                                             : std::unique_lock<std::recursive_mutex>();
-  // Lane by lane: one that stores what an earlier one stored changes nothing.
-  u32 changed = 0;
-  PTX_FOR_EACH_LANE (lane, request.mask) {
-    changed |= (std::memcmp(request.host[lane], values + lane * bytes, bytes) != 0 ? 1u : 0u)
-               << lane;
-    std::memcpy(request.host[lane], values + lane * bytes, bytes);
-  }
+  const u32 changed = store_and_compare(request, values, bytes);
   const u32 shared = request.shadowed & request.mask;
   const bool strong = in.flags & kStrong;
   if (shared) warp.block->shadow->write(warp, in, request.address, shared, bytes, strong, changed);

@@ -42,13 +42,20 @@ void Clocks::exchange(u32 agent, u32 lanes, u32 live) {
   if (own.step == own.since) return;  // nothing to tell of
   if (own.step - own.since >= kMostSteps || own.exchanges.size() >= kMostExchanges)
     return order_lanes(agent);
-  if (!(live & ~lanes)) own.exchanges.clear();  // this one says all of the steps before
+  const bool by_all = !(live & ~lanes);
+  if (by_all) {  // this one says all of the steps before
+    if (own.exchanges.size() == 1 && own.exchanges[0].step == own.step &&
+        own.exchanges[0].together == lanes)
+      return;
+    own.exchanges.clear();
+  }
   if (own.exchanges.empty() || own.exchanges.back().step != own.step) {
-    own.exchanges.push_back({own.step, {}});
+    own.exchanges.push_back({own.step, 0, {}});
     for (u32 lane = 0; lane < kLanes; ++lane) own.exchanges.back().reach[lane] = 1u << lane;
   }
   for (u32& reach : own.exchanges.back().reach)
     if (reach & lanes) reach |= lanes;
+  if (by_all) own.exchanges.back().together = lanes;
 }
 
 u32 Clocks::reached(u32 agent, u32 lane, u32 step) const {

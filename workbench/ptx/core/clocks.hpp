@@ -115,6 +115,7 @@ class Clocks {
   // By lane, those that it reached between the step before this one and this one.
   struct Exchange {
     u32 step;
+    u32 together;  // lanes that all reached each other
     std::array<u32, kLanes> reach;
   };
   struct Agent {
