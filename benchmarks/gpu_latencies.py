@@ -52,7 +52,6 @@ TIMED(ex2_chain, float x = tid, asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"
 TIMED(shfl_chain, unsigned x = tid, x = __shfl_xor_sync(~0u, x, 1), x)
 TIMED(barrier, , __syncthreads(), 0)
 TIMED(lds_chain, unsigned x = tid, x = s[x & 4095] + tid, x)
-TIMED(sts_b128, , asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" :: "r"(base + 16 * tid), "r"(tid) : "memory"), 0)
 TIMED(ldmatrix_chain, unsigned p = base + 16 * tid; unsigned r0; unsigned r1; unsigned r2; unsigned r3,
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
         : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(p)); p += r0 & 15, p)
@@ -62,7 +61,7 @@ TIMED(cpasync_wait, , asm volatile("cp.async.cg.shared.global [%0], [%1], 16; cp
       :: "r"(base + 16 * tid), "l"(source + tid) : "memory"), 0)
 """
 OPERATIONS = (
-    "ffma_chain", "ffma_4", "dfma_chain", "ex2_chain", "shfl_chain", "barrier", "lds_chain", "sts_b128",
+    "ffma_chain", "ffma_4", "dfma_chain", "ex2_chain", "shfl_chain", "barrier", "lds_chain",
     "ldmatrix_chain", "mma_chain", "mma_4", "cpasync_wait",
 )  # fmt: skip
 THREADS = (32, 128, 256, 512, 1024)
