@@ -34,6 +34,9 @@ class ToldClock:
         run()
         return run
 
+    def load(self, prepared):
+        pass
+
     def sample(self, prepared):
         prepared()
         self.order.append(prepared)

@@ -13,6 +13,7 @@ from workbench.tuning.gpu_timing import (
     LOOK_SECONDS,
     MOST_SAMPLES,
     interleave,
+    load,
     median_error,
     take_samples,
     under_load,
@@ -28,6 +29,9 @@ class ToldClock:
 
     def prepare(self, run):
         return run
+
+    def load(self, prepared):
+        pass
 
     def sample(self, prepared):
         self.order.append(prepared)
@@ -68,4 +72,23 @@ def test_a_gpu_is_looked_at_while_it_works(piece):
         return GpuState(1980 if now[0] >= LOAD_SECONDS else 345)
 
     assert under_load(sample, queue, look, now=lambda: now[0]) == GpuState(1980)
-    assert until[0] - now[0] <= max(LOOK_SECONDS, piece) + piece
+    assert until[0] - now[0] <= max(LOOK_SECONDS, piece) + piece + 1e-9
+
+
+@pytest.mark.parametrize("earlier", [0.0, 2.0])
+def test_a_phase_in_which_the_gpu_is_slow_is_over_before_the_first_sample(earlier):
+    """The GPU does the work of ``earlier`` seconds that is still queued, and is then slower for 12 ms."""
+
+    class SlowedClock(ToldClock):
+        now = 0.0
+
+        def load(self, prepared):
+            load(lambda: self.sample(prepared[0]), now=lambda: self.now)
+
+        def sample(self, prepared):
+            self.now = max(self.now, earlier)
+            taken = 1.25e-3 if self.now < earlier + 0.012 else 1.1e-3
+            self.now += taken
+            return taken
+
+    assert interleave(SlowedClock([]), ["a", "b"], rounds=3) == [(1.1e-3,) * 3] * 2

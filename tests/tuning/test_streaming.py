@@ -52,6 +52,9 @@ class ToldClock:
         self.runs.append(run)
         return run
 
+    def load(self, prepared):
+        pass
+
     def sample(self, prepared):
         return (3e-6, 2e-6)[self.runs.index(prepared)]
 

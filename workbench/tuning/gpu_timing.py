@@ -5,12 +5,14 @@ larger than the L2 cache is read (read, not written: dirty lines would be writte
 also keeps the GPU busy while the host queues the timed work. Samples are taken until their error is small. The leaders
 are timed again against each other in turns, so that a drift of the clocks meets them all alike.
 
-An idle GPU slows its clock down within moments, and takes a while to speed up. So it is made to work before the first
-sample, and its state is read (`workbench.tuning.gpu_state`) while it works.
+An idle GPU slows its clock down within moments, and takes a while to speed up. An H200 is 12 % slower for about 12 ms
+after it has summed 4 GiB as int64, at unchanged clocks. So the GPU works on what is timed until such a phase is over,
+before the first sample, and its state is read (`workbench.tuning.gpu_state`) while it works.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -26,8 +28,8 @@ FLUSHED_BYTES = 256 << 20
 RELATIVE_ERROR = 0.005
 """Sampling stops when the standard error of the median is below this share of it."""
 
-LOAD_SECONDS = 0.02
-"""Time that a GPU works, as it does for samples, before its state is read."""
+LOAD_SECONDS = 0.03
+"""Time that a GPU works, as it does for samples, before the first of them and before its state is read."""
 LOOK_SECONDS = 0.005
 """Approximate time of the work that is queued while its state is read."""
 
@@ -39,6 +41,10 @@ class Clock(Protocol):
 
     def prepare(self, run: Callable[[], object]) -> Callable[[], object]:
         """Return a function that does the same as ``run`` and can be timed; it has run already."""
+        ...
+
+    def load(self, prepared: Sequence[Callable[[], object]]) -> None:
+        """Run these in turns until nothing that ran before slows them down."""
         ...
 
     def sample(self, prepared: Callable[[], object]) -> float:
@@ -81,6 +87,11 @@ class GpuClock(Clock):
         torch.cuda.synchronize()
         return graph.replay
 
+    def load(self, prepared: Sequence[Callable[[], object]]) -> None:
+        """Replay these graphs in turns for `LOAD_SECONDS`."""
+        turns = itertools.cycle(prepared)
+        load(lambda: self.sample(next(turns)))
+
     def sample(self, prepared: Callable[[], object]) -> float:
         """Return the seconds of one replay, with L2 flushed before it."""
         torch = self._torch
@@ -105,6 +116,19 @@ class GpuClock(Clock):
         self._torch.sum(self._buffer, dim=0, out=self._sum)
 
 
+def load(sample: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> float:
+    """Call ``sample`` for `LOAD_SECONDS` and return the seconds of a call; ``now`` is a clock in seconds.
+
+    ``sample`` waits for its work. The first call is not counted, because it waits for earlier work too.
+    """
+    sample()
+    begun, passed, pieces = now(), 0.0, 0
+    while passed < LOAD_SECONDS:
+        sample()
+        pieces, passed = pieces + 1, now() - begun
+    return passed / pieces
+
+
 def under_load(
     sample: Callable[[], object],
     queue: Callable[[], object],
@@ -115,11 +139,7 @@ def under_load(
 
     ``sample`` waits for a piece of the work, ``queue`` does not; ``now`` is a clock in seconds.
     """
-    begun, passed, pieces = now(), 0.0, 0
-    while passed < LOAD_SECONDS:
-        sample()
-        pieces, passed = pieces + 1, now() - begun
-    for _ in range(math.ceil(pieces * LOOK_SECONDS / passed)):
+    for _ in range(math.ceil(LOOK_SECONDS / load(sample, now))):
         queue()
     return look()
 
@@ -142,7 +162,12 @@ def median_error(samples: Sequence[float]) -> float:
 
 
 def interleave(clock: Clock, prepared: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
-    """Sample several runs in turns; each round starts with the next one, so that none is always first."""
+    """Load the GPU with several runs, then sample them in turns.
+
+    Each round starts with the next one, so that none is always first.
+    """
+    if prepared:
+        clock.load(prepared)
     samples: list[list[float]] = [[] for _ in prepared]
     for turn in range(rounds):
         for at in range(len(prepared)):

@@ -47,6 +47,9 @@ class SlowingClock:
     def prepare(self, run):
         return run
 
+    def load(self, prepared):
+        pass
+
     def sample(self, prepared):
         prepared()
         self.samples += 1

@@ -31,6 +31,9 @@ class ToldClock:
     def prepare(self, run):
         return run
 
+    def load(self, prepared):
+        pass
+
     def sample(self, prepared):
         prepared()
         self.order.append(prepared)
