@@ -46,8 +46,11 @@ MMAS = [
 ]  # fmt: skip
 
 
-def matrix_text(name: str, count: int, transposed: bool) -> str:
-    """ldmatrix from, or stmatrix to, a tile of ``count`` 8 x 8 matrices; rows are given in reverse order of lanes."""
+def matrix_text(name: str, count: int, transposed: bool, *, wide: bool = False, moved: int = 0) -> str:
+    """ldmatrix from, or stmatrix to, a tile of ``count`` 8 x 8 matrices; rows are given in reverse order of lanes.
+
+    ``wide``: addresses in 64-bit registers. ``moved``: bytes that lane 5 adds to its address.
+    """
     names = [f"%r{i + 1}" for i in range(count)]
     registers = "{" + ", ".join(names) + "}"
     trans = ".trans" if transposed else ""
@@ -55,8 +58,10 @@ def matrix_text(name: str, count: int, transposed: bool) -> str:
         ".shared .align 16 .b8 tile[512];", "mov.u32 %r60, %tid.x; mov.u32 %r50, tile;", "ld.param.u64 %d1, [in];",
         "ld.param.u64 %d2, [out];", f"rem.u32 %r51, %r60, {8 * count}; sub.u32 %r52, {8 * count - 1}, %r51;",
         "mad.lo.u32 %r53, %r52, 16, %r50; mad.wide.u32 %d3, %r60, 4, %d1; mad.wide.u32 %d4, %r60, 4, %d2;",
-        "mad.lo.u32 %r54, %r60, 4, %r50;",
+        "mad.lo.u32 %r54, %r60, 4, %r50;", f"setp.eq.u32 %p1, %r60, 5; @%p1 add.u32 %r53, %r53, {moved};",
+        "cvt.u64.u32 %d5, %r53;",
     ]  # fmt: skip
+    address = "%d5" if wide else "%r53"
     access = f"{name}.sync.aligned.m8n8.x{count}{trans}.shared.b16"
     for i in range(count):
         body += [
@@ -64,10 +69,10 @@ def matrix_text(name: str, count: int, transposed: bool) -> str:
         ]
     body += ["bar.sync 0;"]
     if name == "ldmatrix":
-        body += [f"{access} {registers}, [%r53];"]
+        body += [f"{access} {registers}, [{address}];"]
         body += [f"st.global.b32 [%d4+{128 * i}], {r};" for i, r in enumerate(names)]
     else:
-        body += [f"{access} [%r53], {registers};", "bar.sync 0;"]
+        body += [f"{access} [{address}], {registers};", "bar.sync 0;"]
         body += [f"ld.shared.b32 %r40, [%r54+{128 * i}]; st.global.b32 [%d4+{128 * i}], %r40;" for i in range(count)]
     return module("tile", ".param .u64 in, .param .u64 out", "\n".join(body))
 

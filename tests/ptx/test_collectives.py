@@ -8,6 +8,7 @@ from ptx_collective_cases import BARRIER_REDUCTIONS, MATRIX_ACCESSES, MMAS, WARP
 from ptx_support import module, run_lanes, signed
 
 from workbench import ptx
+from workbench.errors import KernelFault
 
 LANES = np.arange(32)
 GROUP, MEMBER = LANES // 4, LANES % 4
@@ -101,12 +102,12 @@ def test_mma_handles_subnormals_infinities_and_nan(kind: str) -> None:
     assert np.isnan(column[3])
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize(("name", "count", "transposed"), MATRIX_ACCESSES)
-def test_matrix_access(name: str, count: int, transposed: bool) -> None:
+def test_matrix_access(name: str, count: int, transposed: bool, wide: bool) -> None:
     rng = np.random.default_rng(count)
     data = rng.integers(0, 1 << 32, (count, 32), dtype=np.uint64).astype(np.uint32)
-    out = np.zeros_like(data)
-    report = ptx.Program(matrix_text(name, count, transposed))["tile"].launch(1, 32, [data, out], statistics=True)
+    kernel = ptx.Program(matrix_text(name, count, transposed, wide=wide))["tile"]
     # Row addresses run backwards through all 8 * count rows of 16 bytes.
     rows = data.view(np.uint16).reshape(8 * count, 8)
     tiles = rows.reshape(count, 8, 8)
@@ -115,9 +116,32 @@ def test_matrix_access(name: str, count: int, transposed: bool) -> None:
         expected = expected.transpose(0, 2, 1) if transposed else expected
     else:
         expected = (tiles.transpose(0, 2, 1) if transposed else tiles).reshape(8 * count, 8)[::-1]
-    assert (out.view(np.uint16).reshape(-1) == np.ascontiguousarray(expected).reshape(-1)).all()
+    for options in ({}, {"checks": True}, {"statistics": True}):
+        out = np.zeros_like(data)
+        report = kernel.launch(1, 32, [data, out], **options)
+        assert (out.view(np.uint16).reshape(-1) == np.ascontiguousarray(expected).reshape(-1)).all()
+        assert not report.has_checks or not report.findings
     line = next(line for line in report.lines if line.text.startswith(name))
     assert (line.requests, line.wavefronts, line.ideal_wavefronts) == (1, count, count)
+
+
+@pytest.mark.parametrize(("moved", "kind"), [(8, "misaligned"), (1 << 20, "out-of-bounds"), (-4096, "out-of-bounds")])
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", ["ldmatrix", "stmatrix"])
+def test_a_row_of_a_matrix_that_cannot_be_accessed(name: str, wide: bool, moved: int, kind: str) -> None:
+    """The launch ends there; with checks the row is left out, and every other one moved."""
+    data, out = np.arange(1, 129, dtype=np.uint32).reshape(4, 32), np.zeros((4, 32), np.uint32)
+    kernel = ptx.Program(matrix_text(name, 4, False, wide=wide, moved=moved))["tile"]
+    with pytest.raises(KernelFault, match=kind):
+        kernel.launch(1, 32, [data, out])
+    report = kernel.launch(1, 32, [data, out], checks=True)
+    assert [finding.kind for finding in report.findings] == [kind]
+    expected = data.reshape(32, 4)[::-1].copy()
+    if name == "ldmatrix":
+        expected[5] = 0
+    else:
+        expected[31 - 5] = data.reshape(32, 4)[31 - 5]  # lane 5 stores nothing there
+    assert (out.reshape(32, 4) == expected).all()
 
 
 def test_movmatrix() -> None:

@@ -24,6 +24,7 @@ from ptx_support import decode_float, module, patterns, round_float, signed
 from workbench import ptx
 
 UINTS = {16: np.uint16, 32: np.uint32, 64: np.uint64}
+ALL_LANES = 0xFFFFFFFF
 
 
 @pytest.mark.sampled(3)
@@ -164,6 +165,78 @@ def test_async_copy_lands_at_the_wait_not_before() -> None:
     assert (out.reshape(4, 32)[3] == source).all()
     assert [f.kind for f in report.findings] == ["cp.async data read before wait"] * 2
     assert all(f.other_ptx_line for f in report.findings)
+
+
+Step = tuple[str, int, int]  # an action of the lanes of a mask, with the number of groups that a wait leaves pending
+LOW, HIGH = 0xFFFF, 0xFFFF0000
+COPY, COMMIT, WAIT = ("copy", ALL_LANES, 0), ("commit", ALL_LANES, 0), ("wait_group", ALL_LANES, 0)
+SCRIPTS: list[list[Step]] = [
+    [COPY, COMMIT, COPY, COMMIT, COPY, ("wait_group", ALL_LANES, 1), WAIT, ("wait_all", ALL_LANES, 0)],
+    # Groups of the same copy with different numbers.
+    [("commit", LOW, 0), COPY, COMMIT, COPY, COMMIT, ("wait_group", ALL_LANES, 1), WAIT],
+    [COPY, ("commit", LOW, 0), COPY, COMMIT, ("wait_group", HIGH, 0), ("wait_group", ALL_LANES, 1), WAIT],
+    [COPY, COMMIT, ("commit", HIGH, 0), ("wait_group", ALL_LANES, 1), WAIT],
+    # Two halves that each commit two groups: their copies stand behind each other.
+    [
+        *[(action, mask, 0) for mask in (LOW, HIGH) for action in ("copy", "commit") * 2],
+        ("wait_group", ALL_LANES, 1), WAIT,
+    ],
+    # Lanes that wait apart, and copies of others in front of theirs.
+    [COPY, COMMIT, COPY, COMMIT, ("wait_group", HIGH, 1), ("wait_group", LOW, 0), ("wait_all", HIGH, 0)],
+    [("copy", LOW, 0), ("copy", HIGH, 0), COMMIT, ("wait_group", HIGH, 0), COPY, ("wait_all", LOW, 0), COMMIT, WAIT],
+]  # fmt: skip
+
+
+def drawn_script(seed: int) -> list[Step]:
+    rng = np.random.default_rng(seed)
+    masks = [(ALL_LANES,), (ALL_LANES, LOW, HIGH), (ALL_LANES, ALL_LANES, 0x00FFFF0F), (1, 0x80F0, ALL_LANES - 1)]
+    actions = rng.choice(["copy", "commit", "wait_group", "wait_all"], 32, p=[0.4, 0.3, 0.25, 0.05])
+    return [(str(action), int(rng.choice(masks[seed % 4])), int(rng.integers(3))) for action in actions]
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, *map(drawn_script, range(8))])
+def test_async_copies_land_for_the_lanes_that_wait(script: list[Step]) -> None:
+    """Copies, commits and waits of the warp or of lanes that differ, beside a queue of each lane's own."""
+    steps, lanes = len(script), np.arange(32)
+    body = f""".shared .align 16 .b8 tile[{128 * steps}];
+    {THREAD} ld.param.u64 %d1, [in]; ld.param.u64 %d2, [out]; mov.u32 %r1, tile; mad.lo.u32 %r2, %r60, 4, %r1;
+    mad.wide.u32 %d3, %r60, 4, %d1; mad.wide.u32 %d4, %r60, 4, %d2; mov.u32 %r5, 1; shl.b32 %r5, %r5, %r60;"""
+    body += "".join(f"st.shared.u32 [%r2+{128 * step}], 0;" for step in range(steps))
+    source = np.arange(1, 32 * steps + 1, dtype=np.uint32).reshape(steps, 32)
+    tile, expected = np.zeros((steps, 32), np.uint32), []
+    pending: list[list[tuple[int, int | None]]] = [[] for _ in lanes]  # (step, group) of each lane
+    committed = [0] * 32
+    for step, (action, mask, keep) in enumerate(script):
+        text = {
+            "copy": f"cp.async.ca.shared.global [%r2+{128 * step}], [%d3+{128 * step}], 4;",
+            "commit": "cp.async.commit_group;",
+            "wait_group": f"cp.async.wait_group {keep};",
+            "wait_all": "cp.async.wait_all;",
+        }[action]
+        body += f"and.b32 %r6, %r5, {mask}; setp.ne.u32 %p1, %r6, 0; @%p1 {text}\n"
+        for lane in lanes[(mask >> lanes & 1) == 1]:
+            own = pending[lane]
+            if action == "copy":
+                own.append((step, None))
+            elif action == "commit":
+                own[:] = [(at, committed[lane] if group is None else group) for at, group in own]
+                committed[lane] += 1
+            else:
+                kept = 0 if action == "wait_all" else keep
+                for at, group in own.copy():
+                    if action == "wait_all" if group is None else group + kept < committed[lane]:
+                        tile[at, lane] = source[at, lane]
+                        own.remove((at, group))
+        if action.startswith("wait"):
+            expected.append(tile.copy())
+            for row in range(steps):
+                body += f"ld.shared.u32 %r7, [%r2+{128 * row}]; st.global.u32 [%d4+{128 * row}], %r7;"
+            body += f"add.u64 %d4, %d4, {128 * steps};"
+    kernel = ptx.Program(module("copies", ".param .u64 in, .param .u64 out", body))["copies"]
+    for options in ({}, {"checks": True}):
+        out = np.zeros((len(expected), steps, 32), np.uint32)
+        kernel.launch(1, 32, [source, out], **options)
+        assert (out == np.stack(expected)).all()
 
 
 def test_pack_and_unpack() -> None:

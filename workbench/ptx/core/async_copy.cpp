@@ -8,133 +8,228 @@
 namespace workbench::ptx {
 namespace {
 
+// The lanes of `mask` that read anything; those that read less than the whole are noted.
+u32 find_sizes(u8* registers, const Instruction& in, u32 mask, PendingCopy& copy) {
+  const u32 bytes = in.bytes,
+            ignored = in.copy.ignored != kNoSlot ? *at<u32>(registers, in.copy.ignored) : 0;
+  u32 reading = 0;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    u32 size = bytes;
+    if (in.copy.size != kNoSlot) size = std::min(at<u32>(registers, in.copy.size)[lane], bytes);
+    if (ignored >> lane & 1) size = 0;
+    copy.copied[lane] = size;
+    copy.partial |= (size < bytes ? 1u : 0u) << lane;
+    reading |= (size ? 1u : 0u) << lane;
+  }
+  return reading;
+}
+
+// Fills in where the copy writes. False if that is outside or misaligned, perhaps of a lane that
+// takes no part.
+template <class Base>
+bool place(const Base* bases, u32 offset, u32 last, PendingCopy& copy) {
+  u32 wrong = 0;
+  const u32 low_bits = copy.bytes - 1;
+  PTX_LANES {
+    const u32 to = static_cast<u32>(bases[lane]) + offset;
+    copy.destination[lane] = to;
+    wrong |= (to & low_bits) | (to > last ? 1u : 0u);
+  }
+  return !wrong;
+}
+
+// The lanes of `lanes` that can write where they want to.
+u32 check_places(const Instruction& in, u32 lanes, Warp& warp, const PendingCopy& copy) {
+  Block& block = *warp.block;
+  u32 fine = 0;
+  PTX_FOR_EACH_LANE (lane, lanes) {
+    const u64 offset = copy.destination[lane];
+    if (offset + copy.bytes > block.launch->shared_bytes)
+      block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, copy.bytes);
+    else if (offset & (copy.bytes - 1))
+      block.problem(Problem::misaligned, in, warp.thread(lane), offset, copy.bytes);
+    else
+      fine |= 1u << lane;
+  }
+  return fine;
+}
+
+// Brings what the copy reads closer; neighbours usually share a line of the cache.
+void prefetch(const PendingCopy& copy, u32 reading) {
+  for (u32 lane = 0; lane < kLanes; lane += 4)
+    if (reading >> lane & 1) __builtin_prefetch(copy.source[lane]);
+}
+
+template <bool Observed>
 void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
   const u32 bytes = in.bytes;
-  PendingCopy copy;
+  PendingCopy& copy = warp.copies.next();
   copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes,
-  copy.order = ++warp.issued;
-  u32 reading = 0;
-  PTX_LANES {
-    u32 size = in.copy.size == kNoSlot
-                   ? bytes
-                   : std::min(at<const u32>(registers, in.copy.size)[lane], bytes);
-    if (in.copy.ignored != kNoSlot && (*at<u32>(registers, in.copy.ignored) >> lane & 1)) size = 0;
-    copy.copied[lane] = size;
-    copy.source[lane] = nullptr;
-    reading |= (size ? 1u : 0u) << lane;
-  }
-  reading &= mask;
-  u32 allowed = mask;
+  copy.order = ++warp.issued, copy.partial = 0;
+  u32 reading = mask, allowed = mask;
+  if (in.copy.size != kNoSlot || in.copy.ignored != kNoSlot)
+    reading = find_sizes(registers, in, mask, copy);
   if (reading) {
     Request source;
-    resolve<Space::global>(registers, in, reading, warp, bytes, false, true, source);
-    PTX_FOR_EACH_LANE (lane, reading) copy.source[lane] = source.host[lane];
+    resolve<Space::global, Observed>(registers, in, reading, warp, bytes, false, true, source);
+    std::memcpy(copy.source, source.host, sizeof copy.source);
     allowed &= ~(reading & ~source.mask);
   }
   if (!allowed) return;
-  const u32* base32 = at<const u32>(registers, in.copy.destination);
-  const u64* base64 = at<const u64>(registers, in.copy.destination);
-  u64 offsets[kLanes];
-  PTX_LANES {
-    const u64 base = (in.copy.flags & kWideBase) ? base64[lane] & kWindowMask : base32[lane];
-    offsets[lane] = (base + static_cast<u64>(static_cast<s32>(in.copy.offset))) & 0xffffffffu;
-  }
-  copy.mask = 0;
-  PTX_FOR_EACH_LANE (lane, allowed) {
-    const u64 offset = offsets[lane];
-    copy.destination[lane] = static_cast<u32>(offset);
-    if (offset + bytes > block.launch->shared_bytes) {
-      block.problem(Problem::shared_out_of_bounds, in, warp.thread(lane), offset, bytes);
-    } else if (offset & (bytes - 1)) {
-      block.problem(Problem::misaligned, in, warp.thread(lane), offset, bytes);
-    } else {
-      copy.mask |= 1u << lane;
-      if (copy.copied[lane]) __builtin_prefetch(copy.source[lane]);
+  const u32 last = block.launch->shared_bytes - bytes;
+  const bool placed =
+      in.copy.flags & kWideBase
+          ? place(at<const u64>(registers, in.copy.destination), in.copy.offset, last, copy)
+          : place(at<const u32>(registers, in.copy.destination), in.copy.offset, last, copy);
+  copy.mask = placed ? allowed : check_places(in, allowed, warp, copy);
+  if (!copy.mask) return;
+  prefetch(copy, reading & copy.mask);
+  if constexpr (Observed) {
+    if (block.shadow) block.shadow->copy_issued(warp, in, copy);
+    if (block.observed) {
+      u64 offsets[kLanes];
+      PTX_LANES {
+        offsets[lane] = copy.destination[lane];
+      }
+      observe_copy(warp, in, offsets, copy.mask, bytes);
     }
   }
-  if (!copy.mask) return;
-  if (block.shadow) block.shadow->copy_issued(warp, in, copy);
-  if (block.observed) observe_copy(warp, in, offsets, copy.mask, bytes);
-  warp.copies.push_back(copy);
+  warp.copies.push();
 }
 
-void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
-  const std::size_t count = warp.copies.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (warp.copies[i].group != PendingCopy::kOpen) continue;
-    // Lanes that do not commit now, or that are at another group, keep a copy of their own.
-    u32 now = warp.copies[i].mask & mask;
-    if (!now) continue;
+// Whether these lanes have committed as many groups.
+bool together(const u32* committed, u32 mask) {
+  const u32 groups = committed[first_lane(mask)];
+  u32 apart = 0;
+  PTX_LANES {
+    apart |= (mask >> lane & 1) ? committed[lane] ^ groups : 0;
+  }
+  return !apart;
+}
+
+// Lanes that do not commit now, or that are at another group, keep a copy of their own.
+void commit_apart(u32 mask, Warp& warp) {
+  PendingCopies& copies = warp.copies;
+  copies.in_order = false;
+  const u32 count = copies.size();
+  const auto push = [&](PendingCopy copy, u32 lanes, u32 group) {
+    copy.mask = lanes, copy.group = group;
+    copies.next() = copy, copies.push();
+  };
+  for (u32 i = 0; i < count; ++i) {
+    const PendingCopy copy = copies[i];
+    u32 now = copy.mask & mask;
+    if (copy.group != PendingCopy::kOpen || !now) continue;
     const u32 group = warp.committed[first_lane(now)];
     PTX_FOR_EACH_LANE (lane, now)
       if (warp.committed[lane] != group) now &= ~(1u << lane);
-    if (now != warp.copies[i].mask) {
-      PendingCopy rest = warp.copies[i];
-      rest.mask &= ~now;
-      // Lanes that commit with another group number are few; give each its own entry.
-      PTX_FOR_EACH_LANE (lane, rest.mask & mask) {
-        PendingCopy single = rest;
-        single.mask = 1u << lane, single.group = warp.committed[lane];
-        warp.copies.push_back(single);
-      }
-      rest.mask &= ~mask;
-      if (rest.mask) warp.copies.push_back(rest);
-      warp.copies[i].mask = now;
-    }
-    warp.copies[i].group = group;
+    copies[i].mask = now, copies[i].group = group;
+    // Lanes that commit with another group number are few; give each its own entry.
+    PTX_FOR_EACH_LANE (lane, copy.mask & mask & ~now) push(copy, 1u << lane, warp.committed[lane]);
+    if (copy.mask & ~mask) push(copy, copy.mask & ~mask, PendingCopy::kOpen);
   }
-  PTX_FOR_EACH_LANE (lane, mask) warp.committed[lane] += 1;
+}
+
+void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
+  PendingCopies& copies = warp.copies;
+  if (!copies.empty()) {
+    const u32 group = warp.committed[first_lane(mask)], open = copies.committed;
+    bool simple = copies.in_order && together(warp.committed, mask) &&
+                  (open == 0 || copies[open - 1].group <= group);
+    for (u32 i = open; simple && i < copies.size(); ++i) simple = !(copies[i].mask & ~mask);
+    if (simple) {
+      for (u32 i = open; i < copies.size(); ++i) copies[i].group = group;
+      copies.committed = copies.size();
+    } else {
+      commit_apart(mask, warp);
+    }
+  }
+  PTX_LANES {
+    warp.committed[lane] += mask >> lane & 1;
+  }
+}
+
+// Copies what these lanes copy.
+template <u32 Size>
+void move(const PendingCopy& copy, u32 lanes, u8* shared) {
+  if (lanes == kAllLanes && !copy.partial) {
+#pragma GCC unroll 8
+    for (u32 lane = 0; lane < kLanes; ++lane)
+      std::memcpy(shared + copy.destination[lane], copy.source[lane], Size);
+    return;
+  }
+  PTX_FOR_EACH_LANE (lane, lanes) {
+    u8* to = shared + copy.destination[lane];
+    if (!(copy.partial >> lane & 1)) {
+      std::memcpy(to, copy.source[lane], Size);
+      continue;
+    }
+    std::memset(to, 0, Size);
+    if (copy.copied[lane]) std::memcpy(to, copy.source[lane], copy.copied[lane]);
+  }
+}
+
+// Likewise, and tells which lanes change what is there.
+template <u32 Size>
+u32 move_and_compare(const PendingCopy& copy, u32 lanes, u8* shared) {
+  u32 changed = 0;
+  PTX_FOR_EACH_LANE (lane, lanes) {
+    u8 before[Size], *to = shared + copy.destination[lane];
+    std::memcpy(before, to, Size);
+    move<Size>(copy, 1u << lane, shared);
+    changed |= (std::memcmp(to, before, Size) != 0 ? 1u : 0u) << lane;
+  }
+  return changed;
 }
 
 // `clock`: when the issuing warp asked to be told of the landing, 0 for now; `landing`: as
 // Shadow::copy_landed takes it.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
-  const u32 changed = of_copy_size(copy.bytes, [&](auto size) {
-    u32 found = 0;
-    PTX_FOR_EACH_LANE (lane, lanes) {
-      u8* destination = block.shared + copy.destination[lane];
-      const u32 copied = copy.copied[lane];
-      u8 fresh[size] = {};  // what is not copied is filled with zeros
-      if (copied == size)
-        std::memcpy(fresh, copy.source[lane], size);
-      else if (copied)
-        std::memcpy(fresh, copy.source[lane], copied);
-      found |= (std::memcmp(destination, fresh, size) != 0 ? 1u : 0u) << lane;
-      std::memcpy(destination, fresh, size);
-    }
-    return found;
+  of_copy_size(copy.bytes, [&](auto size) {
+    if (!block.shadow) return move<size>(copy, lanes, block.shared);
+    const u32 changed = move_and_compare<size>(copy, lanes, block.shared);
+    block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)],
+                              copy.destination, lanes, copy.bytes, changed, clock, landing);
   });
-  if (!block.shadow) return;
-  block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)],
-                            copy.destination, lanes, copy.bytes, changed, clock, landing);
 }
 
-// Lands what `ready` (copy, lane) says has to be there by now.
+// Lands what `ready` (copy, lane) says has to be there by now. `alike`: it says the same of all
+// lanes of `mask`, and of no copy behind one of which it says no.
 template <class Ready>
-void land_ready(Warp& warp, u32 mask, u32 clock, s32 landing, Ready ready) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < warp.copies.size(); ++i) {
-    PendingCopy& copy = warp.copies[i];
+void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready ready) {
+  PendingCopies& copies = warp.copies;
+  while (alike && !copies.empty()) {
+    const PendingCopy& copy = copies[0];
+    if (copy.mask & ~mask) break;
+    if (!ready(copy, first_lane(copy.mask))) return;
+    land(warp, copy, copy.mask, clock, landing);
+    copies.pop_front();
+  }
+  u32 kept = 0, committed = 0;
+  for (u32 i = 0; i < copies.size(); ++i) {
+    PendingCopy& copy = copies[i];
     u32 done = 0;
     PTX_FOR_EACH_LANE (lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
     if (done) land(warp, copy, done, clock, landing);
     copy.mask &= ~done;
-    if (copy.mask) {
-      if (kept != i) warp.copies[kept] = copy;
-      ++kept;
-    }
+    if (!copy.mask) continue;
+    committed += copy.group != PendingCopy::kOpen;
+    if (kept != i) copies[kept] = copy;
+    ++kept;
   }
-  warp.copies.resize(kept);
+  copies.truncate(kept, committed);
 }
 
 // Waits until at most so many groups of each lane are pending; fewer than 0 (wait_all) also takes
 // uncommitted copies.
 void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
+  if (warp.copies.empty()) return;
   const bool all = in.groups < 0;
   const u32 keep = all ? 0 : static_cast<u32>(in.groups);
-  land_ready(warp, mask, 0, Shadow::kNoLanding, [&](const PendingCopy& copy, u32 lane) {
+  const bool alike = warp.copies.in_order && together(warp.committed, mask);
+  land_ready(warp, mask, alike, 0, Shadow::kNoLanding, [&](const PendingCopy& copy, u32 lane) {
     return copy.group == PendingCopy::kOpen ? all : copy.group + keep < warp.committed[lane];
   });
 }
@@ -142,12 +237,17 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
 }  // namespace
 
 void land_copies(Warp& warp, u64 last, u32 mask, u32 clock, s32 landing) {
-  land_ready(warp, mask, clock, landing,
+  land_ready(warp, mask, warp.copies.in_order, clock, landing,
              [&](const PendingCopy& copy, u32) { return copy.order <= last; });
 }
 
 void add_async_copies(Table& table) {
-  table.push_back({"cp.async", &issue, Kind::plain, Class::global, "", "address,address"});
+  table.push_back({"cp.async",
+                   {&issue<false>, &issue<true>},
+                   Kind::plain,
+                   Class::global,
+                   "",
+                   "address,address"});
   table.push_back({"cp.async.commit_group", &commit, Kind::plain, Class::sync, "", ""});
   table.push_back({"cp.async.wait_group", &wait, Kind::plain, Class::sync, "", "imm"});
   table.push_back({"cp.async.wait_all", &wait, Kind::plain, Class::sync, "", ""});

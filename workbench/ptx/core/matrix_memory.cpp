@@ -3,62 +3,134 @@
 #include <algorithm>
 
 #include "access.hpp"
+#include "tiles.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-// The eight row addresses of matrix `index` come from lanes 8 * index to 8 * index + 7.
+constexpr u32 kRowBytes = 16;
+
+// Where the rows of the matrices lie: lanes 8 * index to 8 * index + 7 name the eight of matrix
+// `index`.
+template <bool Observed>
+class Rows {
+ public:
+  Request request;  // not filled for a bare launch whose rows can all be accessed
+  u32 accessible;   // rows
+
+  Rows(u8* registers, const Instruction& in, Warp& warp, bool is_write)
+      : shared_(warp.block->shared) {
+    const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
+    accessible = lanes;
+    if constexpr (!Observed) {
+      const u32 last = warp.block->launch->shared_bytes - kRowBytes;
+      if (in.flags & kNarrowBase ? find_narrow(registers, in, last)
+                                 : find_wide(registers, in, last))
+        return;
+    }
+    resolve<Space::shared, Observed>(registers, in, lanes, warp, kRowBytes, is_write, !is_write,
+                                     request);
+    accessible = request.mask;
+  }
+
+  u8* operator[](u32 row) const {
+    if constexpr (Observed) return request.host[row];
+    return shared_ + offsets_[row];
+  }
+
+ private:
+  // Finds where all rows lie in shared memory, or returns false if that is outside or misaligned.
+  bool find_narrow(u8* registers, const Instruction& in, u32 last) {
+    const Words* from = at<const Words>(registers, in.address);
+    Words outside{}, low_bits{};
+    for (u32 matrix = 0; matrix < in.elements; ++matrix) {
+      const Words offsets = from[matrix] + static_cast<u32>(in.offset);
+      outside |= reinterpret_cast<Words>(offsets > last), low_bits |= offsets;
+      std::memcpy(offsets_ + 8 * matrix, &offsets, sizeof offsets);
+    }
+    return !any(outside | (low_bits & (kRowBytes - 1)));
+  }
+
+  bool find_wide(u8* registers, const Instruction& in, u32 last) {
+    const u64 window = in.flags & kWideBase ? kWindowMask : ~u64{0};
+    const u64* from = at<const u64>(registers, in.address);
+    u64 wrong = 0;
+    for (u32 row = 0; row < 8 * in.elements; ++row) {
+      const u64 offset = (from[row] + static_cast<u64>(in.offset)) & window;
+      wrong |= (offset > last ? 1u : 0u) | (offset & (kRowBytes - 1));
+      offsets_[row] = static_cast<u32>(offset);
+    }
+    return !wrong;
+  }
+
+  static bool any(Words words) {
+#ifdef __AVX2__
+    return !_mm256_testz_si256(reinterpret_cast<__m256i>(words), reinterpret_cast<__m256i>(words));
+#else
+    u32 found = 0;
+    for (u32 i = 0; i < 8; ++i) found |= words[i];
+    return found != 0;
+#endif
+  }
+
+  u8* shared_;
+  alignas(64) u32 offsets_[kLanes];
+};
+
 template <bool Transposed, bool Observed>
 void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Request request;
-  const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
-  resolve<Space::shared, Observed>(registers, in, lanes, warp, 16, false, true, request);
-  alignas(64) u16 tile[4][8][8] = {};
-  PTX_FOR_EACH_LANE (lane, request.mask)
-    std::memcpy(tile[lane / 8][lane % 8], request.host[lane], 16);
+  const Rows<Observed> rows(registers, in, warp, false);
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
-    alignas(64) u32 out[kLanes];
-    if constexpr (Transposed) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int row = lane / 4, column = lane % 4 * 2;
-        out[lane] = u32{tile[matrix][column + 1][row]} << 16 | tile[matrix][column][row];
-      }
+    Halves tile[8];
+    if (!Observed || (rows.accessible >> 8 * matrix & 0xff) == 0xff) {
+#pragma GCC unroll 8
+      for (u32 row = 0; row < 8; ++row) std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
     } else {
-      std::memcpy(out, tile[matrix], sizeof out);
+      std::memset(tile, 0, sizeof tile);
+      PTX_FOR_EACH_LANE (row, rows.accessible >> 8 * matrix & 0xff)
+        std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
     }
-    write_lanes(registers, in.access.data[matrix], mask, out);
+    if constexpr (Transposed) transpose(tile);
+    const Slot slot = in.access.data[matrix];
+    if (mask == kAllLanes) {
+      Halves* to = at<Halves>(registers, slot);
+#pragma GCC unroll 8
+      for (u32 row = 0; row < 8; ++row) to[row] = tile[row];
+    } else {
+      alignas(64) u32 out[kLanes];
+      std::memcpy(out, tile, sizeof out);
+      blend(at<u32>(registers, slot), out, mask);
+    }
   }
 }
 
-template <bool Transposed>
+template <bool Transposed, bool Observed>
 void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
-  Request request;
-  const u32 lanes = in.elements == 4 ? kAllLanes : (1u << (8 * in.elements)) - 1;
-  resolve<Space::shared>(registers, in, lanes, warp, 16, true, false, request);
-  alignas(64) u16 tile[4][8][8];
+  const Rows<Observed> rows(registers, in, warp, true);
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
-    const u32* from = at<const u32>(registers, in.access.data[matrix]);
-    if constexpr (Transposed) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const int row = lane / 4, column = lane % 4 * 2;
-        tile[matrix][column][row] = static_cast<u16>(from[lane]);
-        tile[matrix][column + 1][row] = static_cast<u16>(from[lane] >> 16);
-      }
+    const Halves* from = at<const Halves>(registers, in.access.data[matrix]);
+    Halves tile[8];
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) tile[row] = from[row];
+    if constexpr (Transposed) transpose(tile);
+    if constexpr (Observed) {
+      PTX_FOR_EACH_LANE (row, rows.accessible >> 8 * matrix & 0xff)
+        store_lane(warp, in, rows.request, 8 * matrix + row, &tile[row], kRowBytes);
     } else {
-      std::memcpy(tile[matrix], from, sizeof tile[matrix]);
+#pragma GCC unroll 8
+      for (u32 row = 0; row < 8; ++row) std::memcpy(rows[8 * matrix + row], &tile[row], kRowBytes);
     }
   }
-  PTX_FOR_EACH_LANE (lane, request.mask)
-    store_lane(warp, in, request, lane, tile[lane / 8][lane % 8], 16);
 }
 
 // movmatrix: an 8 x 8 tile of 16-bit elements, transposed.
-void transpose(u8* registers, const Instruction& in, u32 mask, Warp&) {
-  const u16* from = at<const u16>(registers, in.elementwise.source[0]);
-  alignas(64) u16 out[8][8];
-  for (int row = 0; row < 8; ++row)
-    for (int column = 0; column < 8; ++column) out[column][row] = from[8 * row + column];
-  write_lanes(registers, in.elementwise.destination, mask, reinterpret_cast<const u32*>(out));
+void transpose_matrix(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  Halves tile[8];
+  std::memcpy(tile, registers + in.elementwise.source[0], sizeof tile);
+  transpose(tile);
+  alignas(64) u32 out[kLanes];
+  std::memcpy(out, tile, sizeof out);
+  write_lanes(registers, in.elementwise.destination, mask, out);
 }
 
 // ---- wmma: where the elements of a fragment lie is the decoder's knowledge; here it arrives as
@@ -193,9 +265,12 @@ void add_matrix_memory(Table& table) {
   matrix("ldmatrix", {&load_matrix<false, false>, &load_matrix<false, true>}, "vector", "address");
   matrix("ldmatrix.trans", {&load_matrix<true, false>, &load_matrix<true, true>}, "vector",
          "address");
-  matrix("stmatrix", &store_matrix<false>, "", "address,vector");
-  matrix("stmatrix.trans", &store_matrix<true>, "", "address,vector");
-  table.push_back({"movmatrix.trans", &transpose, Kind::collective, Class::tensor, "b32", "b32"});
+  matrix("stmatrix", {&store_matrix<false, false>, &store_matrix<false, true>}, "",
+         "address,vector");
+  matrix("stmatrix.trans", {&store_matrix<true, false>, &store_matrix<true, true>}, "",
+         "address,vector");
+  table.push_back(
+      {"movmatrix.trans", &transpose_matrix, Kind::collective, Class::tensor, "b32", "b32"});
   add_fragments<Space::global, false>(table, "global.b32", Class::global);
   add_fragments<Space::shared, false>(table, "shared.b32", Class::shared);
   add_fragments<Space::generic, false>(table, "generic.b32", Class::global);

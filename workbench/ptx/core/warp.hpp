@@ -5,6 +5,7 @@
 
 #include "machine.hpp"
 #include "pattern.hpp"
+#include "pending_copies.hpp"
 #include "recorder.hpp"
 #include "shadow.hpp"
 #include "tensor_map.hpp"
@@ -27,36 +28,6 @@ struct Split {
   s32 elsewhere = -1;  // barrier: where other lanes of the warp stood on arrival
   u64 last_run = 0;    // scheduler tick, for fairness between spinning lanes
   u64 arrived = 0;     // barrier: the warp's clock on arrival
-};
-
-// Calls function(the size of a cp.async as a constant): copying and comparing so many bytes takes
-// an instruction or two then.
-template <class F>
-inline auto of_copy_size(u32 bytes, F function) {
-  if (bytes == 16) return function(std::integral_constant<u32, 16>{});
-  if (bytes == 8) return function(std::integral_constant<u32, 8>{});
-  return function(std::integral_constant<u32, 4>{});
-}
-
-// A cp.async of one warp that has been issued and not yet waited for.
-struct PendingCopy {
-  static constexpr u32 kOpen = 0xffffffffu;  // not committed to a group yet
-  u32 mask;
-  u32 group;
-  s32 pc;
-  u32 bytes;
-  u64 order;  // Warp::issued of this copy
-  u32 destination[kLanes];
-  u32 copied[kLanes];  // bytes read from the source; the rest is zero-filled
-  const u8* source[kLanes];
-
-  // Whether it would change nothing now.
-  bool leaves_alike(u32 lane, const u8* shared) const {
-    if (copied[lane] != bytes) return false;
-    return of_copy_size(bytes, [&](auto size) {
-      return std::memcmp(shared + destination[lane], source[lane], size) == 0;
-    });
-  }
 };
 
 struct Block;
@@ -116,7 +87,7 @@ struct Warp {
   u32 sectors = 0;  // of global memory read so far, with statistics
   u64 waited = 0;   // at barriers, by the logical clock of recorder.hpp
   std::vector<Split> splits;
-  std::vector<PendingCopy> copies;
+  PendingCopies copies;
   Calls calls;
   u64 issued = 0;              // cp.async instructions so far
   u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
