@@ -61,17 +61,39 @@ void check_global(Warp& warp, const Instruction& in, const u64* addresses, u32 m
   shadow.strong(warp, in, addresses, mask, bytes, is_write, is_read);
 }
 
+namespace {
+
+// Stores the values; returns the lanes that changed something. Lane by lane: one that stores what
+// an earlier one stored changes nothing.
+template <u32 Bytes>
+u32 put_each(const Request& request, const u8* values) {
+  u32 changed = 0;
+  PTX_FOR_EACH_LANE (lane, request.mask) {
+    u8* const to = request.at(lane);
+    changed |= (std::memcmp(to, values + lane * Bytes, Bytes) != 0 ? 1u : 0u) << lane;
+    std::memcpy(to, values + lane * Bytes, Bytes);
+  }
+  return changed;
+}
+
+u32 put(const Request& request, const u8* values, u32 bytes) {
+  switch (bytes) {
+    case 1: return put_each<1>(request, values);
+    case 2: return put_each<2>(request, values);
+    case 4: return put_each<4>(request, values);
+    case 8: return put_each<8>(request, values);
+    case 16: return put_each<16>(request, values);
+    default: return put_each<32>(request, values);
+  }
+}
+
+}  // namespace
+
 void store_lanes(Warp& warp, const Instruction& in, const Request& request, const u8* values,
                  u32 bytes) {
   const auto held = request.shadowed_global ? warp.block->launch->global_shadow->hold()
                                             : std::unique_lock<std::recursive_mutex>();
-  // Lane by lane: one that stores what an earlier one stored changes nothing.
-  u32 changed = 0;
-  PTX_FOR_EACH_LANE (lane, request.mask) {
-    changed |= (std::memcmp(request.host[lane], values + lane * bytes, bytes) != 0 ? 1u : 0u)
-               << lane;
-    std::memcpy(request.host[lane], values + lane * bytes, bytes);
-  }
+  const u32 changed = put(request, values, bytes);
   const u32 shared = request.shadowed & request.mask;
   const bool strong = in.flags & kStrong;
   if (shared) warp.block->shadow->write(warp, in, request.address, shared, bytes, strong, changed);

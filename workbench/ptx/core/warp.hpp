@@ -3,6 +3,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "lane_offsets.hpp"
 #include "machine.hpp"
 #include "pattern.hpp"
 #include "recorder.hpp"
@@ -155,6 +156,15 @@ struct AsyncArrival {
   std::vector<u32> seen = {};  // with checks: the warp's clocks at that time
 };
 
+// A pattern, and what it takes to know it again without looking at each lane: how those lie, by its
+// number, and where the first one does in its sector.
+struct KnownPattern {
+  std::unique_ptr<Pattern> pattern;
+  u64 offsets = 0;  // none
+  u64 in_sector = 0;
+  u32 bytes = 0;
+};
+
 struct Block {
   Launch* launch = nullptr;
   WorkerResult* worker = nullptr;
@@ -170,9 +180,12 @@ struct Block {
   Recorder* recorder = nullptr;            // of this block, if it is the one to record
   bool observed = false;                   // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
-  std::vector<std::unique_ptr<Pattern>>
-      patterns;          // likewise how it asked last, for global and for shared memory
-  u64 instructions = 0;  // warp instructions executed so far by this worker
+  std::vector<KnownPattern> patterns;  // likewise how it asked last, for global and shared memory
+  LaneOffsetList lane_offsets{0, false};
+  // The request that an instruction makes, if it is known how its lanes lie.
+  const u64* located = nullptr;  // its addresses
+  u64 located_by = 0;            // LaneOffsets::number
+  u64 instructions = 0;          // warp instructions executed so far by this worker
   u64 lanes = 0;
   bool polled = false;  // the last poll found nothing
   u64 phases = 0;       // of mbarriers that were completed
