@@ -23,11 +23,6 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
   return offset <= buffer.size && bytes <= buffer.size - offset ? &buffer : nullptr;
 }
 
-Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addresses, u32 mask,
-                        u32 bytes) {
-  return patterns.find(2 * static_cast<std::size_t>(pc_of(in)) + is_shared, addresses, mask, bytes);
-}
-
 void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes,
                     std::string text) {
   const Finding finding{.problem = kind,
@@ -280,13 +275,71 @@ u32 resolve_remote(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, Requ
   return remote;
 }
 
+// Fills the addresses of a request of all lanes from that of the first one.
+void fill_addresses(Request& request) {
+  const u64 first = request.address[0];
+  PTX_LANES {
+    request.address[lane] = first + request.located.offsets->from_first[lane];
+  }
+}
+
+// Resolves a request of all lanes that lie in a known way. False if they do not.
+template <Space S, bool Observed>
+bool resolve_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes, bool is_write,
+                     bool is_read, Request& request) {
+  Block& block = *warp.block;
+  request.located = locate<S>(registers, in, warp, bytes, is_write);
+  if (!request.located.first) return false;
+  request.mask = kAllLanes;
+  u64& first = request.address[0];
+  first = first_address(registers, in);
+  const bool shared = S == Space::shared || (S == Space::generic && in_shared(first));
+  if (shared) first &= kWindowMask;
+  if (!Observed || !block.observed) return true;
+  fill_addresses(request);
+  block.located = request.address, block.located_by = request.located.offsets->number;
+  request.block = &block;
+  if (shared)
+    see_shared(in, kAllLanes, warp, bytes, is_write, is_read, request);
+  else if (S == Space::constant)
+    see_constant(in, kAllLanes, warp, bytes, request);
+  else
+    see_global(in, kAllLanes, warp, bytes, is_write, is_read, request);
+  return true;
+}
+
+template <Space S, bool Observed>
+[[gnu::noinline]] void resolve_slowly(u8* registers, const Instruction& in, u32 mask, Warp& warp,
+                                      u32 bytes, bool is_write, bool is_read, Request& request) {
+  load_addresses(registers, in, mask, request.address);
+  resolve_addresses<S, Observed>(in, mask, warp, bytes, is_write, is_read, request);
+  if (is_known(S) && request.mask == kAllLanes)
+    warp.block->lane_offsets.learn(static_cast<std::size_t>(warp.block->pc_of(in)), request.address,
+                                   bytes);
+}
+
 }  // namespace
+
+template <Space S, bool Observed>
+void resolve_access(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes,
+                    bool is_write, bool is_read, Request& request) {
+  if constexpr (is_known(S))
+    if (mask == kAllLanes &&
+        resolve_located<S, Observed>(registers, in, warp, bytes, is_write, is_read, request))
+      return;
+  resolve_slowly<S, Observed>(registers, in, mask, warp, bytes, is_write, is_read, request);
+}
 
 template <Space S, bool Observed>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
              bool is_read, Request& request) {
-  load_addresses(registers, in, mask, request.address);
-  resolve_addresses<S, Observed>(in, mask, warp, bytes, is_write, is_read, request);
+  resolve_access<S, Observed>(registers, in, mask, warp, bytes, is_write, is_read, request);
+  if (!request.located.first) return;
+  if (!request.block) fill_addresses(request);
+  PTX_LANES {
+    request.host[lane] = request.located.at(static_cast<u32>(lane));
+  }
+  request.located = {};
 }
 
 template <Space S, bool Observed>
@@ -365,10 +418,12 @@ void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, b
   }
 }
 
-#define PTX_RESOLVE(space, observed)                                                            \
-  template void resolve<Space::space, observed>(u8*, const Instruction&, u32, Warp&, u32, bool, \
-                                                bool, Request&);                                \
-  template void resolve_addresses<Space::space, observed>(const Instruction&, u32, Warp&, u32,  \
+#define PTX_RESOLVE(space, observed)                                                             \
+  template void resolve_access<Space::space, observed>(u8*, const Instruction&, u32, Warp&, u32, \
+                                                       bool, bool, Request&);                    \
+  template void resolve<Space::space, observed>(u8*, const Instruction&, u32, Warp&, u32, bool,  \
+                                                bool, Request&);                                 \
+  template void resolve_addresses<Space::space, observed>(const Instruction&, u32, Warp&, u32,   \
                                                           bool, bool, Request&);
 PTX_RESOLVE(global, true)
 PTX_RESOLVE(global, false)

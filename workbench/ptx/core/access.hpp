@@ -7,9 +7,25 @@ namespace workbench::ptx {
 
 enum class Space : u8 { global, shared, local, generic, param, constant };
 
+// Where the lanes of a request point that lie in a known way.
+struct Located {
+  u8* first = nullptr;  // null: it is not known, or some of them may not access what they ask for
+  const LaneOffsets* offsets = nullptr;
+  u8* at(u32 lane) const { return first + offsets->from_first[lane]; }
+};
+
 // Where each lane of a request points. Lanes outside `mask` point where the first active lane does,
 // so that loads may read all 32.
 struct Request {
+  Request() = default;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  ~Request() {
+    if (block) block->located = nullptr;
+  }
+  // Where a lane's data is.
+  u8* at(u32 lane) const { return located.first ? located.at(lane) : host[lane]; }
+
   u32 mask;          // lanes whose access is allowed
   u32 shadowed = 0;  // lanes of a plain store to shared memory that checks want to see (store_lane)
   u32 shadowed_global = 0;  // likewise to global memory
@@ -17,6 +33,10 @@ struct Request {
   // Of a strong access to global memory, with checks: other workers wait until it is done, so that
   // who reads a value has acquired what was published with it.
   std::unique_lock<std::recursive_mutex> held;
+  // Of a request of all lanes that resolve_access found to lie in a known way. `host` is not filled
+  // then, nor `address` where nobody looks on.
+  Located located;
+  Block* block = nullptr;  // that knows of it (Block::located)
   alignas(
       64) u64 address[kLanes];  // global address, or offset into shared, local or parameter space
   alignas(64) u8* host[kLanes];
@@ -46,8 +66,32 @@ template <Space S, bool Observed = true>
 void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
              bool is_read, Request& request);
 
-// The same for addresses that the caller has put into the request; lanes outside `mask` repeat
-// those of one inside.
+// The same, but Request::located may tell where the lanes point.
+template <Space S, bool Observed = true>
+void resolve_access(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 bytes,
+                    bool is_write, bool is_read, Request& request);
+
+// Spaces in which a request of all lanes may be known by the way they lie.
+constexpr bool is_known(Space space) {
+  return space == Space::global || space == Space::shared || space == Space::generic ||
+         space == Space::constant;
+}
+// All that a request of all lanes takes if nobody looks on and they lie in a known way.
+template <Space S>
+Located locate(u8* registers, const Instruction& in, Warp& warp, u32 bytes, bool is_write);
+
+// The address that the first lane asks for, as its register says.
+inline u64 first_address(u8* registers, const Instruction& in) {
+  if (in.flags & kNarrowBase)
+    return *at<const u32>(registers, in.address) + static_cast<u32>(in.offset);
+  return *at<const u64>(registers, in.address) + static_cast<u64>(in.offset);
+}
+
+// Whether a generic address is one in shared memory.
+inline bool in_shared(u64 address) { return address >> 56 == kSharedWindow >> 56; }
+
+// The same as resolve for addresses that the caller has put into the request; lanes outside `mask`
+// repeat those of one inside.
 template <Space S, bool Observed = true>
 void resolve_addresses(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
                        bool is_read, Request& request);

@@ -87,6 +87,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
     block.shadow = &shadow_;
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
+  block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.learns_offsets);
   block.patterns.resize(2 * kernel_.code.size());
   for (u32 i = 0; i < count; ++i) {
     Warp& warp = warps_[i];

@@ -70,7 +70,7 @@ template <u32 Bytes>
 u32 store_each(const Request& request, const u8* values) {
   u32 changed = 0;
   PTX_FOR_EACH_LANE (lane, request.mask) {
-    u8* const to = request.host[lane];
+    u8* const to = request.at(lane);
     const u8* const from = values + lane * Bytes;
     changed |= (std::memcmp(to, from, Bytes) != 0 ? 1u : 0u) << lane;
     std::memcpy(to, from, Bytes);
@@ -91,6 +91,8 @@ u32 store_row(u8* to, const u8* values) {
 
 bool is_row(const Request& request, u32 bytes) {
   if (request.mask != kAllLanes) return false;
+  if (const LaneOffsets* known = request.located.offsets; request.located.first)
+    return known->order == LaneOffsets::Order::row && known->from_first[1] == bytes;
   const auto first = reinterpret_cast<std::uintptr_t>(request.host[0]);
   u64 apart = 0;
   PTX_LANES {
@@ -105,10 +107,10 @@ u32 store_and_compare(const Request& request, const u8* values, u32 bytes) {
     case 1: return store_each<1>(request, values);
     case 2: return store_each<2>(request, values);
     case 4:
-      return is_row(request, 4) ? store_row<u32>(request.host[0], values)
+      return is_row(request, 4) ? store_row<u32>(request.at(0), values)
                                 : store_each<4>(request, values);
     case 8:
-      return is_row(request, 8) ? store_row<u64>(request.host[0], values)
+      return is_row(request, 8) ? store_row<u64>(request.at(0), values)
                                 : store_each<8>(request, values);
     case 16: return store_each<16>(request, values);
     default: return store_each<32>(request, values);

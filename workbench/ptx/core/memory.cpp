@@ -1,5 +1,6 @@
 // ld and st: every space, element type and vector width.
 #include "access.hpp"
+#include "interleave.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -13,44 +14,150 @@ inline R read_as(const u8* from) {
 
 constexpr u32 kMaximumElements = 8;
 
-// M is the type in memory, R the register's; a signed M extends by its sign.
-template <Space S, class M, class R, bool Observed>
-void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Request request;
-  resolve<S, Observed>(registers, in, mask, warp, sizeof(M) * in.elements, false, true, request);
+// Loads what all lanes ask for, as from(lane) says where it is.
+template <class M, class R, class F>
+inline void load_lanes(u8* registers, const Instruction& in, F from) {
+  const Slot* const data = in.access.data;
+  if constexpr (sizeof(M) == 4 && sizeof(R) == 4) {
+    u32* to[4];
+    bool all = in.elements == 2 || in.elements == 4;
+    for (u32 i = 0; all && i < in.elements; ++i)
+      all = data[i] != kNoSlot, to[i] = at<u32>(registers, data[i]);
+    if (all) return in.elements == 4 ? gather_quads(from, to) : gather_pairs(from, to);
+  }
   for (u32 i = 0; i < in.elements; ++i) {
-    if (in.access.data[i] == kNoSlot) continue;
-    const u64 offset = i * sizeof(M);
-    R* destination = at<R>(registers, in.access.data[i]);
-    if (request.mask == kAllLanes) {
-      for (int lane = 0; lane < kLanes; ++lane)
-        destination[lane] = read_as<M, R>(request.host[lane] + offset);
-    } else {
-      // Lanes that were refused (with checks) read zero.
-      PTX_FOR_EACH_LANE (lane, mask)
-        destination[lane] =
-            request.mask >> lane & 1 ? read_as<M, R>(request.host[lane] + offset) : R{0};
-    }
+    if (data[i] == kNoSlot) continue;
+    R* destination = at<R>(registers, data[i]);
+    for (u32 lane = 0; lane < kLanes; ++lane)
+      destination[lane] = read_as<M, R>(from(lane) + i * sizeof(M));
+  }
+}
+
+// Values that lie side by side, wherever they begin.
+template <class M, class R>
+inline void load_row(const u8* from, R* destination) {
+  using Value [[gnu::aligned(1), gnu::may_alias]] = M;
+  const Value* const values = reinterpret_cast<const Value*>(from);
+  PTX_LANES {
+    destination[lane] = static_cast<R>(values[lane]);
+  }
+}
+
+template <class M, class R>
+inline void store_row(u8* to, const R* source) {
+  using Value [[gnu::aligned(1), gnu::may_alias]] = M;
+  Value* const values = reinterpret_cast<Value*>(to);
+  PTX_LANES {
+    values[lane] = static_cast<M>(source[lane]);
+  }
+}
+
+template <class M, class R>
+[[gnu::noinline]] void load_scattered(u8* registers, const Instruction& in,
+                                      const Located& located) {
+  load_lanes<M, R>(registers, in, [&](u32 lane) { return located.at(lane); });
+}
+
+template <class M, class R>
+inline void load_located(u8* registers, const Instruction& in, const Located& located) {
+  const LaneOffsets::Order order = located.offsets->order;
+  if (in.elements != 1 || in.access.data[0] == kNoSlot || order == LaneOffsets::Order::other)
+    return load_scattered<M, R>(registers, in, located);
+  R* const destination = at<R>(registers, in.access.data[0]);
+  if (order == LaneOffsets::Order::row) return load_row<M>(located.first, destination);
+  const R value = read_as<M, R>(located.first);
+  PTX_LANES {
+    destination[lane] = value;
   }
 }
 
 template <Space S, class M, class R, bool Observed>
-void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+[[gnu::noinline]] void load_resolved(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Request request;
-  resolve<S, Observed>(registers, in, mask, warp, sizeof(M) * in.elements, true, false, request);
-  if constexpr (Observed && S != Space::local && S != Space::param) {
-    if (__builtin_expect(
-            (request.shadowed | request.shadowed_global | request.shadowed_remote) != 0, 0)) {
-      alignas(64) M values[kLanes * kMaximumElements];
-      for (u32 i = 0; i < in.elements; ++i) {
-        const R* source = at<const R>(registers, in.access.data[i]);
-        for (u32 lane = 0; lane < kLanes; ++lane)
-          values[lane * in.elements + i] = static_cast<M>(source[lane]);
-      }
-      store_lanes(warp, in, request, reinterpret_cast<const u8*>(values), sizeof(M) * in.elements);
-      return;
+  resolve_access<S, Observed>(registers, in, mask, warp, sizeof(M) * in.elements, false, true,
+                              request);
+  if (request.located.first) return load_located<M, R>(registers, in, request.located);
+  if (request.mask == kAllLanes)
+    return load_lanes<M, R>(registers, in, [&](u32 lane) { return request.host[lane]; });
+  for (u32 i = 0; i < in.elements; ++i) {
+    if (in.access.data[i] == kNoSlot) continue;
+    const u64 offset = i * sizeof(M);
+    R* destination = at<R>(registers, in.access.data[i]);
+    // Lanes that were refused (with checks) read zero.
+    PTX_FOR_EACH_LANE (lane, mask)
+      destination[lane] =
+          request.mask >> lane & 1 ? read_as<M, R>(request.host[lane] + offset) : R{0};
+  }
+}
+
+// M is the type in memory, R the register's; a signed M extends by its sign.
+template <Space S, class M, class R, bool Observed>
+void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  if constexpr (is_known(S) && !Observed)
+    if (mask == kAllLanes)
+      if (const Located located = locate<S>(registers, in, warp, sizeof(M) * in.elements, false);
+          located.first)
+        return load_located<M, R>(registers, in, located);
+  load_resolved<S, M, R, Observed>(registers, in, mask, warp);
+}
+
+// Stores what all lanes do, as to(lane) says where it goes; of lanes with the same address the last
+// one's stays.
+template <class M, class R, class F>
+inline void store_lanes_to(u8* registers, const Instruction& in, F to) {
+  if constexpr (sizeof(M) == 4 && sizeof(R) == 4) {
+    if (in.elements == 2 || in.elements == 4) {
+      const u32* from[4];
+      for (u32 i = 0; i < in.elements; ++i) from[i] = at<const u32>(registers, in.access.data[i]);
+      return in.elements == 4 ? scatter_quads(from, to) : scatter_pairs(from, to);
     }
   }
+  for (u32 i = 0; i < in.elements; ++i) {
+    const R* source = at<const R>(registers, in.access.data[i]);
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+      const M value = static_cast<M>(source[lane]);
+      std::memcpy(to(lane) + i * sizeof(M), &value, sizeof value);
+    }
+  }
+}
+
+// With checks, which compare what is stored with what is there.
+template <class M, class R>
+void store_checked(u8* registers, const Instruction& in, const Request& request, Warp& warp) {
+  const u32 bytes = sizeof(M) * in.elements;
+  if constexpr (sizeof(M) == sizeof(R))
+    if (in.elements == 1)
+      return ptx::store_lanes(warp, in, request, at<const u8>(registers, in.access.data[0]), bytes);
+  alignas(64) u8 values[kLanes * kMaximumElements * sizeof(M)];
+  store_lanes_to<M, R>(registers, in, [&](u32 lane) { return values + lane * bytes; });
+  ptx::store_lanes(warp, in, request, values, bytes);
+}
+
+template <class M, class R>
+[[gnu::noinline]] void store_scattered(u8* registers, const Instruction& in,
+                                       const Located& located) {
+  store_lanes_to<M, R>(registers, in, [&](u32 lane) { return located.at(lane); });
+}
+
+template <class M, class R>
+inline void store_located(u8* registers, const Instruction& in, const Located& located) {
+  if (in.elements == 1 && located.offsets->order == LaneOffsets::Order::row)
+    return store_row<M>(located.first, at<const R>(registers, in.access.data[0]));
+  store_scattered<M, R>(registers, in, located);
+}
+
+template <Space S, class M, class R, bool Observed>
+[[gnu::noinline]] void store_resolved(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Request request;
+  resolve_access<S, Observed>(registers, in, mask, warp, sizeof(M) * in.elements, true, false,
+                              request);
+  if constexpr (Observed && S != Space::local && S != Space::param)
+    if (__builtin_expect(
+            (request.shadowed | request.shadowed_global | request.shadowed_remote) != 0, 0))
+      return store_checked<M, R>(registers, in, request, warp);
+  if (request.located.first) return store_located<M, R>(registers, in, request.located);
+  if (request.mask == kAllLanes)
+    return store_lanes_to<M, R>(registers, in, [&](u32 lane) { return request.host[lane]; });
   for (u32 i = 0; i < in.elements; ++i) {
     const u64 offset = i * sizeof(M);
     const R* source = at<const R>(registers, in.access.data[i]);
@@ -59,6 +166,16 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       std::memcpy(request.host[lane] + offset, &value, sizeof value);
     }
   }
+}
+
+template <Space S, class M, class R, bool Observed>
+void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  if constexpr (is_known(S) && !Observed)
+    if (mask == kAllLanes)
+      if (const Located located = locate<S>(registers, in, warp, sizeof(M) * in.elements, true);
+          located.first)
+        return store_located<M, R>(registers, in, located);
+  store_resolved<S, M, R, Observed>(registers, in, mask, warp);
 }
 
 // Parameters are the same for every lane.

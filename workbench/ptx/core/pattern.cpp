@@ -103,8 +103,6 @@ Wavefronts shared_wavefronts(const u64* offsets, u32 mask, u32 bytes, bool is_lo
 
 // ---- patterns ----
 
-constexpr u64 kInLine = 127;
-
 bool Pattern::fits(const u64* addresses, u32 mask, u32 bytes) const {
   const u64 first = addresses[first_lane(mask)];
   if (mask != mask_ || bytes != bytes_ || (first & kInLine) != in_line_ ||
@@ -174,19 +172,24 @@ Wavefronts Pattern::wavefronts(const u64* offsets, bool is_load) {
   return wavefronts_;
 }
 
-Pattern& Patterns::find(std::size_t which, const u64* addresses, u32 mask, u32 bytes) {
+Pattern& Patterns::find(std::size_t which, const u64* addresses, u32 mask, u32 bytes, u64 offsets) {
   Place& place = places_[which];
-  for (std::size_t i = 0; i < kRecent && place.recent[i]; ++i) {
-    Pattern* const known = place.recent[i];
-    if (!known->fits(addresses, mask, bytes)) continue;
-    if (i) std::swap(place.recent[i], place.recent[i - 1]);
-    return *known;
+  if (offsets)
+    for (const Recent& one : place.recent)
+      if (one.offsets == offsets && one.pattern->fits_first(addresses[0], bytes))
+        return *one.pattern;
+  for (Recent& one : place.recent) {
+    if (!one.pattern) break;
+    if (!one.pattern->fits(addresses, mask, bytes)) continue;
+    if (offsets) one.offsets = offsets;
+    if (&one == place.recent.data()) return *one.pattern;
+    std::swap(one, *(&one - 1));
+    return *(&one - 1)->pattern;
   }
   if (place.made < kMostOfPlace) {
-    Pattern& found = make(place, addresses, mask, bytes);
     std::copy_backward(place.recent.begin(), place.recent.end() - 1, place.recent.end());
-    place.recent[0] = &found;
-    return found;
+    place.recent[0] = {&make(place, addresses, mask, bytes), offsets};
+    return *place.recent[0].pattern;
   }
   if (!place.own) place.own = std::make_unique<Pattern>();
   if (!place.own->fits(addresses, mask, bytes)) place.own->become(addresses, mask, bytes);
@@ -196,7 +199,7 @@ Pattern& Patterns::find(std::size_t which, const u64* addresses, u32 mask, u32 b
 Pattern& Patterns::make(Place& place, const u64* addresses, u32 mask, u32 bytes) {
   place.made += 1;
   const u64 first = addresses[first_lane(mask)];
-  u64 key = u64{mask} << 32 | bytes << 8 | (first & kInLine);
+  u64 key = u64{mask} << 32 | bytes << 8 | (first & Pattern::kInLine);
   for (int lane = 0; lane < kLanes; ++lane)
     key = (key ^ (addresses[lane] - first)) * 0x9e3779b97f4a7c15u;
   const auto [begin, end] = all_.equal_range(key);

@@ -84,6 +84,8 @@ struct LineParts {
 };
 
 class Pattern {
+  static constexpr u64 kInLine = 127;
+
  public:
   // Whether this is the request's pattern, wherever the line of its first address lies.
   bool fits(const u64* addresses, u32 mask, u32 bytes) const;
@@ -97,6 +99,10 @@ class Pattern {
     }
   }
   bool stays() const { return stays_; }
+  // Whether it fits a request of all lanes that lie in the way in which they lie here.
+  bool fits_first(u64 first, u32 bytes) const {
+    return bytes == bytes_ && (first & kInLine) == in_line_;
+  }
   u32 mask() const { return mask_; }
   u32 bytes() const { return bytes_; }
 
@@ -144,15 +150,20 @@ class Patterns {
   // `places`: what may ask, such as an instruction for global or for shared memory.
   void resize(std::size_t places) { places_.resize(places); }
   // The pattern of a request by a place. It may change with the next request, if it is not to stay.
-  Pattern& find(std::size_t place, const u64* addresses, u32 mask, u32 bytes);
+  // `offsets`: of all lanes, the number of the way in which they lie; 0 if it is not known.
+  Pattern& find(std::size_t place, const u64* addresses, u32 mask, u32 bytes, u64 offsets);
 
  private:
   static constexpr std::size_t kRecent = 4;
   static constexpr u32 kMostOfPlace = 16;  // who has asked in so many asks anyhow
   static constexpr std::size_t kMost = 1024;
 
+  struct Recent {
+    Pattern* pattern = nullptr;
+    u64 offsets = 0;
+  };
   struct Place {
-    std::array<Pattern*, kRecent> recent{};
+    std::array<Recent, kRecent> recent{};
     u32 made = 0;
     std::unique_ptr<Pattern> own;  // of the latest request, where there are too many to keep
   };

@@ -3,6 +3,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "lane_offsets.hpp"
 #include "machine.hpp"
 #include "pattern.hpp"
 #include "pending_copies.hpp"
@@ -141,8 +142,12 @@ struct Block {
   Recorder* recorder = nullptr;            // of this block, if it is the one to record
   bool observed = false;                   // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
-  Patterns patterns;     // likewise, for global and for shared memory, how it asked
-  u64 instructions = 0;  // warp instructions executed so far by this worker
+  Patterns patterns;  // likewise, for global and for shared memory, how it asked
+  LaneOffsetList lane_offsets{0, false};
+  // The request that an instruction makes, if it is known how its lanes lie.
+  const u64* located = nullptr;  // its addresses
+  u64 located_by = 0;            // LaneOffsets::number
+  u64 instructions = 0;          // warp instructions executed so far by this worker
   u64 lanes = 0;
   bool polled = false;  // the last poll found nothing
   u64 phases = 0;       // of mbarriers that were completed

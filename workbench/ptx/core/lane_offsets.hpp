@@ -1,0 +1,90 @@
+// How the addresses of the 32 lanes of a request lie to each other. An instruction mostly asks in
+// the same way time and again: once that has been seen, comparing its register with it tells all
+// about a request but where its first lane points, and that the others need not be looked at.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "types.hpp"
+
+namespace workbench::ptx {
+
+struct LaneOffsets {
+  enum class Order : u8 {
+    row,   // side by side, without gaps
+    same,  // all at one address
+    other
+  };
+
+  // `bytes`: of each lane.
+  LaneOffsets(const u64* addresses, u32 bytes);
+  bool operator==(const LaneOffsets& other) const;
+
+  bool fits(const u32* addresses) const { return !apart(addresses, low_bits); }
+  bool fits(const u64* addresses) const { return !apart(addresses, from_first); }
+  // Whether all lanes lie within the first `size` bytes of something, where the first lane lies at
+  // `first`.
+  bool within(u64 first, u64 size, u32 bytes) const {
+    const u64 begin = first + static_cast<u64>(lowest);
+    const u64 left = size - (first + static_cast<u64>(highest) + bytes);
+    return first < size && static_cast<s64>(begin | left) >= 0;
+  }
+  // Whether all lanes lie at multiples of `bytes`.
+  bool aligned(u64 first, u32 bytes) const { return !((first | bits) & (bytes - 1)); }
+  // Whether the lanes lie so close together that within() computes without overflow.
+  bool close() const { return lowest > -kFar && highest < kFar; }
+
+  alignas(64) u64 from_first[kLanes];
+  alignas(64) u32 low_bits[kLanes];  // of from_first
+  s64 lowest = 0, highest = 0;       // of from_first
+  u64 bits = 0;                      // of all of from_first
+  u64 number = 0;                    // of a list; no two have the same
+  Order order = Order::other;
+
+ private:
+  static constexpr s64 kFar = s64{1} << 56;
+  // Whether any lane lies in another way. By vectors, as compilers leave a loop to this one.
+  template <class T>
+  static bool apart(const T* addresses, const T* offsets) {
+    constexpr std::size_t kWidth = 32 / sizeof(T);
+    typedef T Vector __attribute__((vector_size(32)));
+    static_assert(sizeof(Vector) == 32);
+    const T first = addresses[0];
+    Vector differing{};
+#pragma GCC unroll 8
+    for (std::size_t lane = 0; lane < kLanes; lane += kWidth) {
+      Vector here, there;
+      std::memcpy(&here, addresses + lane, sizeof here);
+      std::memcpy(&there, offsets + lane, sizeof there);
+      differing |= (here - first) ^ there;
+    }
+    u64 parts[4];
+    std::memcpy(parts, &differing, sizeof parts);
+    return (parts[0] | parts[1] | parts[2] | parts[3]) != 0;
+  }
+};
+
+// The ways in which the requests of a block lay so far, each once.
+class LaneOffsetList {
+ public:
+  // `learns`: false leaves everything unknown.
+  LaneOffsetList(std::size_t instructions, bool learns) : known_(instructions), learns_(learns) {}
+  // How the requests of the instruction at `pc` lay last; null if not known.
+  const LaneOffsets* at(std::size_t pc) const { return known_[pc].offsets; }
+  // Takes note of a request that lies in another way.
+  void learn(std::size_t pc, const u64* addresses, u32 bytes);
+
+ private:
+  struct Known {
+    const LaneOffsets* offsets = nullptr;
+    u32 times = 0;  // that something was to be learned
+  };
+  const LaneOffsets* find(const u64* addresses, u32 bytes);
+
+  std::vector<Known> known_;
+  std::vector<std::unique_ptr<LaneOffsets>> all_;
+  u64 made_ = 0;
+  bool learns_;
+};
+
+}  // namespace workbench::ptx
