@@ -14,12 +14,10 @@
 namespace workbench::ptx {
 
 // Writes a plain request down, if it is quiet. `changed`: lanes that change what is there.
-bool Shadow::log(const Asker& who, Quiet kind, const Instruction& in, const u64* addresses,
+bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64* addresses,
                  u32 mask, u32 bytes, u32 changed) {
-  if (lines_.empty() || who.access.strong() ||
-      times_worked_off_ > 2 * times_forgotten_ + 4 * kMostEntries)
-    return false;
-  Pattern& pattern = who.self.block->pattern(in, true, addresses, mask, bytes);
+  if (lines_.empty() || times_worked_off_ > 2 * times_forgotten_ + 4 * kMostEntries) return false;
+  Pattern& pattern = warp.block->pattern(in, true, addresses, mask, bytes);
   if (!pattern.stays()) return false;
   const LineParts& parts = pattern.line_parts(addresses, scale_);
   if (parts.overlaps && kind != Quiet::read) {
@@ -29,12 +27,13 @@ bool Shadow::log(const Asker& who, Quiet kind, const Instruction& in, const u64*
       if (count_lanes(groups.lanes[i] & changed) > 1) return false;
   }
   const bool is_alike = kind == Quiet::store && !changed;  // never races: see store_alike
+  const u32 agent = warp.agent, clock = clocks.now(agent), floor = clocks.floor(agent);
   const u32 begin = static_cast<u32>(addresses[first_lane(mask)] >> scale_.line);
   for (u32 i = 0; i < parts.count; ++i) {
     const Line& line = line_at((begin + parts.line[i]) << scale_.line);
     const u64 part = parts.part[i];
     if (line.unsure) return false;
-    const bool comes_after_stores = line.latest_store <= who.floor || !(line.new_stores & part);
+    const bool comes_after_stores = line.latest_store <= floor || !(line.new_stores & part);
     if (kind == Quiet::landing) {
       if (part & ~line.pending_parts || !(changed == mask || comes_after_stores)) return false;
     } else if (part & line.pending_parts) {
@@ -44,28 +43,30 @@ bool Shadow::log(const Asker& who, Quiet kind, const Instruction& in, const u64*
     } else if (!comes_after_stores) {
       return false;
     } else if (kind == Quiet::read ? (part & ~line.stored) != 0
-                                   : line.latest_read > who.floor && (line.new_reads & part)) {
+                                   : line.latest_read > floor && (line.new_reads & part)) {
       return false;
     }
   }
-  if (log_.size() == kMostEntries) work_off_log();
-  const u32 clock = who.access.clock;
+  if (logged_ == kMostEntries) work_off_log();
   for (u32 i = 0; i < parts.count; ++i) {
     Line& line = lines_[begin + parts.line[i]];
     line.logged = log_number_;
     note(line, kind, parts.part[i], parts.lanes[i], clock);
     if (kind == Quiet::store || kind == Quiet::landing) line.forgotten |= parts.part[i];
   }
-  latest_[who.warp] = std::max(latest_[who.warp], clock);
-  log_.push_back({kind, who.warp, who.steps, mask, changed,
-                  static_cast<u32>(addresses[first_lane(mask)]), who.access, &who.self, &pattern});
-  Access& access = log_.back().access;
-  access.by = (access.by & ~0x7fffu) | who.warp * kLanes;
+  latest_[agent] = std::max(latest_[agent], clock);
+  LogEntry& entry = log_[logged_++];  // field by field: a copy of the whole would wait for them
+  entry.kind = kind, entry.agent = agent, entry.steps = clocks.step(agent) - clocks.since(agent);
+  entry.mask = mask, entry.changed = changed;
+  entry.first = static_cast<u32>(addresses[first_lane(mask)]);
+  entry.access.clock = clock, entry.access.pc = warp.block->pc_of(in);
+  entry.access.by = u32{clocks.lane_order(agent)} << 16 | agent * kLanes;
+  entry.warp = &warp, entry.pattern = &pattern;
   return true;
 }
 
 void Shadow::clear_log() {
-  log_.clear();
+  logged_ = 0;
   log_number_ += 1;
 }
 
@@ -80,44 +81,56 @@ void Shadow::forget_log(u32 barrier, bool all) {
     all &= latest_[agent] <= clocks.at_barrier(barrier, agent);
   if (!all) return work_off_log();
   period_ += 1;
-  if (log_.empty()) return;
-  times_forgotten_ += log_.size();
+  if (!logged_) return;
+  times_forgotten_ += logged_;
   keep_issued();
 }
 
 // Leaves of the log the copies that are still under way.
 void Shadow::keep_issued() {
-  std::size_t kept = 0;
-  for (const LogEntry& entry : log_) {
+  std::size_t kept = 0, landed = 0;  // issued; of these, at the front, that have all landed
+  for (std::size_t at = 0; at < logged_; ++at) {
+    const LogEntry& entry = log_[at];
     if (entry.kind == Quiet::store || entry.kind == Quiet::landing) forgotten_ = entry.access;
-    if (entry.kind == Quiet::issue) log_[kept++] = entry;
+    if (entry.kind == Quiet::issue && kept++ != at) log_[kept - 1] = entry;
     if (entry.kind != Quiet::landing) continue;
-    u32 landed = entry.mask, there[kLanes];
-    entry.pattern->addresses_from(entry.first, there);
-    for (std::size_t i = 0; i < kept && landed; ++i) {
-      LogEntry& issued = log_[i];
-      if (issued.agent != entry.agent || issued.access.pc != entry.access.pc) continue;
-      u32 same = 0, address[kLanes];
-      issued.pattern->addresses_from(issued.first, address);
-      PTX_FOR_EACH_LANE (lane, issued.mask & landed)
-        same |= (address[lane] == there[lane] ? 1u : 0u) << lane;
-      issued.mask &= ~same, landed &= ~same;
-    }
+    u32 left = entry.mask;
+    for (std::size_t i = landed; i < kept && left; ++i) left &= ~take_landed(log_[i], entry, left);
+    while (landed < kept && !log_[landed].mask) ++landed;
   }
-  log_.resize(kept);
-  std::erase_if(log_, [](const LogEntry& entry) { return !entry.mask; });
+  const auto begin = log_.begin() + static_cast<std::ptrdiff_t>(landed),
+             end = log_.begin() + static_cast<std::ptrdiff_t>(kept);
+  const auto last =
+      std::copy_if(begin, end, log_.begin(), [](const LogEntry& entry) { return entry.mask; });
+  logged_ = static_cast<std::size_t>(last - log_.begin());
   log_number_ += 1;
-  for (const LogEntry& entry : log_) {
+  for (std::size_t at = 0; at < logged_; ++at) {
     u32 address[kLanes];
-    entry.pattern->addresses_from(entry.first, address);
-    PTX_FOR_EACH_LANE (lane, entry.mask) lines_[address[lane] >> scale_.line].logged = log_number_;
+    log_[at].pattern->addresses_from(log_[at].first, address);
+    PTX_FOR_EACH_LANE (lane, log_[at].mask)
+      lines_[address[lane] >> scale_.line].logged = log_number_;
   }
 }
 
+// Takes from a copy under way the lanes, of these, that a landing is of; returns them.
+u32 Shadow::take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes) {
+  if (issued.agent != landing.agent || issued.access.pc != landing.access.pc) return 0;
+  lanes &= issued.mask;
+  if (issued.pattern != landing.pattern || issued.first != landing.first) {
+    u32 here[kLanes], there[kLanes], same = 0;
+    issued.pattern->addresses_from(issued.first, here);
+    landing.pattern->addresses_from(landing.first, there);
+    PTX_FOR_EACH_LANE (lane, lanes) same |= (here[lane] == there[lane] ? 1u : 0u) << lane;
+    lanes = same;
+  }
+  issued.mask &= ~lanes;
+  return lanes;
+}
+
 void Shadow::work_off_log() {
-  if (log_.empty()) return;
-  times_worked_off_ += log_.size();
-  for (const LogEntry& entry : log_) work_off(entry);
+  if (!logged_) return;
+  times_worked_off_ += logged_;
+  for (std::size_t at = 0; at < logged_; ++at) work_off(log_[at]);
   clear_log();
 }
 

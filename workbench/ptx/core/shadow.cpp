@@ -47,7 +47,7 @@ void Shadow::resize(u32 shared_bytes, u32 granule, bool logs) {
   kept_.clear(), swizzle_.clear();
   scale_ = granule == 1 ? LineParts::Scale{6, 0} : LineParts::Scale{7, 1};
   lines_.assign(logs ? (shared_bytes >> scale_.line) + 1 : 0, Line{});
-  log_.reserve(logs ? kMostEntries : 0);
+  log_.resize(logs ? kMostEntries : 0);
 }
 
 void Shadow::begin_block() {
@@ -302,9 +302,9 @@ bool Shadow::read_slowly(Warp& warp, const Instruction& in, Asker& who, Granule&
 
 void Shadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                   bool strong) {
-  Asker who = asker(warp, in, strong);
   clocks.touch(warp.agent);
-  if (log(who, Quiet::read, in, addresses, mask, bytes, 0)) return;
+  if (!strong && log(warp, Quiet::read, in, addresses, mask, bytes, 0)) return;
+  Asker who = asker(warp, in, strong);
   const LaneGroups& groups =
       warp.block->pattern(in, true, addresses, mask, bytes).groups(addresses);
   for (int i = 0; i < groups.count; ++i) {
@@ -379,8 +379,8 @@ bool Shadow::write_slowly(Warp& warp, const Instruction& in, Asker& who, Granule
 
 void Shadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
                    bool strong, u32 changed) {
+  if (!strong && log(warp, Quiet::store, in, addresses, mask, bytes, changed)) return;
   Asker who = asker(warp, in, strong);
-  if (log(who, Quiet::store, in, addresses, mask, bytes, changed)) return;
   PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);
     const bool changes = changed >> lane & 1;
@@ -415,7 +415,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
   PTX_LANES {
     addresses[lane] = copy.destination[lane];
   }
-  if (log(who, Quiet::issue, in, addresses, copy.mask, copy.bytes, 0)) return;
+  if (log(warp, Quiet::issue, in, addresses, copy.mask, copy.bytes, 0)) return;
   PTX_FOR_EACH_LANE (lane, copy.mask) {
     const u32 address = copy.destination[lane];
     touch(who, Quiet::issue, address, copy.bytes);
@@ -449,7 +449,7 @@ void Shadow::copy_landed(Warp& warp, const Instruction& in, const u32* addresses
     offsets[lane] = addresses[lane];
   }
   if (!clock && landing == kNoLanding &&
-      log(who, Quiet::landing, in, offsets, mask, bytes, changed))
+      log(warp, Quiet::landing, in, offsets, mask, bytes, changed))
     return;
   PTX_FOR_EACH_LANE (lane, mask) {
     set_lanes(who, warp, 1u << lane);

@@ -238,12 +238,13 @@ class Shadow {
     if (line.period != period_) line.period = period_, line.new_stores = line.new_reads = 0;
     return line;
   }
-  bool log(const Asker& who, Quiet kind, const Instruction& in, const u64* addresses, u32 mask,
+  bool log(const Warp& warp, Quiet kind, const Instruction& in, const u64* addresses, u32 mask,
            u32 bytes, u32 changed);
   void work_off_log();
   void begin_log();
   void clear_log();
   void keep_issued();
+  static u32 take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes);
   void work_off(const LogEntry& entry);
   void recall(Line& line, u32 address, u32 bytes);
   // Before granules are accessed one by one: their records say all, and their line knows of it.
@@ -300,6 +301,7 @@ class Shadow {
   std::vector<Line> lines_;        // none: requests are not logged
   LineParts::Scale scale_{7, 1};
   std::vector<LogEntry> log_;
+  std::size_t logged_ = 0;  // entries of it
   u32 log_number_ = 1;
   u32 period_ = 1;                            // since all warps met last
   std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
