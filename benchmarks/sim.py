@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from benchmarks import long_kernel, tensor_products
+from benchmarks import long_kernel, tensor_products, tiles
 from benchmarks.kernelbench import seconds_per_solution
 from workbench import ops, ptx
 from workbench.base.options import json_option, tell, without
@@ -122,6 +122,7 @@ def run(
         # In turn, so that other load affects all of them.
         rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
+    rows += _tiles(repeats)
     rows += _front_end(repeats)
     rows += _tensor_products(repeats)
     rows += _simulated_driver(repeats)
@@ -173,6 +174,17 @@ def _machine(variant: Variant, case: Case) -> Callable[..., ptx.LaunchReport]:
         return report
 
     return start
+
+
+def _tiles(repeats: int) -> list[Row]:
+    """Time matrix products that go through shared memory, bare and with all checks."""
+    rows = []
+    for name, modes in tiles.measure(max(1, repeats // 4)).items():
+        (bare, instructions), (checked, _) = modes["bare"], modes["all checks"]
+        plain = f"{name}, bare, 1 core"
+        rows.append(Row(plain, bare, instructions))
+        rows.append(Row(f"{name}, all checks, 1 core", checked, instructions, f"the time of {plain}", checked / bare))
+    return rows
 
 
 def _front_end(repeats: int) -> list[Row]:
