@@ -69,8 +69,21 @@ struct Operand {
   }
 };
 
-// The same for rows of K that all lie inside shared memory, which is nearly always so.
-void gather_rows(const Operand& operand, const u8* shared, u8* out) {
+// Whether all of an operand surely lies inside shared memory, in a layout that for_each_chunk
+// knows, which is nearly always so.
+bool is_regular(const Operand& operand, u32 shared_bytes) {
+  const Descriptor& from = operand.from;
+  const u64 eights = operand.first / 8 + operand.rows / 8;
+  if (!operand.transposed)
+    return from.start + eights * from.stride + from.leading + 2 * kSwizzleBytes < shared_bytes;
+  return from.mode && from.leading % kSwizzleBytes == 0 &&
+         from.start + eights / from.width() * from.leading + from.stride + 2 * kSwizzleBytes <
+             shared_bytes;
+}
+
+// Calls visit(which, chunk) for the chunks of a regular operand in the order of Operand::offset.
+template <class F>
+inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
   const Descriptor from = operand.from;
   const u32 swizzle = from.swizzle(), pitch = 16 * from.width(),
             further = from.mode ? kChunk : from.leading;
@@ -86,24 +99,58 @@ void gather_rows(const Operand& operand, const u8* shared, u8* out) {
     }
     const u8* at = shared + (from.stride % kSwizzleBytes ? 0 : eight * from.stride);
 #pragma GCC unroll 8
-    for (u32 row = 0; row < 8; ++row, out += kRowBytes) {
-      std::memcpy(out, at + places[row][0], kChunk);
-      std::memcpy(out + kChunk, at + places[row][1], kChunk);
+    for (u32 row = 0; row < 8; ++row) {
+      visit(16 * eight + 2 * row, at + places[row][0]);
+      visit(16 * eight + 2 * row + 1, at + places[row][1]);
     }
   }
+}
+
+template <class F>
+inline void for_each_column(const Operand& operand, const u8* shared, F visit) {
+  const Descriptor from = operand.from;
+  const u32 width = from.width(), eights = operand.rows / 8, first = operand.first / 8;
+  for (u32 k = 0; k < operand.chunks() / eights; ++k) {
+    u32 places[8];  // of the chunks of an atom's row, after which they repeat
+    for (u32 i = 0; i < width; ++i) places[i] = from.along_rows(i, k);
+    for (u32 i = 0; i < eights; ++i)
+      visit(k * eights + i,
+            shared + places[(first + i) % width] + (first + i) / width * from.leading);
+  }
+}
+
+template <class F>
+inline void for_each_chunk(const Operand& operand, const u8* shared, F visit) {
+  if (operand.transposed)
+    for_each_column(operand, shared, visit);
+  else
+    for_each_row(operand, shared, visit);
+}
+
+void gather_regular(const Operand& operand, const u8* shared, u8* out) {
+  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) {
+    std::memcpy(out + which * kChunk, chunk, kChunk);
+  });
+}
+
+// Whether a regular operand is what was gathered before.
+bool is_unchanged(const Operand& operand, const u8* shared, const u8* gathered) {
+  Halves differing = {};
+  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) {
+    Halves now, before;
+    std::memcpy(&now, chunk, kChunk), std::memcpy(&before, gathered + which * kChunk, kChunk);
+    differing |= now ^ before;
+  });
+  constexpr u8 none[kChunk] = {};
+  return std::memcmp(&differing, none, kChunk) == 0;
 }
 
 // Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
 bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
   const u32 size = warp.block->launch->shared_bytes;
-  if (!operand.transposed) {
-    const u64 last = operand.from.start +
-                     u64{operand.first / 8 + operand.rows / 8} * operand.from.stride +
-                     operand.from.leading;
-    if (last + 2 * kSwizzleBytes < size) {
-      gather_rows(operand, warp.block->shared, out);
-      return true;
-    }
+  if (is_regular(operand, size)) {
+    gather_regular(operand, warp.block->shared, out);
+    return true;
   }
   for (u32 chunk = 0; chunk < operand.chunks(); ++chunk) {
     const u32 offset = operand.offset(chunk);
@@ -188,17 +235,24 @@ struct KeptFactors {
 
 namespace {
 
+// `gathered`: B's chunks, or null where B is regular.
 template <class T>
-const Row* widen_b(Warp& warp, const Instruction& in, const u8* raw, u32 columns, u32 flags) {
+const Row* widen_b(Warp& warp, const Instruction& in, const Operand& b, const u8* gathered) {
   std::shared_ptr<KeptFactors>& kept = warp.block->worker->factors;
   if (!kept) kept = std::make_shared<KeptFactors>();
   Kept& entry = kept->entries[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
-  const u32 bytes = columns * kRowBytes, eights = columns / 8;
+  const u32 bytes = b.rows * kRowBytes, eights = b.rows / 8, flags = in.group_product.flags;
+  const u8* shared = warp.block->shared;
   if (entry.in == &in && entry.raw.size() == bytes &&
-      std::memcmp(entry.raw.data(), raw, bytes) == 0)
+      (gathered ? std::memcmp(entry.raw.data(), gathered, bytes) == 0
+                : is_unchanged(b, shared, entry.raw.data())))
     return entry.values.data();
-  entry.in = &in, entry.raw.assign(raw, raw + bytes),
-  entry.values.resize(std::size_t{kDepth<T>} * eights);
+  entry.in = &in, entry.raw.resize(bytes), entry.values.resize(std::size_t{kDepth<T>} * eights);
+  u8* raw = entry.raw.data();
+  if (gathered)
+    std::memcpy(raw, gathered, bytes);
+  else
+    gather_regular(b, shared, raw);
   for (u32 eight = 0; eight < eights; ++eight) {
     Row* to = entry.values.data() + eight;
     if constexpr (kHalves<T>) {
@@ -255,34 +309,49 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* eve
   odd_sums[0] = o0, odd_sums[1] = o1, odd_sums[2] = o2, odd_sums[3] = o3;
 }
 
+bool has_wide() {
+  static const bool wide = supports_512();
+  return wide;
+}
+
 #ifdef __AVX2__
 typedef f32 Wide __attribute__((vector_size(64)));
 
-// The same for both halves of the rows, by vectors of sixteen. Each half has an even and an odd
-// part in `from` and `to`.
-template <u32 Depth>
+// The same for both halves of the rows and `Count` times eight columns, by vectors of sixteen: each
+// time eight of `from` and `to`.
+template <u32 Depth, u32 Count>
 [[gnu::target("avx512f")]] void multiply_wide(const Row (*a)[Depth][4], const Row* b, u32 eights,
                                               const Row* const* from, Row* const* to) {
-  Wide sums[8], columns[2];
-#pragma GCC unroll 8
-  for (u32 i = 0; i < 8; ++i) std::memcpy(&sums[i], from[i / 2] + 2 * (i % 2), sizeof(Wide));
-  for (u32 k = 0; k < Depth; ++k) {
+  Wide sums[Count][8], columns[Count][2];
 #pragma GCC unroll 2
-    for (u32 odd = 0; odd < 2; ++odd) {
-      const __m128 four = _mm_load_ps(reinterpret_cast<const f32*>(b + k * eights) + 4 * odd);
-      columns[odd] = reinterpret_cast<Wide>(_mm512_broadcast_f32x4(four));
-    }
+  for (u32 n = 0; n < Count; ++n)
+#pragma GCC unroll 8
+    for (u32 i = 0; i < 8; ++i)
+      std::memcpy(&sums[n][i], from[4 * n + i / 2] + 2 * (i % 2), sizeof(Wide));
+  for (u32 k = 0; k < Depth; ++k, b += eights) {
+#pragma GCC unroll 2
+    for (u32 n = 0; n < Count; ++n)
+#pragma GCC unroll 2
+      for (u32 odd = 0; odd < 2; ++odd) {
+        const __m128 four = _mm_load_ps(reinterpret_cast<const f32*>(b + n) + 4 * odd);
+        columns[n][odd] = reinterpret_cast<Wide>(_mm512_broadcast_f32x4(four));
+      }
 #pragma GCC unroll 4
     for (u32 i = 0; i < 4; ++i) {
       Wide rows;
       std::memcpy(&rows, a[i / 2][k] + 2 * (i % 2), sizeof rows);
       asm("" : "+v"(rows));  // loaded once, for even and odd columns
-      sums[4 * (i / 2) + i % 2] += rows * columns[0],
-          sums[4 * (i / 2) + 2 + i % 2] += rows * columns[1];
+#pragma GCC unroll 2
+      for (u32 n = 0; n < Count; ++n)
+        sums[n][4 * (i / 2) + i % 2] += rows * columns[n][0],
+            sums[n][4 * (i / 2) + 2 + i % 2] += rows * columns[n][1];
     }
   }
+#pragma GCC unroll 2
+  for (u32 n = 0; n < Count; ++n)
 #pragma GCC unroll 8
-  for (u32 i = 0; i < 8; ++i) std::memcpy(to[i / 2] + 2 * (i % 2), &sums[i], sizeof(Wide));
+    for (u32 i = 0; i < 8; ++i)
+      std::memcpy(to[4 * n + i / 2] + 2 * (i % 2), &sums[n][i], sizeof(Wide));
 }
 #endif
 
@@ -290,8 +359,7 @@ template <u32 Depth>
 void multiply_halves(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from,
                      Row* const* to) {
 #ifdef __AVX2__
-  static const bool wide = supports_512();
-  if (wide) return multiply_wide<Depth>(a, b, eights, from, to);
+  if (has_wide()) return multiply_wide<Depth, 1>(a, b, eights, from, to);
 #endif
   for (u32 half = 0; half < 2; ++half)
     multiply<Depth>(a[half], b, eights, from[2 * half], from[2 * half + 1], to[2 * half],
@@ -299,6 +367,27 @@ void multiply_halves(const Row (*a)[Depth][4], const Row* b, u32 eights, const R
 }
 
 alignas(64) constexpr Row kNothing[4] = {};
+
+// All of D where its registers hold f32 and every lane is there, by sixteen columns. Returns how
+// many eights are done.
+template <u32 Depth>
+u32 accumulate_pairs([[maybe_unused]] u8* registers, [[maybe_unused]] const Instruction& in,
+                     [[maybe_unused]] const std::vector<u32>& d, [[maybe_unused]] bool keep,
+                     [[maybe_unused]] const Row (*a)[Depth][4], [[maybe_unused]] const Row* b) {
+  u32 column = 0;
+#ifdef __AVX2__
+  for (; has_wide() && column + 2 <= in.elements; column += 2) {
+    const Row* from[8];
+    Row* to[8];
+    for (u32 part = 0; part < 8; ++part) {
+      to[part] = at<Row>(registers, d[4 * column + part]);
+      from[part] = keep ? to[part] : kNothing;
+    }
+    multiply_wide<Depth, 2>(a, b + column, in.elements, from, to);
+  }
+#endif
+  return column;
+}
 
 struct Saturating {};
 struct Wrapping {};
@@ -432,10 +521,16 @@ struct Task {
   alignas(64) u8 b[kMostColumns * kRowBytes];
 };
 
-// Brings both operands together. False where one lies outside shared memory.
-bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
+Operand operand_b(u8* registers, const Instruction& in) {
+  return {Descriptor(at<const u64>(registers, in.group_product.b)[0]),
+          (in.group_product.flags & Product::transpose_b) != 0, 0, 8u * in.elements};
+}
+
+// Brings A, and with `with_b` B, together. False where one of both lies outside shared memory.
+bool fetch(u8* registers, const Instruction& in, Warp& warp, const Operand& b, bool with_b,
+           Task& task) {
   Block& block = *warp.block;
-  const u32 flags = in.group_product.flags, columns = 8u * in.elements,
+  const u32 flags = in.group_product.flags, columns = b.rows,
             row = 16 * static_cast<u32>(warp.index % 4);
   const u64* descriptor_a =
       flags & Product::a_registers ? nullptr : at<const u64>(registers, in.address);
@@ -455,8 +550,7 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
          .to = Descriptor(descriptor_b[0]).start,
          .tick = warp.now});
   count_wavefronts(warp, in, descriptor_a != nullptr);
-  const Operand b{Descriptor(descriptor_b[0]), (flags & Product::transpose_b) != 0, 0, columns};
-  bool fine = gather(warp, in, b, task.b), reported = false;
+  bool fine = !with_b || gather(warp, in, b, task.b), reported = false;
   if (descriptor_a) {
     const Operand a{Descriptor(descriptor_a[0]), (flags & Product::transpose_a) != 0, row, 16};
     fine &= gather(warp, in, a, task.a);
@@ -478,21 +572,26 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
 template <class A, class B, class Sum>
 void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
-  if (!fetch(registers, in, warp, task)) return;
+  const Operand from = operand_b(registers, in);
+  const bool regular = is_regular(from, warp.block->launch->shared_bytes);
+  if (!fetch(registers, in, warp, from, !regular, task)) return;
   alignas(64) Row a[2][kDepth<A>][4];
   widen_a<A>(task.a, in.group_product.flags, a);
-  const Row* b = widen_b<B>(warp, in, task.b, 8u * in.elements, in.group_product.flags);
+  const Row* b = widen_b<B>(warp, in, from, regular ? nullptr : task.b);
   const bool keep = !(in.group_product.flags & Product::drop_d) &&
                     (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
-  for (u32 column = 0; column < in.elements; ++column)
+  u32 column = 0;
+  if (std::is_same_v<Sum, f32> && mask == kAllLanes)
+    column = accumulate_pairs<kDepth<A>>(registers, in, d, keep, a, b);
+  for (; column < in.elements; ++column)
     accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
 }
 
 // Products of bits: how many are set in both rows.
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
-  if (!fetch(registers, in, warp, task)) return;
+  if (!fetch(registers, in, warp, operand_b(registers, in), true, task)) return;
   const bool keep = !(in.group_product.flags & Product::drop_d) &&
                     (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
