@@ -204,7 +204,7 @@ def _front_end(repeats: int) -> list[Row]:
 
 
 def _tensor_products(repeats: int) -> list[Row]:
-    """Time matrix instructions and a whole product, and compare them per multiply-add with torch's product."""
+    """Time matrix instructions and a whole product beside torch's, per multiply-add, and the moves of their tiles."""
     found = tensor_products.measure(3 * repeats)
     seconds, work = found.pop("torch")
     what = f"torch's float32 product of {tensor_products.SIZE}^3, 1 core"
@@ -212,6 +212,12 @@ def _tensor_products(repeats: int) -> list[Row]:
     rows = [Row(what, seconds)]
     for name, (one, multiplied) in found.items():
         rows.append(Row(name, one, baseline=baseline, ratio=one / multiplied / each))
+    moves = tensor_products.measure_moves(3 * repeats)
+    moved = moves[tensor_products.MOVED]
+    rows += [
+        Row(name, one, baseline=f"the time of {tensor_products.MOVED}", ratio=one / moved)
+        for name, one in moves.items()
+    ]
     return rows
 
 

@@ -1,10 +1,11 @@
-"""Times of matrix products on the PTX machine: one mma of each kind, wgmma, and a whole product for sm_90a.
+"""Times of matrix products on the PTX machine: mma of each kind, wgmma, a product for sm_90a, and moves of their tiles.
 
 Everything runs on one core, in turn with torch's float32 product, so that times per multiply-add can be compared.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,9 @@ from workbench.toolchain import compile_cuda_module
 from workbench.tuning.bench.results import in_turn
 
 SIZE = 512
-_UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 1250, 4, 500  # instructions per iteration and iterations, of mma and wgmma
+# Instructions per iteration and iterations, of mma and wgmma: enough to hide that a launch finds cold caches.
+_UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 5000, 4, 500
+_MOVE_LOOPS = 1250
 _COLUMNS, _DEPTH = 128, 16
 # (name, shape, types) of mma instructions, all with fragments of the same size.
 _MMAS = (
@@ -26,6 +29,19 @@ _MMAS = (
     ("mma, e4m3", "m16n8k32", "f32.e4m3.e4m3.f32"),
     ("mma, s8", "m16n8k32", "s32.s8.s8.s32"),
 )
+# Moves of 512 bytes by a warp: name, instruction, and what follows eight of them.
+MOVED = "ld.shared.v4"
+_MOVES = (
+    (MOVED, "ld.shared.v4.b32 {%d0, %d1, %d2, %d3}, [%s];", ""),
+    ("ldmatrix.x4", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%d0, %d1, %d2, %d3}, [%s];", ""),
+    ("ldmatrix.x4.trans", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%d0, %d1, %d2, %d3}, [%s];", ""),
+    ("stmatrix.x4", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%s], {%d0, %d1, %d2, %d3};", ""),
+    (
+        "cp.async of 16 bytes, eight in a group",
+        "cp.async.cg.shared.global [%s], [%g], 16;",
+        "cp.async.commit_group; cp.async.wait_group 2;",
+    ),
+)
 
 
 def _loop(declarations: str, body: str, times: int) -> str:
@@ -33,7 +49,7 @@ def _loop(declarations: str, body: str, times: int) -> str:
 .version 8.0
 .target sm_90a
 .address_size 64
-.visible .entry products(.param .u64 out)
+.visible .entry products(.param .u64 out, .param .u64 in)
 {{
 .reg .pred %p, %t; .reg .b32 %i; .reg .b64 %o; {declarations}
 mov.u32 %i, 0;
@@ -78,12 +94,12 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
     import torch
 
     torch.set_num_threads(1)
-    out = np.zeros(1, np.uint32)
+    out = np.zeros(1, np.uint32), np.zeros(512, np.uint8)
     runs: dict[str, tuple[Callable[[], object], int, int]] = {}
 
     def add(what: str, text: str, threads: int, count: int, work: int) -> None:
         kernel = ptx.Program.from_text(text)["products"]
-        runs[what] = (lambda: kernel.launch(1, threads, [out], threads=1)), count, work
+        runs[what] = (lambda: kernel.launch(1, threads, list(out), threads=1)), count, work
 
     for what, shape, types in _MMAS:
         add(what, _mma(shape, types), 32, _LOOPS * _UNROLLED, 16 * 8 * int(shape.split("k")[1]))
@@ -107,3 +123,26 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
     runs[f"fp16 product of {SIZE}^3 for sm_90a, all checks"] = (lambda: product(checks=True)), 1, SIZE**3
     taken = in_turn({what: run for what, (run, _, _) in runs.items()}, rounds)
     return {what: (min(taken[what]) / count, work) for what, (_, count, work) in runs.items()}
+
+
+def measure_moves(rounds: int) -> dict[str, float]:
+    """Measure the seconds of each instruction that brings tiles to or from shared memory; ``MOVED`` is the baseline.
+
+    The fastest of ``rounds`` counts.
+    """
+    import numpy as np
+
+    declarations = (
+        ".reg .b32 %d<4>, %s; .reg .b64 %g, %l; .shared .align 16 .b8 tile[512];\n"
+        "mov.u32 %s, %laneid; shl.b32 %s, %s, 4; cvt.u64.u32 %l, %s; ld.param.u64 %g, [in]; add.u64 %g, %g, %l;\n"
+        "mov.u32 %d0, tile; add.u32 %s, %s, %d0;"
+    )
+    arguments = [np.zeros(1, np.uint32), np.zeros(512, np.uint8)]
+    runs: dict[str, Callable[[], object]] = {}
+    for what, instruction, after in _MOVES:
+        body = (instruction * 8 + after) * (_UNROLLED // 8)
+        kernel = ptx.Program.from_text(_loop(declarations, body, _MOVE_LOOPS))["products"]
+        runs[what] = functools.partial(kernel.launch, 1, 32, arguments, threads=1)
+        runs[f"{what}, all checks"] = functools.partial(kernel.launch, 1, 32, arguments, threads=1, checks=True)
+    taken = in_turn(runs, rounds)
+    return {what: min(seconds) / (_MOVE_LOOPS * _UNROLLED) for what, seconds in taken.items()}

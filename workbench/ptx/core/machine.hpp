@@ -154,7 +154,9 @@ void add_matrix(Table&);
 void add_integer_matrix(Table&);
 void add_byte_matrix(Table&);
 void add_matrix_memory(Table&);
-void widen_matrices(Table&);  // faster handlers, where the processor has what they need
+// Faster handlers, where the processor has what they need.
+void widen_matrices(Table&);
+void widen_integer_matrices(Table&);
 void add_calls(Table&);
 void add_carries(Table&);
 void add_control(Table&);

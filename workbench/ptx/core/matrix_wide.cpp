@@ -1,78 +1,19 @@
-// mma by vectors of 512 bits, where the processor has them: a vector is a column of sixteen rows.
+// mma with floating-point sums by vectors of 512 bits, where the processor has them (wide.hpp).
 //
 // The results are those of the handlers whose place these take, bit for bit: products are exact and
 // summed in K's order.
-#include <algorithm>
-
 #include "processor.hpp"
-#include "tiles.hpp"
 #include "warp.hpp"
+#include "wide.hpp"
 
 namespace workbench::ptx {
 
 #ifdef __AVX2__
-#define PTX_WIDE [[gnu::target("avx512f,avx512bw"), gnu::always_inline]] inline
-
 namespace {
 
-// ---- a register of rows 0 to 7 and one of rows 8 to 15: four columns of 32 bits ----
+using namespace wide;
 
-template <int Parts>
-PTX_WIDE __m512i join(__m512i a, __m512i b) {
-  return _mm512_shuffle_i64x2(a, b, Parts);
-}
-
-constexpr int kLow = 0x44, kHigh = 0xee;  // the low, and the high halves of two vectors
-
-PTX_WIDE void read_columns(const u8* upper, const u8* lower, __m512i* columns) {
-  const __m512i upper0 = _mm512_loadu_si512(upper), upper1 = _mm512_loadu_si512(upper + 64);
-  const __m512i lower0 = _mm512_loadu_si512(lower), lower1 = _mm512_loadu_si512(lower + 64);
-#pragma GCC unroll 2
-  for (int c = 0; c < 4; c += 2) {
-    const __m512i from =
-        _mm512_setr_epi32(c, c + 4, c + 8, c + 12, c + 16, c + 20, c + 24, c + 28,  //
-                          c + 1, c + 5, c + 9, c + 13, c + 17, c + 21, c + 25, c + 29);
-    const __m512i rows = _mm512_permutex2var_epi32(upper0, from, upper1),
-                  more = _mm512_permutex2var_epi32(lower0, from, lower1);
-    columns[c] = join<kLow>(rows, more), columns[c + 1] = join<kHigh>(rows, more);
-  }
-}
-
-// Eight rows, of which columns 0 and 1 lie in `left` and 2 and 3 in `right`.
-PTX_WIDE void write_rows(__m512i left, __m512i right, u32 mask, u8* to) {
-#pragma GCC unroll 2
-  for (int r = 0; r < 8; r += 4) {
-    const __m512i from =
-        _mm512_setr_epi32(r, r + 8, r + 16, r + 24, r + 1, r + 9, r + 17, r + 25,  //
-                          r + 2, r + 10, r + 18, r + 26, r + 3, r + 11, r + 19, r + 27);
-    _mm512_mask_storeu_epi32(to + 16 * r, static_cast<__mmask16>(mask >> 4 * r),
-                             _mm512_permutex2var_epi32(left, from, right));
-  }
-}
-
-PTX_WIDE void write_columns(const __m512i* columns, u32 mask, u8* upper, u8* lower) {
-  write_rows(join<kLow>(columns[0], columns[1]), join<kLow>(columns[2], columns[3]), mask, upper);
-  write_rows(join<kHigh>(columns[0], columns[1]), join<kHigh>(columns[2], columns[3]), mask, lower);
-}
-
-// Columns 2c of the sums lie in registers 0 and 2 of four, 2c + 1 in registers 1 and 3.
-PTX_WIDE void read_sums(const u8* registers, const u32* slots, __m512i* sums) {
-  __m512i columns[2][4];
-  for (u32 odd = 0; odd < 2; ++odd)
-    read_columns(registers + slots[odd], registers + slots[2 + odd], columns[odd]);
-#pragma GCC unroll 8
-  for (u32 n = 0; n < 8; ++n) sums[n] = columns[n % 2][n / 2];
-}
-
-PTX_WIDE void write_sums(const __m512i* sums, u32 mask, u8* registers, const u32* slots) {
-  __m512i columns[2][4];
-#pragma GCC unroll 8
-  for (u32 n = 0; n < 8; ++n) columns[n % 2][n / 2] = sums[n];
-  for (u32 odd = 0; odd < 2; ++odd)
-    write_columns(columns[odd], mask, registers + slots[odd], registers + slots[2 + odd]);
-}
-
-// ---- 32 bits of sixteen rows as columns of f32 ----
+// ---- 32 bits in each lane as columns of f32 ----
 
 struct Tf32 {};
 
@@ -80,16 +21,22 @@ template <class T>
 constexpr u32 kColumns = 4 / Factors<T>::kBytes;  // in 32 bits
 template <>
 constexpr u32 kColumns<Tf32> = 1;
+template <class T>
+constexpr u32 kDepth = 4 * kColumns<T>;  // of a register
 
-PTX_WIDE __m512 widen_sixteen(__m256i halves) { return _mm512_cvtph_ps(halves); }
+PTX_WIDE __m512 widen_sixteen(__m256i halves, Half) { return _mm512_cvtph_ps(halves); }
+
+PTX_WIDE __m512 widen_sixteen(__m256i halves, Bfloat) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
 
 PTX_WIDE void split(__m512i from, Half, __m512* columns) {
   const __m512i evens_first =
       _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,  //
                        30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
   const __m512i sorted = _mm512_permutexvar_epi16(evens_first, from);
-  columns[0] = widen_sixteen(_mm512_castsi512_si256(sorted));
-  columns[1] = widen_sixteen(_mm512_extracti64x4_epi64(sorted, 1));
+  columns[0] = widen_sixteen(_mm512_castsi512_si256(sorted), Half{});
+  columns[1] = widen_sixteen(_mm512_extracti64x4_epi64(sorted, 1), Half{});
 }
 
 PTX_WIDE void split(__m512i from, Bfloat, __m512* columns) {
@@ -114,16 +61,16 @@ PTX_WIDE void split(__m512i from, E5M2, __m512* columns) {
                _mm512_and_si512(from, _mm512_set1_epi16(static_cast<short>(0xff00))), columns);
 }
 
-// As f16, smaller by kScale. `high`: from the high byte of each 16 bits.
+// As f16, smaller by kScale. `High`: from the high byte of each 16 bits.
 template <bool High>
 PTX_WIDE __m512i e4m3_as_half(__m512i from) {
   const __m512i code = High ? from : _mm512_slli_epi16(from, 8);
   const __m512i size = _mm512_and_si512(code, _mm512_set1_epi16(0x7f00));
   const __mmask32 nan = _mm512_cmpeq_epi16_mask(size, _mm512_set1_epi16(0x7f00));
-  const __m512i value =
-      _mm512_or_si512(_mm512_and_si512(code, _mm512_set1_epi16(static_cast<short>(0x8000))),
-                      _mm512_srli_epi16(size, 1));
-  return _mm512_mask_mov_epi16(value, nan, _mm512_set1_epi16(0x7e00));
+  const __m512i value = _mm512_ternarylogic_epi32(  // size / 2 | (code & sign)
+      _mm512_srli_epi16(size, 1), code, _mm512_set1_epi16(static_cast<short>(0x8000)), 0xf8);
+  return _mm512_mask_mov_epi16(value, nan,
+                               _mm512_xor_si512(value, _mm512_set1_epi16(0x4180)));  // 0x7e00
 }
 
 PTX_WIDE void split(__m512i from, E4M3, __m512* columns) {
@@ -133,125 +80,224 @@ PTX_WIDE void split(__m512i from, E4M3, __m512* columns) {
 template <class T>
 constexpr f32 kScale = std::is_same_v<T, E4M3> ? 256.0f : 1.0f;
 
+// ---- B of a register as b[k][column], in the order of wide.hpp ----
+
+template <class T>
+PTX_WIDE void widen_b(const u8* from, T, f32* b) {  // of 16 bits
+  static constexpr Order<u16, 8> order;
+#pragma GCC unroll 2
+  for (u32 half = 0; half < 2; ++half, b += 32) {
+    const __m512i sorted =
+        _mm512_permutex2var_epi16(load(from), load(order.from[half]), load(from + kVector));
+    _mm512_store_ps(b, widen_sixteen(_mm512_castsi512_si256(sorted), T{}));
+    _mm512_store_ps(b + 16, widen_sixteen(_mm512_extracti64x4_epi64(sorted, 1), T{}));
+  }
+}
+
+PTX_WIDE void widen_b(const u8* from, Tf32, f32* b) {
+  static constexpr Order<u32, 4> order;
+  __m512 column;
+#pragma GCC unroll 2
+  for (u32 half = 0; half < 2; ++half) {
+    split(_mm512_permutex2var_epi32(load(from), load(order.from[half]), load(from + kVector)),
+          Tf32{}, &column);
+    _mm512_store_ps(b + 16 * half, column);
+  }
+}
+
+// Of 8 bits, times a scale.
+template <class T>
+void widen_bytes(const u8* from, f32 scale, f32* b) {
+  alignas(kVector) Row rows[16];
+  widen_columns<T, 1>(&from, rows);
+  for (const Row& row : rows) {
+    const Row ordered = __builtin_shufflevector(row, row, 0, 2, 4, 6, 1, 3, 5, 7) * scale;
+    std::memcpy(b, &ordered, sizeof ordered);
+    b += 8;
+  }
+}
+
+// ---- B of 8 bits by tables, where the processor looks up bytes: the upper 16 bits as f32 ----
+
+#define PTX_LOOK_UP gnu::target("avx512f,avx512bw,avx512vbmi")
+
+template <class T>
+struct Codes {
+  alignas(kVector) u8 high[128], low[128];  // without the sign
+
+  explicit Codes(f32 scale) {
+    for (u32 code = 0; code < 128; ++code) {
+      const f32 value = std::is_same_v<T, E5M2> ? to_f32(Half{static_cast<u16>(code << 8)})
+                                                : T::decode(static_cast<u8>(code));
+      high[code] = static_cast<u8>(bits_as<u32>(value * scale) >> 24);
+      low[code] = static_cast<u8>(bits_as<u32>(value * scale) >> 16);
+    }
+  }
+};
+template <class T, class A>
+const Codes<T> kCodes(kScale<A>);  // of factors for A
+
+// Sixteen codes of 64 as f32.
+template <u32 Part>
+struct Sixteen {
+  alignas(kVector) u8 from[kVector];
+
+  constexpr Sixteen() : from{} {
+    for (u32 i = 0; i < 16; ++i) {
+      from[4 * i + 2] = static_cast<u8>(kVector + 16 * Part + i);
+      from[4 * i + 3] = static_cast<u8>(16 * Part + i);
+    }
+  }
+};
+
+template <u32 Part>
+[[PTX_LOOK_UP, gnu::always_inline]] inline void pick(__m512i high, __m512i low, f32* b) {
+  static constexpr Sixteen<Part> sixteen;
+  _mm512_store_si512(b + 16 * Part, _mm512_maskz_permutex2var_epi8(0xccccccccccccccccull, high,
+                                                                   load(sixteen.from), low));
+}
+
+template <class T, class A>
+[[PTX_LOOK_UP, gnu::noinline]] void look_up_b(const u8* from, f32* b) {
+  static constexpr Order<u8, 16> order;
+  const Codes<T>& table = kCodes<T, A>;
+#pragma GCC unroll 2
+  for (u32 half = 0; half < 2; ++half, b += kVector) {
+    const __m512i codes =
+        _mm512_permutex2var_epi8(load(from), load(order.from[half]), load(from + kVector));
+    const __m512i size =
+        _mm512_permutex2var_epi8(load(table.high), codes, load(table.high + kVector));
+    const __m512i low = _mm512_permutex2var_epi8(load(table.low), codes, load(table.low + kVector));
+    const __m512i high = _mm512_ternarylogic_epi32(  // size | (codes & sign)
+        size, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);
+    pick<0>(high, low, b), pick<1>(high, low, b), pick<2>(high, low, b), pick<3>(high, low, b);
+  }
+}
+
 // ---- the products ----
 
-// B of a fragment as b[n][k], times a scale. Apart, so that its values are read from memory one by
-// one, and not taken out of vectors.
-template <class B, u32 Steps>
-[[gnu::noinline]] void widen_b(const u8* const* registers, f32 scale, f32* b) {
-  if constexpr (std::is_same_v<B, Tf32>) {
-    for (u32 step = 0; step < Steps; ++step)
-      for (u32 lane = 0; lane < kLanes; ++lane)
-        b[lane / 4 * 4 * Steps + 4 * step + lane % 4] =
-            bits_as<f32>(reinterpret_cast<const u32*>(registers[step])[lane] & kTf32Bits);
-  } else {
-    widen_rows<B, Steps>(registers, b);
-    if (scale != 1.0f)
-      std::transform(b, b + 8 * Steps * 4 * kColumns<B>, b, [scale](f32 x) { return x * scale; });
+// Adds those of column C of each row of A's vectors.
+template <u32 C, u32 Columns>
+PTX_WIDE void multiply(const __m512 (*a)[Columns], const f32* b, __m512* sums) {
+#pragma GCC unroll 4
+  for (u32 k = 0; k < Columns; ++k) {
+    const f32* row = b + 8 * (C * Columns + k);
+    const __m512 even = _mm512_broadcast_f32x4(_mm_load_ps(row)),
+                 odd = _mm512_broadcast_f32x4(_mm_load_ps(row + 4));
+#pragma GCC unroll 4
+    for (u32 group = 0; group < kGroups; ++group) {
+      const __m512 factors = _mm512_permute_ps(a[group][k], 0x55 * C);
+      sums[2 * group] = _mm512_fmadd_ps(factors, even, sums[2 * group]);
+      sums[2 * group + 1] = _mm512_fmadd_ps(factors, odd, sums[2 * group + 1]);
+    }
   }
 }
 
-// multiply_add of tiles.hpp.
-template <class A, class B, u32 Steps>
-[[gnu::target("avx512f,avx512bw")]] void multiply_add_wide(u8* registers, const Instruction& in,
-                                                           u32 mask, Warp&) {
-  constexpr u32 depth = 4 * kColumns<A> * Steps;
-  alignas(64) f32 b[8 * depth];
-  const u8* right[2] = {registers + in.product.b[0], registers + in.product.b[Steps - 1]};
-  widen_b<B, Steps>(right, kScale<A>, b);
-  __m512i bits[8], dwords[4];
-  read_sums(registers, in.product.c, bits);
-  __m512 sums[8], columns[kColumns<A>];
-#pragma GCC unroll 8
-  for (u32 n = 0; n < 8; ++n) sums[n] = _mm512_castsi512_ps(bits[n]);
+template <class Sum>
+PTX_WIDE void read_sums(u8* registers, const u32* slots, u32 group, __m512* sums) {
+  if constexpr (std::is_same_v<Sum, f32>) {
+    for (u32 odd = 0; odd < 2; ++odd)
+      sums[odd] = _mm512_castsi512_ps(load(group_at(registers, slots[odd], slots[2 + odd], group)));
+  } else {
+    split(load(group_at(registers, slots[0], slots[1], group)), Half{}, sums);
+  }
+}
+
+// As to_half: every NaN becomes the canonical one.
+PTX_WIDE __m512i narrow(__m512 values) {
+  const __m512i halves =
+      _mm512_cvtepu16_epi32(_mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return _mm512_mask_mov_epi32(halves, _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q),
+                               _mm512_set1_epi32(0x7fff));
+}
+
+template <class Sum>
+PTX_WIDE void write_sums(const __m512* sums, u32 mask, u8* registers, const u32* slots, u32 group) {
+  if constexpr (std::is_same_v<Sum, f32>) {
+    for (u32 odd = 0; odd < 2; ++odd)
+      store(group_at(registers, slots[odd], slots[2 + odd], group), _mm512_castps_si512(sums[odd]),
+            mask, group);
+  } else {
+    store(group_at(registers, slots[0], slots[1], group),
+          _mm512_or_si512(narrow(sums[0]), _mm512_slli_epi32(narrow(sums[1]), 16)), mask, group);
+  }
+}
+
+// multiply_add of tiles.hpp. `Tables`: B of 8 bits by tables.
+template <class A, class B, u32 Steps, class D, class C, bool Tables>
+[[PTX_WIDE_TARGET]] void multiply_add_wide(u8* registers, const Instruction& in, u32 mask, Warp&) {
+  constexpr u32 depth = kDepth<A>;
+  constexpr bool bytes = kColumns<A> == 4;
+  alignas(kVector) f32 b[Steps][depth * 8];
 #pragma GCC unroll 2
   for (u32 step = 0; step < Steps; ++step) {
-    read_columns(registers + in.product.a[2 * step], registers + in.product.a[2 * step + 1],
-                 dwords);
-#pragma GCC unroll 4
-    for (u32 c = 0; c < 4; ++c) {
-      split(dwords[c], A{}, columns);
-      const f32* factors = b + (4 * step + c) * kColumns<A>;
-#pragma GCC unroll 4
-      for (u32 k = 0; k < kColumns<A>; ++k)
-#pragma GCC unroll 8
-        for (u32 n = 0; n < 8; ++n)
-          sums[n] = _mm512_fmadd_ps(columns[k], _mm512_set1_ps(factors[n * depth + k]), sums[n]);
-    }
+    const u8* from = registers + in.product.b[step];
+    if constexpr (!bytes)
+      widen_b(from, B{}, b[step]);
+    else if constexpr (Tables)
+      look_up_b<B, A>(from, b[step]);
+    else
+      widen_bytes<B>(from, kScale<A>, b[step]);
   }
-#pragma GCC unroll 8
-  for (u32 n = 0; n < 8; ++n) bits[n] = _mm512_castps_si512(sums[n]);
-  write_sums(bits, mask, registers, in.product.d);
-}
-
-// Bytes 0 and 2, and bytes 1 and 3, as 16 bits each.
-template <class T>
-PTX_WIDE void split_bytes(__m512i from, __m512i* pairs) {
-  if constexpr (std::is_signed_v<T>) {
-    pairs[0] = _mm512_srai_epi16(_mm512_slli_epi16(from, 8), 8),
-    pairs[1] = _mm512_srai_epi16(from, 8);
-  } else {
-    pairs[0] = _mm512_and_si512(from, _mm512_set1_epi16(0xff)),
-    pairs[1] = _mm512_srli_epi16(from, 8);
-  }
-}
-
-// Sums of s32 wrap around, so that C may come first.
-template <class A, class B, u32 Steps>
-[[gnu::target("avx512f,avx512bw,avx512vnni")]] void multiply_integers_wide(u8* registers,
-                                                                           const Instruction& in,
-                                                                           u32 mask, Warp&) {
-  alignas(64) s32 b[Steps][2][kLanes];  // lane 4n + c
-  __m512i sums[8], dwords[4], pairs[2];
-  for (u32 step = 0; step < Steps; ++step)
-    for (u32 part = 0; part < 2; ++part) {
-      split_bytes<B>(_mm512_loadu_si512(registers + in.product.b[step] + 64 * part), pairs);
-      for (u32 odd = 0; odd < 2; ++odd) _mm512_store_si512(b[step][odd] + 16 * part, pairs[odd]);
-    }
-  read_sums(registers, in.product.c, sums);
+  asm("" : "+m"(b));  // or the compiler would take fours out of vectors, and not from memory
+  __m512 sums[2 * kGroups];
+#pragma GCC unroll 4
+  for (u32 group = 0; group < kGroups; ++group)
+    read_sums<C>(registers, in.product.c, group, sums + 2 * group);
 #pragma GCC unroll 2
   for (u32 step = 0; step < Steps; ++step) {
-    read_columns(registers + in.product.a[2 * step], registers + in.product.a[2 * step + 1],
-                 dwords);
+    const u32 upper = in.product.a[2 * step], lower = in.product.a[2 * step + 1];
+    __m512 a[kGroups][kColumns<A>];
 #pragma GCC unroll 4
-    for (u32 c = 0; c < 4; ++c) {
-      split_bytes<A>(dwords[c], pairs);
-#pragma GCC unroll 2
-      for (u32 odd = 0; odd < 2; ++odd)
-#pragma GCC unroll 8
-        for (u32 n = 0; n < 8; ++n)
-          sums[n] =
-              _mm512_dpwssd_epi32(sums[n], pairs[odd], _mm512_set1_epi32(b[step][odd][4 * n + c]));
-    }
+    for (u32 group = 0; group < kGroups; ++group)
+      split(load(group_at(registers, upper, lower, group)), A{}, a[group]);
+    multiply<0>(a, b[step], sums), multiply<1>(a, b[step], sums);
+    multiply<2>(a, b[step], sums), multiply<3>(a, b[step], sums);
   }
-  write_sums(sums, mask, registers, in.product.d);
+#pragma GCC unroll 4
+  for (u32 group = 0; group < kGroups; ++group)
+    write_sums<D>(sums + 2 * group, mask, registers, in.product.d, group);
+}
+
+template <class T, u32 Steps, class D, class C>
+void replace_one(Table& table, const std::string& name) {
+  replace(table, name, &multiply_add_wide<T, T, Steps, D, C, false>);
+}
+
+template <class A, class B, bool Tables>
+void replace_bytes(Table& table, const std::string& types) {
+  replace(table, "m16n8k32.f32." + types + ".f32", &multiply_add_wide<A, B, 2, f32, f32, Tables>);
+  replace(table, "m16n8k32.f16." + types + ".f16", &multiply_add_wide<A, B, 2, Half, Half, Tables>);
+  replace(table, "m16n8k16.f32." + types + ".f32", &multiply_add_wide<A, B, 1, f32, f32, Tables>);
+  replace(table, "m16n8k16.f16." + types + ".f16", &multiply_add_wide<A, B, 1, Half, Half, Tables>);
+}
+
+template <bool Tables>
+void replace_all_bytes(Table& table) {
+  replace_bytes<E4M3, E4M3, Tables>(table, "e4m3.e4m3");
+  replace_bytes<E5M2, E5M2, Tables>(table, "e5m2.e5m2");
+  replace_bytes<E4M3, E5M2, Tables>(table, "e4m3.e5m2");
+  replace_bytes<E5M2, E4M3, Tables>(table, "e5m2.e4m3");
 }
 
 }  // namespace
 
 void widen_matrices(Table& table) {
   if (!supports_512()) return;
-  const auto replace = [&](const std::string& name, Handler run) {
-    const auto found = std::find_if(table.begin(), table.end(), [&](const TableEntry& entry) {
-      return entry.name == "mma." + name;
-    });
-    found->run = run;
-  };
-  replace("m16n8k16.f32.f16.f16.f32", &multiply_add_wide<Half, Half, 2>);
-  replace("m16n8k8.f32.f16.f16.f32", &multiply_add_wide<Half, Half, 1>);
-  replace("m16n8k16.f32.bf16.bf16.f32", &multiply_add_wide<Bfloat, Bfloat, 2>);
-  replace("m16n8k8.f32.bf16.bf16.f32", &multiply_add_wide<Bfloat, Bfloat, 1>);
-  replace("m16n8k8.f32.tf32.tf32.f32", &multiply_add_wide<Tf32, Tf32, 2>);
-  replace("m16n8k4.f32.tf32.tf32.f32", &multiply_add_wide<Tf32, Tf32, 1>);
-  replace("m16n8k32.f32.e4m3.e4m3.f32", &multiply_add_wide<E4M3, E4M3, 2>);
-  replace("m16n8k32.f32.e4m3.e5m2.f32", &multiply_add_wide<E4M3, E5M2, 2>);
-  replace("m16n8k32.f32.e5m2.e4m3.f32", &multiply_add_wide<E5M2, E4M3, 2>);
-  replace("m16n8k32.f32.e5m2.e5m2.f32", &multiply_add_wide<E5M2, E5M2, 2>);
-  if (!__builtin_cpu_supports("avx512vnni")) return;
-  replace("m16n8k32.s32.s8.s8.s32", &multiply_integers_wide<s8, s8, 2>);
-  replace("m16n8k32.s32.s8.u8.s32", &multiply_integers_wide<s8, u8, 2>);
-  replace("m16n8k32.s32.u8.s8.s32", &multiply_integers_wide<u8, s8, 2>);
-  replace("m16n8k32.s32.u8.u8.s32", &multiply_integers_wide<u8, u8, 2>);
+  replace_one<Half, 2, f32, f32>(table, "m16n8k16.f32.f16.f16.f32");
+  replace_one<Half, 1, f32, f32>(table, "m16n8k8.f32.f16.f16.f32");
+  replace_one<Bfloat, 2, f32, f32>(table, "m16n8k16.f32.bf16.bf16.f32");
+  replace_one<Bfloat, 1, f32, f32>(table, "m16n8k8.f32.bf16.bf16.f32");
+  replace_one<Half, 2, Half, Half>(table, "m16n8k16.f16.f16.f16.f16");
+  replace_one<Half, 2, f32, Half>(table, "m16n8k16.f32.f16.f16.f16");
+  replace_one<Half, 2, Half, f32>(table, "m16n8k16.f16.f16.f16.f32");
+  replace_one<Half, 1, Half, Half>(table, "m16n8k8.f16.f16.f16.f16");
+  replace_one<Tf32, 2, f32, f32>(table, "m16n8k8.f32.tf32.tf32.f32");
+  replace_one<Tf32, 1, f32, f32>(table, "m16n8k4.f32.tf32.tf32.f32");
+  if (__builtin_cpu_supports("avx512vbmi"))
+    replace_all_bytes<true>(table);
+  else
+    replace_all_bytes<false>(table);
 }
 #else
 void widen_matrices(Table&) {}

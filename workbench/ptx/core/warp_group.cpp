@@ -7,298 +7,40 @@
 #include <algorithm>
 #include <vector>
 
-#include "access.hpp"
-#include "codes.hpp"
-#include "processor.hpp"
-#include "tensor_map.hpp"
-#include "tiles.hpp"
+#include "group_product.hpp"
 
 namespace workbench::ptx {
 namespace {
 
-using Product = WarpGroupProduct;
-constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
+using namespace wgmma;
+
 constexpr u32 kMostColumns = 256;
-constexpr u32 kSwizzleBytes =
-    1024;  // after which every swizzle repeats itself, and within which it stays
 constexpr u64 kGroupKey = u64{1} << 41;  // of a group's clocks, where no flag lies
 
 void misuse(Warp& warp, const Instruction& in, const std::string& text) {
   warp.block->problem(Problem::bulk_misuse, in, warp.thread(0), 0, 0, text);
 }
 
-// A matrix descriptor: where the 16-byte chunks of an operand lie.
-struct Descriptor {
-  u32 start, leading, stride, mode, base;
-
-  explicit Descriptor(u64 bits)
-      : start(field(bits, 0)),
-        leading(field(bits, 16)),
-        stride(field(bits, 32)),
-        mode(static_cast<u32>(bits >> 62)),
-        base(static_cast<u32>(bits >> 49 & 7)) {}
-  static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
-
-  u32 width() const {  // chunks of an atom's row
-    static constexpr u32 widths[] = {1, 8, 4, 2};
-    return widths[mode];
-  }
-  u32 swizzle() const { return width() - 1; }
-  u32 placed(u32 offset) const { return swizzled(start + offset, swizzle()); }
-  // Chunk `chunk` of the two that row `row` of M or N has along K.
-  u32 along_k(u32 row, u32 chunk) const {
-    return placed(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
-  }
-  // The chunk of eight 16-bit elements along M or N, from 8 * `eight` on, at `k`.
-  u32 along_rows(u32 eight, u32 k) const {
-    if (mode == 0) return placed(eight * stride + k % 8 * 16 + k / 8 * leading);
-    return placed(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() +
-                  k / 8 * stride);
-  }
-};
-
-struct Operand {
-  Descriptor from;
-  bool transposed;
-  u32 first, rows;  // of M or N
-
-  u32 chunks() const { return rows * kRowBytes / kChunk; }
-  u32 offset(u32 chunk) const {
-    return transposed ? from.along_rows(first / 8 + chunk % (rows / 8), chunk / (rows / 8))
-                      : from.along_k(first + chunk / 2, chunk % 2);
-  }
-};
-
-// The same for rows of K that all lie inside shared memory, which is nearly always so.
-void gather_rows(const Operand& operand, const u8* shared, u8* out) {
-  const Descriptor from = operand.from;
-  const u32 swizzle = from.swizzle(), pitch = 16 * from.width(),
-            further = from.mode ? kChunk : from.leading;
-  u32 places[8][2];
-  for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
-    const u32 first = operand.first / 8 + eight;
-    if (eight == 0 || from.stride % kSwizzleBytes) {
-      for (u32 row = 0; row < 8; ++row) {
-        const u32 address = from.start + first * from.stride + row * pitch;
-        places[row][0] = swizzled(address, swizzle),
-        places[row][1] = swizzled(address + further, swizzle);
-      }
-    }
-    const u8* at = shared + (from.stride % kSwizzleBytes ? 0 : eight * from.stride);
-#pragma GCC unroll 8
-    for (u32 row = 0; row < 8; ++row, out += kRowBytes) {
-      std::memcpy(out, at + places[row][0], kChunk);
-      std::memcpy(out + kChunk, at + places[row][1], kChunk);
-    }
-  }
-}
-
-// Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
-bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
-  const u32 size = warp.block->launch->shared_bytes;
-  if (!operand.transposed) {
-    const u64 last = operand.from.start +
-                     u64{operand.first / 8 + operand.rows / 8} * operand.from.stride +
-                     operand.from.leading;
-    if (last + 2 * kSwizzleBytes < size) {
-      gather_rows(operand, warp.block->shared, out);
-      return true;
-    }
-  }
-  for (u32 chunk = 0; chunk < operand.chunks(); ++chunk) {
-    const u32 offset = operand.offset(chunk);
-    if (offset + kChunk > size) {
-      warp.block->problem(Problem::shared_out_of_bounds, in, warp.thread(0), offset, kChunk);
-      return false;
-    }
-    std::memcpy(out + chunk * kChunk, warp.block->shared + offset, kChunk);
-  }
-  return true;
-}
-
-// ---- factors, widened to f32 ----
-
-struct Tf32 {
-  u32 bits;
-};
-template <class T>
-constexpr u32 kFactorBytes = std::is_same_v<T, Tf32>                                ? 4
-                             : std::is_same_v<T, Half> || std::is_same_v<T, Bfloat> ? 2
-                                                                                    : 1;
-template <class T>
-constexpr u32 kDepth = kRowBytes / kFactorBytes<T>;
-template <class T>
-constexpr bool kHalves = kFactorBytes<T> == 2;
-
-inline f32 factor_at(const u8* from) {  // of TF32, whose low 13 bits are not seen
-  u32 bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return bits_as<f32>(bits & kTf32Bits);
-}
-
-// The order of eight columns here: those of a lane's even registers, then those of the odd ones.
-constexpr u32 kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-
-// to[k * stride] has the factors of eight rows of K, in that order. A row of `from` has 32 bytes.
-template <class T>
-void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
-  const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
-  if constexpr (!std::is_same_v<T, Tf32>) {
-    Halves eights[8][2 * kParts<T>], tile[8];
-    for (u32 i = 0; i < 8; ++i) Factors<T>::spread(from + kOrder[i] * kRowBytes, eights[i]);
-    for (u32 part = 0; part < 2 * kParts<T>; ++part) {
-      for (u32 i = 0; i < 8; ++i) tile[i] = eights[i][part];
-      transpose(tile);
-      for (u32 i = 0; i < 8; ++i) to[(8 * part + i) * stride] = Factors<T>::values(tile[i]) * sign;
-    }
-  } else {
-    for (u32 k = 0; k < kDepth<T>; ++k) {
-      Row row;
-      for (u32 i = 0; i < 8; ++i)
-        row[i] = factor_at(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
-      to[k * stride] = row * sign;
-    }
-  }
-}
-
-// The same of a chunk of eight rows at each K, `pitch` bytes apart.
-template <class T>
-void widen_columns(const u8* from, u32 pitch, bool negated, Row* to, u32 stride) {
-  const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
-  for (u32 k = 0; k < kDepth<T>; ++k) {
-    Halves chunk;
-    std::memcpy(&chunk, from + k * pitch, kChunk);
-    to[k * stride] =
-        widen_eight<T>(__builtin_shufflevector(chunk, chunk, 0, 2, 4, 6, 1, 3, 5, 7)) * sign;
-  }
-}
-
-// B as [k][column / 8], kept from one warp to the next: the four of a group multiply by the same.
-struct Kept {
-  std::vector<u8> raw;
-  std::vector<Row> values;
-  const Instruction* in = nullptr;
-};
-
-}  // namespace
-
-struct KeptFactors {
-  Kept entries[8];
-};
-
-namespace {
-
-template <class T>
-const Row* widen_b(Warp& warp, const Instruction& in, const u8* raw, u32 columns, u32 flags) {
-  std::shared_ptr<KeptFactors>& kept = warp.block->worker->factors;
-  if (!kept) kept = std::make_shared<KeptFactors>();
-  Kept& entry = kept->entries[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
-  const u32 bytes = columns * kRowBytes, eights = columns / 8;
-  if (entry.in == &in && entry.raw.size() == bytes &&
-      std::memcmp(entry.raw.data(), raw, bytes) == 0)
-    return entry.values.data();
-  entry.in = &in, entry.raw.assign(raw, raw + bytes),
-  entry.values.resize(std::size_t{kDepth<T>} * eights);
-  for (u32 eight = 0; eight < eights; ++eight) {
-    Row* to = entry.values.data() + eight;
-    if constexpr (kHalves<T>) {
-      if (flags & Product::transpose_b) {
-        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & Product::negate_b, to,
-                         eights);
-        continue;
-      }
-    }
-    widen_rows<T>(raw + eight * 8 * kRowBytes, flags & Product::negate_b, to, eights);
-  }
-  return entry.values.data();
-}
-
-// A as [half][k][pair of rows]: of rows 2p and 2p + 1 of a half, each value four times.
-template <class T>
-void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
-  alignas(64) Row rows[kDepth<T>];
-  for (u32 half = 0; half < 2; ++half) {
-    bool done = false;
-    if constexpr (kHalves<T>) {
-      if (flags & Product::transpose_a)
-        widen_columns<T>(raw + half * kChunk, 2 * kChunk, flags & Product::negate_a, rows, 1),
-            done = true;
-    }
-    if (!done) widen_rows<T>(raw + half * 8 * kRowBytes, flags & Product::negate_a, rows, 1);
-    for (u32 k = 0; k < kDepth<T>; ++k) {
-      const Row r = rows[k];  // rows 0 2 4 6 1 3 5 7
-      out[half][k][0] = __builtin_shufflevector(r, r, 0, 0, 0, 0, 4, 4, 4, 4);
-      out[half][k][1] = __builtin_shufflevector(r, r, 1, 1, 1, 1, 5, 5, 5, 5);
-      out[half][k][2] = __builtin_shufflevector(r, r, 2, 2, 2, 2, 6, 6, 6, 6);
-      out[half][k][3] = __builtin_shufflevector(r, r, 3, 3, 3, 3, 7, 7, 7, 7);
-    }
-  }
-}
-
-// Eight columns of eight rows: `even` has columns 0, 2, 4, 6 of rows 2p and 2p + 1 at p, as a
-// register has them. The sums may take the place of what they are added to.
+// All of D where its registers hold f32 and every lane is there, by sixteen columns. Returns how
+// many eights are done.
 template <u32 Depth>
-inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* even, const Row* odd,
-                     Row* even_sums, Row* odd_sums) {
-  Row e0 = even[0], e1 = even[1], e2 = even[2], e3 = even[3], o0 = odd[0], o1 = odd[1], o2 = odd[2],
-      o3 = odd[3];
-#pragma GCC unroll 2
-  for (u32 k = 0; k < Depth; ++k) {
-    const Row both = b[k * eights];
-    const Row low = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
-    const Row high = __builtin_shufflevector(both, both, 4, 5, 6, 7, 4, 5, 6, 7);
-    const Row* rows = a[k];
-    e0 += rows[0] * low, e1 += rows[1] * low, e2 += rows[2] * low, e3 += rows[3] * low;
-    o0 += rows[0] * high, o1 += rows[1] * high, o2 += rows[2] * high, o3 += rows[3] * high;
-  }
-  even_sums[0] = e0, even_sums[1] = e1, even_sums[2] = e2, even_sums[3] = e3;
-  odd_sums[0] = o0, odd_sums[1] = o1, odd_sums[2] = o2, odd_sums[3] = o3;
-}
-
+u32 accumulate_pairs([[maybe_unused]] u8* registers, [[maybe_unused]] const Instruction& in,
+                     [[maybe_unused]] const std::vector<u32>& d, [[maybe_unused]] bool keep,
+                     [[maybe_unused]] const Row (*a)[Depth][4], [[maybe_unused]] const Row* b) {
+  u32 column = 0;
 #ifdef __AVX2__
-typedef f32 Wide __attribute__((vector_size(64)));
-
-// The same for both halves of the rows, by vectors of sixteen. Each half has an even and an odd
-// part in `from` and `to`.
-template <u32 Depth>
-[[gnu::target("avx512f")]] void multiply_wide(const Row (*a)[Depth][4], const Row* b, u32 eights,
-                                              const Row* const* from, Row* const* to) {
-  Wide sums[8], columns[2];
-#pragma GCC unroll 8
-  for (u32 i = 0; i < 8; ++i) std::memcpy(&sums[i], from[i / 2] + 2 * (i % 2), sizeof(Wide));
-  for (u32 k = 0; k < Depth; ++k) {
-#pragma GCC unroll 2
-    for (u32 odd = 0; odd < 2; ++odd) {
-      const __m128 four = _mm_load_ps(reinterpret_cast<const f32*>(b + k * eights) + 4 * odd);
-      columns[odd] = reinterpret_cast<Wide>(_mm512_broadcast_f32x4(four));
+  for (; has_wide() && column + 2 <= in.elements; column += 2) {
+    const Row* from[8];
+    Row* to[8];
+    for (u32 part = 0; part < 8; ++part) {
+      to[part] = at<Row>(registers, d[4 * column + part]);
+      from[part] = keep ? to[part] : kNothing;
     }
-#pragma GCC unroll 4
-    for (u32 i = 0; i < 4; ++i) {
-      Wide rows;
-      std::memcpy(&rows, a[i / 2][k] + 2 * (i % 2), sizeof rows);
-      asm("" : "+v"(rows));  // loaded once, for even and odd columns
-      sums[4 * (i / 2) + i % 2] += rows * columns[0],
-          sums[4 * (i / 2) + 2 + i % 2] += rows * columns[1];
-    }
+    multiply_wide<Depth, 2>(a, b + column, in.elements, from, to);
   }
-#pragma GCC unroll 8
-  for (u32 i = 0; i < 8; ++i) std::memcpy(to[i / 2] + 2 * (i % 2), &sums[i], sizeof(Wide));
-}
 #endif
-
-template <u32 Depth>
-void multiply_halves(const Row (*a)[Depth][4], const Row* b, u32 eights, const Row* const* from,
-                     Row* const* to) {
-#ifdef __AVX2__
-  static const bool wide = supports_512();
-  if (wide) return multiply_wide<Depth>(a, b, eights, from, to);
-#endif
-  for (u32 half = 0; half < 2; ++half)
-    multiply<Depth>(a[half], b, eights, from[2 * half], from[2 * half + 1], to[2 * half],
-                    to[2 * half + 1]);
+  return column;
 }
-
-alignas(64) constexpr Row kNothing[4] = {};
 
 struct Saturating {};
 struct Wrapping {};
@@ -432,10 +174,16 @@ struct Task {
   alignas(64) u8 b[kMostColumns * kRowBytes];
 };
 
-// Brings both operands together. False where one lies outside shared memory.
-bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
+Operand operand_b(u8* registers, const Instruction& in) {
+  return {Descriptor(at<const u64>(registers, in.group_product.b)[0]),
+          (in.group_product.flags & Product::transpose_b) != 0, 0, 8u * in.elements};
+}
+
+// Brings A, and with `with_b` B, together. False where one of both lies outside shared memory.
+bool fetch(u8* registers, const Instruction& in, Warp& warp, const Operand& b, bool with_b,
+           Task& task) {
   Block& block = *warp.block;
-  const u32 flags = in.group_product.flags, columns = 8u * in.elements,
+  const u32 flags = in.group_product.flags, columns = b.rows,
             row = 16 * static_cast<u32>(warp.index % 4);
   const u64* descriptor_a =
       flags & Product::a_registers ? nullptr : at<const u64>(registers, in.address);
@@ -455,8 +203,7 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
          .to = Descriptor(descriptor_b[0]).start,
          .tick = warp.now});
   count_wavefronts(warp, in, descriptor_a != nullptr);
-  const Operand b{Descriptor(descriptor_b[0]), (flags & Product::transpose_b) != 0, 0, columns};
-  bool fine = gather(warp, in, b, task.b), reported = false;
+  bool fine = !with_b || gather(warp, in, b, task.b), reported = false;
   if (descriptor_a) {
     const Operand a{Descriptor(descriptor_a[0]), (flags & Product::transpose_a) != 0, row, 16};
     fine &= gather(warp, in, a, task.a);
@@ -478,21 +225,26 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, Task& task) {
 template <class A, class B, class Sum>
 void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
-  if (!fetch(registers, in, warp, task)) return;
+  const Operand from = operand_b(registers, in);
+  const bool regular = is_regular(from, warp.block->launch->shared_bytes);
+  if (!fetch(registers, in, warp, from, !regular, task)) return;
   alignas(64) Row a[2][kDepth<A>][4];
   widen_a<A>(task.a, in.group_product.flags, a);
-  const Row* b = widen_b<B>(warp, in, task.b, 8u * in.elements, in.group_product.flags);
+  const Row* b = widen_b<B>(warp, in, from, regular ? nullptr : task.b);
   const bool keep = !(in.group_product.flags & Product::drop_d) &&
                     (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
-  for (u32 column = 0; column < in.elements; ++column)
+  u32 column = 0;
+  if (std::is_same_v<Sum, f32> && mask == kAllLanes)
+    column = accumulate_pairs<kDepth<A>>(registers, in, d, keep, a, b);
+  for (; column < in.elements; ++column)
     accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
 }
 
 // Products of bits: how many are set in both rows.
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Task task;
-  if (!fetch(registers, in, warp, task)) return;
+  if (!fetch(registers, in, warp, operand_b(registers, in), true, task)) return;
   const bool keep = !(in.group_product.flags & Product::drop_d) &&
                     (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];

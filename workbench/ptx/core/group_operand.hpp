@@ -1,0 +1,149 @@
+// Where the operands of wgmma lie in shared memory, and bringing them together.
+#pragma once
+#include "access.hpp"
+#include "tensor_map.hpp"
+#include "tiles.hpp"
+
+namespace workbench::ptx::wgmma {
+
+constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies together in shared memory
+constexpr u32 kSwizzleBytes =
+    1024;  // after which every swizzle repeats itself, and within which it stays
+
+// A matrix descriptor: where the 16-byte chunks of an operand lie.
+struct Descriptor {
+  u32 start, leading, stride, mode, base;
+
+  explicit Descriptor(u64 bits)
+      : start(field(bits, 0)),
+        leading(field(bits, 16)),
+        stride(field(bits, 32)),
+        mode(static_cast<u32>(bits >> 62)),
+        base(static_cast<u32>(bits >> 49 & 7)) {}
+  static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
+
+  u32 width() const {  // chunks of an atom's row
+    static constexpr u32 widths[] = {1, 8, 4, 2};
+    return widths[mode];
+  }
+  u32 swizzle() const { return width() - 1; }
+  u32 placed(u32 offset) const { return swizzled(start + offset, swizzle()); }
+  // Chunk `chunk` of the two that row `row` of M or N has along K.
+  u32 along_k(u32 row, u32 chunk) const {
+    return placed(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
+  }
+  // The chunk of eight 16-bit elements along M or N, from 8 * `eight` on, at `k`.
+  u32 along_rows(u32 eight, u32 k) const {
+    if (mode == 0) return placed(eight * stride + k % 8 * 16 + k / 8 * leading);
+    return placed(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() +
+                  k / 8 * stride);
+  }
+};
+
+struct Operand {
+  Descriptor from;
+  bool transposed;
+  u32 first, rows;  // of M or N
+
+  u32 chunks() const { return rows * kRowBytes / kChunk; }
+  u32 offset(u32 chunk) const {
+    return transposed ? from.along_rows(first / 8 + chunk % (rows / 8), chunk / (rows / 8))
+                      : from.along_k(first + chunk / 2, chunk % 2);
+  }
+};
+
+// Whether all of an operand surely lies inside shared memory, in a layout that for_each_chunk
+// knows, which is nearly always so.
+inline bool is_regular(const Operand& operand, u32 shared_bytes) {
+  const Descriptor& from = operand.from;
+  const u64 eights = operand.first / 8 + operand.rows / 8;
+  if (!operand.transposed)
+    return from.start + eights * from.stride + from.leading + 2 * kSwizzleBytes < shared_bytes;
+  return from.mode && from.leading % kSwizzleBytes == 0 &&
+         from.start + eights / from.width() * from.leading + from.stride + 2 * kSwizzleBytes <
+             shared_bytes;
+}
+
+// Calls visit(which, chunk) for the chunks of a regular operand in the order of Operand::offset.
+template <class F>
+inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
+  const Descriptor from = operand.from;
+  const u32 swizzle = from.swizzle(), pitch = 16 * from.width(),
+            further = from.mode ? kChunk : from.leading;
+  u32 places[8][2];
+  for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
+    const u32 first = operand.first / 8 + eight;
+    if (eight == 0 || from.stride % kSwizzleBytes) {
+      for (u32 row = 0; row < 8; ++row) {
+        const u32 address = from.start + first * from.stride + row * pitch;
+        places[row][0] = swizzled(address, swizzle),
+        places[row][1] = swizzled(address + further, swizzle);
+      }
+    }
+    const u8* at = shared + (from.stride % kSwizzleBytes ? 0 : eight * from.stride);
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) {
+      visit(16 * eight + 2 * row, at + places[row][0]);
+      visit(16 * eight + 2 * row + 1, at + places[row][1]);
+    }
+  }
+}
+
+template <class F>
+inline void for_each_column(const Operand& operand, const u8* shared, F visit) {
+  const Descriptor from = operand.from;
+  const u32 width = from.width(), eights = operand.rows / 8, first = operand.first / 8;
+  for (u32 k = 0; k < operand.chunks() / eights; ++k) {
+    u32 places[8];  // of the chunks of an atom's row, after which they repeat
+    for (u32 i = 0; i < width; ++i) places[i] = from.along_rows(i, k);
+    for (u32 i = 0; i < eights; ++i)
+      visit(k * eights + i,
+            shared + places[(first + i) % width] + (first + i) / width * from.leading);
+  }
+}
+
+template <class F>
+inline void for_each_chunk(const Operand& operand, const u8* shared, F visit) {
+  if (operand.transposed)
+    for_each_column(operand, shared, visit);
+  else
+    for_each_row(operand, shared, visit);
+}
+
+inline void gather_regular(const Operand& operand, const u8* shared, u8* out) {
+  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) {
+    std::memcpy(out + which * kChunk, chunk, kChunk);
+  });
+}
+
+// Whether a regular operand is what was gathered before.
+inline bool is_unchanged(const Operand& operand, const u8* shared, const u8* gathered) {
+  Halves differing = {};
+  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) {
+    Halves now, before;
+    std::memcpy(&now, chunk, kChunk), std::memcpy(&before, gathered + which * kChunk, kChunk);
+    differing |= now ^ before;
+  });
+  constexpr u8 none[kChunk] = {};
+  return std::memcmp(&differing, none, kChunk) == 0;
+}
+
+// Copies an operand's chunks to `out`: by rows of 32 bytes, or, transposed, K by K.
+inline bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8* out) {
+  const u32 size = warp.block->launch->shared_bytes;
+  if (is_regular(operand, size)) {
+    gather_regular(operand, warp.block->shared, out);
+    return true;
+  }
+  for (u32 chunk = 0; chunk < operand.chunks(); ++chunk) {
+    const u32 offset = operand.offset(chunk);
+    if (offset + kChunk > size) {
+      warp.block->problem(Problem::shared_out_of_bounds, in, warp.thread(0), offset, kChunk);
+      return false;
+    }
+    std::memcpy(out + chunk * kChunk, warp.block->shared + offset, kChunk);
+  }
+  return true;
+}
+
+}  // namespace workbench::ptx::wgmma
