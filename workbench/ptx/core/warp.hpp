@@ -156,13 +156,17 @@ struct AsyncArrival {
   std::vector<u32> seen = {};  // with checks: the warp's clocks at that time
 };
 
-// A pattern, and what it takes to know it again without looking at each lane: how those lie, by its
-// number, and where the first one does in its sector.
-struct KnownPattern {
-  std::unique_ptr<Pattern> pattern;
-  u64 offsets = 0;  // none
-  u64 in_sector = 0;
-  u32 bytes = 0;
+// The patterns in which an instruction asked last, and what it takes to know one again without
+// looking at each lane: how those lie, by its number, and where the first one does in its sector.
+struct KnownPatterns {
+  struct Way {
+    std::unique_ptr<Pattern> pattern;
+    u64 offsets = 0;  // none
+    u64 in_sector = 0;
+    u32 bytes = 0;
+  };
+  Way ways[4];
+  u32 next = 0;  // the one to be replaced
 };
 
 struct Block {
@@ -180,7 +184,7 @@ struct Block {
   Recorder* recorder = nullptr;            // of this block, if it is the one to record
   bool observed = false;                   // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
-  std::vector<KnownPattern> patterns;  // likewise how it asked last, for global and shared memory
+  std::vector<KnownPatterns> patterns;     // likewise, for global and for shared memory
   LaneOffsetList lane_offsets{0, false};
   // The request that an instruction makes, if it is known how its lanes lie.
   const u64* located = nullptr;  // its addresses
