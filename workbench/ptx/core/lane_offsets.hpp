@@ -75,7 +75,7 @@ class LaneOffsetList {
   template <class T>
   const LaneOffsets* other(std::size_t pc, const T* addresses) const {
     const Known& known = known_[pc];
-    for (std::size_t i = 1; i < kWays && known.ways[i]; ++i)
+    for (u32 i = 1; i < kWays && known.ways[i]; ++i)
       if (known.ways[i]->fits(addresses)) return known.ways[i];
     return nullptr;
   }
@@ -90,7 +90,7 @@ class LaneOffsetList {
   // To learn costs as much as some requests save that are known then. An instruction that asks in
   // ever new ways soon has no credit for it, and compares no more.
   static constexpr s32 kMostCredit = 64, kPrice = 8;
-  static constexpr std::size_t kWays = 4;
+  static constexpr u32 kWays = 4;
   struct Known {
     const LaneOffsets* ways[kWays] = {};  // the known ones first
     s32 credit = 4 * kPrice;

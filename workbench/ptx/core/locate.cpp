@@ -19,7 +19,7 @@ Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addres
       return *way.pattern;
     }
   KnownPatterns::Way& way = known.ways[known.next];
-  known.next = (known.next + 1) % std::size(known.ways);
+  known.next = (known.next + 1) % KnownPatterns::kWays;
   if (!way.pattern) way.pattern = std::make_unique<Pattern>();
   way.pattern->become(addresses, mask, bytes);
   way.offsets = offsets, way.in_sector = in_sector, way.bytes = bytes;

@@ -165,7 +165,8 @@ struct KnownPatterns {
     u64 in_sector = 0;
     u32 bytes = 0;
   };
-  Way ways[4];
+  static constexpr u32 kWays = 4;
+  Way ways[kWays];
   u32 next = 0;  // the one to be replaced
 };
 
