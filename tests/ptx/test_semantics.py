@@ -135,6 +135,17 @@ def test_division(name: str) -> None:
     assert (np.abs(bits.view(np.float32) - exact) <= 2 * 2.0**-23 * np.abs(exact)).all()
 
 
+def test_halves_widen_with_the_payload_of_their_nans() -> None:
+    # Warps of numbers, of NaNs (quiet and signalling), and of both.
+    x = np.concatenate([np.arange(1 << 16), np.random.default_rng(3).permutation(1 << 16)]).astype(np.uint16)
+    (got,) = run_lanes("cvt.f32.f16 {d0}, {s0};", ["f32"], ["f16"], [x])
+    number = np.isfinite(x.view(np.float16))
+    bits = (x.astype(np.uint32) & 0x8000) << 16 | 0x7F800000 | (x.astype(np.uint32) & 0x3FF) << 13
+    with np.errstate(invalid="ignore"):
+        expected = np.where(number, x.view(np.float16).astype(np.float32).view(np.uint32), bits)
+    assert np.array_equal(got, expected)
+
+
 def test_division_by_huge_underflows() -> None:
     a, b = np.array([1.0, np.inf, -4.0], np.float32), np.array([2.0**127, 2.0**127, 2.0**127], np.float32)
     (bits,) = run_lanes(

@@ -3,6 +3,10 @@
 #include "rounding.hpp"
 #include "small_float.hpp"
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 namespace workbench::ptx {
 namespace {
 
@@ -124,13 +128,42 @@ inline u32 to_tf32_even(f32 x) {
   return (bits + 0xfff + (bits >> 13 & 1)) & kTf32Bits;
 }
 
+#ifdef __F16C__
+// f16 to f32 as the processor does it. False if there is a NaN, which it would make quiet.
+inline bool widen_numbers(const u8* from, f32* to) {
+  __m256 wide[4], nans{};
+  for (std::size_t i = 0; i < 4; ++i) {
+    __m128i halves;
+    std::memcpy(&halves, from + i * sizeof halves, sizeof halves);
+    wide[i] = _mm256_cvtph_ps(halves);
+    nans = _mm256_or_ps(nans, _mm256_cmp_ps(wide[i], wide[i], _CMP_UNORD_Q));
+  }
+  if (_mm256_movemask_ps(nans)) return false;
+  std::memcpy(to, wide, sizeof wide);
+  return true;
+}
+#endif
+
+TableEntry widen_halves() {
+  constexpr auto each = [](Half x) -> f32 { return to_f32(x); };
+  TableEntry entry = op("cvt.f32.f16", kConvert, each);
+#ifdef __F16C__
+  entry.run = Handlers([](u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+    if (mask != kAllLanes || !widen_numbers(at<u8>(registers, in.elementwise.source[0]),
+                                            at<f32>(registers, in.elementwise.destination)))
+      elementwise<1, decltype(each)>(registers, in, mask, warp);
+  });
+#endif
+  return entry;
+}
+
 }  // namespace
 
 void add_float_conversions(Table& table) {
   auto add = [&](const char* name, auto function) {
     table.push_back(op(name, kConvert, function));
   };
-  add("cvt.f32.f16", [](Half x) -> f32 { return to_f32(x); });
+  table.push_back(widen_halves());
   add("cvt.ftz.f32.f16", [](Half x) -> f32 { return flush(to_f32(x)); });
   add("cvt.f32.bf16", [](Bfloat x) -> f32 { return to_f32(x); });
   add("cvt.f64.f16", [](Half x) -> f64 { return to_f32(x); });

@@ -1,6 +1,10 @@
 // Vectors of two or four words between memory, where the words of a lane are neighbours, and
-// registers, where those of the lanes are. Four lanes at a time, whose words are transposed.
+// registers, where those of the lanes are. Four lanes at a time are transposed.
 #pragma once
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
 #include "types.hpp"
 
 namespace workbench::ptx {
@@ -32,25 +36,44 @@ inline void transpose(Words (&rows)[4]) {
   rows[3] = __builtin_shuffle(high01, high23, Words{2, 3, 6, 7});
 }
 
+// A word of eight lanes, with one store: who reads a whole vector of the register next would wait
+// for two.
+inline void put_eight(u32* to, Words first, Words second) {
+#ifdef __AVX__
+  const __m256i both =
+      _mm256_set_m128i(reinterpret_cast<__m128i>(second), reinterpret_cast<__m128i>(first));
+  std::memcpy(to, &both, sizeof both);
+#else
+  std::memcpy(to, &first, sizeof first), std::memcpy(to + 4, &second, sizeof second);
+#endif
+}
+
 // `from(lane)`: where the words of a lane are; to[i]: the register of word i.
 template <class F>
 inline void gather_quads(F from, u32* const* to) {
-  for (u32 lane = 0; lane < kLanes; lane += 4) {
-    Words rows[4] = {words_at(from(lane)), words_at(from(lane + 1)), words_at(from(lane + 2)),
-                     words_at(from(lane + 3))};
-    transpose(rows);
-    for (u32 i = 0; i < 4; ++i) std::memcpy(to[i] + lane, &rows[i], sizeof rows[i]);
+  for (u32 lane = 0; lane < kLanes; lane += 8) {
+    Words low[4] = {words_at(from(lane)), words_at(from(lane + 1)), words_at(from(lane + 2)),
+                    words_at(from(lane + 3))};
+    Words high[4] = {words_at(from(lane + 4)), words_at(from(lane + 5)), words_at(from(lane + 6)),
+                     words_at(from(lane + 7))};
+    transpose(low), transpose(high);
+#pragma GCC unroll 4
+    for (u32 i = 0; i < 4; ++i) put_eight(to[i] + lane, low[i], high[i]);
   }
 }
 
 template <class F>
 inline void gather_pairs(F from, u32* const* to) {
-  for (u32 lane = 0; lane < kLanes; lane += 4) {
-    const Words first = two_pairs(from(lane), from(lane + 1)),
-                second = two_pairs(from(lane + 2), from(lane + 3));
-    const Words even = __builtin_shuffle(first, second, Words{0, 2, 4, 6}),
-                odd = __builtin_shuffle(first, second, Words{1, 3, 5, 7});
-    std::memcpy(to[0] + lane, &even, sizeof even), std::memcpy(to[1] + lane, &odd, sizeof odd);
+  for (u32 lane = 0; lane < kLanes; lane += 8) {
+    Words even[2], odd[2];
+    for (u32 half = 0; half < 2; ++half) {
+      const u32 begin = lane + 4 * half;
+      const Words first = two_pairs(from(begin), from(begin + 1)),
+                  second = two_pairs(from(begin + 2), from(begin + 3));
+      even[half] = __builtin_shuffle(first, second, Words{0, 2, 4, 6});
+      odd[half] = __builtin_shuffle(first, second, Words{1, 3, 5, 7});
+    }
+    put_eight(to[0] + lane, even[0], even[1]), put_eight(to[1] + lane, odd[0], odd[1]);
   }
 }
 
@@ -61,6 +84,7 @@ inline void scatter_quads(const u32* const* from, F to) {
     Words rows[4] = {words_at(from[0] + lane), words_at(from[1] + lane), words_at(from[2] + lane),
                      words_at(from[3] + lane)};
     transpose(rows);
+#pragma GCC unroll 4
     for (u32 i = 0; i < 4; ++i) std::memcpy(to(lane + i), &rows[i], sizeof rows[i]);
   }
 }

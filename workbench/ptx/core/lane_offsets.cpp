@@ -1,16 +1,6 @@
 #include "lane_offsets.hpp"
 
-#include <algorithm>
-
 namespace workbench::ptx {
-namespace {
-
-constexpr std::size_t kMost = 64;  // ways that are kept; a kernel mostly has less than ten
-// An instruction learns from its second request on, as what happens once need not be known. One
-// that asks in ever new ways soon learns from few of them only, and compares no more.
-constexpr u32 kAtFirst = 8, kEvery = 64;
-
-}  // namespace
 
 LaneOffsets::LaneOffsets(const u64* addresses, u32 bytes) {
   u64 gaps = 0;
@@ -30,24 +20,37 @@ bool LaneOffsets::operator==(const LaneOffsets& other) const {
 }
 
 void LaneOffsetList::learn(std::size_t pc, const u64* addresses, u32 bytes) {
-  if (!learns_) return;
-  const u32 times = ++known_[pc].times;
-  const bool now = times > 1 && (times <= kAtFirst || times % kEvery == 0);
-  const LaneOffsets* const offsets = now ? find(addresses, bytes) : nullptr;
-  known_[pc].offsets = offsets;
+  constexpr u32 kEvery = 64;
+  Known& known = known_[pc];
+  // What happens once need not be known.
+  if (++known.times == 1 || !learns_) return;
+  if (known.times % kEvery == 0) known.credit += 2 * kPrice;
+  if (known.credit < kPrice) {
+    std::fill(std::begin(known.ways), std::end(known.ways), nullptr);
+    known.next = 0;
+    return;
+  }
+  known.credit -= kPrice;
+  const LaneOffsets made(addresses, bytes);
+  if (!made.close()) return;
+  const LaneOffsets* const kept = keep(made);
+  known.ways[known.next] = kept, known.next = (known.next + 1) % kWays;
 }
 
-const LaneOffsets* LaneOffsetList::find(const u64* addresses, u32 bytes) {
-  auto made = std::make_unique<LaneOffsets>(addresses, bytes);
-  if (!made->close()) return nullptr;
+const LaneOffsets* LaneOffsetList::keep(const LaneOffsets& made) {
+  constexpr std::size_t kMost = 64;  // a kernel mostly has less than ten
   for (const auto& known : all_)
-    if (*known == *made) return known.get();
+    if (*known == made) return known.get();
   if (all_.size() == kMost) {
-    for (Known& known : known_) known.offsets = nullptr;
+    for (Known& known : known_) {
+      std::fill(std::begin(known.ways), std::end(known.ways), nullptr);
+      known.next = 0;
+    }
     all_.clear();
   }
-  made->number = ++made_;
-  return all_.emplace_back(std::move(made)).get();
+  all_.push_back(std::make_unique<LaneOffsets>(made));
+  all_.back()->number = ++made_;
+  return all_.back().get();
 }
 
 }  // namespace workbench::ptx

@@ -2,6 +2,7 @@
 // the same way time and again: once that has been seen, comparing its register with it tells all
 // about a request but where its first lane points, and that the others need not be looked at.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -46,40 +47,57 @@ struct LaneOffsets {
   // Whether any lane lies in another way. By vectors, as compilers leave a loop to this one.
   template <class T>
   static bool apart(const T* addresses, const T* offsets) {
-    constexpr std::size_t kWidth = 32 / sizeof(T);
     typedef T Vector __attribute__((vector_size(32)));
-    static_assert(sizeof(Vector) == 32);
+    typedef Vector Loose __attribute__((aligned(sizeof(T)), may_alias));
+    typedef u64 Quarters __attribute__((vector_size(32)));
+    constexpr std::size_t kWidth = 32 / sizeof(T);
     const T first = addresses[0];
     Vector differing{};
 #pragma GCC unroll 8
-    for (std::size_t lane = 0; lane < kLanes; lane += kWidth) {
-      Vector here, there;
-      std::memcpy(&here, addresses + lane, sizeof here);
-      std::memcpy(&there, offsets + lane, sizeof there);
-      differing |= (here - first) ^ there;
-    }
-    u64 parts[4];
-    std::memcpy(parts, &differing, sizeof parts);
+    for (std::size_t lane = 0; lane < kLanes; lane += kWidth)
+      differing |= (*reinterpret_cast<const Loose*>(addresses + lane) - first) ^
+                   *reinterpret_cast<const Loose*>(offsets + lane);
+    const Quarters parts = reinterpret_cast<Quarters>(differing);
     return (parts[0] | parts[1] | parts[2] | parts[3]) != 0;
   }
 };
 
-// The ways in which the requests of a block lay so far, each once.
+// The ways in which the requests of a block lay so far, each once, and the last ones of each
+// instruction: warps may ask in different ways, and a loop in several by turns.
 class LaneOffsetList {
  public:
   // `learns`: false leaves everything unknown.
   LaneOffsetList(std::size_t instructions, bool learns) : known_(instructions), learns_(learns) {}
-  // How the requests of the instruction at `pc` lay last; null if not known.
-  const LaneOffsets* at(std::size_t pc) const { return known_[pc].offsets; }
-  // Takes note of a request that lies in another way.
+
+  // The way in which the instruction at `pc` asks most likely; null if none is known.
+  const LaneOffsets* likely(std::size_t pc) const { return known_[pc].ways[0]; }
+  // The way that its addresses lie in if not in that one; null if it is not known.
+  template <class T>
+  const LaneOffsets* other(std::size_t pc, const T* addresses) const {
+    const Known& known = known_[pc];
+    for (u32 i = 1; i < kWays && known.ways[i]; ++i)
+      if (known.ways[i]->fits(addresses)) return known.ways[i];
+    return nullptr;
+  }
+  // Takes note that a request lay in a known way.
+  void fitted(std::size_t pc) {
+    if (known_[pc].credit < kMostCredit) ++known_[pc].credit;
+  }
+  // Takes note of a request that lies in no known way.
   void learn(std::size_t pc, const u64* addresses, u32 bytes);
 
  private:
+  // To learn costs as much as some requests save that are known then. An instruction that asks in
+  // ever new ways soon has no credit for it, and compares no more.
+  static constexpr s32 kMostCredit = 64, kPrice = 8;
+  static constexpr u32 kWays = 4;
   struct Known {
-    const LaneOffsets* offsets = nullptr;
+    const LaneOffsets* ways[kWays] = {};  // the known ones first
+    s32 credit = 4 * kPrice;
     u32 times = 0;  // that something was to be learned
+    u32 next = 0;   // the way to be replaced
   };
-  const LaneOffsets* find(const u64* addresses, u32 bytes);
+  const LaneOffsets* keep(const LaneOffsets& made);
 
   std::vector<Known> known_;
   std::vector<std::unique_ptr<LaneOffsets>> all_;

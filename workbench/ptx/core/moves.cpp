@@ -29,6 +29,13 @@ void unpack(u8* registers, const Instruction& in, u32 mask, Warp&) {
   std::memcpy(whole, at<Whole>(registers, in.unpacking.source), sizeof whole);
   for (u32 i = 0; i < N; ++i) {
     if (in.unpacking.part[i] == kNoSlot) continue;
+    if (mask == kAllLanes) {
+      Register* const part = at<Register>(registers, in.unpacking.part[i]);
+      PTX_LANES {
+        part[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i));
+      }
+      continue;
+    }
     PTX_LANES {
       out[lane] = static_cast<Part>(whole[lane] >> (8 * sizeof(Part) * i));
     }
