@@ -66,7 +66,7 @@ inline bool is_regular(const Operand& operand, u32 shared_bytes) {
 
 // Calls visit(which, chunk) for the chunks of a regular operand in the order of Operand::offset.
 template <class F>
-inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
+[[gnu::always_inline]] inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
   const Descriptor from = operand.from;
   const u32 swizzle = from.swizzle(), pitch = 16 * from.width(),
             further = from.mode ? kChunk : from.leading;
@@ -90,7 +90,8 @@ inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
 }
 
 template <class F>
-inline void for_each_column(const Operand& operand, const u8* shared, F visit) {
+[[gnu::always_inline]] inline void for_each_column(const Operand& operand, const u8* shared,
+                                                   F visit) {
   const Descriptor from = operand.from;
   const u32 width = from.width(), eights = operand.rows / 8, first = operand.first / 8;
   for (u32 k = 0; k < operand.chunks() / eights; ++k) {
@@ -103,7 +104,8 @@ inline void for_each_column(const Operand& operand, const u8* shared, F visit) {
 }
 
 template <class F>
-inline void for_each_chunk(const Operand& operand, const u8* shared, F visit) {
+[[gnu::always_inline]] inline void for_each_chunk(const Operand& operand, const u8* shared,
+                                                  F visit) {
   if (operand.transposed)
     for_each_column(operand, shared, visit);
   else
@@ -111,7 +113,7 @@ inline void for_each_chunk(const Operand& operand, const u8* shared, F visit) {
 }
 
 inline void gather_regular(const Operand& operand, const u8* shared, u8* out) {
-  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) {
+  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) __attribute__((always_inline)) {
     std::memcpy(out + which * kChunk, chunk, kChunk);
   });
 }
@@ -119,7 +121,7 @@ inline void gather_regular(const Operand& operand, const u8* shared, u8* out) {
 // Whether a regular operand is what was gathered before.
 inline bool is_unchanged(const Operand& operand, const u8* shared, const u8* gathered) {
   Halves differing = {};
-  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) {
+  for_each_chunk(operand, shared, [&](u32 which, const u8* chunk) __attribute__((always_inline)) {
     Halves now, before;
     std::memcpy(&now, chunk, kChunk), std::memcpy(&before, gathered + which * kChunk, kChunk);
     differing |= now ^ before;

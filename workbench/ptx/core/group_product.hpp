@@ -6,15 +6,13 @@
 #include "codes.hpp"
 #include "group_operand.hpp"
 #include "processor.hpp"
+#include "wide.hpp"
 
 namespace workbench::ptx {
 namespace wgmma {
 
 using Product = WarpGroupProduct;
 
-struct Tf32 {
-  u32 bits;
-};
 template <class T>
 constexpr u32 kFactorBytes = std::is_same_v<T, Tf32>                                ? 4
                              : std::is_same_v<T, Half> || std::is_same_v<T, Bfloat> ? 2
@@ -114,9 +112,58 @@ const Row* widen_b(Warp& warp, const Instruction& in, const Operand& b, const u8
   return entry.values.data();
 }
 
+inline bool has_wide() {
+  static const bool wide = supports_512();
+  return wide;
+}
+
+#ifdef __AVX2__
+// Four rows of A from their chunk `part` on, as a vector of 512 bits.
+[[PTX_WIDE_TARGET, gnu::always_inline]] inline __m512i four_rows(const u8* from) {
+  __m512i rows = _mm512_castsi128_si512(_mm_load_si128(reinterpret_cast<const __m128i*>(from)));
+  const auto row = [&](u32 i) {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(from + i * kRowBytes));
+  };
+  rows = _mm512_inserti32x4(rows, row(1), 1), rows = _mm512_inserti32x4(rows, row(2), 2);
+  return _mm512_inserti32x4(rows, row(3), 3);
+}
+
+template <u32 C, class T>
+PTX_WIDE void spread_column(const __m512* columns, u32 k, u32 piece, Row (*out)[4]) {
+#pragma GCC unroll 4
+  for (u32 i = 0; i < wide::kColumns<T>; ++i)
+    _mm512_store_ps(reinterpret_cast<f32*>(out[k + C * wide::kColumns<T> + i] + 2 * piece),
+                    _mm512_permute_ps(columns[i], 0x55 * C));
+}
+
+// widen_a of rows of K by vectors of 512 bits.
+template <class T>
+[[PTX_WIDE_TARGET]] void widen_a_wide(const u8* raw, bool negated, Row (*out)[kDepth<T>][4]) {
+  const f32 scale = (negated ? -1.0f : 1.0f) * wide::kScale<T>;
+  for (u32 group = 0; group < wide::kGroups; ++group) {
+    for (u32 chunk = 0; chunk < 2; ++chunk) {
+      __m512 columns[wide::kColumns<T>];
+      wide::split(four_rows(raw + 4 * group * kRowBytes + chunk * kChunk), T{}, columns);
+#pragma GCC unroll 4
+      for (u32 i = 0; i < wide::kColumns<T>; ++i)
+        columns[i] = _mm512_mul_ps(columns[i], _mm512_set1_ps(scale));
+      const u32 k = chunk * wide::kDepth<T>, piece = group % 2;
+      Row(*half)[4] = out[group / 2];
+      spread_column<0, T>(columns, k, piece, half), spread_column<1, T>(columns, k, piece, half);
+      spread_column<2, T>(columns, k, piece, half), spread_column<3, T>(columns, k, piece, half);
+    }
+  }
+}
+#endif
+
 // A as [half][k][pair of rows]: of rows 2p and 2p + 1 of a half, each value four times.
 template <class T>
 void widen_a(const u8* raw, u32 flags, Row (*out)[kDepth<T>][4]) {
+#ifdef __AVX2__
+  if constexpr (!std::is_integral_v<T>)
+    if (has_wide() && !(kHalves<T> && flags & Product::transpose_a))
+      return widen_a_wide<T>(raw, flags & Product::negate_a, out);
+#endif
   alignas(64) Row rows[kDepth<T>];
   for (u32 half = 0; half < 2; ++half) {
     bool done = false;
@@ -154,11 +201,6 @@ inline void multiply(const Row (*a)[4], const Row* b, u32 eights, const Row* eve
   }
   even_sums[0] = e0, even_sums[1] = e1, even_sums[2] = e2, even_sums[3] = e3;
   odd_sums[0] = o0, odd_sums[1] = o1, odd_sums[2] = o2, odd_sums[3] = o3;
-}
-
-inline bool has_wide() {
-  static const bool wide = supports_512();
-  return wide;
 }
 
 #ifdef __AVX2__

@@ -11,13 +11,6 @@
 namespace workbench::ptx {
 namespace {
 
-struct Nibbles {
-  static s32 at(u32 word, int i, bool is_signed) {
-    const s32 value = static_cast<s32>(word >> 4 * i & 15);
-    return is_signed && value > 7 ? value - 16 : value;
-  }
-};
-
 // Products of one row of A with one column of B, 16 bytes each.
 template <class A, class B>
 struct Bytes {
@@ -32,13 +25,18 @@ struct Bytes {
 
 template <bool SignedA, bool SignedB>
 struct HalfBytes {
+  template <bool Signed>
+  static s32 low(u8 byte) {
+    return Signed ? static_cast<s8>(byte << 4) >> 4 : byte & 15;
+  }
+  template <bool Signed>
+  static s32 high(u8 byte) {
+    return Signed ? static_cast<s8>(byte) >> 4 : byte >> 4;
+  }
   static s32 dot(const u8* a, const u8* b) {
-    const u32* x = reinterpret_cast<const u32*>(a);
-    const u32* y = reinterpret_cast<const u32*>(b);
     s32 sum = 0;
-    for (int word = 0; word < 4; ++word)
-      for (int i = 0; i < 8; ++i)
-        sum += Nibbles::at(x[word], i, SignedA) * Nibbles::at(y[word], i, SignedB);
+    for (int k = 0; k < 16; ++k)
+      sum += low<SignedA>(a[k]) * low<SignedB>(b[k]) + high<SignedA>(a[k]) * high<SignedB>(b[k]);
     return sum;
   }
 };

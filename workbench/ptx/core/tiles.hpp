@@ -142,6 +142,8 @@ struct Factors<s8> {
   }
 };
 
+struct Tf32 {};  // an f32 whose low 13 bits are not seen
+
 template <class T>
 constexpr u32 kParts = 2 / Factors<T>::kBytes;  // eights in 16 bytes
 

@@ -87,12 +87,13 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
     for (u32 part = 0; part < 4; ++part) {
       const u32 slot = d[4 * column + part];
       const f32* products = reinterpret_cast<const f32*>(sums[part]);
+      const s32* c = keep ? at<const s32>(registers, slot) : reinterpret_cast<const s32*>(kNothing);
       alignas(64) s32 out[kLanes];
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const s64 sum =
-            static_cast<s64>(products[lane]) + (keep ? at<s32>(registers, slot)[lane] : 0);
-        out[lane] = static_cast<s32>(
-            std::is_same_v<Sum, Saturating> ? std::clamp<s64>(sum, INT32_MIN, INT32_MAX) : sum);
+      PTX_LANES {
+        const s32 product = static_cast<s32>(products[lane]), before = c[lane];
+        const s32 sum = static_cast<s32>(static_cast<u32>(before) + static_cast<u32>(product));
+        const bool beyond = ((before ^ sum) & (product ^ sum)) < 0;  // the ends of s32
+        out[lane] = std::is_same_v<Sum, Saturating> && beyond ? (before >> 31) ^ INT32_MAX : sum;
       }
       write_lanes(registers, slot, mask, out);
     }
