@@ -6,7 +6,9 @@ namespace workbench::ptx {
 
 Pattern& Block::pattern(const Instruction& in, bool is_shared, const u64* addresses, u32 mask,
                         u32 bytes) {
-  KnownPatterns& known = patterns[2 * static_cast<std::size_t>(pc_of(in)) + is_shared];
+  auto& at_pc = patterns[2 * static_cast<std::size_t>(pc_of(in)) + is_shared];
+  if (!at_pc) at_pc = std::make_unique<KnownPatterns>();
+  KnownPatterns& known = *at_pc;
   const u64 offsets = addresses == located && mask == kAllLanes ? located_by : 0;
   const u64 in_sector = addresses[0] & 31;
   if (offsets)

@@ -185,7 +185,7 @@ struct Block {
   Recorder* recorder = nullptr;            // of this block, if it is the one to record
   bool observed = false;                   // statistics, checks or recorder
   std::vector<const Buffer*> last_buffer;  // per instruction: the buffer it touched last
-  std::vector<KnownPatterns> patterns;     // likewise, for global and for shared memory
+  std::vector<std::unique_ptr<KnownPatterns>> patterns;  // likewise, for global and shared memory
   LaneOffsetList lane_offsets{0, false};
   // The request that an instruction makes, if it is known how its lanes lie.
   const u64* located = nullptr;  // its addresses
