@@ -11,7 +11,7 @@ enum class Space : u8 { global, shared, local, generic, param, constant };
 struct Located {
   u8* first = nullptr;  // null: it is not known, or some of them may not access what they ask for
   const LaneOffsets* offsets = nullptr;
-  u8* at(u32 lane) const { return first + offsets->from_first[lane]; }
+  u8* at(u32 lane) const { return first + static_cast<s64>(offsets->from_first[lane]); }
 };
 
 // Where each lane of a request points. Lanes outside `mask` point where the first active lane does,

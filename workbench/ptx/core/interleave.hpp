@@ -26,14 +26,14 @@ inline Words two_pairs(const u8* a, const u8* b) {
 }
 
 inline void transpose(Words (&rows)[4]) {
-  const Words low01 = __builtin_shuffle(rows[0], rows[1], Words{0, 4, 1, 5}),
-              high01 = __builtin_shuffle(rows[0], rows[1], Words{2, 6, 3, 7}),
-              low23 = __builtin_shuffle(rows[2], rows[3], Words{0, 4, 1, 5}),
-              high23 = __builtin_shuffle(rows[2], rows[3], Words{2, 6, 3, 7});
-  rows[0] = __builtin_shuffle(low01, low23, Words{0, 1, 4, 5});
-  rows[1] = __builtin_shuffle(low01, low23, Words{2, 3, 6, 7});
-  rows[2] = __builtin_shuffle(high01, high23, Words{0, 1, 4, 5});
-  rows[3] = __builtin_shuffle(high01, high23, Words{2, 3, 6, 7});
+  const Words low01 = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5),
+              high01 = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7),
+              low23 = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5),
+              high23 = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+  rows[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  rows[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  rows[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  rows[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
 }
 
 // A word of eight lanes, with one store: who reads a whole vector of the register next would wait
@@ -70,8 +70,8 @@ inline void gather_pairs(F from, u32* const* to) {
       const u32 begin = lane + 4 * half;
       const Words first = two_pairs(from(begin), from(begin + 1)),
                   second = two_pairs(from(begin + 2), from(begin + 3));
-      even[half] = __builtin_shuffle(first, second, Words{0, 2, 4, 6});
-      odd[half] = __builtin_shuffle(first, second, Words{1, 3, 5, 7});
+      even[half] = __builtin_shufflevector(first, second, 0, 2, 4, 6);
+      odd[half] = __builtin_shufflevector(first, second, 1, 3, 5, 7);
     }
     put_eight(to[0] + lane, even[0], even[1]), put_eight(to[1] + lane, odd[0], odd[1]);
   }
@@ -93,8 +93,8 @@ template <class F>
 inline void scatter_pairs(const u32* const* from, F to) {
   for (u32 lane = 0; lane < kLanes; lane += 4) {
     const Words even = words_at(from[0] + lane), odd = words_at(from[1] + lane);
-    const Words pairs[2] = {__builtin_shuffle(even, odd, Words{0, 4, 1, 5}),
-                            __builtin_shuffle(even, odd, Words{2, 6, 3, 7})};
+    const Words pairs[2] = {__builtin_shufflevector(even, odd, 0, 4, 1, 5),
+                            __builtin_shufflevector(even, odd, 2, 6, 3, 7)};
     for (u32 i = 0; i < 4; ++i)
       std::memcpy(to(lane + i), reinterpret_cast<const u8*>(pairs) + 8 * i, 8);
   }

@@ -20,10 +20,12 @@ bool LaneOffsets::operator==(const LaneOffsets& other) const {
 }
 
 void LaneOffsetList::learn(std::size_t pc, const u64* addresses, u32 bytes) {
-  constexpr u32 kEvery = 64;
+  // A small launch is over before that pays, and what happens once need not be known.
+  constexpr u32 kIgnored = 64, kEvery = 64;
+  if (!learns_ || (known_.empty() && ++ignored_ < kIgnored)) return;
+  known_.resize(instructions_);
   Known& known = known_[pc];
-  // What happens once need not be known.
-  if (++known.times == 1 || !learns_) return;
+  if (++known.times == 1) return;
   if (known.times % kEvery == 0) known.credit += 2 * kPrice;
   if (known.credit < kPrice) {
     std::fill(std::begin(known.ways), std::end(known.ways), nullptr);

@@ -67,10 +67,13 @@ struct LaneOffsets {
 class LaneOffsetList {
  public:
   // `learns`: false leaves everything unknown.
-  LaneOffsetList(std::size_t instructions, bool learns) : known_(instructions), learns_(learns) {}
+  LaneOffsetList(std::size_t instructions, bool learns)
+      : instructions_(instructions), learns_(learns) {}
 
   // The way in which the instruction at `pc` asks most likely; null if none is known.
-  const LaneOffsets* likely(std::size_t pc) const { return known_[pc].ways[0]; }
+  const LaneOffsets* likely(std::size_t pc) const {
+    return known_.empty() ? nullptr : known_[pc].ways[0];
+  }
   // The way that its addresses lie in if not in that one; null if it is not known.
   template <class T>
   const LaneOffsets* other(std::size_t pc, const T* addresses) const {
@@ -99,7 +102,9 @@ class LaneOffsetList {
   };
   const LaneOffsets* keep(const LaneOffsets& made);
 
-  std::vector<Known> known_;
+  std::size_t instructions_;
+  u32 ignored_ = 0;           // requests so far of which nothing was learned
+  std::vector<Known> known_;  // by instruction; empty at first
   std::vector<std::unique_ptr<LaneOffsets>> all_;
   u64 made_ = 0;
   bool learns_;

@@ -36,7 +36,8 @@ inline void load_lanes(u8* registers, const Instruction& in, F from) {
 // Values that lie side by side, wherever they begin.
 template <class M, class R>
 inline void load_row(const u8* from, R* destination) {
-  using Value [[gnu::aligned(1), gnu::may_alias]] = M;
+  typedef M Value __attribute__((aligned(1), may_alias));
+  static_assert(alignof(Value) == 1);
   const Value* const values = reinterpret_cast<const Value*>(from);
   PTX_LANES {
     destination[lane] = static_cast<R>(values[lane]);
@@ -45,7 +46,8 @@ inline void load_row(const u8* from, R* destination) {
 
 template <class M, class R>
 inline void store_row(u8* to, const R* source) {
-  using Value [[gnu::aligned(1), gnu::may_alias]] = M;
+  typedef M Value __attribute__((aligned(1), may_alias));
+  static_assert(alignof(Value) == 1);
   Value* const values = reinterpret_cast<Value*>(to);
   PTX_LANES {
     values[lane] = static_cast<M>(source[lane]);
