@@ -555,8 +555,9 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         copy.map = operands.global;
       }
       bool reported = false;
+      Shadow::AsyncReader reader(*block.shadow, warp, in, 1u << lane);
       for_units(copy, true, [&](u32 offset) {
-        block.shadow->async_read(warp, in, 1u << lane, offset, kPieceBytes, reported);
+        reader.read(offset, kPieceBytes, reported);
         block.shadow->keep(warp, in, lane, offset, kPieceBytes);
       });
     }

@@ -107,20 +107,19 @@ void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <bool Transposed, bool Observed>
 void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
   const Rows<Observed> rows(registers, in, warp, true);
+  Halves all[Observed ? kLanes : 8] = {};
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
     const Halves* from = at<const Halves>(registers, in.access.data[matrix]);
-    Halves tile[8];
+    Halves* const tile = all + (Observed ? 8 * matrix : 0);
 #pragma GCC unroll 8
     for (u32 row = 0; row < 8; ++row) tile[row] = from[row];
     if constexpr (Transposed) transpose(tile);
-    if constexpr (Observed) {
-      PTX_FOR_EACH_LANE (row, rows.accessible >> 8 * matrix & 0xff)
-        store_lane(warp, in, rows.request, 8 * matrix + row, &tile[row], kRowBytes);
-    } else {
+    if constexpr (Observed) continue;
 #pragma GCC unroll 8
-      for (u32 row = 0; row < 8; ++row) std::memcpy(rows[8 * matrix + row], &tile[row], kRowBytes);
-    }
+    for (u32 row = 0; row < 8; ++row) std::memcpy(rows[8 * matrix + row], &tile[row], kRowBytes);
   }
+  if constexpr (Observed)
+    store_lanes(warp, in, rows.request, reinterpret_cast<const u8*>(all), kRowBytes);
 }
 
 // movmatrix: an 8 x 8 tile of 16-bit elements, transposed.
@@ -236,13 +235,15 @@ void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) 
       Request request;
       aim(fragment, bases, r, part, mask, request);
       resolve_addresses<S>(in, mask, warp, bytes, true, false, request);
+      alignas(64) u8 values[2 * sizeof(Word) * kLanes];
       PTX_FOR_EACH_LANE (lane, request.mask) {
         Word words[2];
         for (u32 i = 0; i < together; ++i)
           words[i] = at<const Word>(registers, fragment.data[r + i])[lane];
-        store_lane(warp, in, request, lane, reinterpret_cast<const u8*>(words) + part * bytes,
-                   bytes);
+        std::memcpy(values + lane * bytes, reinterpret_cast<const u8*>(words) + part * bytes,
+                    bytes);
       }
+      store_lanes(warp, in, request, values, bytes);
     }
   }
 }

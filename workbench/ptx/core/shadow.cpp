@@ -409,29 +409,30 @@ bool Shadow::report_race(Warp& warp, const Instruction& in, Asker& who, const Gr
 // The copy may land at any time from now on: whoever still reads or wrote these bytes races with
 // it.
 void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& copy) {
-  Asker who = asker(warp, in, false);
-  const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
   alignas(64) u64 addresses[kLanes];
   PTX_LANES {
     addresses[lane] = copy.destination[lane];
   }
   if (log(warp, Quiet::issue, in, addresses, copy.mask, copy.bytes, 0)) return;
+  Asker who = asker(warp, in, false);
+  const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
   PTX_FOR_EACH_LANE (lane, copy.mask) {
     const u32 address = copy.destination[lane];
     touch(who, Quiet::issue, address, copy.bytes);
+    const bool kept = !kept_.empty() && is_kept(address, copy.bytes);
     if (Granule* unit = whole_unit(address, copy.bytes);
-        unit && kept_.empty() && settled(who, *unit) && arrived(who, *unit)) {
+        unit && !kept && settled(who, *unit) && arrived(who, *unit)) {
       unit->pending = who.access.pc << 10 | warp.thread(lane);
       continue;
     }
     set_lanes(who, warp, 1u << lane);
-    bool reported =
-        !kept_.empty() && (harmless(lane) || report_kept(warp, in, lane, address, copy.bytes));
+    bool reported = kept && (harmless(lane) || report_kept(warp, in, lane, address, copy.bytes));
     for_each(address, copy.bytes, false, [&](Granule& g) __attribute__((always_inline)) {
       if (!reported && !quiet(who, g))
         reported = harmless(lane) || report_race(warp, in, who, g, address, copy.bytes);
       if (!reported && !arrived_for(who, g)) {
-        report_unawaited(warp, in, who, g, address, copy.bytes);
+        if (kept_.empty() || !harmless(lane))
+          report_unawaited(warp, in, who, g, address, copy.bytes);
         reported = true;
       }
       g.pending = who.access.pc << 10 | warp.thread(lane);
@@ -490,6 +491,12 @@ bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who
   return false;
 }
 
+bool Shadow::is_kept(u32 address, u32 bytes) const {
+  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
+    if (kept_[unit]) return true;
+  return false;
+}
+
 bool Shadow::report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) {
     if (!kept_[unit]) continue;
@@ -544,24 +551,27 @@ u8 Shadow::swizzle_at(const Warp& warp, u32 address) const {
   return writer.flags & kAsyncProxy ? swizzle_[unit] : kNoSwizzle;
 }
 
-void Shadow::async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes,
-                        bool& reported) {
-  Asker who = asker(warp, in, false);
-  set_lanes(who, warp, lanes);
-  clocks.touch(warp.agent);
-  for_each(address, bytes, false, [&](Granule& g) {
-    const bool written = g.write.clock >= who.start,
-               ordered = g.write.clock <= who.seen[g.write.thread() / kLanes];
-    const bool fenced = g.write.clock <= who.seen[clocks.agents() + g.write.thread() / kLanes];
-    if (!reported && g.pending < 0 && written && ordered && !fenced) {
-      const Instruction& writer = warp.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
-      if (!(writer.flags & kAsyncProxy)) {
-        report(warp, in, Problem::proxy_fence, who.lane, address, bytes, g.write.pc,
+Shadow::AsyncReader::AsyncReader(Shadow& shadow, Warp& warp, const Instruction& in, u32 lanes)
+    : shadow_(shadow), warp_(warp), in_(in), who_(shadow.asker(warp, in, false)) {
+  shadow.set_lanes(who_, warp, lanes);
+  shadow.clocks.touch(warp.agent);
+}
+
+void Shadow::AsyncReader::read(u32 address, u32 bytes, bool& reported) {
+  const u32* const fenced_by = who_.seen + shadow_.clocks.agents();
+  shadow_.for_each(address, bytes, false, [&](Granule& g) {
+    const u32 writer = g.write.thread() / kLanes;
+    const bool written = g.write.clock >= who_.start, ordered = g.write.clock <= who_.seen[writer];
+    if (!reported && g.pending < 0 && written && ordered && g.write.clock > fenced_by[writer]) {
+      const Instruction& store = warp_.block->kernel->code[static_cast<std::size_t>(g.write.pc)];
+      if (!(store.flags & kAsyncProxy)) {
+        report(warp_, in_, Problem::proxy_fence, who_.lane, address, bytes, g.write.pc,
                static_cast<s32>(g.write.thread()));
         reported = true;
       }
     }
-    if (!read_quietly(who, g)) reported |= read_slowly(warp, in, who, g, address, bytes, reported);
+    if (!shadow_.read_quietly(who_, g))
+      reported |= shadow_.read_slowly(warp_, in_, who_, g, address, bytes, reported);
   });
 }
 

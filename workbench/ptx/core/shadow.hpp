@@ -97,13 +97,12 @@ class Shadow {
   // kNoSwizzle.
   u8 swizzle_at(const Warp& warp, u32 address) const;
   static constexpr u8 kNoSwizzle = 255;
-  // Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence
-  // between them.
-  void async_read(Warp& warp, const Instruction& in, u32 lanes, u32 address, u32 bytes,
-                  bool& reported);
+  // Whether a tensor copy has written anything.
+  bool has_swizzles() const { return !swizzle_.empty(); }
   // From keep to let_go bytes are being read, and nobody may write them.
   void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void let_go(u32 address, u32 bytes);
+  class AsyncReader;
 
  private:
   struct Access {
@@ -285,6 +284,7 @@ class Shadow {
   // Tells of bytes that are written while they are being read. True if there are any.
   bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                        u32 address, u32 bytes) const;
+  bool is_kept(u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
   void join(u32 unit);
@@ -325,6 +325,21 @@ class Shadow {
     s32 pc;
   };
   std::unordered_map<u32, VolatileStore> volatile_stores_;  // the last one to each granule
+};
+
+// Lanes ask for bytes that the async proxy reads: what the generic one wrote needs a fence between
+// them.
+class Shadow::AsyncReader {
+ public:
+  AsyncReader(Shadow& shadow, Warp& warp, const Instruction& in, u32 lanes);
+  // `reported`: they have been told of something.
+  void read(u32 address, u32 bytes, bool& reported);
+
+ private:
+  Shadow& shadow_;
+  Warp& warp_;
+  const Instruction& in_;
+  Asker who_;
 };
 
 }  // namespace workbench::ptx

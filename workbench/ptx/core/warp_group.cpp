@@ -123,11 +123,13 @@ void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared
   for (WarpGroup::Reading& reading : group.reading)
     if (reading.product == product) mine = &reading;
   if (!mine) mine = &group.reading.emplace_back(WarpGroup::Reading{product, {}});
+  Shadow::AsyncReader reader(shadow, warp, in, warp.all);
+  const bool has_swizzles = shadow.has_swizzles();
   for (u32 chunk = shared_by_all ? static_cast<u32>(warp.index % 4) : 0; chunk < operand.chunks();
        chunk += shared_by_all ? 4 : 1) {
     const u32 offset = operand.offset(chunk);
-    if (!reported) reported = swizzled_otherwise(warp, in, operand.from, offset);
-    shadow.async_read(warp, in, warp.all, offset, kChunk, reported);
+    if (has_swizzles && !reported) reported = swizzled_otherwise(warp, in, operand.from, offset);
+    reader.read(offset, kChunk, reported);
     shadow.keep(warp, in, 0, offset, kChunk);
     mine->units.push_back(offset);
   }
