@@ -15,6 +15,16 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
+// Which one of the three registers for x, y and z that begin with `x`.
+constexpr u32 axis_of(Special special, Special x) {
+  return static_cast<u32>(special) - static_cast<u32>(x);
+}
+
+constexpr bool changes_with_block(Special special) {
+  return (special >= Special::ctaid_x && special <= Special::ctaid_z) ||
+         (special >= Special::clusterid_x && special <= Special::cluster_ctarank);
+}
+
 class BlockRunner {
  public:
   // `clocks`: those of its cluster, if it is for one.
@@ -28,7 +38,10 @@ class BlockRunner {
  private:
   void begin();
   void finish();
-  void fill_specials(Warp& warp, bool per_block);
+  void fill_specials(Warp& warp);
+  void fill_block_specials();
+  u32 block_index(u32 axis) const;
+  u32 shared_special(Special special) const;
   bool release_barriers();
   void release(u32 number);
   u64 completion(const Barrier& barrier) const;
@@ -47,7 +60,14 @@ class BlockRunner {
   Clocks own_clocks_;
   Shadow shadow_;
   std::vector<Warp> warps_;
-  Cluster alone_;      // of one block
+  Cluster alone_;  // of one block
+  struct BlockSpecial {
+    Special special;
+    u32 slot;
+    u32 value = 0;        // which every warp's register holds
+    bool filled = false;  // there is one
+  };
+  std::vector<BlockSpecial> block_specials_;
   u64 reported_ = 0;   // instructions already added to the launch's total
   u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
   u64 seen_turns_ = 0;
@@ -79,7 +99,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   if (launch.checks) {
     try {
       const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.uses_async_proxy;
-      shadow_.resize(launch.shared_bytes, kernel_.shared_granule, alone);
+      shadow_.resize(launch.shared_bytes, kernel_.shared_granule,
+                     alone && launch.learns_offsets ? count : 0);
       if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
@@ -88,7 +109,8 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
   block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.learns_offsets);
-  block.patterns.resize(2 * kernel_.code.size());
+  if (launch.statistics || launch.checks || launch.recorder)
+    block.patterns.resize(2 * kernel_.code.size());
   for (u32 i = 0; i < count; ++i) {
     Warp& warp = warps_[i];
     warp.index = static_cast<int>(i), warp.block = &block;
@@ -97,83 +119,130 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
     const u32 left = threads - i * kLanes;
     warp.all = left >= kLanes ? kAllLanes : (1u << left) - 1;
     std::memcpy(warp.registers, kernel_.image.data(), kernel_.image.size());
-    fill_specials(warp, false);
+    fill_specials(warp);
+  }
+  for (const auto& [special, slot] : kernel_.specials)
+    if (changes_with_block(special)) block_specials_.push_back({special, slot});
+  block.groups.resize((count + 3) / 4);
+}
+
+// Special registers that differ between the threads of a block: the other ones hold one value for
+// all of them (shared_special).
+void BlockRunner::fill_specials(Warp& warp) {
+  const u32* shape = launch_.block;
+  const u32 first = static_cast<u32>(warp.index) * kLanes;
+  u32 thread[3] = {first % shape[0], first / shape[0] % shape[1], first / shape[0] / shape[1]};
+  u32 indices[3][kLanes];
+  for (u32 lane = 0; lane < kLanes; ++lane) {
+    for (int axis = 0; axis < 3; ++axis) indices[axis][lane] = thread[axis];
+    if (++thread[0] < shape[0]) continue;
+    thread[0] = 0;
+    if (++thread[1] < shape[1]) continue;
+    thread[1] = 0;
+    ++thread[2];
+  }
+  const auto fill = [&](u32 slot, auto value) {
+    u32* lanes = at<u32>(warp.registers, slot);
+    PTX_LANES {
+      lanes[lane] = value(static_cast<u32>(lane));
+    }
+  };
+  for (const auto& [special, slot] : kernel_.specials) {
+    switch (special) {
+      case Special::tid_x:
+      case Special::tid_y:
+      case Special::tid_z:
+        std::memcpy(at<u32>(warp.registers, slot), indices[axis_of(special, Special::tid_x)],
+                    sizeof indices[0]);
+        break;
+      case Special::laneid: fill(slot, [](u32 lane) { return lane; }); break;
+      case Special::lanemask_eq: fill(slot, [](u32 lane) { return 1u << lane; }); break;
+      case Special::lanemask_le: fill(slot, [](u32 lane) { return (2u << lane) - 1; }); break;
+      case Special::lanemask_lt: fill(slot, [](u32 lane) { return (1u << lane) - 1; }); break;
+      case Special::lanemask_ge: fill(slot, [](u32 lane) { return ~((1u << lane) - 1); }); break;
+      case Special::lanemask_gt: fill(slot, [](u32 lane) { return ~((2u << lane) - 1); }); break;
+      case Special::warpid: fill(slot, [&](u32) { return static_cast<u32>(warp.index); }); break;
+      default:
+        if (!changes_with_block(special)) {
+          const u32 value = shared_special(special);
+          fill(slot, [value](u32) { return value; });
+        }
+    }
   }
 }
 
-void BlockRunner::fill_specials(Warp& warp, bool per_block) {
-  const u32* grid = launch_.grid;
-  const u32* shape = launch_.block;
-  for (const auto& [special, slot] : kernel_.specials) {
-    const bool of_block = (special >= Special::ctaid_x && special <= Special::ctaid_z) ||
-                          (special >= Special::clusterid_x && special <= Special::cluster_ctarank);
-    if (of_block != per_block) continue;
-    u32* lanes = at<u32>(warp.registers, slot);
-    for (u32 lane = 0; lane < kLanes; ++lane) {
-      const u32 thread = static_cast<u32>(warp.index) * kLanes + lane;
-      const u64 block_index = static_cast<u64>(block.index);
-      const u64 place[3] = {block_index % grid[0], block_index / grid[0] % grid[1],
-                            block_index / grid[0] / grid[1]};
-      const u32* cluster = launch_.cluster;
-      const auto axis = [&](Special x) { return static_cast<u32>(special) - static_cast<u32>(x); };
-      const auto value = [&]() -> u32 {
-        switch (special) {
-          case Special::tid_x: return thread % shape[0];
-          case Special::tid_y: return thread / shape[0] % shape[1];
-          case Special::tid_z: return thread / shape[0] / shape[1];
-          case Special::ctaid_x: return static_cast<u32>(place[0]);
-          case Special::ctaid_y: return static_cast<u32>(place[1]);
-          case Special::ctaid_z: return static_cast<u32>(place[2]);
-          case Special::ntid_x: return shape[0];
-          case Special::ntid_y: return shape[1];
-          case Special::ntid_z: return shape[2];
-          case Special::nctaid_x: return grid[0];
-          case Special::nctaid_y: return grid[1];
-          case Special::nctaid_z: return grid[2];
-          case Special::laneid: return lane;
-          case Special::warpid: return static_cast<u32>(warp.index);
-          case Special::nwarpid: return 64;
-          case Special::smid: return 0;
-          case Special::nsmid: return 1;
-          case Special::lanemask_eq: return 1u << lane;
-          case Special::lanemask_le: return (2u << lane) - 1;
-          case Special::lanemask_lt: return (1u << lane) - 1;
-          case Special::lanemask_ge: return ~((1u << lane) - 1);
-          case Special::lanemask_gt: return ~((2u << lane) - 1);
-          case Special::dynamic_smem_size: return launch_.dynamic_shared;
-          case Special::total_smem_size: return launch_.shared_bytes;
-          case Special::envreg1: return static_cast<u32>(launch_.workspace >> 32);
-          case Special::envreg2: return static_cast<u32>(launch_.workspace);
-          case Special::clusterid_x:
-          case Special::clusterid_y:
-          case Special::clusterid_z:
-            return static_cast<u32>(place[axis(Special::clusterid_x)] /
-                                    cluster[axis(Special::clusterid_x)]);
-          case Special::nclusterid_x:
-          case Special::nclusterid_y:
-          case Special::nclusterid_z:
-            return grid[axis(Special::nclusterid_x)] / cluster[axis(Special::nclusterid_x)];
-          case Special::cluster_ctaid_x:
-          case Special::cluster_ctaid_y:
-          case Special::cluster_ctaid_z:
-            return static_cast<u32>(place[axis(Special::cluster_ctaid_x)] %
-                                    cluster[axis(Special::cluster_ctaid_x)]);
-          case Special::cluster_nctaid_x:
-          case Special::cluster_nctaid_y:
-          case Special::cluster_nctaid_z: return cluster[axis(Special::cluster_nctaid_x)];
-          case Special::cluster_ctarank: return block.rank;
-          case Special::cluster_nctarank: return launch_.blocks_per_cluster();
-          case Special::is_explicit_cluster: return launch_.blocks_per_cluster() > 1;
-          case Special::reserved_begin:
-          case Special::reserved_0:
-          case Special::reserved_1: return launch_.reserved_shared;
-          case Special::reserved_end:
-          case Special::reserved_cap: return launch_.reserved_shared + kReservedShared;
-          default: return 0;
-        }
-      };
-      lanes[lane] = value();
+// Special registers that the blocks which run here one after the other do not agree in.
+void BlockRunner::fill_block_specials() {
+  for (BlockSpecial& one : block_specials_) {
+    const u32 value = shared_special(one.special);
+    if (one.filled && one.value == value) continue;
+    one.value = value;
+    one.filled = true;
+    for (Warp& warp : warps_) {
+      u32* lanes = at<u32>(warp.registers, one.slot);
+      PTX_LANES {
+        lanes[lane] = value;
+      }
     }
+  }
+}
+
+u32 BlockRunner::block_index(u32 axis) const {
+  const u32* grid = launch_.grid;
+  const u64 index = static_cast<u64>(block.index);
+  if (axis == 0) return static_cast<u32>(index < grid[0] ? index : index % grid[0]);
+  if (index < grid[0]) return 0;
+  const u64 row = index / grid[0];
+  return static_cast<u32>(axis == 1 ? row % grid[1] : row / grid[1]);
+}
+
+// The value of a special register that all threads of the block share.
+u32 BlockRunner::shared_special(Special special) const {
+  const u32* shape = launch_.block;
+  const u32* grid = launch_.grid;
+  const u32* cluster = launch_.cluster;
+  const auto axis = [&](Special x) { return axis_of(special, x); };
+  switch (special) {
+    case Special::ctaid_x:
+    case Special::ctaid_y:
+    case Special::ctaid_z: return block_index(axis(Special::ctaid_x));
+    case Special::ntid_x:
+    case Special::ntid_y:
+    case Special::ntid_z: return shape[axis(Special::ntid_x)];
+    case Special::nctaid_x:
+    case Special::nctaid_y:
+    case Special::nctaid_z: return grid[axis(Special::nctaid_x)];
+    case Special::nwarpid: return 64;
+    case Special::smid: return 0;
+    case Special::nsmid: return 1;
+    case Special::dynamic_smem_size: return launch_.dynamic_shared;
+    case Special::total_smem_size: return launch_.shared_bytes;
+    case Special::envreg1: return static_cast<u32>(launch_.workspace >> 32);
+    case Special::envreg2: return static_cast<u32>(launch_.workspace);
+    case Special::clusterid_x:
+    case Special::clusterid_y:
+    case Special::clusterid_z:
+      return block_index(axis(Special::clusterid_x)) / cluster[axis(Special::clusterid_x)];
+    case Special::nclusterid_x:
+    case Special::nclusterid_y:
+    case Special::nclusterid_z:
+      return grid[axis(Special::nclusterid_x)] / cluster[axis(Special::nclusterid_x)];
+    case Special::cluster_ctaid_x:
+    case Special::cluster_ctaid_y:
+    case Special::cluster_ctaid_z:
+      return block_index(axis(Special::cluster_ctaid_x)) % cluster[axis(Special::cluster_ctaid_x)];
+    case Special::cluster_nctaid_x:
+    case Special::cluster_nctaid_y:
+    case Special::cluster_nctaid_z: return cluster[axis(Special::cluster_nctaid_x)];
+    case Special::cluster_ctarank: return block.rank;
+    case Special::cluster_nctarank: return launch_.blocks_per_cluster();
+    case Special::is_explicit_cluster: return launch_.blocks_per_cluster() > 1;
+    case Special::reserved_begin:
+    case Special::reserved_0:
+    case Special::reserved_1: return launch_.reserved_shared;
+    case Special::reserved_end:
+    case Special::reserved_cap: return launch_.reserved_shared + kReservedShared;
+    default: return 0;
   }
 }
 
@@ -192,20 +261,29 @@ void BlockRunner::begin() {
   block.observed = launch_.statistics || launch_.checks || block.recorder;
   if (block.recorder) block.recorder->begin(warps_.size());
   block.async_arrivals.clear(), block.bulk_loads.clear(), block.dependency_waits.clear();
-  block.groups.assign((warps_.size() + 3) / 4, WarpGroup{});
-  std::fill(std::begin(block.barriers), std::end(block.barriers), Barrier{});
+  for (WarpGroup& group : block.groups) {
+    std::fill(std::begin(group.issued), std::end(group.issued), 0);
+    group.reading.clear();
+  }
+  for_each_bit(block.barriers_met, [&](u32 number) { block.barriers[number] = Barrier{}; });
+  block.barriers_met = 0;
+  block.exited = 0;
+  fill_block_specials();
   for (Warp& warp : warps_) {
     warp.agent = block.rank * static_cast<u32>(warps_.size()) + static_cast<u32>(warp.index);
     warp.exited = 0, warp.tick = 0, warp.waited = 0, warp.sectors = 0;
     warp.splits.assign(1, Split{.pc = 0, .mask = warp.all});
-    warp.copies.clear(), warp.calls.clear(), warp.bulk_stores.clear(), warp.products.clear(),
-        warp.refused.clear();
-    if (kernel_.frame_slot != kNoSlot)
+    warp.copies.clear();
+    warp.bulk_stores.clear();
+    warp.products.clear();
+    if (!warp.refused.empty()) warp.refused.clear();
+    if (kernel_.frame_slot != kNoSlot) {  // only then can it call
+      warp.calls.clear();
       std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);
+    }
     std::fill(std::begin(warp.committed), std::end(warp.committed), 0);
     std::fill(std::begin(warp.bulk_committed), std::end(warp.bulk_committed), 0);
     std::fill(std::begin(warp.cluster_phase), std::end(warp.cluster_phase), 0);
-    fill_specials(warp, true);
   }
 }
 
@@ -327,7 +405,8 @@ void BlockRunner::release(u32 number) {
     });
     block.shadow->forget_log(block.rank * Clocks::kBarriers + number, all);
   }
-  for (Warp& warp : warps_) {
+  for_each_bit(barrier.warps, [&](u32 index) {
+    Warp& warp = warps_[index];
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
       if (block.shadow)
@@ -346,23 +425,23 @@ void BlockRunner::release(u32 number) {
       }
       split.state = Split::ready, split.pc += 1;
     }
-  }
+  });
   barrier = Barrier{};
+  block.barriers_met &= ~(1u << number);
   if (block.recorder) block.recorder->let_go(number);
   if (block.shadow) block.shadow->clocks.clear(block.rank * Clocks::kBarriers + number);
 }
 
 bool BlockRunner::release_barriers() {
-  u32 live = launch_.threads_per_block();
-  for (const Warp& warp : warps_) live -= static_cast<u32>(count_lanes(warp.exited));
+  const u32 live = launch_.threads_per_block() - block.exited;
   bool any = false;
-  for (u32 number = 0; number < 16; ++number) {
+  for_each_bit(block.barriers_met, [&](u32 number) {
     const Barrier& barrier = block.barriers[number];
     const u32 expected = barrier.expected ? barrier.expected : live;
-    if (!barrier.waiting || barrier.waiting + barrier.arrivals < expected) continue;
+    if (!barrier.waiting || barrier.waiting + barrier.arrivals < expected) return;
     release(number);
     any = true;
-  }
+  });
   return any;
 }
 
@@ -415,8 +494,11 @@ void BlockRunner::deadlock() {
 void BlockRunner::watch() {
   const u64 fresh = block.instructions - reported_;
   reported_ = block.instructions;
-  const u64 total = launch_.instructions_so_far.fetch_add(fresh, std::memory_order_relaxed) + fresh;
-  const bool over = launch_.instruction_limit && total > launch_.instruction_limit;
+  bool over = false;
+  if (launch_.instruction_limit) {
+    const u64 before = launch_.instructions_so_far.fetch_add(fresh, std::memory_order_relaxed);
+    over = before + fresh > launch_.instruction_limit;
+  }
   if (!over && !launch_.stop.load(std::memory_order_relaxed)) return;
   Finding finding{.problem = Problem::timeout, .block = block.index};
   for (const Warp& warp : warps_) {
@@ -449,6 +531,10 @@ bool BlockRunner::turn() {
   for (std::size_t turn = 0; turn < warps_.size(); ++turn) {
     Warp& warp = warps_[launch_.last_warp_first ? warps_.size() - 1 - turn : turn];
     if (warp.splits.empty()) continue;
+    if (warp.splits.size() == 1 && warp.splits[0].state == Split::at_barrier) {
+      all_done = false;
+      continue;
+    }
     const u64 before = block.instructions;
     const Outcome outcome = run_warp(block, warp);
     if (outcome == Outcome::polled)

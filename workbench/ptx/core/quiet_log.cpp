@@ -16,7 +16,7 @@ namespace workbench::ptx {
 // Writes a plain request down, if it is quiet. `changed`: lanes that change what is there.
 bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64* addresses,
                  u32 mask, u32 bytes, u32 changed) {
-  if (lines_.empty() || times_worked_off_ > 2 * times_forgotten_ + 4 * kMostEntries) return false;
+  if (lines_.empty() || times_worked_off_ > 2 * times_forgotten_ + 8192) return false;
   Pattern& pattern = warp.block->pattern(in, true, addresses, mask, bytes);
   if (!pattern.stays()) return false;
   const LineParts& parts = pattern.line_parts(addresses, scale_);
@@ -47,7 +47,7 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
       return false;
     }
   }
-  if (logged_ == kMostEntries) work_off_log();
+  if (logged_ == most_entries_) work_off_log();
   for (u32 i = 0; i < parts.count; ++i) {
     Line& line = lines_[begin + parts.line[i]];
     line.logged = log_number_;
@@ -98,11 +98,9 @@ void Shadow::keep_issued() {
     for (std::size_t i = landed; i < kept && left; ++i) left &= ~take_landed(log_[i], entry, left);
     while (landed < kept && !log_[landed].mask) ++landed;
   }
-  const auto begin = log_.begin() + static_cast<std::ptrdiff_t>(landed),
-             end = log_.begin() + static_cast<std::ptrdiff_t>(kept);
-  const auto last =
-      std::copy_if(begin, end, log_.begin(), [](const LogEntry& entry) { return entry.mask; });
-  logged_ = static_cast<std::size_t>(last - log_.begin());
+  const auto last = std::copy_if(log_.get() + landed, log_.get() + kept, log_.get(),
+                                 [](const LogEntry& entry) { return entry.mask != 0; });
+  logged_ = static_cast<std::size_t>(last - log_.get());
   log_number_ += 1;
   for (std::size_t at = 0; at < logged_; ++at) {
     u32 address[kLanes];

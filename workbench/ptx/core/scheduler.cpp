@@ -60,6 +60,11 @@ bool release_collective(Block& block, Warp& warp, Group& current) {
 // The next group to run, with all others that stand at the same pc. False if every group waits.
 bool pick(Block& block, Warp& warp, Group& current) {
   auto& splits = warp.splits;
+  if (splits.size() == 1 && splits[0].state <= Split::polled) {  // no lanes are apart
+    current = {splits[0].pc, splits[0].mask, INT_MAX, false};
+    splits.clear();
+    return true;
+  }
   s32 best = INT_MAX, best_polled = INT_MAX;
   const Split* oldest = nullptr;
   for (const Split& split : splits) {
@@ -128,6 +133,7 @@ bool gather(Warp& warp, const Instruction& in, s32 pc, u32& active, u32& mask) {
 bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active, u32 number,
             u32 expected) {
   Barrier& barrier = block.barriers[number];
+  block.barriers_met |= 1u << number;
   const u64 clock = warp.now + warp.waited;
   barrier.latest = std::max(barrier.latest, clock);
   if (expected) barrier.expected = expected;
@@ -136,6 +142,7 @@ bool arrive(Block& block, Warp& warp, const Instruction& in, s32 pc, u32 active,
     return false;
   }
   barrier.waiting += static_cast<u32>(count_lanes(active));
+  barrier.warps |= 1u << warp.index;
   if (in.meeting >= Meeting::popc) {
     const u32 votes = *at<u32>(warp.registers, in.barrier.vote) ^ in.negated;
     barrier.votes += static_cast<u32>(count_lanes(votes & active));
@@ -194,8 +201,8 @@ u32 go_back(Block& block, Warp& warp, u32 active, s32& target) {
 }
 
 // What follows an instruction: the group's next one, another group, or other warps. `again`: and
-// the instruction itself, which has not happened.
-enum class Next : u8 { instruction, group, others, again };
+// the instruction itself, which has not happened. `barrier`: other warps, since all lanes wait.
+enum class Next : u8 { instruction, group, others, again, barrier };
 
 // A warp's turn. Plain instructions and branches are run_group's own; each other kind has a
 // function.
@@ -211,7 +218,9 @@ class Turn {
       const bool runnable = pick(block_, warp_, group);
       warp_.tick = tick_;
       if (!runnable) return leave(warp_.splits.empty() ? Outcome::finished : Outcome::blocked);
-      if (run_group(group) == Next::others) return leave(Outcome::polled);
+      const Next next = run_group(group);
+      if (next == Next::others) return leave(Outcome::polled);
+      if (next == Next::barrier && executed_ < kQuantum) return leave(Outcome::blocked);
     }
   }
 
@@ -335,7 +344,7 @@ class Turn {
     observer_.at_barrier(warp_, in, group.pc, active, number, expected);
     if (arrive(block_, warp_, in, group.pc, active, number, expected)) {
       push_rest(group, active);
-      return Next::group;
+      return warp_.splits.size() == 1 ? Next::barrier : Next::group;
     }
     ++group.pc;
     return Next::instruction;
@@ -395,6 +404,7 @@ class Turn {
 
   Next exit(u32 active, Group& group) {
     warp_.exited |= active;
+    block_.exited += static_cast<u32>(count_lanes(active));
     group.mask &= ~active;
     if (!group.mask) return Next::group;
     ++group.pc;

@@ -38,7 +38,7 @@ s32 numbered(const Warp& warp, s32 thread) {
 
 }  // namespace
 
-void Shadow::resize(u32 shared_bytes, u32 granule, bool logs) {
+void Shadow::resize(u32 shared_bytes, u32 granule, u32 logging) {
   shift_ = std::min(static_cast<u32>(__builtin_ctz(granule)), kUnitShift);
   per_unit_ = 1u << (kUnitShift - shift_);
   units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
@@ -46,8 +46,10 @@ void Shadow::resize(u32 shared_bytes, u32 granule, bool logs) {
   granules_.clear();
   kept_.clear(), swizzle_.clear();
   scale_ = granule == 1 ? LineParts::Scale{6, 0} : LineParts::Scale{7, 1};
-  lines_.assign(logs ? (shared_bytes >> scale_.line) + 1 : 0, Line{});
-  log_.resize(logs ? kMostEntries : 0);
+  if (!logging) return;
+  lines_.assign((shared_bytes >> scale_.line) + 1, Line{});
+  most_entries_ = std::max(kLeastEntries, logging * kEntriesOfWarp);
+  log_ = std::make_unique_for_overwrite<LogEntry[]>(most_entries_);
 }
 
 void Shadow::begin_block() {

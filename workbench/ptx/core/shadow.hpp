@@ -15,6 +15,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -32,9 +33,9 @@ class Shadow {
   Clocks& clocks;  // of the block, or of its cluster
 
   explicit Shadow(Clocks& all) : clocks(all) {}
-  // `logs`: whether requests that cannot race are only written down. Not where other blocks, or the
-  // async proxy, have access too.
-  void resize(u32 shared_bytes, u32 granule, bool logs);
+  // `logging`: the warps whose requests that cannot race are only written down. None where other
+  // blocks, or the async proxy, have access too.
+  void resize(u32 shared_bytes, u32 granule, u32 logging);
   void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
 
@@ -226,7 +227,7 @@ class Shadow {
     const Warp* warp;
     const Pattern* pattern;
   };
-  static constexpr std::size_t kMostEntries = 2048;
+  static constexpr std::size_t kLeastEntries = 256, kEntriesOfWarp = 64;
 
   Line& line_at(u32 address) {
     Line& line = lines_[address >> scale_.line];
@@ -300,7 +301,8 @@ class Shadow {
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
   std::vector<Line> lines_;        // none: requests are not logged
   LineParts::Scale scale_{7, 1};
-  std::vector<LogEntry> log_;
+  std::unique_ptr<LogEntry[]> log_;
+  std::size_t most_entries_ = 0;
   std::size_t logged_ = 0;  // entries of it
   u32 log_number_ = 1;
   u32 period_ = 1;                            // since all warps met last

@@ -42,6 +42,12 @@ inline To bits_as(From from) {
 inline u32 first_lane(u32 mask) { return static_cast<u32>(__builtin_ctz(mask)); }
 inline int count_lanes(u32 mask) { return __builtin_popcount(mask); }
 
+// Calls function(number) for each bit of a mask that is set, the lowest first.
+template <class F>
+inline void for_each_bit(u32 mask, F function) {
+  for (; mask; mask &= mask - 1) function(static_cast<u32>(__builtin_ctz(mask)));
+}
+
 }  // namespace workbench::ptx
 
 // Lane i of a result depends on lane i of the sources only, also where a destination is one of its

@@ -111,6 +111,7 @@ struct Barrier {
   u32 arrivals = 0;  // threads that arrived without waiting (bar.arrive)
   u32 expected = 0;  // threads; 0 means every thread that has not exited
   u32 votes = 0;     // threads whose predicate is true (bar.red)
+  u32 warps = 0;     // those, by index, of which lanes wait
   u64 latest = 0;    // clock of the latest arrival
   u32 threads = 0;   // with checks: those that the first arrival expects, in whole warps
   s32 pc = -1;       // with checks: the first arrival
@@ -152,6 +153,8 @@ struct Block {
   bool polled = false;  // the last poll found nothing
   u64 phases = 0;       // of mbarriers that were completed
   Barrier barriers[16];
+  u32 barriers_met = 0;  // by number, those that threads have come to since the last release
+  u32 exited = 0;        // threads
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
   std::vector<WarpGroup> groups;  // by four warps
