@@ -107,10 +107,10 @@ void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 template <bool Transposed, bool Observed>
 void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
   const Rows<Observed> rows(registers, in, warp, true);
-  Halves all[Observed ? kLanes : 8] = {};
+  Halves all[Observed ? 4 : 1][8] = {};
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
     const Halves* from = at<const Halves>(registers, in.access.data[matrix]);
-    Halves* const tile = all + (Observed ? 8 * matrix : 0);
+    Halves(&tile)[8] = all[Observed ? matrix : 0];
 #pragma GCC unroll 8
     for (u32 row = 0; row < 8; ++row) tile[row] = from[row];
     if constexpr (Transposed) transpose(tile);
