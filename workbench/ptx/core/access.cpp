@@ -23,31 +23,6 @@ const Buffer* Block::find(u64 address, u64 bytes) const {
   return offset <= buffer.size && bytes <= buffer.size - offset ? &buffer : nullptr;
 }
 
-void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes,
-                    std::string text) {
-  const Finding finding{.problem = kind,
-                        .pc = pc_of(in),
-                        .block = index,
-                        .thread = thread,
-                        .address = address,
-                        .bytes = bytes,
-                        .text = std::move(text)};
-  if (!launch->checks) throw Stop{finding};
-  findings->add(finding);
-}
-
-void Block::print(const std::string& text) {
-  constexpr std::size_t kMost =
-      1 << 20;  // characters of one block, as the GPU's buffer is limited too
-  if (printed->empty() || printed->back().block != index) printed->push_back({index, {}});
-  std::string& all = printed->back().text;
-  if (all.size() + text.size() <= kMost) all += text;
-}
-
-void Block::note(const Finding& finding) {
-  if (launch->checks) findings->add(finding);
-}
-
 namespace {
 
 void load_addresses(u8* registers, const Instruction& in, u32 mask, u64* address) {

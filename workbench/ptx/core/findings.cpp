@@ -1,4 +1,4 @@
-#include "machine.hpp"
+#include "warp.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -27,6 +27,31 @@ void FindingList::add(const Finding& finding) {
 
 void FindingList::merge(const FindingList& other) {
   for (const Finding& finding : other.items_) add(finding);
+}
+
+void Block::problem(Problem kind, const Instruction& in, s32 thread, u64 address, u32 bytes,
+                    std::string text) {
+  const Finding finding{.problem = kind,
+                        .pc = pc_of(in),
+                        .block = index,
+                        .thread = thread,
+                        .address = address,
+                        .bytes = bytes,
+                        .text = std::move(text)};
+  if (!launch->checks) throw Stop{finding};
+  findings->add(finding);
+}
+
+void Block::print(const std::string& text) {
+  constexpr std::size_t kMost =
+      1 << 20;  // characters of one block, as the GPU's buffer is limited too
+  if (printed->empty() || printed->back().block != index) printed->push_back({index, {}});
+  std::string& all = printed->back().text;
+  if (all.size() + text.size() <= kMost) all += text;
+}
+
+void Block::note(const Finding& finding) {
+  if (launch->checks) findings->add(finding);
 }
 
 }  // namespace workbench::ptx
