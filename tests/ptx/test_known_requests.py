@@ -33,7 +33,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[Launch], tuple[object, ob
 
         def bound() -> object:
             made = make()
-            made.learns_offsets = False
+            made.takes_shortcuts = False
             return made
 
         with monkeypatch.context() as patch:

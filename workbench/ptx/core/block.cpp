@@ -100,7 +100,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
     try {
       const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.uses_async_proxy;
       shadow_.resize(launch.shared_bytes, kernel_.shared_granule,
-                     alone && launch.learns_offsets ? count : 0);
+                     alone && launch.takes_shortcuts ? count : 0);
       if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
@@ -108,7 +108,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
     block.shadow = &shadow_;
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
-  block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.learns_offsets);
+  block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.takes_shortcuts);
   if (launch.statistics || launch.checks || launch.recorder)
     block.patterns.resize(2 * kernel_.code.size());
   for (u32 i = 0; i < count; ++i) {

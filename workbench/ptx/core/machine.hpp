@@ -390,7 +390,7 @@ struct Launch {
   u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
   bool copies_early =
       false;  // bulk copies land when they are issued, not when somebody waits for them
-  bool learns_offsets = true;  // how the lanes of requests lie (lane_offsets.hpp)
+  bool takes_shortcuts = true;  // where they change nothing (lane_offsets.hpp, quiet_log.cpp)
   bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
   const struct Footprint* overlapped =

@@ -236,7 +236,7 @@ struct BoundLaunch {
   bool strict = false;
   bool last_warp_first = false;
   bool copies_early = false;
-  bool learns_offsets = true;  // false in tests alone
+  bool takes_shortcuts = true;  // false in tests alone
   u32 undefined = ~0u;
   u64 instruction_limit = 0;
   double seconds_limit = 0;
@@ -286,7 +286,7 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.strict = bound.strict;
   launch.last_warp_first = bound.last_warp_first;
   launch.copies_early = bound.copies_early;
-  launch.learns_offsets = bound.learns_offsets;
+  launch.takes_shortcuts = bound.takes_shortcuts;
   launch.undefined = bound.undefined;
   launch.instruction_limit = bound.instruction_limit;
   launch.sample = bound.sample;
@@ -594,7 +594,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("strict", &BoundLaunch::strict)
       .def_rw("last_warp_first", &BoundLaunch::last_warp_first)
       .def_rw("copies_early", &BoundLaunch::copies_early)
-      .def_rw("learns_offsets", &BoundLaunch::learns_offsets)
+      .def_rw("takes_shortcuts", &BoundLaunch::takes_shortcuts)
       .def_rw("undefined", &BoundLaunch::undefined)
       .def_rw("instruction_limit", &BoundLaunch::instruction_limit)
       .def_rw("seconds_limit", &BoundLaunch::seconds_limit)
