@@ -209,7 +209,8 @@ class Contract(Remade):
     def _bound(self, name: str, dtype: str, wanted: torch.Tensor, arithmetic: Arithmetic | None) -> torch.Tensor:
         """Return the largest error that each element may have."""
         finite = wanted.isfinite()
-        size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
+        kept = wanted.flatten() if bool(finite.all()) else wanted[finite]
+        size = float(kept.square().mean().sqrt()) if kept.numel() else 0.0
         magnitude = wanted.abs().nan_to_num(0.0, 0.0, 0.0)
         tolerance = self.tolerance_of(dtype)
         of_op = dtype in self.tolerance if isinstance(self.tolerance, Mapping) else self.tolerance is not None
