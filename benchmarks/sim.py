@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from benchmarks import long_kernel, tensor_products, tiles
+from benchmarks import blocks, long_kernel, tensor_products, tiles
 from benchmarks.kernelbench import seconds_per_solution
 from workbench import ops, ptx
 from workbench.base.options import json_option, tell, without
@@ -123,6 +123,7 @@ def run(
         rounds = [[start(**options) for options in _MODES.values()] for _ in range(repeats)]
         rows += _compared(title, dict(zip(_MODES, zip(*rounds, strict=True), strict=True)))
     rows += _tiles(repeats)
+    rows += _blocks(repeats)
     rows += _front_end(repeats)
     rows += _tensor_products(repeats)
     rows += _simulated_driver(repeats)
@@ -201,6 +202,19 @@ def _front_end(repeats: int) -> list[Row]:
     again = timed(lambda: ptx.Program.from_text(text))
     title = f"parse and decode {count:,} PTX instructions"
     return [Row(title, min(fresh)), Row("the same text again in the process", again)]
+
+
+def _blocks(repeats: int) -> list[Row]:
+    """Time a small block and a barrier, bare and with all checks, on one core."""
+    bare: dict[str, Row] = {}
+    rows: list[Row] = []
+    for what, checks, seconds in blocks.measure(repeats):
+        row = Row(f"{what}, {'all checks' if checks else 'bare'}", seconds)
+        plain = bare.setdefault(what, row)
+        if checks:
+            row = dataclasses.replace(row, baseline="the time of it bare", ratio=seconds / plain.seconds)
+        rows.append(row)
+    return rows
 
 
 def _tensor_products(repeats: int) -> list[Row]:

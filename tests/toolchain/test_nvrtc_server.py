@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -144,6 +145,41 @@ compile_program({library!r}, request, "x.cu")
     caller.kill()
     caller.wait()
     wait_until(lambda: gone(child) and gone(server))
+
+
+def test_a_process_may_compile_in_forks_of_itself(library: str, tmp_path: Path):
+    program = f"""
+import json, os, resource, threading
+from workbench.errors import WorkbenchError
+from workbench.toolchain import nvrtc_client
+
+def compile_(text):
+    request = {{"text": text, "name": "x.cu", "names": [], "flags": []}}
+    try:
+        with nvrtc_client.compile_limit(0.5 if text.startswith("hang") else 30):
+            count, forker = nvrtc_client.compile_program({library!r}, request, "x.cu")["ptx"].split(" of ")
+    except WorkbenchError as error:
+        return type(error).__name__
+    return [int(count), int(forker) == os.getpid()]
+
+nvrtc_client.compile_in_own_forks()
+found = [compile_(text) for text in ("count", "count", "crash", "hang {tmp_path}/begun", "count")]
+stop = threading.Event()
+threading.Thread(target=stop.wait).start()
+found.append(compile_("count"))
+stop.set()
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+nvrtc_client._OWN_FORK_BYTES = 4 << 30
+found.append(compile_("count"))
+nvrtc_client.stop()
+print(json.dumps(found))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    own, of_server = [1, True], [1, False]
+    wanted = [own, own, "CompilerCrash", "CompileTimeout", own, of_server, of_server]
+    assert json.loads(done.stdout) == wanted, "by a server where there is another thread, or too little room"
+    assert gone(begun(tmp_path / "begun")[0])
 
 
 def test_a_library_that_cannot_be_loaded_is_said(tmp_path: Path):

@@ -511,7 +511,7 @@ def test_a_time_budget_gives_back_what_no_worker_began(tmp_path):
     store = tmp_path / "store.sqlite"
     values = tuple(range(1, 201))
     with ThreadPoolExecutor(2) as threads:
-        run = tune_steps(toy.steps_variant(values=values, seconds=0.005), store=store, executor=threads, budget="0.1s")
+        run = tune_steps(toy.steps_variant(values=values, seconds=0.02), store=store, executor=threads, budget="0.5s")
     assert 1 <= len(run.trials) < 200
     with Store(store) as opened:
         assert len(opened) == len(run.trials)

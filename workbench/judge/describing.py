@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,11 @@ DECLARE = "declare"
 """The function of a candidate's file that declares its variants: ``def declare(op): op.cuda(...)``."""
 
 ALL = "all"
+
+_FIRST_KERNEL = """
+#include <cuda_fp16.h>
+extern "C" __global__ void first_kernel(__half *x) { x[threadIdx.x] = __float2half(sqrtf(x[0])); }
+"""
 
 
 class NotLoaded(WorkbenchError):
@@ -216,10 +222,22 @@ def _failure(error: BaseException) -> dict:
     return {"failed": "not_loaded", "message": text, "line": own}
 
 
-def warm_up() -> None:
-    """Import the compilers, so that the first candidate need not wait for them."""
+def warm_up(folder: Path) -> None:
+    """Import the compilers and compile a kernel in ``folder``, so that no candidate waits for what is first then."""
     import triton.backends.nvidia.compiler
     import triton.compiler  # noqa: F401
 
-    import workbench.toolchain.cuda
     import workbench.toolchain.triton_aot  # noqa: F401
+    from workbench.toolchain import nvrtc_client
+    from workbench.toolchain.cuda import compile_cuda
+
+    before = os.environ.get("WORKBENCH_CACHE")
+    os.environ["WORKBENCH_CACHE"] = str(folder)  # the user's may have it compiled
+    try:
+        with contextlib.suppress(WorkbenchError):  # a candidate's own compilation reports what is missing
+            compile_cuda(_FIRST_KERNEL, "first_kernel")
+    finally:
+        nvrtc_client.stop()  # a candidate gets a server of its own
+        del os.environ["WORKBENCH_CACHE"]
+        if before is not None:
+            os.environ["WORKBENCH_CACHE"] = before

@@ -66,8 +66,10 @@ def prepare(folder: str) -> Callable[[str], Main]:
 
     torch.set_num_threads(1)
     from workbench.judge import describing, running
+    from workbench.toolchain.nvrtc_client import compile_in_own_forks
 
-    describing.warm_up()
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        describing.warm_up(Path(scratch))
     running.warm_up()
     confinement.hide_memory(True)
     mains = {DESCRIBE: describing.describe, RUN: running.run}
@@ -75,6 +77,7 @@ def prepare(folder: str) -> Callable[[str], Main]:
     def role(name: str) -> Main:
         if name == DESCRIBE:
             _confine(Path(folder, str(os.getpid())))
+            compile_in_own_forks()
         return lambda request, send: mains[name](request, lambda answer: send(json.dumps(answer).encode()))
 
     return role

@@ -41,7 +41,7 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """
     sys.path[:] = request["path"]
     try:
-        cases = [_case(request["case"]).override(seed=seed) for seed in request["seeds"]]
+        cases = _cases(request["case"], request["seeds"])
         if request.get("description") is None and request.get("variant") is None:
             answers = [case.reference() for case in cases]
             answer({"fixed": all(_same(answers[0], one) for one in answers[1:])})
@@ -83,6 +83,49 @@ def _case(content: bytes) -> Any:
     return by_value.loads(content)
 
 
+_recent: dict[tuple[bytes, int], Any] = {}
+"""Cases of the latest request by content and seed: the requests that follow are often about the same inputs."""
+
+
+def _cases(content: bytes, seeds: Sequence[int]) -> list[Any]:
+    """Return the case with each of the seeds; one that the latest request had keeps its reference's answer."""
+    kept = {seed: _recent.get((content, seed)) for seed in seeds}
+    _recent.clear()
+    for seed, case in kept.items():
+        _recent[content, seed] = _case(content).override(seed=seed) if case is None else case
+    return [_recent[content, seed] for seed in seeds]
+
+
+class _Loaded:
+    """The programs of a description, and its kernels."""
+
+    def __init__(self, texts: tuple[str, ...]):
+        self.programs = [valid(Program, text) for text in texts]
+        self._texts = texts
+        self._kernels: dict[tuple[int, str, str], CompiledKernel] = {}
+
+    def kernel(self, one: KernelLaunch) -> CompiledKernel:
+        """Return the kernel of a launch; parameters behind its arguments are scratch memory that Triton appended."""
+        known = one.program, one.entry, one.label
+        if known not in self._kernels:
+            self._kernels[known] = kernel_of(self._texts[one.program], one.entry, one.label)
+        kernel, passed = self._kernels[known], len(one.arguments)
+        behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
+        return replace(kernel, parameters=kernel.parameters[:passed] + behind, scratch_bytes=one.scratch_bytes)
+
+
+# One at a time: the requests about a candidate's case come one after the other, and a program may take much memory.
+_decoded = functools.lru_cache(maxsize=1)(_Loaded)
+
+
+def _loaded(texts: tuple[str, ...]) -> _Loaded:
+    """Return the programs, decoded once for all requests about a case, without memory that kernels took by malloc."""
+    loaded = _decoded(texts)
+    for program in loaded.programs:
+        program.forget_heap()
+    return loaded
+
+
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Mapping):
         return all(_same(answer, other[name]) for name, answer in one.items())
@@ -95,7 +138,7 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
     description = valid(Description.of, request["description"])
     for one in (description, *description.views.values()):
         _check_room(one, request["memory"])
-    programs = [valid(Program, text) for text in description.programs]
+    loaded = _loaded(tuple(description.programs))
     config, changed = request["config"], request.get("change") is not None
     case = _case(request["case"])
     problem = case.problem(config)
@@ -103,10 +146,10 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
         orders = list(enumerate(ORDERS))
         for index, last_warp_first in orders[-1:] if changed else orders:
             buffers = Buffers(one.inputs(problem), description.workspace, index, description.contiguous)
-            _launch_all(description, programs, buffers, last_warp_first, deadline)
+            _launch_all(description, loaded, buffers, last_warp_first, deadline)
             yield _compared(one, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
     if not changed:
-        yield from _checks_of_views(cases[0].viewed(), request, description, programs, deadline)
+        yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
 def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
@@ -126,7 +169,7 @@ def _checks_of_views(
     views: Mapping[str, Any],
     request: Mapping[str, Any],
     description: Description,
-    programs: Sequence[Program],
+    loaded: _Loaded,
     deadline: float,
 ) -> Iterator[Check]:
     """Yield the check of a run for each view of the inputs that is described; its failures name the view."""
@@ -137,7 +180,7 @@ def _checks_of_views(
         try:
             tensors = viewed.inputs(viewed.problem(request["config"]))
             buffers = Buffers(tensors, one.workspace, 0, one.contiguous)
-            _launch_all(one, programs, buffers, False, deadline)
+            _launch_all(one, loaded, buffers, False, deadline)
             yield _compared(viewed, buffers, f"seed {request['seeds'][0]}, {ORDERS[False]}", one.programs)
         except Failed as failure:
             told = f"{failure.fields['message']} (with its inputs {name})"
@@ -191,32 +234,24 @@ class _Programs:
 
 
 def _launch_all(
-    description: Description, programs: Sequence[Program], buffers: Buffers, last_warp_first: bool, deadline: float
+    description: Description, loaded: _Loaded, buffers: Buffers, last_warp_first: bool, deadline: float
 ) -> None:
     """Run every launch with all checks; raises Failed with what the machine found."""
     _check_names(description, buffers)
-    for program in programs:
+    for program in loaded.programs:
         program.reset_variables()
-    kernels = [_kernel_of(one, description.programs[one.program]) for one in description.launches]
+    kernels = [loaded.kernel(one) for one in description.launches]
     if description.constants:
-        _set_constants(description, programs, kernels, buffers)
+        _set_constants(description, loaded.programs, kernels, buffers)
     fresh = set(buffers.fresh)
     for one, kernel in zip(description.launches, kernels, strict=True):
         names = [argument.name for argument in one.arguments]
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
         given = Launch(one.grid, one.block, arguments, one.shared_bytes)
-        program = programs[one.program]
+        program = loaded.programs[one.program]
         launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
         fresh -= set(names)
     buffers.copy_back()
-
-
-def _kernel_of(one: KernelLaunch, text: str) -> CompiledKernel:
-    """Return the kernel of a launch; the parameters behind its arguments are scratch memory that Triton appended."""
-    kernel = kernel_of(text, one.entry, one.label)
-    passed = len(one.arguments)
-    behind = tuple(replace(parameter, scratch=True) for parameter in kernel.parameters[passed:])
-    return replace(kernel, parameters=kernel.parameters[:passed] + behind, scratch_bytes=one.scratch_bytes)
 
 
 def _argument(argument: Argument, buffers: Buffers) -> Any:

@@ -87,6 +87,10 @@ class Program(Mapping[str, "PtxKernel"]):
 
         return DeviceHeap(_HEAP_BASE)
 
+    def forget_heap(self) -> None:
+        """Give up the memory that kernels took by malloc; the next launch begins with an empty heap."""
+        vars(self).pop("heap", None)
+
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """Return the parameters of a kernel, in the order of a launch's arguments."""
         return self.module.entries[name].parameters

@@ -1,6 +1,8 @@
 """Compilation with NVRTC in separate processes, each a fork of a server that has loaded it (`nvrtc_library.prepare`).
 
-The server starts on first use, and again if it ended. Several threads may compile at once.
+The server starts on first use, and again if it ended. Several threads may compile at once. A process that has loaded
+NVRTC and lives for one program only forks itself instead (`compile_in_own_forks`): a server takes longer to start than
+most programs to compile.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ import contextlib
 import contextvars
 import os
 import pickle
+import resource
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from workbench.base.processes.fork_server import ForkServer
+from workbench.base.processes.fork_server import Child, ForkServer
+from workbench.base.processes.own_fork import OwnFork
 from workbench.base.processes.process import ProcessEnded, ProcessStartError, ProcessTimeout
 from workbench.errors import CompileError, CompilerCrash, CompileTimeout, MissingToolError
 from workbench.toolchain import nvrtc_library
@@ -46,7 +51,7 @@ def compile_program(library: str, request: dict[str, Any], label: str) -> dict[s
     # Once more if the server was killed from outside: the program is not to blame, so a new server can compile it.
     for _ in range(2):
         try:
-            child = _server_of(library).fork("compile")
+            child = _fresh(library)
         except ProcessStartError as error:
             raise MissingToolError(f"{library} cannot be loaded: {error}") from error
         try:
@@ -71,6 +76,32 @@ def _folder() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "/"
+
+
+_own_forks = False
+_OWN_FORK_BYTES = 1 << 30
+"""Address space that a compilation may need; a fork of this process has only what this process leaves of its limit."""
+
+
+def compile_in_own_forks() -> None:
+    """Let this process compile in forks of itself while it has one thread, and room; it must never compile itself."""
+    global _own_forks
+    _own_forks = True
+
+
+def _fresh(library: str) -> Child | OwnFork:
+    """Return a process that has loaded NVRTC and has compiled nothing."""
+    if _own_forks and threading.active_count() == 1 and _room() >= _OWN_FORK_BYTES:
+        return OwnFork(nvrtc_library.prepare(library)("compile"))
+    return _server_of(library).fork("compile")
+
+
+def _room() -> int:
+    """Return how many bytes of address space this process may still take."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 62
+    return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 _lock = threading.Lock()

@@ -88,7 +88,7 @@ def _answer(control: Channel, role: Callable[[str], Main], copies: set[int], fol
         server, pid = os.getpid(), os.fork()
         if pid == 0:
             control.socket.close()
-            _copy(role, what, memory_mib, Channel(socket.socket(fileno=fds[0])), server)
+            serve_copy(role, what, memory_mib, Channel(socket.socket(fileno=fds[0])), server)
         os.close(fds.pop())
         copies.add(pid)
         with contextlib.suppress(OSError):
@@ -118,12 +118,9 @@ def _ended(pid: int, copies: set[int]) -> int | None:
     if pid not in copies:
         return None
     deadline = time.monotonic() + _KILLED_SECONDS
-    kill_group(pid)
-    while not (found := os.waitpid(pid, os.WNOHANG))[0]:
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(0.001)
-    status = found[1]
+    status = killed(pid)
+    if status is None:
+        return None
     copies.remove(pid)
     while (orphans := _orphans(copies)) and time.monotonic() < deadline:
         for orphan in orphans:
@@ -131,6 +128,17 @@ def _ended(pid: int, copies: set[int]) -> int | None:
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
     return status
+
+
+def killed(pid: int) -> int | None:
+    """Kill a child and the group that it leads; return its wait status, None if it does not end within seconds."""
+    deadline = time.monotonic() + _KILLED_SECONDS
+    kill_group(pid)
+    while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.001)
+    return found[1]
 
 
 def _orphans(copies: Collection[int]) -> list[int]:
@@ -158,8 +166,8 @@ def _ending_with_the_caller(control: Channel, end: Callable[[], NoReturn]) -> It
         watching.join()
 
 
-def _copy(role: Callable[[str], Main], name: str, memory_mib: int | None, channel: Channel, server: int) -> None:
-    """Serve requests until the caller hangs up, then exit, whatever happens."""
+def serve_copy(role: Callable[[str], Main], name: str, memory_mib: int | None, channel: Channel, server: int) -> None:
+    """Serve requests in a copy that the process ``server`` has forked, until the caller hangs up; then exit."""
     status = 1
     try:
         with contextlib.suppress(OSError):

@@ -208,9 +208,12 @@ class Contract(Remade):
 
     def _bound(self, name: str, dtype: str, wanted: torch.Tensor, arithmetic: Arithmetic | None) -> torch.Tensor:
         """Return the largest error that each element may have."""
-        finite = wanted.isfinite()
-        size = float(wanted[finite].square().mean().sqrt()) if bool(finite.any()) else 0.0
-        magnitude = wanted.abs().nan_to_num(0.0, 0.0, 0.0)
+        magnitude = wanted.abs()
+        size = float(wanted.flatten().square().mean().sqrt())
+        if not math.isfinite(size):
+            kept = wanted[wanted.isfinite()]
+            size = float(kept.square().mean().sqrt()) if kept.numel() else 0.0
+            magnitude = magnitude.nan_to_num(0.0, 0.0, 0.0)
         tolerance = self.tolerance_of(dtype)
         of_op = dtype in self.tolerance if isinstance(self.tolerance, Mapping) else self.tolerance is not None
         if arithmetic is None or of_op:
@@ -239,11 +242,16 @@ class Contract(Remade):
         if slack is not None:
             bound = bound + real_parts(slack).double()
         error = (got - wanted).abs()
-        same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
-        error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))
         if error.numel() == 0:
             return Check(0.0, 0.0, True)
-        worst = int(torch.where(error <= bound, error / bound.clamp_min(1e-300), math.inf + error).argmax())
+        if not math.isfinite(float(error.sum())):
+            same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
+            error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))
+        within = error <= bound
+        if bool(within.all()):
+            worst = int((error / bound.clamp_min(1e-300)).argmax())
+            return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), True)
+        worst = int(torch.where(within, error / bound.clamp_min(1e-300), math.inf + error).argmax())
         wrong = error.flatten() > bound.flatten()
         if bool(wrong.any()):  # the largest error among the wrong ones
             worst = int(torch.where(wrong, error.flatten(), -1.0).argmax())

@@ -42,7 +42,7 @@ class Elsewhere:
 
     def arguments(self) -> dict[str, Any]:
         """Make the op's changed arguments, with the same values each time."""
-        return {name: self._changed(value) for name, value in self._case.arguments().items()}
+        return self._made_from(self._case.arguments())
 
     def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
         """Make fresh tensors for a run."""
@@ -50,7 +50,8 @@ class Elsewhere:
 
     def require_meaning(self) -> None:
         """Raise `Meaningless` if no comparison with the reference makes sense on the changed inputs."""
-        before, after = self._case.arguments(), self.arguments()
+        before = self._case.arguments()
+        after = self._made_from(before)
         if all(_same(before[name], after[name]) for name in before):
             raise Meaningless("no input changes")
         if any(_finite(before[name]) and not _finite(after[name]) for name in before):
@@ -87,6 +88,9 @@ class Elsewhere:
         generator = torch.Generator().manual_seed(self.seed)
         nudged = [{n: _nudged(v, generator) for n, v in arguments.items()} for _ in range(_NUDGES)]
         return [self.contract.answer(arguments), *map(self.contract.answer, nudged)]
+
+    def _made_from(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._changed(value) for name, value in arguments.items()}
 
     def _changed(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
