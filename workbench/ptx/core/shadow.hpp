@@ -227,7 +227,7 @@ class Shadow {
     const Warp* warp;
     const Pattern* pattern;
   };
-  static constexpr std::size_t kLeastEntries = 256, kEntriesOfWarp = 64;
+  static constexpr std::size_t kLeastEntries = 1024, kEntriesOfWarp = 64;
 
   Line& line_at(u32 address) {
     Line& line = lines_[address >> scale_.line];
