@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 
+from benchmarks.triton_programs import matmul_kernel
 from workbench import ptx
 from workbench.errors import WrongResultError
 from workbench.toolchain import compile_cuda, compile_triton
@@ -16,6 +15,7 @@ from workbench.tuning.bench.results import in_turn
 
 TILE, CUDA_SIZE, TRITON_SIZE = 32, 256, 512
 _BLOCKS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
+_MULTIPLES = dict.fromkeys("MNK", 16)
 _MODES: dict[str, dict[str, bool]] = {"bare": {}, "all checks": {"checks": True}}
 SOURCE = f"""
 extern "C" __global__ void tiled_product(const float* a, const float* b, float* c, int n) {{
@@ -33,20 +33,6 @@ extern "C" __global__ void tiled_product(const float* a, const float* b, float* 
   c[row * n + column] = sum;
 }}
 """
-
-
-@triton.jit
-def product_kernel(a, b, c, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Compute a tile of the product of two N x N matrices."""
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K)
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for first in range(0, N, BLOCK_K):
-        a_tile = tl.load(a + rows[:, None] * N + (first + inner)[None, :])
-        b_tile = tl.load(b + (first + inner)[:, None] * N + columns[None, :])
-        total = tl.dot(a_tile, b_tile, total)
-    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 
 
 def measure(repeats: int) -> dict[str, dict[str, tuple[float, int]]]:
@@ -79,12 +65,12 @@ def _products() -> Iterator[tuple[str, Callable[..., ptx.LaunchReport]]]:
     c = torch.empty_like(a)
     grid = (TRITON_SIZE // _BLOCKS["BLOCK_M"], TRITON_SIZE // _BLOCKS["BLOCK_N"])
     for arch in ("sm_80", "sm_90"):
-        signature = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "N": "i32"}
-        made = compile_triton(product_kernel, signature, _BLOCKS, arch=arch, num_stages=3, attributes={"N": 16})
+        signature = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
+        made = compile_triton(matmul_kernel, signature, _BLOCKS, arch=arch, num_stages=3, attributes=_MULTIPLES)
         kernel = ptx.Program.from_text(made.ptx)[made.name]
         scratch = [None for parameter in made.parameters if parameter.scratch]
         shared, name = made.shared_bytes - made.static_shared_bytes, f"Triton product of {TRITON_SIZE}^3 for {arch}"
-        yield name, _start(kernel, grid, (128,), [a, b, c, TRITON_SIZE, *scratch], shared, name)
+        yield name, _start(kernel, grid, (128,), [a, b, c, *[TRITON_SIZE] * 3, *scratch], shared, name)
 
 
 def _start(
