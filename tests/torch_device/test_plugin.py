@@ -157,7 +157,9 @@ def test_double():
 
 
 @needs_torch
-@pytest.mark.parametrize("words", [["--gpu-first-config"], []], ids=["first", "all"])
+@pytest.mark.parametrize(
+    "words", [pytest.param(["--gpu-first-config"], id="first"), pytest.param([], id="all", marks=pytest.mark.long)]
+)
 def test_an_autotuner_takes_its_first_configuration(words: list[str], tmp_path: Path):
     (tmp_path / "test_autotuned.py").write_text(AUTOTUNED)
     done = run(tmp_path, "--simulated-gpu", *words)
