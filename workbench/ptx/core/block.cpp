@@ -398,10 +398,7 @@ void BlockRunner::release(u32 number) {
   if (block.counts || block.recorder) pass_time(number, completion(barrier));
   if (block.shadow) {
     const bool all = std::all_of(warps_.begin(), warps_.end(), [&](const Warp& warp) {
-      return warp.splits.empty() ||
-             std::any_of(warp.splits.begin(), warp.splits.end(), [&](const Split& split) {
-               return split.state == Split::at_barrier && split.need == number;
-             });
+      return warp.splits.empty() || barrier.warps >> warp.index & 1;
     });
     block.shadow->forget_log(block.rank * Clocks::kBarriers + number, all);
   }

@@ -103,7 +103,6 @@ class Pattern {
   bool fits_first(u64 first, u32 bytes) const {
     return bytes == bytes_ && (first & kInLine) == in_line_;
   }
-  u32 mask() const { return mask_; }
   u32 bytes() const { return bytes_; }
 
   // The following take the addresses of a request that fits. Sectors count from base().

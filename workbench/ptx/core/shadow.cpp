@@ -421,7 +421,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
   PTX_FOR_EACH_LANE (lane, copy.mask) {
     const u32 address = copy.destination[lane];
     touch(who, Quiet::issue, address, copy.bytes);
-    const bool kept = !kept_.empty() && is_kept(address, copy.bytes);
+    const bool kept = !kept_.empty() && kept_unit(address, copy.bytes) != kNoUnit;
     if (Granule* unit = whole_unit(address, copy.bytes);
         unit && !kept && settled(who, *unit) && arrived(who, *unit)) {
       unit->pending = who.access.pc << 10 | warp.thread(lane);
@@ -493,20 +493,20 @@ bool Shadow::report_unfenced(Warp& warp, const Instruction& in, const Asker& who
   return false;
 }
 
-bool Shadow::is_kept(u32 address, u32 bytes) const {
+// The first unit of [address, address + bytes) that is being read asynchronously; kNoUnit if none
+// is.
+u32 Shadow::kept_unit(u32 address, u32 bytes) const {
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
-    if (kept_[unit]) return true;
-  return false;
+    if (kept_[unit]) return unit;
+  return kNoUnit;
 }
 
 bool Shadow::report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
-  for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit) {
-    if (!kept_[unit]) continue;
-    report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10,
-           numbered(warp, keeper_[unit] & 1023));
-    return true;
-  }
-  return false;
+  const u32 unit = kept_unit(address, bytes);
+  if (unit == kNoUnit) return false;
+  report(warp, in, Problem::pending_read, lane, address, bytes, keeper_[unit] >> 10,
+         numbered(warp, keeper_[unit] & 1023));
+  return true;
 }
 
 void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes,

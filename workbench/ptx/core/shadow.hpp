@@ -285,7 +285,8 @@ class Shadow {
   // Tells of bytes that are written while they are being read. True if there are any.
   bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                        u32 address, u32 bytes) const;
-  bool is_kept(u32 address, u32 bytes) const;
+  static constexpr u32 kNoUnit = ~0u;
+  u32 kept_unit(u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
   void join(u32 unit);

@@ -302,8 +302,8 @@ void wait(u8*, const Instruction& in, u32, Warp& warp) {
                            .to = 0,
                            .tick = warp.now});
   if (!block.shadow) return;
-  block.shadow->clocks.acquire(warp.agent,
-                               kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
+  block.shadow->acquire(warp.agent,
+                        kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   std::erase_if(group.reading, [&](const WarpGroup::Reading& reading) {
     if (reading.product >= target) return false;
     for (const u32 offset : reading.units) block.shadow->let_go(offset, kChunk);
