@@ -258,6 +258,21 @@ void fill_addresses(Request& request) {
   }
 }
 
+// Shows a plain load to the checks without its addresses, where it is for whole lines that it is
+// quick to tell of. False where it has to be shown as any other.
+bool see_lines(const Instruction& in, Warp& warp, u32 bytes, const Request& request) {
+  const Block& block = *warp.block;
+  const Launch& launch = *block.launch;
+  if (block.counts || block.recorder || !block.shadow || in.flags & kStrong ||
+      !launch.unused.empty())
+    return false;
+  const u64 first = request.address[0];
+  const Pattern* const pattern = block.patterns.recent(
+      2 * static_cast<std::size_t>(block.pc_of(in)), first, bytes, request.located.offsets->number);
+  const LanePieces* const lines = pattern ? pattern->lines() : nullptr;
+  return lines && launch.global_shadow->read_lines(warp, in, *lines, first >> 5);
+}
+
 // Resolves a request of all lanes that lie in a known way. False if they do not.
 template <Space S, bool Observed>
 bool resolve_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes, bool is_write,
@@ -271,6 +286,7 @@ bool resolve_located(u8* registers, const Instruction& in, Warp& warp, u32 bytes
   const bool shared = S == Space::shared || (S == Space::generic && in_shared(first));
   if (shared) first &= kWindowMask;
   if (!Observed || !block.observed) return true;
+  if (!shared && !is_write && see_lines(in, warp, bytes, request)) return true;
   fill_addresses(request);
   block.located = request.address, block.located_by = request.located.offsets->number;
   request.block = &block;

@@ -203,10 +203,12 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
 
 void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                         u32 bytes) {
+  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
+  const Divided divided{pattern.pieces(addresses), pattern.base(addresses), 0};
+  if (divided.pieces.lines && read_lines(warp, in, divided.pieces, divided.base)) return;
   Asking who = asking(warp, in, addresses, mask, bytes);
   warp.block->shadow->clocks.touch(warp.agent);
   if (launch_.overlapped) check_overlap(who, false);
-  Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
     check_written(who, buffer, piece);
     if (!fresh(sector)) {
@@ -219,7 +221,7 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
                        sector.read.lanes == piece.lanes && !(piece.bytes & ~sector.read.bytes);
     if (!again && !read_by_two(who, piece.bytes, sector)) record_read(who, piece, sector);
   };
-  for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
+  for_each_piece(who, divided, on_sector,
                  [&](const Buffer& buffer, const Piece& piece, GlobalLine& line) {
                    return line_is_written(buffer, piece.sector) && read_line(who, piece, line);
                  });
@@ -270,7 +272,36 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
     PTX_FOR_EACH_LANE (lane, mask) publish(warp, addresses[lane]);
 }
 
-// ---- one line ----
+// ---- lines ----
+
+// True if nobody has accessed the lines so far, or only these lanes just now, as is nearly always
+// so in a kernel that streams. What it did where it is false in the end is what read_line does.
+bool GlobalShadow::read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces,
+                              u64 base) {
+  const Block& block = *warp.block;
+  const s32 pc = block.pc_of(in);
+  const Buffer* const buffer = block.last_buffer[static_cast<std::size_t>(pc)];
+  if (!buffer || !buffer->shadow || buffer->written || launch_.overlapped) return false;
+  Clocks& clocks = block.shadow->clocks;
+  clocks.touch(warp.agent);
+  const u32 step = std::min(clocks.step(warp.agent), kLatest);
+  GlobalLine mine{base_ + 1 + static_cast<u32>(block.index),
+                  static_cast<u32>(warp.index) << kWarpShift | step, short_pc(pc)};
+  const auto held = hold();
+  const u64 first = buffer->address >> 7;
+  for (int i = 0; i < pieces.count; ++i) {
+    const u64 sector = base + pieces.all[i].sector;
+    if ((sector << 5) - buffer->address >= buffer->size) return false;
+    GlobalLine& line = buffer->lines[sector / kLineSectors - first];
+    mine.lanes = pieces.all[i].lanes;
+    if (line.block <= base_)
+      line = mine;
+    else if (line.state != GlobalLine::read || line.block != mine.block || line.when != mine.when ||
+             line.lanes != mine.lanes)
+      return false;
+  }
+  return true;
+}
 
 // False if the line has to be opened first, as it is wherever there is more to say than that one
 // access comes after another.

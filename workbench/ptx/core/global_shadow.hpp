@@ -106,6 +106,9 @@ class GlobalShadow {
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
              u32 changed);
+  // One plain load of whole lines, `base` being what the pieces' sectors count from. False if there
+  // is more to it, and it is to be read.
+  bool read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces, u64 base);
   // One strong request, after Shadow's clocks have seen it.
   void strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
               bool is_write, bool is_read);

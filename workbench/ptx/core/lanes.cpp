@@ -200,12 +200,12 @@ bool in_a_row(const LanePiece* four) {
 
 void join_lines(LanePieces& pieces) {
   int count = 0;
-  pieces.rows = false;
+  pieces.lines = pieces.count > 0;
   for (int i = 0; i < pieces.count; ++i) {
     LanePiece piece = pieces.all[i];
     const bool row = i + 4 <= pieces.count && in_a_row(&pieces.all[i]);
-    pieces.rows |= row;
     if (row && piece.sector % 4 == 0) piece.line = true, i += 3;
+    pieces.lines &= piece.line;
     pieces.all[count++] = piece;
   }
   pieces.count = count;

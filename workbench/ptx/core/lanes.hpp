@@ -77,7 +77,7 @@ struct LanePiece {
 // its own. Accesses are aligned and of at most 32 bytes.
 struct LanePieces {
   int count = 0;
-  bool rows = false;     // four or more whole sectors in a row, as of a line
+  bool lines = false;    // each piece is a line
   bool repeats = false;  // several lanes access the same bytes
   u32 clashing = 0;      // lanes that stored something else than an earlier one to the same address
   LanePiece all[kLanes];

@@ -172,23 +172,18 @@ Wavefronts Pattern::wavefronts(const u64* offsets, bool is_load) {
   return wavefronts_;
 }
 
-Pattern& Patterns::find(std::size_t which, const u64* addresses, u32 mask, u32 bytes, u64 offsets) {
-  Place& place = places_[which];
-  if (offsets)
-    for (const Recent& one : place.recent)
-      if (one.offsets == offsets && one.pattern->fits_first(addresses[0], bytes))
-        return *one.pattern;
+Pattern& Patterns::find_or_make(Place& place, const u64* addresses, u32 mask, u32 bytes, u64 key) {
   for (Recent& one : place.recent) {
     if (!one.pattern) break;
     if (!one.pattern->fits(addresses, mask, bytes)) continue;
-    if (offsets) one.offsets = offsets;
+    if (key) one.key = key;
     if (&one == place.recent.data()) return *one.pattern;
     std::swap(one, *(&one - 1));
     return *(&one - 1)->pattern;
   }
   if (place.made < kMostOfPlace) {
     std::copy_backward(place.recent.begin(), place.recent.end() - 1, place.recent.end());
-    place.recent[0] = {&make(place, addresses, mask, bytes), offsets};
+    place.recent[0] = {&make(place, addresses, mask, bytes), key};
     return *place.recent[0].pattern;
   }
   if (!place.own) place.own = std::make_unique<Pattern>();

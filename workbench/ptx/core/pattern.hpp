@@ -99,10 +99,6 @@ class Pattern {
     }
   }
   bool stays() const { return stays_; }
-  // Whether it fits a request of all lanes that lie in the way in which they lie here.
-  bool fits_first(u64 first, u32 bytes) const {
-    return bytes == bytes_ && (first & kInLine) == in_line_;
-  }
   u32 bytes() const { return bytes_; }
 
   // The following take the addresses of a request that fits. Sectors count from base().
@@ -111,6 +107,10 @@ class Pattern {
   const LanePieces& pieces(const u64* addresses);
   const LaneGroups& groups(const u64* addresses);
   Wavefronts wavefronts(const u64* offsets, bool is_load);
+  // The pieces, once they are known and all of them are lines; else null.
+  const LanePieces* lines() const {
+    return known_ & has_pieces && pieces_.lines ? &pieces_ : nullptr;
+  }
   // Lines count from that of the first address.
   const LineParts& line_parts(const u64* addresses, LineParts::Scale scale);
 
@@ -150,7 +150,19 @@ class Patterns {
   void resize(std::size_t places) { places_.resize(places); }
   // The pattern of a request by a place. It may change with the next request, if it is not to stay.
   // `offsets`: of all lanes, the number of the way in which they lie; 0 if it is not known.
-  Pattern& find(std::size_t place, const u64* addresses, u32 mask, u32 bytes, u64 offsets);
+  Pattern& find(std::size_t place, const u64* addresses, u32 mask, u32 bytes, u64 offsets) {
+    if (offsets)
+      if (Pattern* const pattern = recent(place, addresses[0], bytes, offsets)) return *pattern;
+    return find_or_make(places_[place], addresses, mask, bytes,
+                        offsets ? Recent::key_of(addresses[0], bytes, offsets) : 0);
+  }
+  // That of a request of all lanes by its first address alone, if it is one of the last.
+  Pattern* recent(std::size_t place, u64 first, u32 bytes, u64 offsets) const {
+    const u64 key = Recent::key_of(first, bytes, offsets);
+    for (const Recent& one : places_[place].recent)
+      if (one.key == key) return one.pattern;
+    return nullptr;
+  }
 
  private:
   static constexpr std::size_t kRecent = 4;
@@ -159,13 +171,18 @@ class Patterns {
 
   struct Recent {
     Pattern* pattern = nullptr;
-    u64 offsets = 0;
+    u64 key = 0;  // of a request of all lanes that lie in a known way; 0 if it is not known
+
+    static u64 key_of(u64 first, u32 bytes, u64 offsets) {
+      return offsets << 16 | bytes << 8 | (first & Pattern::kInLine);
+    }
   };
   struct Place {
     std::array<Recent, kRecent> recent{};
     u32 made = 0;
     std::unique_ptr<Pattern> own;  // of the latest request, where there are too many to keep
   };
+  Pattern& find_or_make(Place& place, const u64* addresses, u32 mask, u32 bytes, u64 key);
   Pattern& make(Place& place, const u64* addresses, u32 mask, u32 bytes);
 
   std::vector<Place> places_;
