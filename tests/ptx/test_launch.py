@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from ptx_support import module
 
 from workbench import ptx
-from workbench.errors import ArgumentError, KernelFault
+from workbench.errors import ArgumentError, KernelFault, KernelTimeout
 from workbench.toolchain import compile_cuda_module
 
 FILL = module(
@@ -207,18 +208,19 @@ AGAIN: ld.volatile.global.u32 %r1, [%d1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra AGAI
 INTERRUPTED = f"""
 import sys, numpy as np
 from workbench import ptx
-kernel = ptx.Program.from_text({ENDLESS!r})["endless"]
+kernel, threads = ptx.Program.from_text({ENDLESS!r})["endless"], int(sys.argv[1])
 print("ready", flush=True)
 try:
-    kernel.launch(4, 64, [np.zeros(1, np.uint32)])
+    kernel.launch(4, 64, [np.zeros(1, np.uint32)], threads=threads)
 except KeyboardInterrupt:
-    kernel.launch(4, 64, [np.ones(1, np.uint32)])
+    kernel.launch(4, 64, [np.ones(1, np.uint32)], threads=threads)
     print("still usable", flush=True)
 """
 
 
-def test_interrupt() -> None:
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupt(threads: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(threads)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.5)
     start = time.perf_counter()
@@ -227,6 +229,28 @@ def test_interrupt() -> None:
     assert out == "still usable\n"
     assert process.returncode == 0
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_time_limit(threads: int) -> None:
+    kernel = ptx.Program.from_text(ENDLESS)["endless"]
+    with pytest.raises(KernelTimeout):
+        kernel.launch(4, 64, [np.zeros(1, np.uint32)], threads=threads, seconds_limit=0.01)
+
+
+HALVED = module("halved", ".param .u64 out", """ld.param.u64 %d1, [out];
+ld.global.b32 %r1, [%d1]; mul.rn.f32 %r1, %r1, 0f3F000000; st.global.b32 [%d1], %r1;""")  # fmt: skip
+
+
+def test_the_arithmetic_of_the_calling_thread_changes_nothing() -> None:
+    subnormal = np.full(1, 2.0**-140, np.float32)
+    torch.set_flush_denormal(True)
+    try:
+        ptx.Program.from_text(HALVED)["halved"].launch(1, 1, [subnormal])
+        assert torch.full((1,), 2.0**-140).mul(0.5).item() == 0, "it takes no subnormals for zero"
+    finally:
+        torch.set_flush_denormal(False)
+    assert subnormal.item() == 2.0**-141
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 // One block after the other on one worker: registers, barriers, the watchdog, faults.
 #include <algorithm>
+#include <cfenv>
 #include <memory>
 
 #include "allocation.hpp"
@@ -68,7 +69,11 @@ class BlockRunner {
     bool filled = false;  // there is one
   };
   std::vector<BlockSpecial> block_specials_;
-  u64 reported_ = 0;   // instructions already added to the launch's total
+  u64 reported_ = 0;  // instructions already added to the launch's total
+  // Since the calling thread looked out last. That asks for the time, which costs a small block too
+  // much at each end.
+  u64 unwatched_ = 0;
+  static constexpr u64 kWatchPrice = 256, kUnwatched = 4096;
   u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
   u64 seen_turns_ = 0;
 };
@@ -491,6 +496,10 @@ void BlockRunner::deadlock() {
 void BlockRunner::watch() {
   const u64 fresh = block.instructions - reported_;
   reported_ = block.instructions;
+  if (block.worker->look_out && (unwatched_ += fresh + kWatchPrice) >= kUnwatched) {
+    unwatched_ = 0;
+    block.worker->look_out();
+  }
   bool over = false;
   if (launch_.instruction_limit) {
     const u64 before = launch_.instructions_so_far.fetch_add(fresh, std::memory_order_relaxed);
@@ -666,6 +675,21 @@ void run_together(Launch& launch, WorkerResult& result) {
     result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
 }
 
+// The arithmetic that the C library starts with, whatever the calling thread has set: it may round
+// otherwise, or take subnormals for zero.
+class DefaultArithmetic {
+ public:
+  DefaultArithmetic() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  DefaultArithmetic(const DefaultArithmetic&) = delete;
+  ~DefaultArithmetic() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_;
+};
+
 void run_one_by_one(Launch& launch, WorkerResult& result) {
   BlockRunner runner(launch, result);
   result.began = true;
@@ -692,6 +716,7 @@ void run_one_by_one(Launch& launch, WorkerResult& result) {
 }  // namespace
 
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
+  const DefaultArithmetic arithmetic;
   try {
     if (launch.workspace)
       run_together(launch, result);

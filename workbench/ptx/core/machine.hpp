@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -432,6 +433,7 @@ struct WorkerResult {
   bool began = false;                           // it had memory for a block
   std::exception_ptr error;                     // what ended it: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
+  std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
 };
 
 // Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends

@@ -152,40 +152,64 @@ void check_workers(const std::vector<WorkerResult>& results) {
     if (result.error && (result.began || !any)) std::rethrow_exception(result.error);
 }
 
-// Runs the workers and waits for them; the calling thread looks after signals and the time limit
-// meanwhile. Returns true if the time limit ended the launch. Throws nb::python_error on Ctrl-C,
-// and what ended a worker.
-bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
+// The calling thread of a launch, which looks after signals and the time limit while it runs.
+class Lookout {
+ public:
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
+
+  Lookout(Launch& launch, double seconds_limit) : launch_(launch), limit_(seconds_limit) {}
+
+  // Until it has to look.
+  Seconds wait() const {
+    constexpr Seconds often(0.05), least(0.001);
+    if (limit_ <= Seconds(0) || timed_out) return often;
+    return std::min(often, std::max<Seconds>(start_ + limit_ - Clock::now(), least));
+  }
+  void look() {
+    if (limit_ > Seconds(0) && Clock::now() - start_ > limit_) {
+      timed_out = true;
+      launch_.stop = true;
+    }
+    if (interrupted) return;
+    nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() == 0) return;
+    interrupted = true;
+    launch_.stop = true;
+  }
+  // The same once it is time to.
+  void look_in_time() {
+    if (Clock::now() < next_) return;
+    look();
+    next_ = Clock::now() + wait();
+  }
+
   bool timed_out = false, interrupted = false;
+
+ private:
+  Launch& launch_;
+  const Seconds limit_;  // 0: none
+  const Clock::time_point start_ = Clock::now();
+  std::chrono::time_point<Clock, Seconds> next_ = start_ + wait();
+};
+
+// Runs the workers and waits for them. Returns true if the time limit ended the launch. Throws
+// nb::python_error on Ctrl-C, and what ended a worker.
+bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
+  Lookout lookout(launch, seconds_limit);
   {
     nb::gil_scoped_release release;
-    Workers workers(launch, results);
-    const auto start = Clock::now();
-    for (;;) {
-      Seconds wait(0.05);
-      if (seconds_limit > 0 && !timed_out) {
-        const Seconds left = start + Seconds(seconds_limit) - Clock::now();
-        wait = std::min(wait, std::max(left, Seconds(0.001)));
-      }
-      if (workers.wait_for(wait)) break;
-      if (seconds_limit > 0 && Clock::now() - start > Seconds(seconds_limit)) {
-        timed_out = true;
-        launch.stop = true;
-      }
-      if (!interrupted) {
-        nb::gil_scoped_acquire acquire;
-        if (PyErr_CheckSignals() != 0) {
-          interrupted = true;
-          launch.stop = true;
-        }
-      }
+    if (results.size() == 1 && Workers::may_run_here()) {
+      results[0].look_out = [&] { lookout.look_in_time(); };
+      run_worker(launch, results[0]);
+    } else {
+      Workers workers(launch, results);
+      while (!workers.wait_for(lookout.wait())) lookout.look();
     }
   }
-  if (interrupted) throw nb::python_error();
+  if (lookout.interrupted) throw nb::python_error();
   check_workers(results);
-  return timed_out;
+  return lookout.timed_out;
 }
 
 nb::dict describe(const Finding& finding) {

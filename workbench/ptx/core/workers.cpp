@@ -146,6 +146,8 @@ void throw_once(Reserve& reserve) {
 
 }  // namespace
 
+bool Workers::may_run_here() { return !has_limit(RLIMIT_AS) && !has_limit(RLIMIT_DATA); }
+
 Workers::Workers(Launch& launch, std::vector<WorkerResult>& results) {
   find_threads(results.size());
   running_ = threads_.size();
@@ -160,7 +162,7 @@ void Workers::find_threads(std::size_t count) {
   threads_.reserve(count);
   IdleThreads::all().move_to(threads_, count);
   std::vector<std::unique_ptr<Reserve>> reserves(count);  // of threads that have not thrown
-  const bool limited = has_limit(RLIMIT_AS) || has_limit(RLIMIT_DATA);
+  const bool limited = !may_run_here();
   std::ptrdiff_t reserved = 0;
   for (std::size_t i = 0; i < count; ++i) {
     try {

@@ -22,6 +22,9 @@ class WorkerThread;
 // takes more before all have done so.
 class Workers {
  public:
+  // Whether a launch of one worker may run in the calling thread, which starts at once where one
+  // that sleeps takes longer to wake than a small launch runs.
+  static bool may_run_here();
   // Runs the launch on them. There are fewer where the process can have no more: those that there
   // are do the work. Throws OutOfMemory where it can have none.
   Workers(Launch& launch, std::vector<WorkerResult>& results);
