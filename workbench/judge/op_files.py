@@ -63,10 +63,11 @@ def _beside(file: Path) -> Iterator[ModuleType]:
     installed = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
     if any(folder in file.parents for folder in installed):
         return
+    beside = f"{file.parent}{os.sep}"
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("__main__", "workbench") or not isinstance(module, ModuleType):
             continue
         path = str(getattr(module, "__file__", None) or "")
-        inside = path.startswith(f"{file.parent}{os.sep}") and path.endswith(".py")
+        inside = path.startswith(beside) and path.endswith(".py")
         if inside and not is_installed(path) and not any(folder in Path(path).parents for folder in installed):
             yield module

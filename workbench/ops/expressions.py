@@ -135,7 +135,9 @@ def _compiled(where: str, text: str) -> tuple[tuple[str, ...], Callable[[Mapping
     names = tuple(name for name in found if name not in FUNCTIONS)
     arguments = ast.arguments([], [ast.arg(name) for name in names], defaults=[], kwonlyargs=[], kw_defaults=[])
     function = ast.fix_missing_locations(ast.Expression(ast.Lambda(arguments, tree.body)))
-    compute = eval(compile(function, f"<{where}>", "eval"), {"__builtins__": {}, **FUNCTIONS})
+    # A pickler looks for a function that names no module in each that is imported.
+    known = {"__builtins__": {}, "__name__": __name__, **FUNCTIONS}
+    compute = eval(compile(function, f"<{where}>", "eval"), known)
     return names, lambda values: compute(*[values[name] for name in names])
 
 
