@@ -400,14 +400,13 @@ void BlockRunner::release(u32 number) {
     const bool all = std::all_of(warps_.begin(), warps_.end(), [&](const Warp& warp) {
       return warp.splits.empty() || barrier.warps >> warp.index & 1;
     });
-    block.shadow->forget_log(block.rank * Clocks::kBarriers + number, all);
+    if (all) block.shadow->forget_log(block.rank * Clocks::kBarriers + number);
   }
   for_each_bit(barrier.warps, [&](u32 index) {
     Warp& warp = warps_[index];
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
-      if (block.shadow)
-        block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
+      if (block.shadow) block.shadow->leave(warp.agent, block.rank * Clocks::kBarriers + number);
       const Instruction& in = kernel_.code[static_cast<std::size_t>(split.pc)];
       if (in.meeting == Meeting::popc) {
         alignas(64) u32 counts[kLanes];

@@ -55,9 +55,14 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
     if (kind == Quiet::store || kind == Quiet::landing) line.forgotten |= parts.part[i];
   }
   latest_[agent] = std::max(latest_[agent], clock);
+  if (knowledge_of_[agent] == kNoKnowledge) {
+    if (knowledge_count_ == knowledge_.size()) knowledge_.emplace_back();
+    knowledge_[knowledge_count_].clear();
+    knowledge_of_[agent] = static_cast<u32>(knowledge_count_++);
+  }
   LogEntry& entry = log_[logged_++];  // field by field: a copy of the whole would wait for them
   entry.kind = kind, entry.agent = agent, entry.steps = clocks.step(agent) - clocks.since(agent);
-  entry.mask = mask, entry.changed = changed;
+  entry.mask = mask, entry.changed = changed, entry.knowledge = knowledge_of_[agent];
   entry.first = static_cast<u32>(addresses[first_lane(mask)]);
   entry.access.clock = clock, entry.access.pc = warp.block->pc_of(in);
   entry.access.by = u32{clocks.lane_order(agent)} << 16 | agent * kLanes;
@@ -65,21 +70,27 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
   return true;
 }
 
+void Shadow::forget_knowledge() {
+  knowledge_count_ = 0;
+  std::fill(knowledge_of_.begin(), knowledge_of_.end(), kNoKnowledge);
+}
+
 void Shadow::clear_log() {
   logged_ = 0;
   log_number_ += 1;
+  forget_knowledge();
 }
 
 void Shadow::begin_log() {
+  knowledge_of_.resize(clocks.agents());
   clear_log();
   latest_.fill(0);
 }
 
-void Shadow::forget_log(u32 barrier, bool all) {
+void Shadow::forget_log(u32 barrier) {
   if (lines_.empty()) return;
   for (u32 agent = 0; agent < clocks.agents(); ++agent)
-    all &= latest_[agent] <= clocks.at_barrier(barrier, agent);
-  if (!all) return work_off_log();
+    if (latest_[agent] > clocks.at_barrier(barrier, agent)) return;
   period_ += 1;
   if (!logged_) return;
   times_forgotten_ += logged_;
@@ -102,8 +113,10 @@ void Shadow::keep_issued() {
                                  [](const LogEntry& entry) { return entry.mask != 0; });
   logged_ = static_cast<std::size_t>(last - log_.get());
   log_number_ += 1;
+  forget_knowledge();  // a copy under way asks for none
   for (std::size_t at = 0; at < logged_; ++at) {
     u32 address[kLanes];
+    log_[at].knowledge = kNoKnowledge;
     log_[at].pattern->addresses_from(log_[at].first, address);
     PTX_FOR_EACH_LANE (lane, log_[at].mask)
       lines_[address[lane] >> scale_.line].logged = log_number_;
@@ -132,18 +145,19 @@ void Shadow::work_off_log() {
   clear_log();
 }
 
-// The one who asked, with what it knew: it has learnt of no other warp's accesses since.
+// The one who asked, with what it knew.
 void Shadow::work_off(const LogEntry& entry) {
-  Asker who{entry.agent,
-            0,
-            0,
-            entry.agent < 32 ? 1u << entry.agent : 0,
-            clocks.seen(entry.agent).data(),
-            clocks.start(),
-            std::min(entry.access.clock - 1, clocks.floor(entry.agent)),
-            entry.steps,
-            *entry.warp,
-            entry.access};
+  const u32* seen = clocks.seen(entry.agent).data();
+  if (entry.knowledge != kNoKnowledge && !knowledge_[entry.knowledge].empty())
+    seen = knowledge_[entry.knowledge].data();
+  u32 floor = entry.access.clock - 1;
+  for (u32 other = 0; other < clocks.agents(); ++other)
+    if (other != entry.agent) floor = std::min(floor, seen[other]);
+  Asker who{entry.agent, 0,
+            0,           entry.agent < 32 ? 1u << entry.agent : 0,
+            seen,        clocks.start(),
+            floor,       entry.steps,
+            *entry.warp, entry.access};
   const u32 bytes = entry.pattern->bytes();
   alignas(64) u32 addresses[kLanes];
   entry.pattern->addresses_from(entry.first, addresses);

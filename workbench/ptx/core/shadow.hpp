@@ -39,14 +39,18 @@ class Shadow {
   void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
 
-  // The threads at a barrier are about to go on. `all`: every warp that lives is among them; from
-  // now on they come after what was written down, and nobody need ever look it up.
-  void forget_log(u32 barrier, bool all);
-  // A warp comes to know of what others did before they released a flag. What is written down is
-  // worked off before, with what was known at the time.
+  // All threads that live are at a barrier and about to go on: from now on they come after what was
+  // written down, and nobody need ever look it up.
+  void forget_log(u32 barrier);
+  // A warp comes to know of what others did before they came to a barrier, or released a flag. What
+  // it wrote down keeps what was known at the time.
+  void leave(u32 agent, u32 barrier) {
+    keep_knowledge(agent);
+    clocks.leave(agent, barrier);
+  }
   void acquire(u32 agent, u64 flag) {
     if (!clocks.has_flag(flag)) return;
-    work_off_log();
+    keep_knowledge(agent);
     clocks.acquire(agent, flag);
   }
 
@@ -223,10 +227,12 @@ class Shadow {
     u32 mask;
     u32 changed;    // lanes that changed what was there
     u32 first;      // address
+    u32 knowledge;  // a place in knowledge_
     Access access;  // of lane 0
     const Warp* warp;
     const Pattern* pattern;
   };
+  static constexpr u32 kNoKnowledge = ~0u;
   static constexpr std::size_t kLeastEntries = 1024, kEntriesOfWarp = 64;
 
   Line& line_at(u32 address) {
@@ -243,6 +249,12 @@ class Shadow {
   void work_off_log();
   void begin_log();
   void clear_log();
+  void forget_knowledge();
+  void keep_knowledge(u32 agent) {
+    if (knowledge_of_[agent] == kNoKnowledge) return;
+    knowledge_[knowledge_of_[agent]] = clocks.seen(agent);
+    knowledge_of_[agent] = kNoKnowledge;
+  }
   void keep_issued();
   static u32 take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes);
   void work_off(const LogEntry& entry);
@@ -310,6 +322,10 @@ class Shadow {
   std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
   Access forgotten_;  // one of the stores that were forgotten, in place of all of them
   u64 times_forgotten_ = 0, times_worked_off_ = 0;  // entries
+  // What agents had seen when they wrote entries down; empty where they have seen no more since.
+  std::vector<std::vector<u32>> knowledge_;
+  std::size_t knowledge_count_ = 0;  // of them in use
+  std::vector<u32> knowledge_of_;  // by agent, that of its next entry; kNoKnowledge if it has none
   // Lanes of Granule::read's warp that read in an earlier step than that says, and nothing has
   // ordered them since. By granule; of this block.
   struct EarlierRead {
