@@ -98,9 +98,9 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   if (launch.checks) {
     try {
-      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.uses_async_proxy;
+      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.has_bulk_copies;
       shadow_.resize(launch.shared_bytes, kernel_.shared_granule,
-                     alone && launch.takes_shortcuts ? count : 0);
+                     alone && launch.takes_shortcuts ? count : 0, kernel_.uses_async_proxy);
       if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
@@ -265,6 +265,7 @@ void BlockRunner::begin() {
     std::fill(std::begin(group.issued), std::end(group.issued), 0);
     group.reading.clear();
   }
+  block.chunk_lists.begin_block();
   for_each_bit(block.barriers_met, [&](u32 number) { block.barriers[number] = Barrier{}; });
   block.barriers_met = 0;
   block.exited = 0;

@@ -27,12 +27,13 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
       if (count_lanes(groups.lanes[i] & changed) > 1) return false;
   }
   const bool is_alike = kind == Quiet::store && !changed;  // never races: see store_alike
+  const bool writes = kind == Quiet::store || kind == Quiet::issue;
   const u32 agent = warp.agent, clock = clocks.now(agent), floor = clocks.floor(agent);
   const u32 begin = static_cast<u32>(addresses[first_lane(mask)] >> scale_.line);
   for (u32 i = 0; i < parts.count; ++i) {
     const Line& line = line_at((begin + parts.line[i]) << scale_.line);
     const u64 part = parts.part[i];
-    if (line.unsure) return false;
+    if (line.unsure || (writes && !kept_.empty() && kept_of(begin + parts.line[i]))) return false;
     const bool comes_after_stores = line.latest_store <= floor || !(line.new_stores & part);
     if (kind == Quiet::landing) {
       if (part & ~line.pending_parts || !(changed == mask || comes_after_stores)) return false;
@@ -54,6 +55,35 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
     note(line, kind, parts.part[i], parts.lanes[i], clock);
     if (kind == Quiet::store || kind == Quiet::landing) line.forgotten |= parts.part[i];
   }
+  LogEntry& entry = add_entry(warp, kind, mask, static_cast<u32>(addresses[first_lane(mask)]),
+                              warp.block->pc_of(in));
+  entry.changed = changed;
+  entry.pattern = &pattern;
+  return true;
+}
+
+// Likewise of chunks that are read through the async proxy.
+bool Shadow::log(const Asker& who, const Chunks& chunks, u32 base) {
+  if (lines_.empty() || times_worked_off_ > 2 * times_forgotten_ + 8192) return false;
+  const u32 floor = clocks.async_floor(who.warp), begin = base >> scale_.line;
+  for (const Chunks::Line& one : chunks.lines) {
+    const Line& line = line_at((begin + one.line) << scale_.line);
+    if (line.unsure || line.latest_store > floor || one.part & (line.pending_parts | ~line.stored))
+      return false;
+  }
+  if (logged_ == most_entries_) work_off_log();
+  for (const Chunks::Line& one : chunks.lines) {
+    Line& line = lines_[begin + one.line];
+    line.logged = log_number_;
+    note(line, Quiet::read, one.part, 1, who.access.clock);
+  }
+  add_entry(who.self, Quiet::read, who.lanes, base, who.access.pc).chunks = &chunks;
+  return true;
+}
+
+// All that entries have, but for the lanes that changed something.
+Shadow::LogEntry& Shadow::add_entry(const Warp& warp, Quiet kind, u32 mask, u32 first, s32 pc) {
+  const u32 agent = warp.agent, clock = clocks.now(agent);
   latest_[agent] = std::max(latest_[agent], clock);
   if (knowledge_of_[agent] == kNoKnowledge) {
     if (knowledge_count_ == knowledge_.size()) knowledge_.emplace_back();
@@ -61,13 +91,20 @@ bool Shadow::log(const Warp& warp, Quiet kind, const Instruction& in, const u64*
     knowledge_of_[agent] = static_cast<u32>(knowledge_count_++);
   }
   LogEntry& entry = log_[logged_++];  // field by field: a copy of the whole would wait for them
-  entry.kind = kind, entry.agent = agent, entry.steps = clocks.step(agent) - clocks.since(agent);
-  entry.mask = mask, entry.changed = changed, entry.knowledge = knowledge_of_[agent];
-  entry.first = static_cast<u32>(addresses[first_lane(mask)]);
-  entry.access.clock = clock, entry.access.pc = warp.block->pc_of(in);
+  entry.kind = kind;
+  entry.agent = agent;
+  entry.steps = clocks.step(agent) - clocks.since(agent);
+  entry.mask = mask;
+  entry.changed = 0;
+  entry.first = first;
+  entry.knowledge = knowledge_of_[agent];
+  entry.access.clock = clock;
+  entry.access.pc = pc;
   entry.access.by = u32{clocks.lane_order(agent)} << 16 | agent * kLanes;
-  entry.warp = &warp, entry.pattern = &pattern;
-  return true;
+  entry.warp = &warp;
+  entry.pattern = nullptr;
+  entry.chunks = nullptr;
+  return entry;
 }
 
 void Shadow::forget_knowledge() {
@@ -94,26 +131,34 @@ void Shadow::forget_log(u32 barrier) {
   period_ += 1;
   if (!logged_) return;
   times_forgotten_ += logged_;
-  keep_issued();
+  drop_entries(barrier);
 }
 
-// Leaves of the log the copies that are still under way.
-void Shadow::keep_issued() {
-  std::size_t kept = 0, landed = 0;  // issued; of these, at the front, that have all landed
+// Leaves of the log the copies that are still under way, and what was written that a warp after the
+// barrier may still read through the async proxy without a fence.
+void Shadow::drop_entries(u32 barrier) {
+  std::size_t kept = 0, landed = 0;  // entries; of these, at the front, copies that have all landed
   for (std::size_t at = 0; at < logged_; ++at) {
     const LogEntry& entry = log_[at];
-    if (entry.kind == Quiet::store || entry.kind == Quiet::landing) forgotten_ = entry.access;
-    if (entry.kind == Quiet::issue && kept++ != at) log_[kept - 1] = entry;
-    if (entry.kind != Quiet::landing) continue;
-    u32 left = entry.mask;
-    for (std::size_t i = landed; i < kept && left; ++i) left &= ~take_landed(log_[i], entry, left);
-    while (landed < kept && !log_[landed].mask) ++landed;
+    if (entry.kind == Quiet::landing) {
+      u32 left = entry.mask;
+      for (std::size_t i = landed; i < kept && left; ++i)
+        left &= ~take_landed(log_[i], entry, left);
+      while (landed < kept && !log_[landed].mask) ++landed;
+    }
+    const bool written = entry.kind == Quiet::store || entry.kind == Quiet::landing;
+    const bool stays =
+        written && async_ && entry.access.clock > clocks.async_at_barrier(barrier, entry.agent);
+    if (written && !stays) forgotten_ = entry.access;
+    if (!stays && entry.kind != Quiet::issue) continue;
+    if (kept != at) log_[kept] = entry;
+    ++kept;
   }
   const auto last = std::copy_if(log_.get() + landed, log_.get() + kept, log_.get(),
                                  [](const LogEntry& entry) { return entry.mask != 0; });
   logged_ = static_cast<std::size_t>(last - log_.get());
   log_number_ += 1;
-  forget_knowledge();  // a copy under way asks for none
+  forget_knowledge();  // after the barrier all that is left comes before what a warp does
   for (std::size_t at = 0; at < logged_; ++at) {
     u32 address[kLanes];
     log_[at].knowledge = kNoKnowledge;
@@ -125,7 +170,9 @@ void Shadow::keep_issued() {
 
 // Takes from a copy under way the lanes, of these, that a landing is of; returns them.
 u32 Shadow::take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes) {
-  if (issued.agent != landing.agent || issued.access.pc != landing.access.pc) return 0;
+  if (issued.kind != Quiet::issue || issued.agent != landing.agent ||
+      issued.access.pc != landing.access.pc)
+    return 0;
   lanes &= issued.mask;
   if (issued.pattern != landing.pattern || issued.first != landing.first) {
     u32 here[kLanes], there[kLanes], same = 0;
@@ -158,6 +205,7 @@ void Shadow::work_off(const LogEntry& entry) {
             seen,        clocks.start(),
             floor,       entry.steps,
             *entry.warp, entry.access};
+  if (entry.chunks) return work_off_chunks(who, entry);
   const u32 bytes = entry.pattern->bytes();
   alignas(64) u32 addresses[kLanes];
   entry.pattern->addresses_from(entry.first, addresses);
@@ -199,6 +247,17 @@ void Shadow::work_off(const LogEntry& entry) {
       }
     });
     line.forgotten &= ~scale_.part_of(address, bytes);
+  }
+}
+
+void Shadow::work_off_chunks(Asker& who, const LogEntry& entry) {
+  set_lanes(who, *entry.warp, entry.mask);
+  for (const u32 offset : entry.chunks->offsets) {
+    const u32 address = entry.first + offset;
+    recall(lines_[address >> scale_.line], address, Chunks::kBytes);
+    for_each(address, Chunks::kBytes, false, [&](Granule& g) {
+      if (!read_stored(who, g)) record_read(who, g);
+    });
   }
 }
 

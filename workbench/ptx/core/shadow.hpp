@@ -15,10 +15,12 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "chunks.hpp"
 #include "clocks.hpp"
 #include "pattern.hpp"
 
@@ -34,8 +36,8 @@ class Shadow {
 
   explicit Shadow(Clocks& all) : clocks(all) {}
   // `logging`: the warps whose requests that cannot race are only written down. None where other
-  // blocks, or the async proxy, have access too.
-  void resize(u32 shared_bytes, u32 granule, u32 logging);
+  // blocks, or bulk copies, have access too. `async`: the async proxy has.
+  void resize(u32 shared_bytes, u32 granule, u32 logging, bool async);
   void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
 
@@ -107,6 +109,11 @@ class Shadow {
   // From keep to let_go bytes are being read, and nobody may write them.
   void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void let_go(u32 address, u32 bytes);
+  // Likewise of chunks, whose offsets count from `base`, a multiple of a line's size.
+  void keep(Warp& warp, const Instruction& in, u32 lane, const Chunks& chunks, u32 base);
+  void let_go(const Chunks& chunks, u32 base);
+  // How lines are divided here.
+  LineParts::Scale scale() const { return scale_; }
   class AsyncReader;
 
  private:
@@ -231,6 +238,7 @@ class Shadow {
     Access access;  // of lane 0
     const Warp* warp;
     const Pattern* pattern;
+    const Chunks* chunks;  // read through the async proxy, from `first` on; else null
   };
   static constexpr u32 kNoKnowledge = ~0u;
   static constexpr std::size_t kLeastEntries = 1024, kEntriesOfWarp = 64;
@@ -246,6 +254,8 @@ class Shadow {
   }
   bool log(const Warp& warp, Quiet kind, const Instruction& in, const u64* addresses, u32 mask,
            u32 bytes, u32 changed);
+  bool log(const Asker& who, const Chunks& chunks, u32 base);
+  LogEntry& add_entry(const Warp& warp, Quiet kind, u32 mask, u32 first, s32 pc);
   void work_off_log();
   void begin_log();
   void clear_log();
@@ -255,9 +265,16 @@ class Shadow {
     knowledge_[knowledge_of_[agent]] = clocks.seen(agent);
     knowledge_of_[agent] = kNoKnowledge;
   }
-  void keep_issued();
+  void drop_entries(u32 barrier);
   static u32 take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes);
   void work_off(const LogEntry& entry);
+  void work_off_chunks(Asker& who, const LogEntry& entry);
+  // A line's chunks that are being read through the async proxy: how often, in a byte for each.
+  u64 kept_of(u32 line) const {
+    u64 times;
+    std::memcpy(&times, &kept_[line << (scale_.line - kUnitShift)], sizeof times);
+    return scale_.line == 7 ? times : times & 0xffffffffu;
+  }
   void recall(Line& line, u32 address, u32 bytes);
   // Before granules are accessed one by one: their records say all, and their line knows of it.
   [[gnu::always_inline]] void touch(const Asker& who, Quiet kind, u32 address, u32 bytes) {
@@ -298,6 +315,8 @@ class Shadow {
   bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                        u32 address, u32 bytes) const;
   static constexpr u32 kNoUnit = ~0u;
+  static constexpr u32 kUnitsOfLine = 8;
+  void begin_keeping();
   u32 kept_unit(u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
@@ -313,6 +332,7 @@ class Shadow {
   std::vector<Granule> granules_;  // of units that were taken apart; made when needed
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
   std::vector<Line> lines_;        // none: requests are not logged
+  bool async_ = false;             // the async proxy reads too
   LineParts::Scale scale_{7, 1};
   std::unique_ptr<LogEntry[]> log_;
   std::size_t most_entries_ = 0;
@@ -333,7 +353,8 @@ class Shadow {
     u32 lanes;
   };
   std::unordered_map<const Granule*, std::vector<EarlierRead>> earlier_reads_;
-  std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed
+  std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed,
+                                   // with some units more that nobody has
   std::vector<u8> swizzle_;        // likewise in which the last tensor copy wrote
   std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread
   std::vector<Landing> landings_;  // of this block
@@ -351,6 +372,8 @@ class Shadow {
 class Shadow::AsyncReader {
  public:
   AsyncReader(Shadow& shadow, Warp& warp, const Instruction& in, u32 lanes);
+  // Writes down that all of these are read, if that cannot race with anything.
+  bool log(const Chunks& chunks, u32 base) { return shadow_.log(who_, chunks, base); }
   // `reported`: they have been told of something.
   void read(u32 address, u32 bytes, bool& reported);
 
