@@ -81,10 +81,8 @@ class Clocks {
   void leave(u32 agent, u32 barrier);
   // What those who are at a barrier have done is known there up to this clock.
   u32 at_barrier(u32 barrier, u32 agent) const { return barriers_[barrier][agent]; }
-  // Likewise what of that is also visible to the async proxy.
-  u32 async_at_barrier(u32 barrier, u32 agent) const {
-    return barriers_[barrier][agents() + agent];
-  }
+  // Likewise what of that is also visible to the async proxy, by agent.
+  const u32* async_at_barrier(u32 barrier) const { return &barriers_[barrier][agents()]; }
   void clear(u32 barrier) { std::fill(barriers_[barrier].begin(), barriers_[barrier].end(), 0); }
 
   // `wide`: for other blocks too.

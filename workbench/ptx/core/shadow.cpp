@@ -51,6 +51,7 @@ void Shadow::resize(u32 shared_bytes, u32 granule, u32 logging, bool async) {
   lines_.assign((shared_bytes >> scale_.line) + 1, Line{});
   most_entries_ = std::max(kLeastEntries, logging * kEntriesOfWarp);
   log_ = std::make_unique_for_overwrite<LogEntry[]>(most_entries_);
+  written_ = std::make_unique_for_overwrite<u32[]>(most_entries_);
 }
 
 void Shadow::begin_block() {

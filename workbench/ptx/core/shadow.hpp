@@ -44,6 +44,8 @@ class Shadow {
   // All threads that live are at a barrier and about to go on: from now on they come after what was
   // written down, and nobody need ever look it up.
   void forget_log(u32 barrier);
+  // Likewise lanes of a warp wait for each other, which may be all warps that there are.
+  void meet_lanes(u32 agent);
   // A warp comes to know of what others did before they came to a barrier, or released a flag. What
   // it wrote down keeps what was known at the time.
   void leave(u32 agent, u32 barrier) {
@@ -214,6 +216,18 @@ class Shadow {
 
   // ---- requests that cannot race (quiet_log.cpp) ----
 
+  // Accesses, if all are of one warp: its agent, and the step of the latest one.
+  struct OfWarp {
+    static constexpr u32 kSeveral = ~0u;
+    u32 agent = kSeveral, step = 0;
+
+    void add(bool first, const Clocks& clocks, u32 by) {
+      agent = first || agent == by ? by : kSeveral;
+      step = clocks.step(by);
+    }
+    // Whether they come before what a warp, whose lanes were ordered last at that step, does now.
+    bool before(u32 by, u32 since) const { return agent == by && step < since; }
+  };
   // What is known of all accesses to a line of 128 bytes (of 64 where a granule is one byte).
   struct Line {
     u32 since = 0;                          // the start of the block that this is about
@@ -225,21 +239,29 @@ class Shadow {
     u64 stored = 0;                         // parts that were written in this block
     u64 forgotten = 0;                      // those whose last store is or was in a log
     u64 new_stores = 0, new_reads = 0;      // parts accessed since all warps met last
+    OfWarp storing, reading;                // who did so
     bool unsure = false;  // it takes more than a barrier to know that its copies have landed
   };
-  enum class Quiet : u8 { read, store, issue, landing };
+  enum class Quiet : u8 { read, read_chunks, store, issue, landing };
   struct LogEntry {
-    Quiet kind;
-    u32 agent, steps;
+    const Warp* warp;
+    union {
+      const Pattern* pattern;
+      const Chunks* chunks;  // with Quiet::read_chunks
+    };
     u32 mask;
     u32 changed;    // lanes that changed what was there
     u32 first;      // address
     u32 knowledge;  // a place in knowledge_
-    Access access;  // of lane 0
-    const Warp* warp;
-    const Pattern* pattern;
-    const Chunks* chunks;  // read through the async proxy, from `first` on; else null
+    u32 clock;
+    s32 pc;
+    u16 lane_order, steps;
+    Quiet kind;
+
+    bool is_read() const { return kind <= Quiet::read_chunks; }
+    Access access() const;  // of lane 0
   };
+  static_assert(sizeof(LogEntry) <= 48);  // thousands are written between two barriers
   static constexpr u32 kNoKnowledge = ~0u;
   static constexpr std::size_t kLeastEntries = 1024, kEntriesOfWarp = 64;
 
@@ -256,6 +278,8 @@ class Shadow {
            u32 bytes, u32 changed);
   bool log(const Asker& who, const Chunks& chunks, u32 base);
   LogEntry& add_entry(const Warp& warp, Quiet kind, u32 mask, u32 first, s32 pc);
+  void make_room();
+  void drop_repeated_reads();
   void work_off_log();
   void begin_log();
   void clear_log();
@@ -265,7 +289,7 @@ class Shadow {
     knowledge_[knowledge_of_[agent]] = clocks.seen(agent);
     knowledge_of_[agent] = kNoKnowledge;
   }
-  void drop_entries(u32 barrier);
+  void forget_entries(const u32* visible);
   static u32 take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes);
   void work_off(const LogEntry& entry);
   void work_off_chunks(Asker& who, const LogEntry& entry);
@@ -284,15 +308,17 @@ class Shadow {
     if (line.logged == log_number_) work_off_log();
     if (line.forgotten & part) recall(line, address, bytes);
     line.unsure |= kind == Quiet::store && line.pending_parts & part;
-    note(line, kind, part, 1, who.access.clock);
+    note(line, kind, part, 1, who.access.clock, who.warp);
     latest_[who.warp] = std::max(latest_[who.warp], who.access.clock);
   }
-  static void note(Line& line, Quiet kind, u64 part, u32 lanes, u32 clock) {
+  void note(Line& line, Quiet kind, u64 part, u32 lanes, u32 clock, u32 agent) const {
     if (kind == Quiet::read) {
+      line.reading.add(!line.new_reads, clocks, agent);
       line.latest_read = std::max(line.latest_read, clock), line.new_reads |= part;
     } else if (kind == Quiet::issue) {
       line.pending += static_cast<s32>(lanes), line.pending_parts |= part;
     } else {
+      line.storing.add(!line.new_stores, clocks, agent);
       line.latest_store = std::max(line.latest_store, clock), line.new_stores |= part;
       line.stored |= part;
       if (kind != Quiet::landing) return;
@@ -336,7 +362,9 @@ class Shadow {
   LineParts::Scale scale_{7, 1};
   std::unique_ptr<LogEntry[]> log_;
   std::size_t most_entries_ = 0;
-  std::size_t logged_ = 0;  // entries of it
+  std::size_t logged_ = 0;          // entries of it
+  std::unique_ptr<u32[]> written_;  // places of those that are no reads
+  std::size_t written_count_ = 0;
   u32 log_number_ = 1;
   u32 period_ = 1;                            // since all warps met last
   std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
