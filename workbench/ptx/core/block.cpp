@@ -566,7 +566,7 @@ void BlockRunner::finish() {
     const auto reads = [](const WarpGroup& group) { return !group.reading.empty(); };
     const bool pending = std::any_of(warps_.begin(), warps_.end(),
                                      [](const Warp& warp) { return !warp.copies.empty(); });
-    if (pending || !block.bulk_loads.empty() ||
+    if (pending || block.shadow->has_old_copies() || !block.bulk_loads.empty() ||
         std::any_of(block.groups.begin(), block.groups.end(), reads))
       block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);

@@ -6,6 +6,10 @@
 // order, with what each warp knew at the time. At a barrier of all warps it is forgotten instead,
 // as then no access can race with what it has; of a store there it is remembered that there was
 // one. So a tile that is written, read many times and written again costs a look at its lines.
+//
+// What the async proxy reads, such as an operand of wgmma, has to come after a proxy fence as well.
+// A store that a barrier does not make known to that proxy stays in the log, because a finding
+// names it.
 #include <algorithm>
 #include <bit>
 
@@ -294,6 +298,7 @@ void Shadow::work_off(const LogEntry& entry) {
     Line& line = lines_[address >> scale_.line];
     if (entry.kind == Quiet::issue) {
       recall(line, address, bytes);
+      recorded_copies_ = true;
       for_each(address, bytes, false,
                [&](Granule& g) { g.pending = entry.pc << 10 | entry.warp->thread(lane); });
       continue;

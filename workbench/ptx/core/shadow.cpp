@@ -64,6 +64,7 @@ void Shadow::begin_block() {
 }
 
 void Shadow::drop_pending() {
+  recorded_copies_ = false;
   for (Granule& unit : units_) unit.pending = -1;
   for (Granule& granule : granules_) granule.pending = -1;
   std::fill(kept_.begin(), kept_.end(), 0);
@@ -418,6 +419,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
     addresses[lane] = copy.destination[lane];
   }
   if (log(warp, Quiet::issue, in, addresses, copy.mask, copy.bytes, 0)) return;
+  recorded_copies_ |= !lines_.empty();
   Asker who = asker(warp, in, false);
   const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
   PTX_FOR_EACH_LANE (lane, copy.mask) {

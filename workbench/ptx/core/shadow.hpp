@@ -40,6 +40,8 @@ class Shadow {
   void resize(u32 shared_bytes, u32 granule, u32 logging, bool async);
   void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
+  // Whether granules may name copies under way that have landed, which only the log tells.
+  bool has_old_copies() const { return recorded_copies_; }
 
   // All threads that live are at a barrier and about to go on: from now on they come after what was
   // written down, and nobody need ever look it up.
@@ -368,7 +370,8 @@ class Shadow {
   u32 log_number_ = 1;
   u32 period_ = 1;                            // since all warps met last
   std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
-  Access forgotten_;  // one of the stores that were forgotten, in place of all of them
+  Access forgotten_;              // one of the stores that were forgotten, in place of all of them
+  bool recorded_copies_ = false;  // granules name some
   u64 times_forgotten_ = 0, times_worked_off_ = 0;  // entries
   // What agents had seen when they wrote entries down; empty where they have seen no more since.
   std::vector<std::vector<u32>> knowledge_;
