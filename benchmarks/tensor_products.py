@@ -135,7 +135,8 @@ def measure_moves(rounds: int) -> dict[str, float]:
     declarations = (
         ".reg .b32 %d<4>, %s; .reg .b64 %g, %l; .shared .align 16 .b8 tile[512];\n"
         "mov.u32 %s, %laneid; shl.b32 %s, %s, 4; cvt.u64.u32 %l, %s; ld.param.u64 %g, [in]; add.u64 %g, %g, %l;\n"
-        "mov.u32 %d0, tile; add.u32 %s, %s, %d0;"
+        "mov.u32 %d0, tile; add.u32 %s, %s, %d0;\n"
+        "st.shared.v4.b32 [%s], {%d0, %d0, %d0, %d0}; bar.warp.sync -1;"
     )
     arguments = [np.zeros(1, np.uint32), np.zeros(512, np.uint8)]
     runs: dict[str, Callable[[], object]] = {}

@@ -174,6 +174,15 @@ void move(const PendingCopy& copy, u32 lanes, u8* shared) {
 template <u32 Size>
 u32 move_and_compare(const PendingCopy& copy, u32 lanes, u8* shared) {
   u32 changed = 0;
+  if (!copy.partial) {
+    PTX_FOR_EACH_LANE (lane, lanes) {
+      u8 values[Size], *to = shared + copy.destination[lane];
+      std::memcpy(values, copy.source[lane], Size);
+      changed |= (std::memcmp(to, values, Size) != 0 ? 1u : 0u) << lane;
+      std::memcpy(to, values, Size);
+    }
+    return changed;
+  }
   PTX_FOR_EACH_LANE (lane, lanes) {
     u8 before[Size], *to = shared + copy.destination[lane];
     std::memcpy(before, to, Size);

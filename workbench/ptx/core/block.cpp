@@ -103,9 +103,9 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   if (launch.checks) {
     try {
-      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.uses_async_proxy;
+      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.has_bulk_copies;
       shadow_.resize(launch.shared_bytes, kernel_.shared_granule,
-                     alone && launch.takes_shortcuts ? count : 0);
+                     alone && launch.takes_shortcuts ? count : 0, kernel_.uses_async_proxy);
       if (!clocks) own_clocks_.resize(count, 1);
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
@@ -270,6 +270,7 @@ void BlockRunner::begin() {
     std::fill(std::begin(group.issued), std::end(group.issued), 0);
     group.reading.clear();
   }
+  block.chunk_lists.begin_block();
   for_each_bit(block.barriers_met, [&](u32 number) { block.barriers[number] = Barrier{}; });
   block.barriers_met = 0;
   block.exited = 0;
@@ -405,14 +406,13 @@ void BlockRunner::release(u32 number) {
     const bool all = std::all_of(warps_.begin(), warps_.end(), [&](const Warp& warp) {
       return warp.splits.empty() || barrier.warps >> warp.index & 1;
     });
-    block.shadow->forget_log(block.rank * Clocks::kBarriers + number, all);
+    if (all) block.shadow->forget_log(block.rank * Clocks::kBarriers + number);
   }
   for_each_bit(barrier.warps, [&](u32 index) {
     Warp& warp = warps_[index];
     for (Split& split : warp.splits) {
       if (split.state != Split::at_barrier || split.need != number) continue;
-      if (block.shadow)
-        block.shadow->clocks.leave(warp.agent, block.rank * Clocks::kBarriers + number);
+      if (block.shadow) block.shadow->leave(warp.agent, block.rank * Clocks::kBarriers + number);
       const Instruction& in = kernel_.code[static_cast<std::size_t>(split.pc)];
       if (in.meeting == Meeting::popc) {
         alignas(64) u32 counts[kLanes];
@@ -575,7 +575,7 @@ void BlockRunner::finish() {
     const auto reads = [](const WarpGroup& group) { return !group.reading.empty(); };
     const bool pending = std::any_of(warps_.begin(), warps_.end(),
                                      [](const Warp& warp) { return !warp.copies.empty(); });
-    if (pending || !block.bulk_loads.empty() ||
+    if (pending || block.shadow->has_old_copies() || !block.bulk_loads.empty() ||
         std::any_of(block.groups.begin(), block.groups.end(), reads))
       block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);

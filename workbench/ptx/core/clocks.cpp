@@ -21,7 +21,7 @@ void Clocks::begin() {
     Agent& own = agents_[agent];
     std::fill(own.seen.begin(), own.seen.end(), latest);
     own.seen[agent] = start_;
-    own.floor_is_known = false;
+    own.floors_are_known = false;
     own.has_fenced = own.has_fenced_wide = false;
     own.lane_order += 1;
     own.step = own.since = 0;

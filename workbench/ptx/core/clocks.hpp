@@ -34,16 +34,9 @@ class Clocks {
   // made visible to the async proxy.
   const std::vector<u32>& seen(u32 agent) const { return agents_[agent].seen; }
   // A clock up to which a warp comes after all that any agent did, whichever the lanes.
-  u32 floor(u32 agent) const {
-    const Agent& own = agents_[agent];
-    if (!own.floor_is_known) {
-      own.floor = now(agent) - 1;
-      for (u32 other = 0; other < agents(); ++other)
-        if (other != agent) own.floor = std::min(own.floor, own.seen[other]);
-      own.floor_is_known = true;
-    }
-    return own.floor;
-  }
+  u32 floor(u32 agent) const { return with_floors(agent).floor; }
+  // Likewise of what is also visible to the async proxy.
+  u32 async_floor(u32 agent) const { return with_floors(agent).async_floor; }
   // Up to which clock an agent has seen another one: the first is 1, 0 is nothing.
   u32 since_start(u32 agent, u32 other) const { return agents_[agent].seen[other] + 1 - start_; }
 
@@ -88,6 +81,8 @@ class Clocks {
   void leave(u32 agent, u32 barrier);
   // What those who are at a barrier have done is known there up to this clock.
   u32 at_barrier(u32 barrier, u32 agent) const { return barriers_[barrier][agent]; }
+  // Likewise what of that is also visible to the async proxy, by agent.
+  const u32* async_at_barrier(u32 barrier) const { return &barriers_[barrier][agents()]; }
   void clear(u32 barrier) { std::fill(barriers_[barrier].begin(), barriers_[barrier].end(), 0); }
 
   // `wide`: for other blocks too.
@@ -122,8 +117,8 @@ class Clocks {
     std::vector<u32> seen, fenced,
         fenced_wide;  // seen at the last fence, and at the last one for other blocks
     bool has_fenced = false, has_fenced_wide = false;
-    mutable bool floor_is_known = false;  // as `floor`, until `seen` changes
-    mutable u32 floor = 0;
+    mutable bool floors_are_known = false;  // as the floors, until `seen` changes
+    mutable u32 floor = 0, async_floor = 0;
     u32 met = 0;
     u16 lane_order = 0;
     u32 step = 0, since = 0;
@@ -132,6 +127,18 @@ class Clocks {
     std::vector<u32> begins;          // the first step of each clock but the block's first
   };
 
+  const Agent& with_floors(u32 agent) const {
+    const Agent& own = agents_[agent];
+    if (own.floors_are_known) return own;
+    own.floor = now(agent) - 1;
+    for (u32 other = 0; other < agents(); ++other)
+      if (other != agent) own.floor = std::min(own.floor, own.seen[other]);
+    own.async_floor = own.floor;
+    for (u32 each = agents(); each < 2 * agents(); ++each)
+      own.async_floor = std::min(own.async_floor, own.seen[each]);
+    own.floors_are_known = true;
+    return own;
+  }
   std::vector<u32>& flag(u64 key) {
     std::vector<u32>& clocks = flags_[key];
     if (clocks.empty()) clocks.resize(2 * agents_.size());
@@ -140,13 +147,13 @@ class Clocks {
   void tick(u32 agent) {
     Agent& own = agents_[agent];
     own.seen[agent] += 1;
-    own.floor_is_known = false;
+    own.floors_are_known = false;
     order_lanes(agent);
     own.begins.push_back(own.step);
   }
   void see(u32 agent, const std::vector<u32>& clocks) {
     join(agents_[agent].seen, clocks);
-    agents_[agent].floor_is_known = false;
+    agents_[agent].floors_are_known = false;
   }
   static void next_step(Agent& own) { own.lane_order += 1, own.step += 1, own.touched = false; }
   static void join(std::vector<u32>& into, const std::vector<u32>& from) {

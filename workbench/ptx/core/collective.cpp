@@ -171,7 +171,7 @@ void elect(u8* registers, const Instruction& in, u32 mask, Warp&) {
 // __syncwarp: "guarantees memory ordering among participating threads"; of the shuffles, votes and
 // the rest it says that they do not).
 void sync_lanes(u8*, const Instruction&, u32, Warp& warp) {
-  if (warp.block->shadow) warp.block->shadow->clocks.meet_lanes(warp.agent);
+  if (warp.block->shadow) warp.block->shadow->meet_lanes(warp.agent);
 }
 
 // F: (value, value) -> value; of a single lane too, so that what F makes of a NaN holds.

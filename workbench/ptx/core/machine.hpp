@@ -367,6 +367,7 @@ struct Kernel {
   bool reads_maps = false;             // copies read tensor maps, or instructions make them
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool uses_async_proxy = false;       // some of its instructions access shared memory through it
+  bool has_bulk_copies = false;        // likewise, and are no products of matrices
   bool reserves_shared = false;        // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };

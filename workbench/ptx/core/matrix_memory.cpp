@@ -226,7 +226,7 @@ template <Space S, bool Wide>
 void store_fragment(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   using Word = std::conditional_t<Wide, u64, u32>;
   // The lanes wait for each other here, and what they store comes of what all of them loaded.
-  if (warp.block->shadow) warp.block->shadow->clocks.meet_lanes(warp.agent);
+  if (warp.block->shadow) warp.block->shadow->meet_lanes(warp.agent);
   const Fragment fragment(in);
   const Bases bases(registers, in, fragment);
   const u32 each = fragment.accesses(), together = fragment.together(), bytes = fragment.bytes();

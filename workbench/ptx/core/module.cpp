@@ -98,7 +98,10 @@ void append_code(Kernel& kernel, nb::bytes rows) {
                                     static_cast<u32>(row.immediate_low));
     in.address = static_cast<u32>(row.address), in.member = static_cast<u32>(row.member),
     in.flags = static_cast<u32>(row.flags), in.negated = static_cast<u32>(row.negated);
-    kernel.uses_async_proxy |= (in.flags & kAsyncProxy) != 0;
+    if (in.flags & kAsyncProxy) {
+      kernel.uses_async_proxy = true;
+      kernel.has_bulk_copies |= entry.group != Class::tensor;
+    }
     std::memcpy(in.words, row.operands, sizeof in.words);
   }
 }

@@ -113,6 +113,8 @@ class Pattern {
   }
   // Lines count from that of the first address.
   const LineParts& line_parts(const u64* addresses, LineParts::Scale scale);
+  // Those that it was last asked for.
+  const LineParts& line_parts() const { return parts_; }
 
  private:
   enum Known : u32 {

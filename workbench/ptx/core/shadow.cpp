@@ -38,7 +38,8 @@ s32 numbered(const Warp& warp, s32 thread) {
 
 }  // namespace
 
-void Shadow::resize(u32 shared_bytes, u32 granule, u32 logging) {
+void Shadow::resize(u32 shared_bytes, u32 granule, u32 logging, bool async) {
+  async_ = async;
   shift_ = std::min(static_cast<u32>(__builtin_ctz(granule)), kUnitShift);
   per_unit_ = 1u << (kUnitShift - shift_);
   units_.assign((shared_bytes >> kUnitShift) + 1, Granule{});
@@ -50,6 +51,7 @@ void Shadow::resize(u32 shared_bytes, u32 granule, u32 logging) {
   lines_.assign((shared_bytes >> scale_.line) + 1, Line{});
   most_entries_ = std::max(kLeastEntries, logging * kEntriesOfWarp);
   log_ = std::make_unique_for_overwrite<LogEntry[]>(most_entries_);
+  written_ = std::make_unique_for_overwrite<u32[]>(most_entries_);
 }
 
 void Shadow::begin_block() {
@@ -62,6 +64,7 @@ void Shadow::begin_block() {
 }
 
 void Shadow::drop_pending() {
+  recorded_copies_ = false;
   for (Granule& unit : units_) unit.pending = -1;
   for (Granule& granule : granules_) granule.pending = -1;
   std::fill(kept_.begin(), kept_.end(), 0);
@@ -416,6 +419,7 @@ void Shadow::copy_issued(Warp& warp, const Instruction& in, const PendingCopy& c
     addresses[lane] = copy.destination[lane];
   }
   if (log(warp, Quiet::issue, in, addresses, copy.mask, copy.bytes, 0)) return;
+  recorded_copies_ |= !lines_.empty();
   Asker who = asker(warp, in, false);
   const auto harmless = [&](u32 lane) { return copy.leaves_alike(lane, warp.block->shared); };
   PTX_FOR_EACH_LANE (lane, copy.mask) {
@@ -513,6 +517,7 @@ void Shadow::async_write_issued(Warp& warp, const Instruction& in, u32 lane, u32
                                 bool& reported) {
   Asker who = asker(warp, in, false);
   set_lanes(who, warp, 1u << lane);
+  touch(who, Quiet::issue, address, bytes);
   if (!reported && !kept_.empty()) reported = report_kept(warp, in, lane, address, bytes);
   for_each(address, bytes, false, [&](Granule& g) {
     if (!reported && g.pending >= 0) {
@@ -537,6 +542,8 @@ void Shadow::async_write_landed(Warp& warp, const Instruction& in, u32 lane, u32
   set_lanes(who, warp, 1u << lane);
   if (swizzle_.empty()) swizzle_.assign(units_.size(), kNoSwizzle);
   swizzle_[address >> kUnitShift] = swizzle;
+  touch(who, Quiet::landing, address, bytes);
+  if (!lines_.empty()) line_at(address).unsure = true;
   for_each(address, bytes, true, [&](Granule& g) {
     g.pending = -2 - landing;
     record_write(who, g);
@@ -561,6 +568,7 @@ Shadow::AsyncReader::AsyncReader(Shadow& shadow, Warp& warp, const Instruction& 
 
 void Shadow::AsyncReader::read(u32 address, u32 bytes, bool& reported) {
   const u32* const fenced_by = who_.seen + shadow_.clocks.agents();
+  shadow_.touch(who_, Quiet::read, address, bytes);
   shadow_.for_each(address, bytes, false, [&](Granule& g) {
     const u32 writer = g.write.thread() / kLanes;
     const bool written = g.write.clock >= who_.start, ordered = g.write.clock <= who_.seen[writer];
@@ -577,8 +585,14 @@ void Shadow::AsyncReader::read(u32 address, u32 bytes, bool& reported) {
   });
 }
 
+void Shadow::begin_keeping() {
+  if (!kept_.empty()) return;
+  kept_.assign(units_.size() + kUnitsOfLine, 0);
+  keeper_.assign(units_.size() + kUnitsOfLine, -1);
+}
+
 void Shadow::keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes) {
-  if (kept_.empty()) kept_.assign(units_.size(), 0), keeper_.assign(units_.size(), -1);
+  begin_keeping();
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
     kept_[unit] += 1, keeper_[unit] = warp.block->pc_of(in) << 10 | warp.thread(lane);
 }
@@ -587,6 +601,30 @@ void Shadow::let_go(u32 address, u32 bytes) {
   if (kept_.empty()) return;
   for (u32 unit = address >> kUnitShift; unit << kUnitShift < address + bytes; ++unit)
     kept_[unit] -= kept_[unit] != 0;
+}
+
+void Shadow::keep(Warp& warp, const Instruction& in, u32 lane, const Chunks& chunks, u32 base) {
+  begin_keeping();
+  const s32 keeper = warp.block->pc_of(in) << 10 | warp.thread(lane);
+  for (const Chunks::Line& one : chunks.lines) {
+    const u32 first = (base >> kUnitShift) + (one.line << (scale_.line - kUnitShift));
+    u8 read[kUnitsOfLine];
+    std::memcpy(read, &one.bytes, sizeof read);
+    for (u32 i = 0; i < kUnitsOfLine; ++i) {
+      kept_[first + i] = static_cast<u8>(kept_[first + i] + read[i]);
+      keeper_[first + i] = read[i] ? keeper : keeper_[first + i];
+    }
+  }
+}
+
+void Shadow::let_go(const Chunks& chunks, u32 base) {
+  for (const Chunks::Line& one : chunks.lines) {
+    u8* kept = &kept_[(base >> kUnitShift) + (one.line << (scale_.line - kUnitShift))];
+    u8 read[kUnitsOfLine];
+    std::memcpy(read, &one.bytes, sizeof read);
+    for (u32 i = 0; i < kUnitsOfLine; ++i)
+      kept[i] = static_cast<u8>(kept[i] - (kept[i] ? read[i] : 0));
+  }
 }
 
 void Shadow::volatile_store(const Warp& warp, const Instruction& in, const u64* addresses, u32 mask,

@@ -15,10 +15,12 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "chunks.hpp"
 #include "clocks.hpp"
 #include "pattern.hpp"
 
@@ -34,19 +36,27 @@ class Shadow {
 
   explicit Shadow(Clocks& all) : clocks(all) {}
   // `logging`: the warps whose requests that cannot race are only written down. None where other
-  // blocks, or the async proxy, have access too.
-  void resize(u32 shared_bytes, u32 granule, u32 logging);
+  // blocks, or bulk copies, have access too. `async`: the async proxy has.
+  void resize(u32 shared_bytes, u32 granule, u32 logging, bool async);
   void begin_block();
   void drop_pending();  // copies that nobody waited for end with the block
+  // Whether granules may name copies under way that have landed, which only the log tells.
+  bool has_old_copies() const { return recorded_copies_; }
 
-  // The threads at a barrier are about to go on. `all`: every warp that lives is among them; from
-  // now on they come after what was written down, and nobody need ever look it up.
-  void forget_log(u32 barrier, bool all);
-  // A warp comes to know of what others did before they released a flag. What is written down is
-  // worked off before, with what was known at the time.
+  // All threads that live are at a barrier and about to go on: from now on they come after what was
+  // written down, and nobody need ever look it up.
+  void forget_log(u32 barrier);
+  // Likewise lanes of a warp wait for each other, which may be all warps that there are.
+  void meet_lanes(u32 agent);
+  // A warp comes to know of what others did before they came to a barrier, or released a flag. What
+  // it wrote down keeps what was known at the time.
+  void leave(u32 agent, u32 barrier) {
+    keep_knowledge(agent);
+    clocks.leave(agent, barrier);
+  }
   void acquire(u32 agent, u64 flag) {
     if (!clocks.has_flag(flag)) return;
-    work_off_log();
+    keep_knowledge(agent);
     clocks.acquire(agent, flag);
   }
 
@@ -103,6 +113,11 @@ class Shadow {
   // From keep to let_go bytes are being read, and nobody may write them.
   void keep(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void let_go(u32 address, u32 bytes);
+  // Likewise of chunks, whose offsets count from `base`, a multiple of a line's size.
+  void keep(Warp& warp, const Instruction& in, u32 lane, const Chunks& chunks, u32 base);
+  void let_go(const Chunks& chunks, u32 base);
+  // How lines are divided here.
+  LineParts::Scale scale() const { return scale_; }
   class AsyncReader;
 
  private:
@@ -203,6 +218,18 @@ class Shadow {
 
   // ---- requests that cannot race (quiet_log.cpp) ----
 
+  // Accesses, if all are of one warp: its agent, and the step of the latest one.
+  struct OfWarp {
+    static constexpr u32 kSeveral = ~0u;
+    u32 agent = kSeveral, step = 0;
+
+    void add(bool first, const Clocks& clocks, u32 by) {
+      agent = first || agent == by ? by : kSeveral;
+      step = clocks.step(by);
+    }
+    // Whether they come before what a warp, whose lanes were ordered last at that step, does now.
+    bool before(u32 by, u32 since) const { return agent == by && step < since; }
+  };
   // What is known of all accesses to a line of 128 bytes (of 64 where a granule is one byte).
   struct Line {
     u32 since = 0;                          // the start of the block that this is about
@@ -214,19 +241,30 @@ class Shadow {
     u64 stored = 0;                         // parts that were written in this block
     u64 forgotten = 0;                      // those whose last store is or was in a log
     u64 new_stores = 0, new_reads = 0;      // parts accessed since all warps met last
+    OfWarp storing, reading;                // who did so
     bool unsure = false;  // it takes more than a barrier to know that its copies have landed
   };
-  enum class Quiet : u8 { read, store, issue, landing };
+  enum class Quiet : u8 { read, read_chunks, store, issue, landing };
   struct LogEntry {
-    Quiet kind;
-    u32 agent, steps;
+    const Warp* warp;
+    union {
+      const Pattern* pattern;
+      const Chunks* chunks;  // with Quiet::read_chunks
+    };
     u32 mask;
     u32 changed;    // lanes that changed what was there
     u32 first;      // address
-    Access access;  // of lane 0
-    const Warp* warp;
-    const Pattern* pattern;
+    u32 knowledge;  // a place in knowledge_
+    u32 clock;
+    s32 pc;
+    u16 lane_order, steps;
+    Quiet kind;
+
+    bool is_read() const { return kind <= Quiet::read_chunks; }
+    Access access() const;  // of lane 0
   };
+  static_assert(sizeof(LogEntry) <= 48);  // thousands are written between two barriers
+  static constexpr u32 kNoKnowledge = ~0u;
   static constexpr std::size_t kLeastEntries = 1024, kEntriesOfWarp = 64;
 
   Line& line_at(u32 address) {
@@ -240,12 +278,29 @@ class Shadow {
   }
   bool log(const Warp& warp, Quiet kind, const Instruction& in, const u64* addresses, u32 mask,
            u32 bytes, u32 changed);
+  bool log(const Asker& who, const Chunks& chunks, u32 base);
+  LogEntry& add_entry(const Warp& warp, Quiet kind, u32 mask, u32 first, s32 pc);
+  void make_room();
+  void drop_repeated_reads();
   void work_off_log();
   void begin_log();
   void clear_log();
-  void keep_issued();
+  void forget_knowledge();
+  void keep_knowledge(u32 agent) {
+    if (knowledge_of_[agent] == kNoKnowledge) return;
+    knowledge_[knowledge_of_[agent]] = clocks.seen(agent);
+    knowledge_of_[agent] = kNoKnowledge;
+  }
+  void forget_entries(const u32* visible);
   static u32 take_landed(LogEntry& issued, const LogEntry& landing, u32 lanes);
   void work_off(const LogEntry& entry);
+  void work_off_chunks(Asker& who, const LogEntry& entry);
+  // A line's chunks that are being read through the async proxy: how often, in a byte for each.
+  u64 kept_of(u32 line) const {
+    u64 times;
+    std::memcpy(&times, &kept_[line << (scale_.line - kUnitShift)], sizeof times);
+    return scale_.line == 7 ? times : times & 0xffffffffu;
+  }
   void recall(Line& line, u32 address, u32 bytes);
   // Before granules are accessed one by one: their records say all, and their line knows of it.
   [[gnu::always_inline]] void touch(const Asker& who, Quiet kind, u32 address, u32 bytes) {
@@ -255,15 +310,17 @@ class Shadow {
     if (line.logged == log_number_) work_off_log();
     if (line.forgotten & part) recall(line, address, bytes);
     line.unsure |= kind == Quiet::store && line.pending_parts & part;
-    note(line, kind, part, 1, who.access.clock);
+    note(line, kind, part, 1, who.access.clock, who.warp);
     latest_[who.warp] = std::max(latest_[who.warp], who.access.clock);
   }
-  static void note(Line& line, Quiet kind, u64 part, u32 lanes, u32 clock) {
+  void note(Line& line, Quiet kind, u64 part, u32 lanes, u32 clock, u32 agent) const {
     if (kind == Quiet::read) {
+      line.reading.add(!line.new_reads, clocks, agent);
       line.latest_read = std::max(line.latest_read, clock), line.new_reads |= part;
     } else if (kind == Quiet::issue) {
       line.pending += static_cast<s32>(lanes), line.pending_parts |= part;
     } else {
+      line.storing.add(!line.new_stores, clocks, agent);
       line.latest_store = std::max(line.latest_store, clock), line.new_stores |= part;
       line.stored |= part;
       if (kind != Quiet::landing) return;
@@ -286,6 +343,8 @@ class Shadow {
   bool report_unfenced(Warp& warp, const Instruction& in, const Asker& who, const Granule& granule,
                        u32 address, u32 bytes) const;
   static constexpr u32 kNoUnit = ~0u;
+  static constexpr u32 kUnitsOfLine = 8;
+  void begin_keeping();
   u32 kept_unit(u32 address, u32 bytes) const;
   bool report_kept(Warp& warp, const Instruction& in, u32 lane, u32 address, u32 bytes);
   void take_apart(u32 unit);
@@ -301,15 +360,23 @@ class Shadow {
   std::vector<Granule> granules_;  // of units that were taken apart; made when needed
   u32 shift_ = 2, per_unit_ = 4;   // granules of a unit
   std::vector<Line> lines_;        // none: requests are not logged
+  bool async_ = false;             // the async proxy reads too
   LineParts::Scale scale_{7, 1};
   std::unique_ptr<LogEntry[]> log_;
   std::size_t most_entries_ = 0;
-  std::size_t logged_ = 0;  // entries of it
+  std::size_t logged_ = 0;          // entries of it
+  std::unique_ptr<u32[]> written_;  // places of those that are no reads
+  std::size_t written_count_ = 0;
   u32 log_number_ = 1;
   u32 period_ = 1;                            // since all warps met last
   std::array<u32, Clocks::kWarps> latest_{};  // by agent, the clock of its last access
-  Access forgotten_;  // one of the stores that were forgotten, in place of all of them
+  Access forgotten_;              // one of the stores that were forgotten, in place of all of them
+  bool recorded_copies_ = false;  // granules name some
   u64 times_forgotten_ = 0, times_worked_off_ = 0;  // entries
+  // What agents had seen when they wrote entries down; empty where they have seen no more since.
+  std::vector<std::vector<u32>> knowledge_;
+  std::size_t knowledge_count_ = 0;  // of them in use
+  std::vector<u32> knowledge_of_;  // by agent, that of its next entry; kNoKnowledge if it has none
   // Lanes of Granule::read's warp that read in an earlier step than that says, and nothing has
   // ordered them since. By granule; of this block.
   struct EarlierRead {
@@ -317,7 +384,8 @@ class Shadow {
     u32 lanes;
   };
   std::unordered_map<const Granule*, std::vector<EarlierRead>> earlier_reads_;
-  std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed
+  std::vector<u8> kept_;           // by unit: how many read it asynchronously; made when needed,
+                                   // with some units more that nobody has
   std::vector<u8> swizzle_;        // likewise in which the last tensor copy wrote
   std::vector<s32> keeper_;        // likewise one of them: pc * 1024 + thread
   std::vector<Landing> landings_;  // of this block
@@ -335,6 +403,8 @@ class Shadow {
 class Shadow::AsyncReader {
  public:
   AsyncReader(Shadow& shadow, Warp& warp, const Instruction& in, u32 lanes);
+  // Writes down that all of these are read, if that cannot race with anything.
+  bool log(const Chunks& chunks, u32 base) { return shadow_.log(who_, chunks, base); }
   // `reported`: they have been told of something.
   void read(u32 address, u32 bytes, bool& reported);
 

@@ -69,7 +69,8 @@ struct WarpGroup {
   struct Reading {
     u64 product;  // its number; what it reads in shared memory may not change before somebody has
                   // waited for it
-    std::vector<u32> units;
+    const Chunks* chunks;
+    u32 base;  // their offsets count from here
   };
   std::vector<Reading> reading;  // with checks
 };
@@ -158,6 +159,7 @@ struct Block {
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
   std::vector<WarpGroup> groups;  // by four warps
+  ChunkLists chunk_lists;         // that they read, with checks
   std::vector<std::pair<u32, u32>>
       dependency_waits;  // griddepcontrol.wait: by which agent, at which clock
   std::vector<Warp>* warps = nullptr;

@@ -116,22 +116,39 @@ bool swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& fro
 }
 
 // What this warp is asked to look at of an operand: its share of one that all four read.
+const Chunks& find_chunks(Warp& warp, const Operand& operand, bool shared_by_all) {
+  constexpr u32 members = 4;
+  const u32 share = shared_by_all ? static_cast<u32>(warp.index) % members : members;
+  Operand moved = operand;
+  moved.from.start %= kSwizzleBytes;
+  const Descriptor& from = moved.from;
+  const u64 number = u64{from.start >> 4} | u64{from.leading >> 4} << 6 |
+                     u64{from.stride >> 4} << 20 | u64{from.mode} << 34 |
+                     (operand.transposed ? u64{1} << 36 : 0) | u64{operand.first} << 37 |
+                     u64{operand.rows} << 45 | u64{share} << 54;
+  Block& block = *warp.block;
+  return block.chunk_lists.find(number, [&] {
+    std::vector<u32> offsets;
+    for (u32 chunk = share % members; chunk < moved.chunks(); chunk += shared_by_all ? members : 1)
+      offsets.push_back(moved.offset(chunk));
+    return Chunks(std::move(offsets), block.shadow->scale());
+  });
+}
+
 void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared_by_all,
           WarpGroup& group, u64 product, bool& reported) {
   Shadow& shadow = *warp.block->shadow;
-  WarpGroup::Reading* mine = nullptr;
-  for (WarpGroup::Reading& reading : group.reading)
-    if (reading.product == product) mine = &reading;
-  if (!mine) mine = &group.reading.emplace_back(WarpGroup::Reading{product, {}});
+  const Chunks& chunks = find_chunks(warp, operand, shared_by_all);
+  const u32 base = operand.from.start / kSwizzleBytes * kSwizzleBytes;
+  group.reading.push_back({product, &chunks, base});
+  shadow.keep(warp, in, 0, chunks, base);
   Shadow::AsyncReader reader(shadow, warp, in, warp.all);
+  if (reader.log(chunks, base)) return;
   const bool has_swizzles = shadow.has_swizzles();
-  for (u32 chunk = shared_by_all ? static_cast<u32>(warp.index % 4) : 0; chunk < operand.chunks();
-       chunk += shared_by_all ? 4 : 1) {
-    const u32 offset = operand.offset(chunk);
-    if (has_swizzles && !reported) reported = swizzled_otherwise(warp, in, operand.from, offset);
-    reader.read(offset, kChunk, reported);
-    shadow.keep(warp, in, 0, offset, kChunk);
-    mine->units.push_back(offset);
+  for (const u32 offset : chunks.offsets) {
+    if (has_swizzles && !reported)
+      reported = swizzled_otherwise(warp, in, operand.from, base + offset);
+    reader.read(base + offset, kChunk, reported);
   }
 }
 
@@ -306,7 +323,7 @@ void wait(u8*, const Instruction& in, u32, Warp& warp) {
                         kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   std::erase_if(group.reading, [&](const WarpGroup::Reading& reading) {
     if (reading.product >= target) return false;
-    for (const u32 offset : reading.units) block.shadow->let_go(offset, kChunk);
+    block.shadow->let_go(*reading.chunks, reading.base);
     return true;
   });
 }
