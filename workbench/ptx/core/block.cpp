@@ -9,6 +9,7 @@
 #include "global_shadow.hpp"
 #include "mbarrier.hpp"
 #include "scheduler.hpp"
+#include "tensor_memory.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -23,6 +24,10 @@ constexpr u32 axis_of(Special special, Special x) {
 constexpr bool changes_with_block(Special special) {
   return (special >= Special::ctaid_x && special <= Special::ctaid_z) ||
          (special >= Special::clusterid_x && special <= Special::cluster_ctarank);
+}
+
+constexpr u32 parts_of(const Kernel& kernel) {
+  return kernel.uses_tensor_memory ? Clocks::kTensorParts : Clocks::kParts;
 }
 
 class BlockRunner {
@@ -101,7 +106,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
       const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.uses_async_proxy;
       shadow_.resize(launch.shared_bytes, kernel_.shared_granule,
                      alone && launch.takes_shortcuts ? count : 0);
-      if (!clocks) own_clocks_.resize(count, 1);
+      if (!clocks) own_clocks_.resize(count, 1, parts_of(kernel_));
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
     }
@@ -124,6 +129,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   for (const auto& [special, slot] : kernel_.specials)
     if (changes_with_block(special)) block_specials_.push_back({special, slot});
   block.groups.resize((count + 3) / 4);
+  if (kernel_.uses_tensor_memory) block.tensor = std::make_shared<TensorMemory>(launch.checks);
 }
 
 // Special registers that differ between the threads of a block: the other ones hold one value for
@@ -265,6 +271,7 @@ void BlockRunner::begin() {
     std::fill(std::begin(group.issued), std::end(group.issued), 0);
     group.reading.clear();
   }
+  if (block.tensor) block.tensor->begin();
   for_each_bit(block.barriers_met, [&](u32 number) { block.barriers[number] = Barrier{}; });
   block.barriers_met = 0;
   block.exited = 0;
@@ -563,11 +570,13 @@ void BlockRunner::finish() {
   for (Warp& warp : warps_) finish_bulk_stores(warp);
   if (block.shadow) {
     report_arrivals();
+    if (block.tensor) block.tensor->report_leaks(block);
     const auto reads = [](const WarpGroup& group) { return !group.reading.empty(); };
     const bool pending = std::any_of(warps_.begin(), warps_.end(),
                                      [](const Warp& warp) { return !warp.copies.empty(); });
     if (pending || !block.bulk_loads.empty() ||
-        std::any_of(block.groups.begin(), block.groups.end(), reads))
+        std::any_of(block.groups.begin(), block.groups.end(), reads) ||
+        (block.tensor && block.tensor->reads_shared()))
       block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);
   }
@@ -619,7 +628,8 @@ void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;
   Clocks clocks;
   if (launch.checks)
-    clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster());
+    clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster(),
+                  parts_of(*launch.kernel));
   for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank)
     runners.push_back(std::make_unique<BlockRunner>(launch, result, &clocks));
   result.began = true;

@@ -107,6 +107,9 @@ struct alignas(64) Instruction {
     operands::Exchange exchange;
     operands::Product product;
     operands::GroupProduct group_product;
+    operands::TensorMove tensor_move;
+    operands::TensorProduct tensor_product;
+    operands::TensorCommit tensor_commit;
     operands::Barrier barrier;
     operands::Call call;
     operands::ParameterCopy parameter;
@@ -148,6 +151,8 @@ void add_mbarriers(Table&);
 void add_bulk_copies(Table&);
 void add_tensor_maps(Table&);
 void add_warp_groups(Table&);
+void add_tensor_memory(Table&);
+void add_tensor_products(Table&);
 void add_clusters(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
@@ -251,7 +256,10 @@ enum class Problem : u8 {
   acquire_fence,
   ended_threads,
   dependency_wait,
-  heap_misuse
+  heap_misuse,
+  tensor_misuse,
+  tensor_race,
+  unwritten_tensor
 };
 
 struct Finding {
@@ -366,6 +374,7 @@ struct Kernel {
   bool reads_maps = false;             // copies read tensor maps, or instructions make them
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool uses_async_proxy = false;       // some of its instructions access shared memory through it
+  bool uses_tensor_memory = false;
   bool reserves_shared = false;        // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };

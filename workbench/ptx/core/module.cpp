@@ -98,6 +98,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
                                     static_cast<u32>(row.immediate_low));
     in.address = static_cast<u32>(row.address), in.member = static_cast<u32>(row.member),
     in.flags = static_cast<u32>(row.flags), in.negated = static_cast<u32>(row.negated);
+    kernel.uses_tensor_memory |= entry.name.starts_with("tcgen05.");
     kernel.uses_async_proxy |= (in.flags & kAsyncProxy) != 0;
     std::memcpy(in.words, row.operands, sizeof in.words);
   }

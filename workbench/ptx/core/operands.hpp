@@ -89,6 +89,22 @@ struct GroupProduct {
   Slot a[4], b, keeps_d;
   u32 flags;  // WarpGroupProduct
 };
+// tcgen05.alloc, dealloc, ld, st and cp: Instruction::address is one in tensor memory; of alloc it
+// is in shared memory. The registers of ld and st are Kernel::fragments.
+struct TensorMove {
+  Slot columns, matrix;      // of alloc and dealloc; the descriptor of cp
+  u32 shape, packed, apart;  // TensorShape; 16 bits of each column; columns between the halves
+  u32 two_blocks;            // .cta_group::2
+};
+// tcgen05.mma. Instruction::address is D's; the masks of lanes to leave out are Kernel::fragments.
+struct TensorProduct {
+  Slot a, b, descriptor, keeps_d, scale_a, scale_b;
+  u32 a_offset, scale_a_offset, scale_b_offset, kind, flags, shift;  // TensorKind, TensorFlags
+};
+// tcgen05.commit. Instruction::address is the mbarrier's.
+struct TensorCommit {
+  Slot blocks;  // a mask of ranks
+};
 struct Barrier {
   Slot result, number, threads, vote;
   u32 unaligned;

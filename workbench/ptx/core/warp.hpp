@@ -158,6 +158,7 @@ struct Block {
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
   std::vector<WarpGroup> groups;  // by four warps
+  std::shared_ptr<class TensorMemory> tensor;  // of a kernel that uses it
   std::vector<std::pair<u32, u32>>
       dependency_waits;  // griddepcontrol.wait: by which agent, at which clock
   std::vector<Warp>* warps = nullptr;

@@ -5,9 +5,6 @@ from __future__ import annotations
 from workbench.ptx.instruction import Plan
 from workbench.ptx.operands import Refused
 
-TENSOR_MEMORY = (
-    "tensor memory needs sm_100a and is out of the machine's scope: compile for sm_80, or use mma.sync or wmma"
-)
 TEXTURES = "textures and surfaces are out of the machine's scope: read from a pointer with ld.global"
 VIDEO = "scalar video instructions are out of the machine's scope: use integer arithmetic, as GPUs since Maxwell do"
 STACK = "stack allocation at run time is out of the machine's scope: use an array of fixed size"
@@ -37,7 +34,6 @@ FORMS: dict[str, str] = {
 
 # By the first words of the instruction; the longest match counts. Plans give reasons about operands and modifiers.
 REASONS: dict[str, str] = {
-    "tcgen05": TENSOR_MEMORY,
     "st.bulk": "it fills shared memory through the async proxy, which needs sm_100: use st.shared",
     "clusterlaunchcontrol": "blocks that take over work of others need sm_100: launch as many as there is work for",
     "multimem": MULTIMEM,
