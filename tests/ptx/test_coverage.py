@@ -12,6 +12,7 @@ from ptx_memory_cases import ATOMICS, CONSTANT_LOADS, PARAMETER_LOADS, ROUND_TRI
 from ptx_mma_cases import MMAS
 from ptx_rare_cases import CASES as RARE_CASES
 from ptx_support import lane_kernel, module, opcodes_of
+from ptx_tcgen05_cases import TCGEN05
 from ptx_wgmma_cases import PRODUCTS as WGMMAS
 from ptx_wmma_cases import PRODUCTS
 from test_semantics import APPROXIMATE
@@ -55,7 +56,7 @@ def test_every_instruction_has_a_semantic_test() -> None:
     kernels += [lane_kernel(f"{name} {{d0}}, {{s0}};", ["f32"], ["f32"]) for name in APPROXIMATE]
     memory = (*ROUND_TRIPS, *PARAMETER_LOADS, *CONSTANT_LOADS, *ATOMICS)
     kernels += [case.text for case in (*memory, *MMAS, *PRODUCTS)] + texts()
-    kernels += [case.text((0, 0), (0, 0)) for case in WGMMAS]
+    kernels += [case.text((0, 0), (0, 0)) for case in (*WGMMAS, *TCGEN05)]
     kernels += [mbarrier_text(*random_steps(seed)) for seed in range(40)]
     covered = set(ELSEWHERE)
     for kernel in kernels:
@@ -87,7 +88,8 @@ def test_what_the_page_refuses_is_refused_for_that_reason() -> None:
 # An instruction of every section of the PTX ISA (9.0) that is not in the table, and a word of the reason.
 SECTIONS = {
     "shfl.up.b32": ".sync", "vote.all.pred": ".sync", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16": "sparse",
-    "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32": "sm_100a", "st.bulk.weak.shared::cta": "sm_100",
+    "tcgen05.mma.sp.cta_group::1.kind::f16": "sparse", "tcgen05.shift.cta_group::1.down": "shifts",
+    "st.bulk.weak.shared::cta": "sm_100",
     "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes": "st.async",
     "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes": "im2col",
     "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes": "gather",

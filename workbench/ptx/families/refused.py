@@ -20,6 +20,13 @@ NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.addre
 SCALED_MMA = "mma with .kind or block scaling needs sm_120: use m16n8k32 with .e4m3 or .e5m2"
 SHAPES = "the machine knows ldmatrix and stmatrix with 8 x 8 matrices of .b16; other shapes need sm_100a"
 
+SPARSE_TENSOR = "sparse products in tensor memory are out of the machine's scope: use the dense product"
+TENSOR_SHIFT = "shifts of tensor memory are out of the machine's scope: load and store it by tcgen05.ld and st"
+WIDENING_COPY = "copies to tensor memory that widen elements are out of the machine's scope: widen them before the copy"
+COPY_OF_FOUR = "copies of four lanes are out of the machine's scope: use .32x128b.warpx4"
+REDUCED_LOAD = "loads of tensor memory with a reduction are out of the machine's scope: use tcgen05.ld, then max or min"
+ZERO_COLUMNS = "products with a mask of zero columns are out of the machine's scope: set those columns of B to zero"
+
 # Refused forms of instructions that the machine knows in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
@@ -28,6 +35,12 @@ FORMS: dict[str, str] = {
     "ldmatrix, stmatrix with .m16n16, .m8n16, .b8": SHAPES,
     "atom with .b128": WIDE_ATOMICS,
     "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
+    "tcgen05.mma.sp": SPARSE_TENSOR,
+    "tcgen05.shift, tcgen05.mma with .ashift": TENSOR_SHIFT,
+    "tcgen05.cp with .b8x16": WIDENING_COPY,
+    "tcgen05.cp.4x256b": COPY_OF_FOUR,
+    "tcgen05.ld.red": REDUCED_LOAD,
+    "tcgen05.mma.ws with a mask of zero columns": ZERO_COLUMNS,
     "cvta with .u32": NARROW_ADDRESSES,
     "call through a register without .callprototype": INDIRECT_CALL,
 }

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from workbench.ptx.families.memory import place
+from workbench.ptx.families.refused import (
+    COPY_OF_FOUR,
+    REDUCED_LOAD,
+    SPARSE_TENSOR,
+    TENSOR_SHIFT,
+    WIDENING_COPY,
+    ZERO_COLUMNS,
+)
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, CLUSTER_BASE, FLAGS, FRAGMENT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
@@ -10,13 +20,6 @@ from workbench.ptx.operands import Constant, Operand, Refused, Symbols
 _MOVE, _PRODUCT, _COMMIT = core.TensorMove, core.TensorProduct, core.TensorCommit
 _SHAPE, _KIND, _FLAGS = core.TensorShape, core.TensorKind, core.TensorFlags
 _UNKNOWN = "the machine does not know this tcgen05"
-SPARSE = "sparse products in tensor memory are out of the machine's scope: use the dense product"
-SHIFT = "shifts of tensor memory are out of the machine's scope: load and store it by tcgen05.ld and st"
-DECOMPRESSION = "copies to tensor memory that widen elements are out of the machine's scope: widen them before the copy"
-REDUCTION = "loads from tensor memory with a reduction are out of the machine's scope: use tcgen05.ld and max or min"
-ROWS_OF_FOUR = "copies of four lanes are out of the machine's scope: use .32x128b.warpx4"
-ZERO_COLUMNS = "products with a mask of zero columns are out of the machine's scope: set those columns of B to zero"
-
 # Registers of .x1 by shape, and the most of them that an instruction moves.
 _MOVED = {"32x32b": (_SHAPE.l32_b32, 1), "16x64b": (_SHAPE.l16_b64, 1), "16x128b": (_SHAPE.l16_b128, 2),
           "16x256b": (_SHAPE.l16_b256, 4), "16x32bx2": (_SHAPE.l16_b32_x2, 1)}  # fmt: skip
@@ -35,10 +38,10 @@ _SCALES = {"block16": 16, "block32": 32, "scale_vec::1X": 32, "scale_vec::2X": 3
 
 def tcgen05(parts: list[str]) -> Plan:
     """Plan an instruction of tensor memory by its second word."""
-    plan = _PLANS.get(parts[1])
-    if plan is None:
+    family = _PLANS.get(parts[1])
+    if family is None:
         raise Refused(_UNKNOWN)
-    return plan(parts)
+    return family(parts)
 
 
 def _is_pair(parts: list[str]) -> bool:
@@ -72,7 +75,9 @@ def _allocation(parts: list[str]) -> Plan:
             offset = _tensor_address(symbols, operands[0], slots, ADDRESS)
             return Instruction(row, slots, (), {}, offset)
         address = symbols.address(operands[0])
-        return Instruction(row, slots, (), {FLAGS: place(symbols, address, slots, ADDRESS, "shared")}, address.offset, 1, 4)
+        return Instruction(
+            row, slots, (), {FLAGS: place(symbols, address, slots, ADDRESS, "shared")}, address.offset, 1, 4
+        )
 
     return bind
 
@@ -81,7 +86,7 @@ def _move(parts: list[str]) -> Plan:
     """Plan ``tcgen05.ld|st.sync.aligned.shape.num{.pack::16b|.unpack::16b}.b32``."""
     is_load = parts[1] == "ld"
     if "red" in parts:
-        raise Refused(REDUCTION)
+        raise Refused(REDUCED_LOAD)
     shape, registers = _MOVED[parts[4]]
     count = registers * int(parts[5].removeprefix("x"))
     packed = parts[6] == ("pack::16b" if is_load else "unpack::16b")
@@ -112,9 +117,9 @@ def _copy(parts: list[str]) -> Plan:
     """Plan ``tcgen05.cp.cta_group.shape{.multicast} [taddr], descriptor;``."""
     pair, rest = _is_pair(parts), [part for part in parts[2:] if not part.startswith("cta_group")]
     if rest[0] == "4x256b":
-        raise Refused(ROWS_OF_FOUR)
+        raise Refused(COPY_OF_FOUR)
     if any(part.startswith("b8x16") for part in rest):
-        raise Refused(DECOMPRESSION)
+        raise Refused(WIDENING_COPY)
     shape = _COPIED.get((rest[0], ".".join(rest[1:])))
     if shape is None:
         raise Refused(_UNKNOWN)
@@ -124,7 +129,9 @@ def _copy(parts: list[str]) -> Plan:
         expect(operands, 2)
         slots: dict[int, Operand] = {_MOVE.matrix: source(symbols, operands[1], "b64", 8)}
         offset = _tensor_address(symbols, operands[0], slots, ADDRESS)
-        return Instruction(row, slots, (), {_MOVE.shape: int(shape), _MOVE.two_blocks: int(pair), FLAGS: ASYNC_PROXY}, offset)
+        return Instruction(
+            row, slots, (), {_MOVE.shape: int(shape), _MOVE.two_blocks: int(pair), FLAGS: ASYNC_PROXY}, offset
+        )
 
     return bind
 
@@ -164,9 +171,9 @@ def _commit(parts: list[str]) -> Plan:
 def _product(parts: list[str]) -> Plan:
     """Plan ``tcgen05.mma{.ws}.cta_group.kind{.block_scale{.scale_vectorsize}}{.collector...}``."""
     if "sp" in parts:
-        raise Refused(SPARSE)
+        raise Refused(SPARSE_TENSOR)
     if "ashift" in parts:
-        raise Refused(SHIFT)
+        raise Refused(TENSOR_SHIFT)
     stationary, pair = "ws" in parts, _is_pair(parts)
     kind = _KIND[next(part for part in parts if part.startswith("kind::")).removeprefix("kind::")]
     block_scaled, size = "block_scale" in parts, [_SCALES[part] for part in parts if part in _SCALES]
@@ -223,16 +230,16 @@ def _product(parts: list[str]) -> Plan:
     return bind
 
 
-def _refused(reason: str) -> Plan:
-    def plan(parts: list[str]) -> Plan:
+def _refused(reason: str) -> Callable[[list[str]], Plan]:
+    def family(parts: list[str]) -> Plan:
         raise Refused(reason)
 
-    return plan  # type: ignore[return-value]
+    return family
 
 
-_PLANS = {
+_PLANS: dict[str, Callable[[list[str]], Plan]] = {
     "alloc": _allocation, "dealloc": _allocation, "relinquish_alloc_permit": _allocation, "ld": _move, "st": _move,
-    "cp": _copy, "shift": _refused(SHIFT), "commit": _commit, "mma": _product, "wait::ld": _order, "wait::st": _order,
-    "fence::before_thread_sync": _order, "fence::after_thread_sync": _order,
+    "cp": _copy, "shift": _refused(TENSOR_SHIFT), "commit": _commit, "mma": _product,
+    "wait::ld": _order, "wait::st": _order, "fence::before_thread_sync": _order, "fence::after_thread_sync": _order,
 }  # fmt: skip
 FAMILY = {"tcgen05": tcgen05}
