@@ -59,7 +59,7 @@ __all__ = [
 PARTS = 4
 """Number of blocks of a launch that are recorded, if any must be."""
 
-MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
+MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90", "sm_100")
 """Architectures that variants are compiled for to run in the PTX machine, the default first."""
 
 
