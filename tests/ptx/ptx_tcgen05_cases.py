@@ -171,7 +171,7 @@ TCGEN05 = (
     Tcgen05("mxf4nvf4", "e2m1", "e2m1", 128, 128, 2, 3, scales="block32"),
     *(Tcgen05("f16", "f16", "f16", rows, 64, stationary=True) for rows in (32, 64, 128)),
     Tcgen05("tf32", "tf32", "tf32", 64, 64, None, 2, stationary=True),
-    Tcgen05("f16", "f16", "f16", 256, 64, pair=True), 
+    Tcgen05("f16", "f16", "f16", 256, 64, pair=True),
     Tcgen05("f16", "bf16", "f16", 128, 64, 1, 2, True, True, pair=True),
     Tcgen05("tf32", "tf32", "tf32", 128, 32, None, 2, pair=True),
     Tcgen05("f8f6f4", "e4m3", "e5m2", 256, 32, None, 1, keep=False, pair=True),
