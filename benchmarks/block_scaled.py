@@ -1,4 +1,4 @@
-"""The kernels of ``cuda_src/matmul_block_scaled.cu`` on the PTX machine, and the exact values of what they are given."""
+"""The kernels of ``cuda_src/matmul_block_scaled.cu`` on the PTX machine, and the exact values of their operands."""
 
 from __future__ import annotations
 

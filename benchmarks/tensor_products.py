@@ -1,4 +1,4 @@
-"""Times of matrix products on the PTX machine: mma of each kind, wgmma, products for sm_90a and sm_100a, and moves of tiles.
+"""Times of matrix products on the PTX machine: mma of each kind, wgmma, products for sm_90a and sm_100a, tile moves.
 
 Everything runs on one core, in turn with torch's float32 product, so that times per multiply-add can be compared.
 """
