@@ -1,7 +1,7 @@
-// Causal attention as Blackwell's is written: one block per (BLOCK_M queries, head, sequence). One thread copies tiles of
-// BLOCK_N keys and values (TMA), one asks for all products (tcgen05), whose scores and output are in tensor memory, a
-// query in each of its lanes. A softmax thread per query turns its scores into weights, which take their place there as
-// an operand of the product with the values. Other warps rescale the output where a row's maximum has grown. Of two
+// Causal attention as Blackwell's is written: one block per (BLOCK_M queries, head, sequence). One thread copies tiles
+// of BLOCK_N keys and values (TMA), one asks for all products (tcgen05), whose scores and output are in tensor memory,
+// a query in each of its lanes. A softmax thread per query turns its scores into weights, which take their place there
+// as an operand of the product with the values. Other warps rescale the output where a row's maximum has grown. Of two
 // groups of 128 queries one's softmax runs beneath the other's products.
 //
 //   output      [num_seqs, num_heads, num_queries, HEAD_SIZE]
@@ -39,11 +39,11 @@ constexpr int OUTPUT_COLUMN = NUM_GROUPS * BLOCK_N;  // of tensor memory, behind
 constexpr int TENSOR_COLUMNS = columns_to_allocate(OUTPUT_COLUMN + NUM_GROUPS * HEAD_SIZE);
 constexpr unsigned SCORES = product_shape<Scalar>(GROUP_ROWS, BLOCK_N);
 constexpr unsigned OUTPUT = product_shape<Scalar>(GROUP_ROWS, HEAD_SIZE, true);
-// Of one group two blocks share a multiprocessor where they can, so that one's softmax runs beneath the other's products.
-constexpr int BLOCKS = NUM_GROUPS == 1 && HEAD_SIZE <= 128 ? 2 : 1;
-constexpr int SOFTMAX_REGISTERS = NUM_GROUPS == 2 ? 192 : BLOCKS == 2 ? 152 : 240;
-constexpr int CORRECTION_REGISTERS = NUM_GROUPS == 2 ? 96 : BLOCKS == 2 ? 56 : 128;
-constexpr int ISSUE_REGISTERS = 32;
+// Of one group two blocks share a multiprocessor where they can: one's softmax runs beneath the other's products.
+constexpr int BLOCKS = NUM_GROUPS == 1 && HEAD_SIZE <= 128 && BLOCK_N == 64 ? 2 : 1;
+constexpr int SOFTMAX_REGISTERS = NUM_GROUPS == 2 ? 192 : BLOCKS == 2 ? 144 : 240;
+constexpr int CORRECTION_REGISTERS = NUM_GROUPS == 2 ? 72 : BLOCKS == 2 ? 48 : 128;
+constexpr int ISSUE_REGISTERS = NUM_GROUPS == 2 ? 56 : BLOCKS == 2 ? 48 : 128;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 // Where 16 bytes of the head lie in a group's rows, in bytes, as the 128-byte swizzle has them.
@@ -160,12 +160,14 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
         };
         wait(queries_full, 0);
         wait(keys_full[0], 0);
+#pragma unroll 1
         for (int group = 0; group < NUM_GROUPS; ++group) multiply_keys(group, 0);
         int stage = 0, parity = 0;
 #pragma unroll 1
         for (int tile = 0; tile < num_tiles; ++tile) {
           const int next = stage + 1 == NUM_STAGES ? 0 : stage + 1, next_parity = next ? parity : parity ^ 1;
           wait(values_full[stage], parity);
+#pragma unroll 1
           for (int group = 0; group < NUM_GROUPS; ++group) {
             wait(weights_full[group], tile & 1);
             fence_after_sync();

@@ -28,8 +28,8 @@ __device__ constexpr int columns_to_allocate(int used) {
 
 // ---- order ----
 
-// Around whatever threads synchronise by (a barrier, an mbarrier): what one does to tensor memory before it comes before
-// what another does after it.
+// Around whatever threads synchronise by (a barrier, an mbarrier): what one does to tensor memory before it comes
+// before what another does after it.
 __device__ __forceinline__ void fence_before_sync() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
 __device__ __forceinline__ void fence_after_sync() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
 
@@ -73,7 +73,42 @@ __device__ __forceinline__ void multiply(unsigned sums, unsigned a, unsigned lon
       "r"(a), "l"(b), "r"(shape), "r"(added)
       : "memory");
 }
-// Arrives once all products that this thread has asked for are done.
+// sums[128][N] += (a scales_a)[128][32] (b scales_b)[N][32]^T of e4m3, a scale (ue8m0) for 32 elements of a row; or of
+// e2m1 [64], a scale (ue4m3) for 16. Scales are in tensor memory, 128 rows in four columns: row r in lane r % 32 of
+// column r / 32, which has four bytes along K. Of e4m3 the shape says which of them (`scaled_shape`).
+__device__ __forceinline__ void multiply_mxfp8(unsigned sums, unsigned long long a, unsigned long long b,
+                                               unsigned shape, unsigned scales_a, unsigned scales_b, int added) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %6, 0;\n"
+      "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [%0], %1, %2, %3, [%4], [%5], p;\n"
+      "}" ::"r"(sums),
+      "l"(a), "l"(b), "r"(shape), "r"(scales_a), "r"(scales_b), "r"(added)
+      : "memory");
+}
+__device__ __forceinline__ void multiply_nvfp4(unsigned sums, unsigned long long a, unsigned long long b,
+                                               unsigned shape, unsigned scales_a, unsigned scales_b, int added) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %6, 0;\n"
+      "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X [%0], %1, %2, %3, [%4], [%5], p;\n"
+      "}" ::"r"(sums),
+      "l"(a), "l"(b), "r"(shape), "r"(scales_a), "r"(scales_b), "r"(added)
+      : "memory");
+}
+__device__ constexpr unsigned scaled_shape(int rows, int columns, bool fp4, int byte = 0) {
+  const unsigned type = fp4 ? 1 : 0;
+  return unsigned(byte) << 4 | type << 7 | type << 10 | unsigned(columns / 8) << 17 | unsigned(!fp4) << 23 |
+         unsigned(rows / 16) << 24 | unsigned(byte) << 29;
+}
+// The 512 bytes of the scales of 128 rows from shared memory to four columns, [32][4 columns][4], for all warps' lanes.
+__device__ __forceinline__ void copy_scales(unsigned columns, const void* scales) {
+  const unsigned long long from = (shared_address(scales) & 0x3ffff) >> 4 | 8ull << 32 | 1ull << 46;
+  asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(columns), "l"(from) : "memory");
+}
+// Arrives once all products and copies that this thread has asked for are done.
 __device__ __forceinline__ void arrive_after_products(Barrier& barrier) {
   asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
                    shared_address(&barrier))
@@ -104,8 +139,8 @@ __device__ __forceinline__ void store_columns(unsigned address, const unsigned* 
   asm volatile("tcgen05.st.sync.aligned.32x32b.x32.b32 [%0], {" WORDS_1_TO_32 "};" ::"r"(address), WORDS_32("r")
                : "memory");
 }
-// Until all loads of the warp are done. Nothing is computed from what they loaded before this: the compiler does not know
-// of the wait.
+// Until all loads of the warp are done. Nothing is computed from what they loaded before this, though the compiler does
+// not know of the wait.
 template <int N> __device__ __forceinline__ void wait_for_loads(float (&loaded)[N]) {
   asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
 #pragma unroll
