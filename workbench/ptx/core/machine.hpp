@@ -106,6 +106,7 @@ struct alignas(64) Instruction {
     operands::Fragment fragment;
     operands::Exchange exchange;
     operands::Product product;
+    operands::ScaledProduct scaled_product;
     operands::GroupProduct group_product;
     operands::TensorMove tensor_move;
     operands::TensorProduct tensor_product;
@@ -158,6 +159,7 @@ void add_collectives(Table&);
 void add_matrix(Table&);
 void add_integer_matrix(Table&);
 void add_byte_matrix(Table&);
+void add_small_matrix(Table&);
 void add_matrix_memory(Table&);
 // Faster handlers, where the processor has what they need.
 void widen_matrices(Table&);

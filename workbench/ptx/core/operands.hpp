@@ -16,7 +16,7 @@ constexpr Slot kTrueSlot = 0;  // the guard of unguarded instructions: a predica
 namespace operands {
 
 struct Elementwise {
-  Slot destination, source[4];
+  Slot destination, source[5];
 };
 // The inverse of the result is written too; `third` is what Instruction::combine joins in.
 struct Comparison {
@@ -82,6 +82,11 @@ struct Exchange {
 // mma.
 struct Product {
   Slot d[4], a[4], b[2], c[4];
+};
+// mma with block scales. `selectors` has 16 bits each for byte and thread of A, byte and thread of
+// B.
+struct ScaledProduct {
+  Slot d[4], a[4], b[2], c[4], scale_a, scale_b, selectors;
 };
 // wgmma. A is in registers, or what Instruction::address describes; D's registers are
 // Kernel::fragments.

@@ -117,6 +117,14 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                      .operand("a", &Product::a)
                                      .operand("b", &Product::b)
                                      .operand("c", &Product::c));
+  m.attr("ScaledProduct") = nb::object(Columns<ScaledProduct>(first)
+                                           .operand("d", &ScaledProduct::d)
+                                           .operand("a", &ScaledProduct::a)
+                                           .operand("b", &ScaledProduct::b)
+                                           .operand("c", &ScaledProduct::c)
+                                           .operand("scale_a", &ScaledProduct::scale_a)
+                                           .operand("scale_b", &ScaledProduct::scale_b)
+                                           .operand("selectors", &ScaledProduct::selectors));
   m.attr("GroupProduct") = nb::object(Columns<GroupProduct>(first)
                                           .operand("a", &GroupProduct::a)
                                           .operand("b", &GroupProduct::b)

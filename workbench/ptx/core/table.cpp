@@ -80,6 +80,7 @@ const std::vector<TableEntry>& instruction_table() {
     add_clusters(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
     add_byte_matrix(all), add_matrix_memory(all), add_control(all), add_calls(all),
         add_carries(all);
+    add_small_matrix(all);
     widen_matrices(all), widen_integer_matrices(all);
     return all;
   }();
