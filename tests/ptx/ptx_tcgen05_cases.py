@@ -37,12 +37,13 @@ class Tcgen05(NamedTuple):
     keep: bool = True
     saturating: bool = False
     shift: int = 0
-    masks: tuple[int, int, int, int] | None = None
+    masks: tuple[int, ...] | None = None
     scales: str = ""
     powers: bool = True
     scale_ids: tuple[int, int] = (0, 0)
     stationary: bool = False
     lane: int = 0
+    pair: bool = False
 
     @property
     def depth(self) -> int:
@@ -72,8 +73,8 @@ class Tcgen05(NamedTuple):
     def text(self, leading: tuple[int, int], stride: tuple[int, int]) -> str:
         """The kernel of 128 threads; the offsets of A's and B's descriptors are given in bytes.
 
-        ``in`` has shared memory as it is to be; then for each thread eight words of A and D's columns, word by word;
-        ``out`` gets D's columns.
+        ``in`` has for each block shared memory as it is to be; then for each thread eight words of A and D's columns,
+        word by word; ``out`` gets D's columns.
         """
 
         def matrix(which: int, base: int, mode: int) -> int:
@@ -81,6 +82,9 @@ class Tcgen05(NamedTuple):
             return fields | LAYOUTS[mode] << 61
 
         threads, columns, lane = 128, self.columns, self.lane << 16
+        group = f"cta_group::{1 + self.pair}"
+        meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" if self.pair else "bar.sync 0;"
+        many, blocks = (".multicast::cluster", ", 3") if self.pair else ("", "")
         operands = ["[%d]", "%a" if self.mode_a is not None else "[%ta]", "%b", str(self.descriptor)]
         if self.scales:
             operands += ["[%sa]", "[%sb]"]
@@ -90,17 +94,19 @@ class Tcgen05(NamedTuple):
         if self.shift:
             operands.append(str(self.shift))
         scaling = f".block_scale.{self.scales}" if self.scales else ""
-        product = f"tcgen05.mma{'.ws' * self.stationary}.cta_group::1.kind::{self.kind}{scaling}"
+        product = f"tcgen05.mma{'.ws' * self.stationary}.{group}.kind::{self.kind}{scaling}"
 
         def eight(first: int) -> str:
             return "{" + ", ".join(f"%v{i}" for i in range(first, first + 8)) + "}"
 
         lines = [
-            f".reg .pred %keep, %p, %first, %leads; .reg .b32 %v<{8 + columns}>, %t, %n, %at, %bar, %w;",
+            f".reg .pred %keep, %p, %first, %leads; .reg .b32 %v<{8 + columns}>, %t, %n, %at, %bar, %w, %rank;",
             ".reg .b32 %tm, %d, %ta, %sa, %sb;",
             ".reg .b64 %in, %out, %from, %to, %a, %b, %x;",
             f".shared .align 1024 .b8 tile[{SHARED_BYTES}]; .shared .align 8 .b64 done; .shared .align 4 .b32 where;",
-            "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x;",
+            "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %rank, %ctaid.x;",
+            f"mad.wide.u32 %in, %rank, {SHARED_BYTES + 4 * threads * (8 + columns)}, %in;",
+            f"mad.wide.u32 %out, %rank, {4 * threads * columns}, %out;",
             "mov.u32 %at, tile; shl.b32 %n, %t, 3; add.u32 %at, %at, %n; cvt.u64.u32 %from, %n;",
             "add.u64 %from, %in, %from; mov.u32 %n, 0;",
             "FILL: ld.global.b64 %x, [%from]; st.shared.b64 [%at], %x; add.u64 %from, %from, 1024;",
@@ -109,8 +115,8 @@ class Tcgen05(NamedTuple):
             "shr.u32 %w, %t, 5; setp.eq.u32 %first, %w, 0; setp.eq.u32 %leads, %t, 0;",
             "mov.u32 %bar, done; mov.u32 %n, where;",
             "@%leads mbarrier.init.shared.b64 [%bar], 1;",
-            "@%first tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 512;",
-            "@%first tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;",
+            f"@%first tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [%n], 512;",
+            f"@%first tcgen05.relinquish_alloc_permit.{group}.sync.aligned;",
             "bar.sync 0; ld.shared.b32 %tm, [where];",
             f"add.u32 %d, %tm, {lane}; add.u32 %ta, %tm, {A_COLUMN + lane};",
             f"add.u32 %sa, %tm, {SCALE_COLUMNS[0]}; add.u32 %sb, %tm, {SCALE_COLUMNS[1]};",
@@ -119,24 +125,24 @@ class Tcgen05(NamedTuple):
             "shl.b32 %w, %w, 21; add.u32 %w, %w, %tm;",
             f"tcgen05.st.sync.aligned.32x32b.x8.b32 [%w+{A_COLUMN}], {eight(0)};",
             *(f"tcgen05.st.sync.aligned.32x32b.x8.b32 [%w+{i}], {eight(8 + i)};" for i in range(0, columns, 8)),
-            "tcgen05.wait::st.sync.aligned; tcgen05.fence::before_thread_sync; bar.sync 0;",
-            "tcgen05.fence::after_thread_sync;",
+            f"tcgen05.wait::st.sync.aligned; tcgen05.fence::before_thread_sync; {meet}",
+            "tcgen05.fence::after_thread_sync; @%leads setp.eq.u32 %leads, %rank, 0;",
             f"mov.b64 %a, {matrix(0, A_AT, self.mode_a or 0)}; mov.b64 %b, {matrix(1, B_AT, self.mode_b)};",
             f"mov.u32 %n, {int(self.keep)}; setp.ne.u32 %keep, %n, 0;",
         ]
         for i, column in enumerate(("%sa", "%sb", "%sb+4") if self.scales else ()):
             described = SCALES_AT + 512 * i >> 4 | 128 >> 4 << 32 | 1 << 46
             lines.append(f"mov.b64 %x, {described};")
-            lines.append(f"@%leads tcgen05.cp.cta_group::1.32x128b.warpx4 [{column}], %x;")
+            lines.append(f"@%leads tcgen05.cp.{group}.32x128b.warpx4 [{column}], %x;")
         lines += [
             f"@%leads {product} {', '.join(operands)};",
-            "@%leads tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%bar];",
+            f"@%leads tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{many}.b64 [%bar]{blocks};",
             "WAIT: mbarrier.try_wait.parity.shared.b64 %p, [%bar], 0; @!%p bra WAIT;",
             "tcgen05.fence::after_thread_sync;",
             *(f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {eight(8 + i)}, [%w+{i}];" for i in range(0, columns, 8)),
-            "tcgen05.wait::ld.sync.aligned; tcgen05.fence::before_thread_sync; bar.sync 0;",
+            f"tcgen05.wait::ld.sync.aligned; tcgen05.fence::before_thread_sync; {meet}",
             *(f"st.global.b32 [%to+{4 * threads * i}], %v{8 + i};" for i in range(columns)),
-            "@%first tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 512;",
+            f"@%first tcgen05.dealloc.{group}.sync.aligned.b32 %tm, 512;",
         ]
         header = HEADER.replace("sm_80", "sm_100a")
         inside = "\n".join(lines)
@@ -165,4 +171,9 @@ TCGEN05 = (
     Tcgen05("mxf4nvf4", "e2m1", "e2m1", 128, 128, 2, 3, scales="block32"),
     *(Tcgen05("f16", "f16", "f16", rows, 64, stationary=True) for rows in (32, 64, 128)),
     Tcgen05("tf32", "tf32", "tf32", 64, 64, None, 2, stationary=True),
+    Tcgen05("f16", "f16", "f16", 256, 64, pair=True),
+    Tcgen05("f16", "bf16", "f16", 128, 64, 1, 2, True, True, pair=True),
+    Tcgen05("tf32", "tf32", "tf32", 128, 32, None, 2, pair=True),
+    Tcgen05("f8f6f4", "e4m3", "e5m2", 256, 32, None, 1, keep=False, pair=True),
+    Tcgen05("mxf8f6f4", "e4m3", "e4m3", 256, 32, scales="scale_vec::1X", scale_ids=(2, 1), pair=True),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -96,43 +97,47 @@ def leading_and_stride(mode: int, transposed: bool, size: int) -> tuple[int, int
     return offsets(mode, transposed)
 
 
-def row_places(case: Tcgen05) -> tuple[np.ndarray, np.ndarray]:
-    """(lane, column) of D's elements, each [rows][columns]."""
+def places(case: Tcgen05) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(block, lane, column) of D's elements, each [rows][columns]."""
     row, column = np.indices((case.rows, case.columns))
-    if case.rows == 128:
-        return row, column
-    if case.stationary:
-        part = case.columns // (128 // case.rows)
-        return row + column // part * case.rows, column % part
-    return row // 16 * 32 + row % 16 + case.lane, column
+    own = case.rows // (1 + case.pair)
+    block, row = row // own, row % own
+    if own == 128:
+        return block, row, column
+    if case.stationary or case.pair:
+        part = case.columns // (128 // own)
+        return block, row + column // part * own, column % part
+    return block, row // 16 * 32 + row % 16 + case.lane, column
 
 
-def run(
-    case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """Columns of tensor memory after a product, [columns][lanes], for the bytes of A and B and D's words."""
-    inside = np.zeros(SHARED_BYTES, np.uint8)
-    size = {"f16": 2, "tf32": 4}.get(case.kind, 1)
-    words = np.zeros((8, 128), np.uint32)
-    if case.mode_a is not None:
-        put(inside[A_AT:B_AT], a, case.mode_a, case.transposed_a, size)
-    else:
-        lanes, _ = row_places(case)
-        copies = range(0, 128, case.rows) if case.stationary else (0,)
-        for further in copies:
-            words[:, lanes[:, 0] + further] = a.view(np.uint32).T
-    put(inside[B_AT:SCALES_AT], b, case.mode_b, case.transposed_b, size)
-    for i, (given, first) in enumerate(zip(scales, case.scale_ids, strict=True)):
-        for row, of_row in enumerate(given):
-            at = SCALES_AT + 512 * (i + row // 128) + row % 32 * 16 + row % 128 // 32 * 4 + first
-            inside[at : at + len(of_row)] = of_row
-    given = np.concatenate([inside, words.reshape(-1).view(np.uint8), d.reshape(-1).view(np.uint8)])
-    out = np.zeros((case.columns, 128), np.uint32)
+def run(case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: Sequence[np.ndarray]) -> np.ndarray:
+    """Columns of tensor memory after a product, [blocks][columns][lanes], for the bytes of A and B and D's words."""
+    size, blocks = {"f16": 2, "tf32": 4}.get(case.kind, 1), 1 + case.pair
+    block_of, lanes, _ = places(case)
+    given = []
+    for block in range(blocks):
+        inside, words = np.zeros(SHARED_BYTES, np.uint8), np.zeros((8, 128), np.uint32)
+        own = a[block_of[:, 0] == block]
+        if case.mode_a is not None:
+            put(inside[A_AT:B_AT], own, case.mode_a, case.transposed_a, size)
+        else:
+            copies = range(0, 128, len(own)) if case.stationary or case.pair else (0,)
+            for further in copies:
+                words[:, lanes[block_of[:, 0] == block, 0] + further] = own.view(np.uint32).T
+        put(inside[B_AT:SCALES_AT], np.split(b, blocks)[block], case.mode_b, case.transposed_b, size)
+        # Each block has the scales of its own rows of A, and of all columns of B.
+        of_block = (np.split(scales[0], blocks)[block], scales[1])
+        for i, (parts, first) in enumerate(zip(of_block, case.scale_ids, strict=True)):
+            for row, of_row in enumerate(parts):
+                at = SCALES_AT + 512 * (i + row // 128) + row % 32 * 16 + row % 128 // 32 * 4 + first
+                inside[at : at + len(of_row)] = of_row
+        given += [inside, words.reshape(-1).view(np.uint8), d[block].reshape(-1).view(np.uint8)]
+    out = np.zeros_like(d)
     a_offsets = leading_and_stride(case.mode_a or 0, case.transposed_a, size)
     b_offsets = leading_and_stride(case.mode_b, case.transposed_b, size)
     kernel = ptx.Program.from_text(case.text(*zip(a_offsets, b_offsets, strict=True)))["tile_product"]
     for options in ({"checks": True}, {}):
-        report = kernel.launch(1, 128, [given, out], **options)
+        report = kernel.launch(blocks, 128, [np.concatenate(given), out], cluster=blocks, **options)
         assert report.findings == []
     return out
 
@@ -143,15 +148,12 @@ def test_every_product(case: Tcgen05) -> None:
     a_bytes, a = factor(case, case.a, case.rows, rng)
     b_bytes, b = factor(case, case.b, case.columns, rng)
     a, b = a * case.signs[0], b * case.signs[1]
-    scales = np.zeros((0, 0), np.uint8), np.zeros((0, 0), np.uint8)
-    if case.scales:
-        given = []
-        for _which, matrix in enumerate((a, b)):
-            steps = rng.integers(-2, 3, (len(matrix), case.parts))
-            values = 2.0**steps if case.powers else 1 + rng.integers(0, 8, steps.shape) / 8
-            given.append((steps + 127 if case.powers else 56 + 8 * (values - 1)).astype(np.uint8))
-            matrix *= np.repeat(values, case.depth // case.parts, 1)
-        scales = given[0], given[1]
+    scales = [np.zeros((0, 0), np.uint8)] * 2
+    for which, matrix in enumerate((a, b) if case.scales else ()):
+        steps = rng.integers(-2, 3, (len(matrix), case.parts))
+        values = 2.0**steps if case.powers else 1 + rng.integers(0, 8, steps.shape) / 8
+        scales[which] = (steps + 127 if case.powers else 56 + 8 * (values - 1)).astype(np.uint8)
+        matrix *= np.repeat(values, case.depth // case.parts, 1)
     kind = {"f32": np.float32, "s32": np.int32, "f16": np.float16}[case.sums]
     before = rng.integers(-9, 10, (case.rows, case.columns)).astype(float)
     if case.saturating:
@@ -160,21 +162,21 @@ def test_every_product(case: Tcgen05) -> None:
     if case.sums == "s32":
         limits = np.iinfo(np.int32)
         want = np.clip(want, limits.min, limits.max) if case.saturating else want
-    cells = rng.integers(0, 1 << 16, (case.columns, 128)).astype(np.uint32)  # lanes that D does not have keep these
-    lanes, columns = row_places(case)
+    # Lanes and columns that D does not have keep these.
+    cells = rng.integers(0, 1 << 16, (1 + case.pair, case.columns, 128)).astype(np.uint32)
+    block, lane, column = places(case)
 
     def as_words(values: np.ndarray) -> np.ndarray:
         bits = values.astype(kind).view(np.uint16 if kind is np.float16 else np.uint32)
         return bits.astype(np.uint32)
 
-    cells[columns, lanes] = as_words(before)
+    cells[block, column, lane] = as_words(before)
     expected = cells.copy()
-    kept = np.zeros(128, bool)
+    kept = np.zeros((1 + case.pair, 128), bool)
     for i, mask in enumerate(case.masks or ()):
-        kept[32 * i : 32 * i + 32] = [mask >> bit & 1 for bit in range(32)]
-    expected[columns, lanes] = np.where(kept[lanes], cells[columns, lanes], as_words(want))
-    got = run(case, a_bytes, b_bytes, cells, scales)
-    np.testing.assert_array_equal(got, expected)
+        kept[i // 4, i % 4 * 32 : i % 4 * 32 + 32] = [mask >> bit & 1 for bit in range(32)]
+    expected[block, column, lane] = np.where(kept[block, lane], cells[block, column, lane], as_words(want))
+    np.testing.assert_array_equal(run(case, a_bytes, b_bytes, cells, scales), expected)
 
 
 SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}  # registers of .x1

@@ -701,6 +701,14 @@ void run_one_by_one(Launch& launch, WorkerResult& result) {
 
 }  // namespace
 
+s64 take_next(Launch& launch) {
+  if (launch.workspace) return -1;  // all have begun
+  const s64 turn = launch.next_block.fetch_add(1), together = launch.blocks_per_cluster();
+  if (turn >= launch.blocks_run() / together) return -1;
+  if (!launch.sample.empty()) return launch.sample[static_cast<std::size_t>(turn)];
+  return block_of_cluster(launch, turn, 0);
+}
+
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
   try {
     if (launch.workspace)

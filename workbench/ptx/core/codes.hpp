@@ -27,9 +27,11 @@ struct Meeting {
   enum Way : s64 { sync, arrive, popc, and_, or_ };
 };
 
-// Flags of bulk copies beside those of any access to memory: registers of 64 bits hold the address.
+// Flags of bulk copies beside those of any access to memory: registers of 64 bits hold the address;
+// the mbarrier may be one of the other block of a pair (.cta_group::2); all blocks of the cluster
+// get the same.
 struct BulkFlags {
-  enum Flags : u32 { shared_wide = 256, barrier_wide = 512 };
+  enum Flags : u32 { shared_wide = 256, barrier_wide = 512, pair = 8192, all_blocks = 16384 };
 };
 enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
 

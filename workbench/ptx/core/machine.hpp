@@ -155,6 +155,7 @@ void add_warp_groups(Table&);
 void add_tensor_memory(Table&);
 void add_tensor_products(Table&);
 void add_clusters(Table&);
+void add_cluster_control(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
 void add_integer_matrix(Table&);
@@ -377,7 +378,7 @@ struct Kernel {
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool uses_async_proxy = false;       // some of its instructions access shared memory through it
   bool uses_tensor_memory = false;
-  bool reserves_shared = false;        // it asks where shared memory for the system's own use lies
+  bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 
@@ -444,6 +445,10 @@ struct WorkerResult {
   std::exception_ptr error;                     // what ended it: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
 };
+
+// Takes the next block of the grid, or the next cluster, that nobody has begun: its (first) index,
+// or -1 if there is none.
+s64 take_next(Launch& launch);
 
 // Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends
 // the launch, but where the worker has no memory to begin with, and others can do its work.
