@@ -105,11 +105,11 @@ def scales(run: int, rows: int, draw: torch.Generator) -> tuple[torch.Tensor, to
 @pytest.mark.parametrize(
     ("a", "b", "length", "instruction"),
     [
-        pytest.param("e4m3", "e4m3", 32, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0", id="mxfp8"),
+        pytest.param("e4m3", "e4m3", 32, "mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0", id="mxfp8"),
         long_if(True, "e5m2", "e4m3", 32, "scale_vec::1X.f32.e5m2.e4m3.f32.ue8m0", id="mxfp8 of two types"),
         long_if(True, "e2m1", "e2m1", 32, "scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0", id="mxfp4"),
         long_if(True, "e4m3", "e2m1", 32, "m16n8k16.row.col.f32.bf16.bf16.f32", id="mxfp8 and mxfp4"),
-        pytest.param("e2m1", "e2m1", 16, "kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", id="nvfp4"),
+        pytest.param("e2m1", "e2m1", 16, "mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3", id="nvfp4"),
     ],
 )
 def test_a_product_with_block_scales(a: str, b: str, length: int, instruction: str) -> None:
