@@ -204,6 +204,8 @@ struct Counts {
   u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0,
       waits = 0;
   u64 distinct_bytes = 0, ideal_sectors = 0, landed_bytes = 0, filled_bytes = 0, slow_paths = 0;
+  u64 products = 0;     // multiply-adds of tcgen05.mma, whose size registers say
+  u64 scale_bytes = 0;  // of the scale factors that it reads
   Counts& operator+=(const Counts& other) {
     executions += other.executions, lanes += other.lanes, requests += other.requests,
         sectors += other.sectors;
@@ -212,6 +214,8 @@ struct Counts {
     distinct_bytes += other.distinct_bytes, ideal_sectors += other.ideal_sectors;
     landed_bytes += other.landed_bytes, filled_bytes += other.filled_bytes,
         slow_paths += other.slow_paths;
+    products += other.products;
+    scale_bytes += other.scale_bytes;
     return *this;
   }
 };

@@ -498,7 +498,9 @@ void add_constants(nb::module_& m) {
                                     .field("ideal_sectors", &Counts::ideal_sectors)
                                     .field("landed_bytes", &Counts::landed_bytes)
                                     .field("filled_bytes", &Counts::filled_bytes)
-                                    .field("slow_paths", &Counts::slow_paths));
+                                    .field("slow_paths", &Counts::slow_paths)
+                                    .field("products", &Counts::products)
+                                    .field("scale_bytes", &Counts::scale_bytes));
   m.attr("REQUEST") = nb::object(Layout<RecordedRequest>()
                                      .field("warp", &RecordedRequest::warp)
                                      .field("pc", &RecordedRequest::pc)

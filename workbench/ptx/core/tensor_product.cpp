@@ -311,7 +311,11 @@ class ProductTask {
   void fetch_b(f32* out);
   bool check_addresses();
   void scale(Block& block, u32 address, u32 first, u32 id, u32 rows, f32* values, u32 all);
+  u32 scale_parts() const {  // scales of a row
+    return what_.kind == TensorKind::mxf8f6f4 ? 1 : flags_ & Flags::scales_of_16 ? 4 : 2;
+  }
   std::vector<Band> bands() const;
+  void count_work();
   void accumulate(Block& block, const f32* a, const f32* b);
   template <class F>
   void with_masked_lanes(Block& block, const Band& band, F write);
@@ -424,7 +428,7 @@ void ProductTask::fetch_b(f32* out) {
 // bytes are those of parts of K (CUTLASS, mma_traits_sm100.hpp, tmem_sf_frg).
 void ProductTask::scale(Block& block, u32 address, u32 first, u32 id, u32 rows, f32* values,
                         u32 all) {
-  const u32 parts = what_.kind == TensorKind::mxf8f6f4 ? 1 : flags_ & Flags::scales_of_16 ? 4 : 2;
+  const u32 parts = scale_parts();
   const u32 per_part = what_.depth() / parts, column = address & 0xffff;
   block.tensor->access(warp_, in_, TensorAccess::product, column, (rows + 31) / 32, 0, kLanes, true,
                        false);
@@ -460,6 +464,24 @@ void ProductTask::with_masked_lanes(Block& block, const Band& band, F write) {
         cells[row] = before[column * band.rows + row];
     }
   }
+}
+
+// What the product takes: multiply-adds, scale factors (each block reads all of B's), and the
+// passes that bring its factors from shared memory, 128 bytes each and without conflicts, as of
+// wgmma.
+void ProductTask::count_work() {
+  constexpr u32 pass = 128;
+  const Block& block = *warp_.block;
+  if (!block.counts) return;
+  Counts& counts = block.counts[block.pc_of(in_)];
+  const u32 rows = what_.rows(), columns = what_.columns();
+  counts.products += u64{rows} * columns * what_.depth();
+  if (what_.is_scaled())
+    counts.scale_bytes += u64{scale_parts()} * (rows + blocks_.size() * columns);
+  const u32 rows_of_a = flags_ & Flags::a_in_tensor_memory ? 0 : rows;
+  const u64 passes = u64{rows_of_a + columns} * kRowBytes / pass;
+  counts.wavefronts += passes;
+  counts.ideal += passes;
 }
 
 void ProductTask::accumulate(Block& block, const f32* a, const f32* b) {
@@ -550,6 +572,7 @@ void ProductTask::run() {
     }
     accumulate(*block, a, b);
   }
+  count_work();
 }
 
 void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
