@@ -1,4 +1,4 @@
-"""Times of matrix products on the PTX machine: mma of each kind, wgmma, a product for sm_90a, and moves of their tiles.
+"""Times of matrix products on the PTX machine: mma of each kind, wgmma, products for sm_90a and sm_100a, tile moves.
 
 Everything runs on one core, in turn with torch's float32 product, so that times per multiply-add can be compared.
 """
@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import block_scaled
 from workbench import ptx
 from workbench.base.home import cuda_sources
 from workbench.errors import WrongResultError
@@ -21,6 +22,7 @@ SIZE = 512
 _UNROLLED, _LOOPS, _CHAINED, _CHAINS = 16, 5000, 4, 500
 _MOVE_LOOPS = 1250
 _COLUMNS, _DEPTH = 128, 16
+_SWIZZLED_TILE = 2 << 61 | 1 << 46 | 64 << 32  # a descriptor of tcgen05 for rows of 128 bytes at the begin
 # (name, shape, types) of mma instructions, all with fragments of the same size.
 _MMAS = (
     ("mma, f16", "m16n8k16", "f32.f16.f16.f32"),
@@ -44,10 +46,10 @@ _MOVES = (
 )
 
 
-def _loop(declarations: str, body: str, times: int) -> str:
+def _loop(declarations: str, body: str, times: int, arch: str = "sm_90a") -> str:
     return f"""
 .version 8.0
-.target sm_90a
+.target {arch}
 .address_size 64
 .visible .entry products(.param .u64 out, .param .u64 in)
 {{
@@ -82,6 +84,27 @@ def _wgmma() -> str:
     return _loop(declarations, fences.format(one * _CHAINED), _CHAINS)
 
 
+def _tcgen05() -> str:
+    """Return a kernel of one warp that multiplies 128 x 128 x 64 in a chain of four, again and again."""
+    declarations = (
+        ".reg .b32 %tm, %s, %l; .reg .b64 %a, %b; .reg .pred %one, %over;\n"
+        ".shared .align 1024 .b8 tiles[32768]; .shared .align 8 .b64 done; .shared .align 4 .b32 where;\n"
+        "mov.u32 %s, done; mov.u32 %l, %laneid; setp.eq.u32 %one, %l, 0; @%one mbarrier.init.shared.b64 [%s], 1;\n"
+        "mov.u32 %l, where; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%l], 128;\n"
+        "bar.sync 0; ld.shared.b32 %tm, [where];"
+        f"mov.b64 %a, {_SWIZZLED_TILE}; mov.b64 %b, {_SWIZZLED_TILE | 16384 >> 4};"
+    )
+    descriptor = 1 << 4 | _COLUMNS >> 3 << 17 | 128 >> 4 << 24
+    one = "@%one tcgen05.mma.cta_group::1.kind::f16 [%tm], %a, %b, {}, {};\nadd.u64 %a, %a, 2; add.u64 %b, %b, 2;\n"
+    chain = one.format(descriptor, 0) + one.format(descriptor, 1) * (_CHAINED - 1)
+    body = (
+        f"{chain}sub.u64 %a, %a, {2 * _CHAINED}; sub.u64 %b, %b, {2 * _CHAINED};\n"
+        "@%one tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%s];\nand.b32 %l, %i, 1;\n"
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %over, [%s], %l; @!%over bra WAIT;"
+    )
+    return _loop(declarations, body, _CHAINS, "sm_100a")
+
+
 def measure(rounds: int) -> dict[str, tuple[float, int]]:
     """Measure (seconds, multiply-adds) of each instruction, of torch's product, and of ours without and with checks.
 
@@ -104,6 +127,7 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
     for what, shape, types in _MMAS:
         add(what, _mma(shape, types), 32, _LOOPS * _UNROLLED, 16 * 8 * int(shape.split("k")[1]))
     add(f"wgmma m64n{_COLUMNS}k{_DEPTH}, four in a chain", _wgmma(), 128, _CHAINS * _CHAINED, 64 * _COLUMNS * _DEPTH)
+    add("tcgen05.mma 128 x 128 x 64, f16", _tcgen05(), 32, _CHAINS, 128 * _COLUMNS * _DEPTH * _CHAINED)
     torch.manual_seed(0)
     a, b = (torch.randn(SIZE, SIZE).half() for _ in range(2))
     c, wide = torch.zeros(SIZE, SIZE), (a.float(), b.float().T.contiguous())
@@ -118,9 +142,19 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
         if report.findings or error > 1e-2:
             raise WrongResultError(f"matmul_wgmma: an error of {error}, {len(report.findings)} findings")
 
+    def scaled_product(a: block_scaled.BlockScaled, b: block_scaled.BlockScaled, exact: torch.Tensor) -> None:
+        error = (block_scaled.multiply(a, b, threads=1)[0] - exact).abs().max().item()
+        if error > 1e-2:
+            raise WrongResultError(f"matmul_{a.kind}: an error of {error}")
+
     runs["torch"] = (lambda: wide[0] @ wide[1]), 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a"] = product, 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a, all checks"] = (lambda: product(checks=True)), 1, SIZE**3
+    for kind in block_scaled.FORMATS:
+        factors = [block_scaled.quantize(kind, one.float())[0] for one in (a, b)]
+        exact = (factors[0].values() @ factors[1].values().T).float()
+        run = functools.partial(scaled_product, *factors, exact)
+        runs[f"{kind} product of {SIZE}^3 for sm_100a"] = run, 1, SIZE**3
     taken = in_turn({what: run for what, (run, _, _) in runs.items()}, rounds)
     return {what: (min(taken[what]) / count, work) for what, (_, count, work) in runs.items()}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.analysis.device_models import device_model
+from workbench.analysis.device_models import device_model, device_models
 from workbench.analysis.launches import Launches
 from workbench.analysis.watching import Watch, watch
 from workbench.driver import simulated_driver
@@ -242,9 +242,12 @@ def test_one_driver_to_a_process(driver):
 
 
 def test_every_model_has_its_attributes():
-    models = {"a100-sxm-80gb": (8, 0), "h100-sxm": (9, 0), "h200": (9, 0), "l4": (8, 9), "rtx-4090": (8, 9)}
-    for key, arch in models.items():
-        facts = device_facts(key)
+    capabilities = {"a100-sxm-80gb": (8, 0), "h200": (9, 0), "l4": (8, 9)}
+    capabilities |= {"b200": (10, 0), "gb300": (10, 3), "rtx-5090": (12, 0)}
+    assert capabilities.keys() <= device_models().keys()
+    for key, model in device_models().items():
+        facts, number = device_facts(key), int(model.arch.removeprefix("sm_"))
+        arch = capabilities.get(key, divmod(number, 10))
         assert "simulated" in facts.name
         assert (facts.attributes[75], facts.attributes[76]) == arch
         assert set(facts.attributes) == set(range(1, 148))

@@ -212,13 +212,13 @@ def test_scratch_memory_comes_from_the_allocator(device):
 def test_architectures_live_side_by_side_and_target_info_sees_each():
     found = {}
     with wb.simulated_triton("sm_80", force=True):
-        for arch in ("sm_89", "sm_80", "sm_90"):
+        for arch in ("sm_89", "sm_80", "sm_90", "sm_100a", "sm_120"):
             with wb.simulated_triton(arch, force=True):
                 out = torch.zeros(2, dtype=torch.int32)
                 kernels.target_kernel[(1,)](out)
-                found[arch] = out.tolist()
+                found[triton_runtime.active.get_current_target().arch] = out.tolist()
         assert triton_runtime.active.get_current_target().arch == 80
-    assert found == {"sm_80": [1, 0], "sm_89": [1, 1], "sm_90": [1, 1]}
+    assert found == {80: [1, 0], 89: [1, 1], 90: [1, 1], 100: [1, 1], 120: [1, 1]}
 
 
 def test_a_gpu_of_ones_own_may_have_an_architecture_that_no_recorded_one_has():
@@ -304,7 +304,8 @@ def test_the_drivers_place_is_given_back():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"arch": "sm_100"}, ArgumentError, r"arch: got 'sm_100'; allowed: sm_80, sm_89, sm_90"),
+        ({"arch": "sm_75"}, ArgumentError, r"arch: got 'sm_75'; allowed: sm_80, sm_89, sm_90, sm_100, sm_120"),
+        ({"arch": "sm_100a", "model": "rtx-5090"}, ArgumentError, "sm_120, that of"),
         ({"arch": "sm_90", "model": "l4"}, ArgumentError, "sm_89, that of"),
         ({"model": "h300"}, UnknownNameError, "h200"),
         ({"seconds_limit": 0}, ArgumentError, "more than 0 seconds"),

@@ -46,10 +46,13 @@ MMAS = [
 ]  # fmt: skip
 
 
-def matrix_text(name: str, count: int, transposed: bool, *, wide: bool = False, moved: int = 0) -> str:
-    """ldmatrix from, or stmatrix to, a tile of ``count`` 8 x 8 matrices; rows are given in reverse order of lanes.
+def matrix_text(
+    name: str, count: int, transposed: bool, *, wide: bool = False, moved: int = 0, form: str = ""
+) -> str:  # fmt: skip
+    """ldmatrix from, or stmatrix to, ``count`` registers of eight rows each, given in reverse order of lanes.
 
-    ``wide``: addresses in 64-bit registers. ``moved``: bytes that lane 5 adds to its address.
+    ``wide``: addresses in 64-bit registers. ``moved``: bytes that lane 5 adds to its address. ``form``: the
+    instruction's shape, number and type, unless it is of 8 x 8 matrices.
     """
     names = [f"%r{i + 1}" for i in range(count)]
     registers = "{" + ", ".join(names) + "}"
@@ -62,7 +65,7 @@ def matrix_text(name: str, count: int, transposed: bool, *, wide: bool = False, 
         "cvt.u64.u32 %d5, %r53;",
     ]  # fmt: skip
     address = "%d5" if wide else "%r53"
-    access = f"{name}.sync.aligned.m8n8.x{count}{trans}.shared.b16"
+    access = f"{name}.sync.aligned.{form or f'm8n8.x{count}{trans}.shared.b16'}"
     for i in range(count):
         body += [
             f"ld.global.b32 %r40, [%d3+{128 * i}]; st.shared.b32 [%r54+{128 * i}], %r40; mov.b32 {names[i]}, %r40;"
@@ -75,6 +78,19 @@ def matrix_text(name: str, count: int, transposed: bool, *, wide: bool = False, 
         body += [f"{access} [{address}], {registers};", "bar.sync 0;"]
         body += [f"ld.shared.b32 %r40, [%r54+{128 * i}]; st.global.b32 [%d4+{128 * i}], %r40;" for i in range(count)]
     return module("tile", ".param .u64 in, .param .u64 out", "\n".join(body))
+
+
+# Matrices of bytes, and of elements that become bytes: registers, and the instruction's form.
+BYTE_MATRICES = {
+    **{f"m16n16.x{n}.trans.shared.{t}": 2 * n for n in (1, 2) for t in ("b8", "b8x16.b6x16_p32", "b8x16.b4x16_p64")},
+    **{f"m8n16.x{n}.shared.{t}": n for n in (1, 2, 4) for t in ("b8x16.b6x16_p32", "b8x16.b4x16_p64")},
+    **{f"m16n8.x{n}.trans.shared.b8": n for n in (1, 2, 4)},
+}
+
+
+def byte_matrix_text(form: str) -> str:
+    name = "stmatrix" if form.startswith("m16n8.") else "ldmatrix"
+    return matrix_text(name, BYTE_MATRICES[form], False, form=form)
 
 
 MATRIX_ACCESSES = [(n, c, t) for n in ("ldmatrix", "stmatrix") for c in (1, 2, 4) for t in (False, True)]
@@ -122,6 +138,7 @@ BARRIER_REDUCTIONS = {
 def texts() -> list[str]:
     """Every kernel of this module as PTX."""
     found = [mma.text for mma in MMAS] + [matrix_text(*access) for access in MATRIX_ACCESSES]
+    found += [byte_matrix_text(form) for form in BYTE_MATRICES]
     for table in (WARP_OPERATIONS, BARRIER_REDUCTIONS):
         found += [lane_kernel(*row) for row in table.values()]
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -203,6 +202,28 @@ for name, largest in (("min", False), ("max", True)):
     case(f"{name}.f64", "f64 f64 f64", extreme("f64", largest))
 
 
+def of_three(name: str, nan: bool, ftz: bool, magnitudes: bool) -> Callable[[int, int, int], object]:
+    pick = extreme("f32", name == "max", nan, ftz)
+
+    def function(*values: int) -> object:
+        a, b, c = ((bits & 0x7FFFFFFF) if magnitudes else bits for bits in values)
+        first = pick(a, b)
+        if first is NAN:
+            c_is_nan = math.isnan(as_float(c, "f32"))
+            return NAN if nan or c_is_nan else flush(c, "f32") if ftz else c
+        return pick(first, c)
+
+    return function
+
+
+for name in ("min", "max"):
+    for nan in ("", ".NaN"):
+        for ftz in ("", ".ftz"):
+            for magnitudes in ("", ".abs"):
+                meaning = of_three(name, bool(nan), bool(ftz), bool(magnitudes))
+                case(f"{name}{ftz}{nan}{magnitudes}.f32", "f32 f32 f32 f32", meaning)
+
+
 def sign_operation(kind: str, name: str, ftz: bool = False) -> Callable[..., object]:
     top = 1 << (WIDTHS[kind] - 1)
 
@@ -286,6 +307,24 @@ def narrow(to: str, from_: str, mode: str = "rn", ftz: bool = False, end: str = 
 def pair(function: Callable[[int], object]) -> Callable[[int, int], object]:
     return lambda high, low: (function(low), function(high))
 
+
+def mixed(op: str, kind: str, mode: str, end: str) -> Callable[..., object]:
+    """An f32 operation whose operands but the last one are ``kind``."""
+    inner, widen = forms(op, "f32", mode, end=end), narrow("f32", kind)
+
+    def function(*values: int) -> object:
+        wide = [widen(bits) for bits in values[:-1]]
+        return (0 if end else NAN) if NAN in wide else inner(*wide, values[-1])
+
+    return function
+
+
+for op in ("add", "sub", "fma"):
+    for kind in ("f16", "bf16"):
+        kinds = " ".join(["f32", *[kind] * (count(op) - 1), "f32"])
+        for mode in ("rn", "rz", "rm", "rp"):
+            for end in ("", "sat"):
+                case(f"{op}.{mode}{'.' * bool(end)}{end}.f32.{kind}", kinds, mixed(op, kind, mode, end))
 
 for kind in ("f16", "bf16"):
     for mode in ("rn", "rz"):
@@ -389,74 +428,3 @@ def tf32(away: bool) -> Callable[[int], object]:
 
 case("cvt.rn.tf32.f32", "f32 f32", tf32(False))
 case("cvt.rna.tf32.f32", "f32 f32", tf32(True))
-
-# ---- 8-bit formats: every value written out, so that encoding is a search for the nearest ----
-
-
-def small_values(exponent_bits: int, bias: int) -> dict[int, Fraction]:
-    mantissa_bits = 7 - exponent_bits
-    values = {}
-    for bits in range(128):
-        exponent, mantissa = bits >> mantissa_bits, bits & ((1 << mantissa_bits) - 1)
-        if (exponent_bits == 4 and bits == 127) or (exponent_bits == 5 and exponent == 31):
-            continue
-        scale = Fraction(2) ** (max(exponent, 1) - bias - mantissa_bits)
-        values[bits] = scale * (mantissa | (1 << mantissa_bits if exponent else 0))
-    return values
-
-
-SMALL = {"e4m3": small_values(4, 7), "e5m2": small_values(5, 15)}
-
-
-def encode_small(name: str, kind: str, positive: bool = False) -> Callable[[int], int]:
-    values = SMALL[name]
-    largest = max(values.values())
-
-    def function(bits: int) -> int:
-        value = decode_float(bits, kind)
-        if isinstance(value, float) and math.isnan(value):
-            return 0x7F
-        negative = bits >> (WIDTHS[kind] - 1)
-        size = largest if isinstance(value, float) else min(abs(value), largest)
-        if positive and negative and value != 0:
-            return 0
-        best = min(values, key=lambda code: (abs(values[code] - size), code & 1))
-        return negative << 7 | best
-
-    return functools.cache(function)
-
-
-def decode_small(name: str) -> Callable[[int], object]:
-    def one(code: int) -> object:
-        value = SMALL[name].get(code & 127)
-        if value is None:
-            infinite = name == "e5m2" and code & 3 == 0
-            return (0x7C00 if infinite else None) if infinite else NAN
-        return round_float(value, "f16", zero_sign=0) | (code >> 7) << 15
-
-    def function(bits: int) -> object:
-        results = []
-        for code in (bits & 255, bits >> 8 & 255):
-            value = one(code)
-            results.append(value | (code >> 7) << 15 if isinstance(value, int) else value)
-        return tuple(results)
-
-    return function
-
-
-def encode_pair(name: str, kind: str, positive: bool = False) -> Callable[[int, int], int]:
-    encode = encode_small(name, kind, positive)
-    return lambda high, low: encode(high) << 8 | encode(low)
-
-
-def encode_halves(name: str) -> Callable[[int], int]:
-    encode = encode_small(name, "f16")
-    return lambda both: encode(both >> 16) << 8 | encode(both & 0xFFFF)
-
-
-for name in SMALL:
-    full = f"{name}x2"
-    case(f"cvt.rn.satfinite.{full}.f32", f"{full} f32 f32", encode_pair(name, "f32"))
-    case(f"cvt.rn.satfinite.relu.{full}.f32", f"{full} f32 f32", encode_pair(name, "f32", True))
-    case(f"cvt.rn.satfinite.{full}.f16x2", f"{full} f16x2", encode_halves(name))
-    case(f"cvt.rn.f16x2.{full}", f"f16x2 {full}", decode_small(name))

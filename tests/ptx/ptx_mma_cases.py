@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 from ptx_support import HEADER
 
-FACTOR_BITS = {"f16": 16, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "s4": 4, "u4": 4, "b1": 1, "f64": 64}
+FACTOR_BITS = {
+    "f16": 16, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "e3m2": 8, "e2m3": 8, "e2m1": 8, "s4": 4, "u4": 4, "b1": 1,
+    "f64": 64,
+}  # fmt: skip
+NARROW = ("e3m2", "e2m3", "e2m1")
 
 
 class Mma(NamedTuple):
@@ -51,6 +55,8 @@ class Mma(NamedTuple):
         body += [f"ld.global.b{8 * width} {name}, [%p2+{32 * width * i}];" for i, name in enumerate(names)]
         group = ["{" + ", ".join(f"%{x}{i}" for i in range(n)) + "}" for x, n in zip("dabc", counts, strict=True)]
         suffix = f".{self.suffix}" if self.suffix else ""
+        if {*self.kinds} & {*NARROW}:
+            suffix = ".kind::f8f6f4"
         operation = f".{self.operation}.popc" if self.operation else ""
         body += [f"mma.sync.aligned.{self.shape}.row.col{suffix}.{self.types}{operation} {', '.join(group)};"]
         body += [f"st.global.b{8 * width} [%p3+{32 * width * i}], %d{i};" for i in range(counts[0])]
@@ -69,4 +75,66 @@ MMAS = [
     *(Mma(f"{mn}k{2 * k}", f"s32.{t}.s32", s) for mn, k in _BYTES for t in _SIGNS(4) for s in _SUFFIXES),
     *(Mma(shape, "s32.b1.b1.s32", "", o) for shape in ("m8n8k128", "m16n8k128", "m16n8k256") for o in ("xor", "and")),
     *(Mma(shape, f"{d}.{t}.{d}") for shape in ("m16n8k16", "m16n8k32") for t in _EIGHT for d in ("f32", "f16")),
+    *(
+        Mma("m16n8k32", f"{d}.{a}.{b}.{d}")
+        for a in ("e4m3", "e5m2", *NARROW) for b in ("e4m3", "e5m2", *NARROW) for d in ("f32", "f16")
+        if {a, b} & {*NARROW}
+    ),
+]  # fmt: skip
+
+
+class ScaledMma(NamedTuple):
+    """An mma with ``runs`` block scales along K; ``selectors`` are byte and thread of A, byte and thread of B."""
+
+    kind: str
+    runs: int
+    a: str
+    b: str
+    scale: str
+    selectors: tuple[int, int, int, int]
+    registers: bool = False  # the selectors come from registers
+    first: bool = False  # the kind stands before the shape
+
+    @property
+    def k(self) -> int:
+        return 32 if self.kind == "mxf8f6f4" else 64
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}.{self.runs}X.{self.a}.{self.b}.{self.scale}.{'-'.join(map(str, self.selectors))}"
+
+    @property
+    def text(self) -> str:
+        """The PTX: the fragments of A, B and C and both scales come in, register by register, and D goes out."""
+        kind, shape = f"kind::{self.kind}.block_scale.scale_vec::{self.runs}X", f"m16n8k{self.k}.row.col"
+        opcode = f"{kind}.{shape}" if self.first else f"{shape}.{kind}"
+        values = [f"%h{i}" if self.registers else str(value) for i, value in enumerate(self.selectors)]
+        moves = [f"mov.b16 %h{i}, {value};" for i, value in enumerate(self.selectors)]
+        names = [f"%r{i}" for i in range(12)]
+        group = lambda some: "{" + ", ".join(some) + "}"  # noqa: E731
+        body = [
+            ".reg .b16 %h<4>; .reg .b32 %r<20>; .reg .b64 %p<4>; ld.param.u64 %p0, [in]; ld.param.u64 %p1, [out];",
+            "mov.u32 %r19, %tid.x; mad.wide.u32 %p2, %r19, 4, %p0; mad.wide.u32 %p3, %r19, 4, %p1;", *moves,
+            *(f"ld.global.b32 {name}, [%p2+{128 * i}];" for i, name in enumerate(names)),
+            f"mma.sync.aligned.{opcode}.f32.{self.a}.{self.b}.f32.{self.scale}",
+            f"{group(f'%r{12 + i}' for i in range(4))},",
+            f"{group(names[:4])}, {group(names[4:6])}, {group(names[6:10])},",
+            f"%r10, {group(values[:2])}, {{%r11}}, {group(values[2:])};",
+            *(f"st.global.b32 [%p3+{128 * i}], %r{12 + i};" for i in range(4)),
+        ]  # fmt: skip
+        inside = "\n".join(body)
+        return f"{HEADER}.visible .entry tile(.param .u64 in, .param .u64 out)\n{{\n{inside}\nret;\n}}\n"
+
+
+_TYPES = ("e4m3", "e5m2", *NARROW)
+SCALED_MMAS = [
+    *(
+        ScaledMma("mxf8f6f4", 1, a, b, "ue8m0", ((i + j) % 4, i % 2, i % 4, j % 4), i == j, i > j)
+        for i, a in enumerate(_TYPES) for j, b in enumerate(_TYPES)
+    ),
+    *(ScaledMma("mxf4", 2, "e2m1", "e2m1", "ue8m0", (byte, 1, 2 - byte, 3)) for byte in (0, 2)),
+    ScaledMma("mxf4nvf4", 2, "e2m1", "e2m1", "ue8m0", (2, 0, 2, 1), first=True),
+    ScaledMma("mxf4nvf4", 4, "e2m1", "e2m1", "ue8m0", (0, 0, 0, 2)),
+    ScaledMma("mxf4nvf4", 4, "e2m1", "e2m1", "ue4m3", (0, 1, 0, 0), registers=True),
+    ScaledMma("mxf4nvf4", 4, "e2m1", "e2m1", "ue4m3", (0, 0, 0, 0), first=True),
 ]  # fmt: skip

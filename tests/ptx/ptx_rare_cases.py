@@ -8,10 +8,7 @@ from fractions import Fraction
 
 from ptx_float_cases import (
     NAN,
-    SMALL,
     as_float,
-    decode_small,
-    encode_small,
     flush,
     operate,
     packed,
@@ -452,14 +449,3 @@ def whole(kind: str, mode: str, to: str) -> Callable[[int], int]:
 for to in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
     for mode in ("rni", "rzi", "rmi", "rpi"):
         case(f"cvt.{mode}.{to}.bf16", f"b{max(int(to[1:]), 16)} bf16", whole("bf16", mode, to))
-
-for name in SMALL:
-    encode, decode = encode_small(name, "f16", True), decode_small(name)
-    case(
-        f"cvt.rn.satfinite.relu.{name}x2.f16x2", f"{name}x2 f16x2",
-        lambda both, f=encode: f(both >> 16) << 8 | f(both & 0xFFFF),
-    )  # fmt: skip
-    case(
-        f"cvt.rn.relu.f16x2.{name}x2", f"f16x2 {name}x2",
-        lambda both, f=decode: tuple(NAN if x is NAN else 0 if x >> 15 else x for x in f(both)),
-    )  # fmt: skip

@@ -18,8 +18,11 @@ REGISTERS = {
     "pred": "p", "b16": "h", "s16": "h", "u16": "h", "f16": "h", "bf16": "h", "s8": "h", "u8": "h", "b8": "h",
     "b32": "r", "s32": "r", "u32": "r", "f32": "r", "f16x2": "r", "bf16x2": "r", "tf32": "r",
     "b64": "d", "f32x2": "d", "s64": "d", "u64": "d", "f64": "d", "e4m3x2": "h", "e5m2x2": "h",
+    "e2m3x2": "h", "e3m2x2": "h", "e2m1x2": "y", "ue8m0x2": "h", "s2f6x2": "h", "e4m3x4": "r", "e5m2x4": "r",
+    "e2m3x4": "r", "e3m2x4": "r", "e2m1x4": "h",
 }  # fmt: skip
-BITS = {"p": 32, "h": 16, "r": 32, "d": 64}
+BITS = {"p": 32, "y": 8, "h": 16, "r": 32, "d": 64}
+_ARRAYS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def right_and_faulty(source: Path) -> dict[bool, str]:
@@ -49,7 +52,7 @@ def lane_kernel(instruction: str, destinations: Sequence[str], sources: Sequence
         "mov.u32 %r62, %ntid.x;",
         "mad.lo.u32 %r60, %r61, %r62, %r60;",
     ]
-    operands, used = {}, dict.fromkeys("phrd", 0)
+    operands, used = {}, dict.fromkeys("pyhrd", 0)
 
     def take(kind: str) -> str:
         prefix = REGISTERS[kind]
@@ -84,13 +87,12 @@ def run_lanes(
     count = len(inputs[0])
     padded = (count + 31) // 32 * 32
     program = ptx.Program(lane_kernel(instruction, destinations, sources))
-    types = {16: np.uint16, 32: np.uint32, 64: np.uint64}
     arrays = []
     for kind, values in zip(sources, inputs, strict=True):
-        array = np.zeros(padded, types[BITS[REGISTERS[kind]]])
+        array = np.zeros(padded, _ARRAYS[BITS[REGISTERS[kind]]])
         array[:count] = values
         arrays.append(array)
-    results = [np.full(padded, 0x5A, types[BITS[REGISTERS[kind]]]) for kind in destinations]
+    results = [np.full(padded, 0x5A, _ARRAYS[BITS[REGISTERS[kind]]]) for kind in destinations]
     program["micro"].launch(padded // 32, 32, [*results, *arrays], threads=1)
     return [result[:count] for result in results]
 
@@ -190,8 +192,12 @@ def patterns(kind: str, count: int, seed: int) -> list[int]:
         return [h << WIDTHS[kind[:-2]] | x for x, h in zip(low, high, strict=True)]
     if kind == "pred":
         return [int(x) for x in rng.integers(0, 2, count)]
-    if kind in ("e4m3x2", "e5m2x2"):  # every code once
+    if kind in ("e2m3x2", "e3m2x2"):  # every code once
+        return [code << 8 | 63 - code for code in range(64)]
+    if kind in ("e4m3x2", "e5m2x2", "ue8m0x2", "s2f6x2"):
         return [code << 8 | 255 - code for code in range(256)]
+    if kind == "e2m1x2":
+        return list(range(256))
     width = int(kind[1:])
     top = 1 << (width - 1)
     edges = [0, 1, 2, 3, 7, top - 1, top, top + 1, 2 * top - 1, 2 * top - 2, 31, 32, 33, 63, 64, 65, 255, 256]
@@ -224,5 +230,4 @@ def signed(value: int, width: int) -> int:
 
 
 def as_array(values: Sequence[int], kind: str) -> np.ndarray:
-    types = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-    return np.array(values, np.uint64).astype(types[BITS[REGISTERS[kind]]])
+    return np.array(values, np.uint64).astype(_ARRAYS[BITS[REGISTERS[kind]]])

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx_collective_cases import BARRIER_REDUCTIONS, MATRIX_ACCESSES, MMAS, WARP_OPERATIONS, Mma, matrix_text
+from ptx_collective_cases import (
+    BARRIER_REDUCTIONS,
+    BYTE_MATRICES,
+    MATRIX_ACCESSES,
+    MMAS,
+    WARP_OPERATIONS,
+    Mma,
+    byte_matrix_text,
+    matrix_text,
+)
 from ptx_support import module, run_lanes, signed
 
 from workbench import ptx
@@ -142,6 +151,35 @@ def test_a_row_of_a_matrix_that_cannot_be_accessed(name: str, wide: bool, moved:
     else:
         expected[31 - 5] = data.reshape(32, 4)[31 - 5]  # lane 5 stores nothing there
     assert (out.reshape(32, 4) == expected).all()
+
+
+def as_bytes(row: np.ndarray, form: str) -> np.ndarray:
+    """The sixteen elements of a row of memory, one after the other from its lowest bit on, as bytes."""
+    bits = 6 if "b6x16" in form else 4 if "b4x16" in form else 8
+    whole = int.from_bytes(row.tobytes(), "little")
+    return np.array([whole >> bits * i & ((1 << bits) - 1) for i in range(16)], np.uint8)
+
+
+@pytest.mark.parametrize("form", BYTE_MATRICES)
+def test_matrices_of_bytes(form: str) -> None:
+    count = BYTE_MATRICES[form]
+    data = np.random.default_rng(9).integers(0, 1 << 32, (count, 32), dtype=np.uint64).astype(np.uint32)
+    registers = data.view(np.uint8).reshape(count, 8, 16)
+    backwards = data.view(np.uint8).reshape(8 * count, 16)[::-1]  # the rows, in the order of the lanes
+    if form.startswith("m16n8."):  # a lane has two columns of row g, then of row g + 8; memory gets columns as rows
+        lanes = registers.reshape(count, 8, 4, 2, 2)  # [matrix][g][column / 2][row / 8][column % 2]
+        columns = lanes.transpose(0, 2, 4, 3, 1).reshape(8 * count, 16)
+        expected = columns[::-1]
+    elif form.startswith("m8n16."):
+        expected = np.stack([as_bytes(row, form) for row in backwards])
+    else:  # sixteen rows of memory are columns, of which a register has eight rows
+        opened = np.stack([as_bytes(row, form) for row in backwards]).reshape(count // 2, 16, 16)
+        expected = opened.transpose(0, 2, 1)
+    for options in ({}, {"checks": True}):
+        out = np.zeros_like(data)
+        report = ptx.Program(byte_matrix_text(form))["tile"].launch(1, 32, [data, out], **options)
+        assert (out.view(np.uint8).ravel() == np.ascontiguousarray(expected).ravel()).all()
+        assert not report.has_checks or not report.findings
 
 
 def test_movmatrix() -> None:

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from ptx_mma_cases import FACTOR_BITS, MMAS, Mma
+from ptx_mma_cases import FACTOR_BITS, MMAS, NARROW, Mma
+from ptx_small_cases import FORMATS, VALUES, bits_of
 
 from workbench import ptx
 
@@ -15,19 +16,13 @@ GROUP, MEMBER = np.arange(32) // 4, np.arange(32) % 4
 
 def value_of(kind: str, code: int) -> Fraction | float:
     """The value of a bit pattern, from the definition of its format."""
-    if kind in ("e4m3", "e5m2"):
-        exponent_bits, bias = (4, 7) if kind == "e4m3" else (5, 15)
-        mantissa_bits = 7 - exponent_bits
-        mantissa, exponent = code & ((1 << mantissa_bits) - 1), code >> mantissa_bits & ((1 << exponent_bits) - 1)
-        sign = -1 if code >> 7 else 1
-        if kind == "e4m3" and code & 0x7F == 0x7F:
-            return float("nan")
-        if kind == "e5m2" and exponent == 31:
-            return float("nan") if mantissa else sign * float("inf")
-        fraction = Fraction(mantissa, 1 << mantissa_bits)
-        return sign * (
-            fraction * Fraction(2) ** (1 - bias) if exponent == 0 else (1 + fraction) * Fraction(2) ** (exponent - bias)
-        )
+    if kind in FORMATS:
+        code = code >> 2 if kind == "e2m1" else code  # in the middle of its byte
+        top = bits_of(kind) - 1
+        size, sign = code & ((1 << top) - 1), -1 if code >> top & 1 else 1
+        if size in VALUES[kind]:
+            return sign * VALUES[kind][size]
+        return sign * float("inf") if kind == "e5m2" and size == 124 else float("nan")
     bits = FACTOR_BITS[kind]
     return code - (1 << bits) if kind[0] == "s" and code >> (bits - 1) else code
 
@@ -42,7 +37,7 @@ def codes(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> np.nda
         step, middle = (3, 7 << 3) if kind == "e4m3" else (2, 15 << 2)
         small = rng.integers(middle - (2 << step), middle + (2 << step), shape)
         return (small | rng.integers(0, 2, shape) << 7).astype(np.uint64)
-    return rng.integers(0, 1 << FACTOR_BITS[kind], shape).astype(np.uint64)
+    return rng.integers(0, 1 << FACTOR_BITS[kind], shape).astype(np.uint64)  # of 4 and 6 bits with noise beside them
 
 
 def pack(kind: str, matrix: np.ndarray, count: int, *, left: bool) -> np.ndarray:
@@ -126,11 +121,11 @@ def test_mma(mma: Mma) -> None:
         assert (got.astype(np.float64) == exact.astype(np.float64).astype(got.dtype).astype(np.float64)).all()
 
 
-@pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
-def test_every_code_of_the_8_bit_floats(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["e4m3", "e5m2", *NARROW])
+def test_every_code_of_the_small_floats(kind: str) -> None:
     """One factor is 1, so that D shows the value of each code, NaN and infinity among them."""
     mma = next(m for m in MMAS if m.shape == "m16n8k32" and m.types == f"f32.{kind}.{kind}.f32")
-    one = {"e4m3": 0x38, "e5m2": 0x3C}[kind]
+    one = {"e4m3": 0x38, "e5m2": 0x3C, "e3m2": 0x0C, "e2m3": 0x08, "e2m1": 0x08}[kind]
     for first in range(0, 256, 16):
         a, b = np.zeros((16, 32), np.uint64), np.zeros((8, 32), np.uint64)
         a[:, 5], b[:, 5] = np.arange(first, first + 16), one

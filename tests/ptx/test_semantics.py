@@ -11,6 +11,7 @@ from ptx_float_cases import NAN
 from ptx_integer_cases import CASES as INTEGER_CASES
 from ptx_integer_cases import Case
 from ptx_rare_cases import CASES as RARE_CASES
+from ptx_small_cases import CASES as SMALL_CASES
 from ptx_support import WIDTHS, as_array, decode_float, operand_sets, run_lanes
 
 
@@ -35,7 +36,7 @@ def agrees(got: int, expected: object, kind: str) -> bool:
     return got == expected
 
 
-@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES, ids=identify)
+@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES + SMALL_CASES, ids=identify)
 def test_instruction(case: Case) -> None:
     columns = operand_sets(case.sources, count=40, cap=520)
     (got,) = run_lanes(
@@ -187,7 +188,7 @@ def test_approximate_halves(name: str, kind: str) -> None:
         assert (np.abs(got - exact) <= step * np.abs(exact) + 1e-7).all()
 
 
-@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES, ids=identify)
+@pytest.mark.parametrize("case", INTEGER_CASES + FLOAT_CASES + RARE_CASES + SMALL_CASES, ids=identify)
 @pytest.mark.sampled(12)
 def test_lanes_outside_the_guard_keep_their_value(case: Case) -> None:
     columns = [as_array((c * 32)[:32], k) for c, k in zip(operand_sets(case.sources, 8, 90), case.sources, strict=True)]
@@ -197,7 +198,8 @@ def test_lanes_outside_the_guard_keep_their_value(case: Case) -> None:
     # The old value of the destination is that of the guarded-off lanes: it comes in as one more operand.
     old = as_array([1 if case.destination == "pred" else 0x77] * 32, case.destination)
     extra = len(case.sources)
-    move = "mov.pred" if case.destination == "pred" else f"mov.b{8 * old.itemsize}"
+    move = "cvt.u8.u8" if old.itemsize == 1 else f"mov.b{8 * old.itemsize}"  # PTX has no mov.b8
+    move = "mov.pred" if case.destination == "pred" else move
     text = (
         f"{move} {{d0}}, {{s{extra}}}; mov.u32 %r50, %laneid; mov.u32 %r51, {mask}; shr.u32 %r51, %r51, %r50; "
         f"and.b32 %r51, %r51, 1; setp.ne.u32 %p50, %r51, 0; @%p50 "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import UnknownNameError
+from workbench.toolchain.architectures import plain_arch
 
 DEFAULT_MODEL = "a100-sxm-80gb"
 """Device model that the simulator predicts for by default; the simulator runs sm_80 code."""
@@ -61,6 +62,10 @@ class DeviceModel:
     launch_seconds: float
     block_start_seconds: float | None = None
     """Time that the whole GPU takes to start one more block; None where nobody has measured it."""
+    tensor_flops_per_clock_8_bits: float | None = None
+    """Rate of products of 8-bit factors; None: that of 16 bits, ``tensor_flops_per_clock``."""
+    tensor_flops_per_clock_4_bits: float | None = None
+    """Rate of products of 4-bit factors; None: that of 8 bits."""
     matches: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Publication that each figure comes from, in words."""
@@ -109,7 +114,7 @@ def model_of_gpu(gpu_name: str) -> DeviceModel | None:
 
 def model_of_arch(arch: str) -> DeviceModel | None:
     """Return the first recorded model of an architecture (``"sm_90a"`` is ``"sm_90"``), or None if there is none."""
-    return next((model for model in device_models().values() if model.arch == arch.rstrip("af")), None)
+    return next((model for model in device_models().values() if model.arch == plain_arch(arch)), None)
 
 
 def placed(problem: Any, device: Any, model: DeviceModel | None = None) -> Any:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 OF_RUN = (
     "blocks that ran", "warp instructions", "active lanes", "global requests", "sectors per request", "bytes moved",
     "bytes used", "used fraction", "distinct bytes", "reuse", "reuse in blocks", "reuse between blocks",
-    "bytes by bulk copies", "shared requests", "shared wavefronts", "barrier waits", "slow paths", "findings",
-    "predicted µs",
+    "bytes by bulk copies", "shared requests", "shared wavefronts", "barrier waits", "slow paths", "tensor products",
+    "scale bytes", "findings", "predicted µs", "tensor cores",
 )  # fmt: skip
 """Names of the facts of a run; those that do not apply are left out of a summary."""
 OF_KERNEL = ("registers", "shared bytes", "blocks per multiprocessor", "occupancy")
@@ -127,6 +127,12 @@ def summarise(trace: RunTotals) -> Summary:
         meaning = "divisions and roots, by warps, with operands that need the compiler's subroutine"
         facts.append(Fact("slow paths", trace.slow_paths, 0, meaning))
         brief.append(f"slow paths of divisions and roots: {trace.slow_paths:,}")
+    if trace.products:
+        facts.append(Fact("tensor products", trace.products, None, "multiply-adds of tcgen05.mma"))
+        scales = f", {trace.scale_bytes:,} bytes of scales" if trace.scale_bytes else ""
+        brief.append(f"tensor memory: {trace.products:,} multiply-adds{scales}")
+    if trace.scale_bytes:
+        facts.append(Fact("scale bytes", trace.scale_bytes, None, "scale factors that these read"))
     if report.has_checks:
         facts.append(Fact("findings", len(report.findings), 0, "of the checks; see report.findings"))
         brief.append(f"checks: {len(report.findings) or 'no'} finding{'s' if len(report.findings) != 1 else ''}")
@@ -139,6 +145,11 @@ def summarise(trace: RunTotals) -> Summary:
         meaning = f"on {predicted.device}, bound by {predicted.bound_by}; from the counts, not measured"
         facts.append(Fact("predicted µs", 1e6 * predicted.seconds, None, meaning, ".2f"))
         brief.append(str(predicted))
+        if trace.products:
+            share = predicted.parts.get("tensor", 0.0) / predicted.seconds
+            meaning = f"of the busiest multiprocessor's throughput on {predicted.device} in that time"
+            facts.append(Fact("tensor cores", share, 1, meaning, ".1%"))
+            brief.append(f"tensor cores: {share:.1%} of their throughput in that time")
     return Summary(trace.title, tuple(facts), tuple(brief))
 
 

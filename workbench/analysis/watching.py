@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.analysis.device_models import model_of_arch
 from workbench.analysis.launches import Launches
 from workbench.errors import KernelFault
+from workbench.toolchain.architectures import plain_arch
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
@@ -69,7 +70,7 @@ class Watch:
             return None
         if model is None:
             model = self.model
-            if model.arch != kernel.arch.rstrip("af"):
+            if model.arch != plain_arch(kernel.arch):
                 model = model_of_arch(kernel.arch) or model
         found = report.findings if findings is None else findings
         return self.launches.add(kernel, report, model, found if self.checks else (), notes)

@@ -39,11 +39,11 @@ class MemoryCounts:
     shared_requests: int = 0
     """Requests to shared memory."""
     shared_wavefronts: int = 0
-    """Passes through the 32 banks that the requests to shared memory, and the operands of wgmma, take."""
+    """Passes through the 32 banks that requests to shared memory, and operands of wgmma and tcgen05.mma, take."""
     shared_ideal_wavefronts: int = 0
     """Passes through the 32 banks that they would take without bank conflicts."""
     operand_wavefronts: int = 0
-    """Passes among these that bring operands of wgmma; no load or store unit takes part in them."""
+    """Passes among these that bring operands of products; no load or store unit takes part in them."""
     landed_bytes: int = 0
     """Bytes that bulk copies (TMA) bring to shared memory, in all blocks."""
     filled_bytes: int = 0
@@ -54,6 +54,10 @@ class MemoryCounts:
     """Warp instructions for which warps waited at barriers, by the logical clock of a recording."""
     slow_paths: int = 0
     """Divisions and roots, in warp instructions, with rare operands that need the compiler's subroutine."""
+    products: int = 0
+    """Multiply-adds of tcgen05.mma."""
+    scale_bytes: int = 0
+    """Bytes of scale factors that tcgen05.mma reads from tensor memory."""
 
     def __add__(self, other: MemoryCounts) -> MemoryCounts:
         return total((self, other))

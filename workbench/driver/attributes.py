@@ -26,14 +26,19 @@ _KIB = 1024
 # Not in devices.json. Bus widths in bits, from the datasheets named there; float32 lanes per float64 lane.
 _BUS_WIDTHS = {
     "a100-sxm-80gb": 5120, "a100-sxm-40gb": 5120, "a100-pcie-80gb": 5120, "a100-pcie-40gb": 5120, "h100-sxm": 5120,
-    "h100-pcie": 5120, "h200": 6144, "gh200": 6144, "b200": 8192, "l4": 192, "l40s": 384, "rtx-4090": 384, "a10": 384,
-    "rtx-a4000": 256, "rtx-a6000": 384, "rtx-3060": 192, "rtx-3090": 384, "rtx-2080-ti": 352, "titan-rtx": 384,
-    "t4": 256,
+    "h100-pcie": 5120, "h200": 6144, "gh200": 6144, "b200": 8192, "gb300": 8192, "rtx-5090": 512, "l4": 192,
+    "l40s": 384, "rtx-4090": 384, "a10": 384, "rtx-a4000": 256, "rtx-a6000": 384, "rtx-3060": 192, "rtx-3090": 384,
+    "rtx-2080-ti": 352, "titan-rtx": 384, "t4": 256,
 }  # fmt: skip
-_SINGLE_TO_DOUBLE = {"sm_75": 32, "sm_80": 2, "sm_86": 64, "sm_89": 64, "sm_90": 2, "sm_100": 2}
+_SINGLE_TO_DOUBLE = {
+    "sm_75": 32, "sm_80": 2, "sm_86": 64, "sm_89": 64, "sm_90": 2, "sm_100": 2, "sm_103": 64, "sm_120": 64,
+}  # fmt: skip
 # Nominal bytes per second between host and device, one way, over 16 lanes of PCI Express: 3.0 on sm_75, 4.0 on sm_80 to
-# sm_89, 5.0 from sm_90 on.
-_HOST_BANDWIDTH = {"sm_75": 16e9, "sm_80": 32e9, "sm_86": 32e9, "sm_89": 32e9, "sm_90": 64e9, "sm_100": 64e9}
+# sm_89, 5.0 from sm_90 on, 6.0 on sm_103.
+_HOST_BANDWIDTH = {
+    "sm_75": 16e9, "sm_80": 32e9, "sm_86": 32e9, "sm_89": 32e9, "sm_90": 64e9, "sm_100": 64e9,
+    "sm_103": 128e9, "sm_120": 64e9,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from workbench.errors import (
     MissingToolError,
 )
 from workbench.ptx.options import LaunchOptions
+from workbench.toolchain.architectures import MACHINE_ARCHS, plain_arch
 
 if TYPE_CHECKING:
     from workbench.driver.triton_rows import Rows
@@ -59,7 +60,8 @@ def simulated_triton(
             softmax_kernel[(rows,)](y, x, columns, BLOCK=1024)
         triton_device.findings
 
-    ``arch`` is ``"sm_80"``, ``"sm_89"`` or ``"sm_90"`` (default: the model's, else sm_80). ``model`` is the GPU whose
+    ``arch`` is ``"sm_80"``, ``"sm_89"``, ``"sm_90"``, ``"sm_100"`` or ``"sm_120"`` (default: the model's, else sm_80);
+    Triton compiles for sm_90a, sm_100a and sm_120a, and these names mean the same. ``model`` is the GPU whose
     properties are reported and for which times are predicted. With ``checks`` every launch is checked for races,
     illegal accesses and the like; it shows its findings at once and goes on. With ``trace`` the counts of each source
     line are kept. ``launches`` holds the launches that ran with either. A launch may take ``seconds_limit`` seconds
@@ -111,13 +113,12 @@ def checked_model(arch: str | None, model: str | DeviceModel | None) -> DeviceMo
     Raises ArgumentError for an architecture that no model has, or that is not the given model's.
     """
     found = device_model(model) if model is not None else None
-    known = ("sm_80", "sm_89", "sm_90")
-    if arch is not None and arch not in known:
-        raise ArgumentError("arch", repr(arch), ", ".join(known), "The PTX machine runs code for these.")
-    if arch is not None and found is not None and found.arch != arch:
+    if arch is not None and plain_arch(arch) not in MACHINE_ARCHS:
+        raise ArgumentError("arch", repr(arch), ", ".join(MACHINE_ARCHS), "The PTX machine runs code for these.")
+    if arch is not None and found is not None and found.arch != plain_arch(arch):
         raise ArgumentError("arch", repr(arch), f"{found.arch}, that of {found.name}", "Leave one of the two out.")
     found = found or model_of_arch(arch or DEFAULT_ARCH)
-    assert found is not None  # each of `known` has one
+    assert found is not None  # each of `MACHINE_ARCHS` has one
     return found
 
 

@@ -16,6 +16,7 @@ from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.parse import PtxSyntaxError
+from workbench.toolchain.architectures import plain_arch
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
 from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes
@@ -73,7 +74,7 @@ def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
 
 def _arch_of(text: str) -> str:
     """Return the architecture that a PTX is for, or sm_80 if its limits are not known."""
-    arch = (target_of(text) or "").rstrip("af")
+    arch = plain_arch(target_of(text) or "")
     return arch if arch in LIMITS else "sm_80"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.ops.values import Config, Restriction
+from workbench.toolchain.architectures import arch_number
 
 STATIC_SHARED = 48 * 1024
 """Largest number of bytes of shared memory that a block may declare."""
@@ -23,7 +24,7 @@ TILE_TOKENS = Restriction.of("powers of two", "is_power_of_two(TILE_TOKENS)")
 
 def is_from(arch: str, number: int) -> bool:
     """Return True if an architecture, such as "sm_90a", has that number or a higher one."""
-    return int(arch.removeprefix("sm_").rstrip("af")) >= number
+    return arch_number(arch) >= number
 
 
 TMA = Restriction(

@@ -50,8 +50,8 @@ def trace(
         config: one value per tunable; default: the untuned rule.
         tuned: use the configuration that is recorded for the case or one like it.
         model: the GPU that the trace predicts for; default: one of the architecture that the kernel is compiled for.
-        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_90a. Default: the
-            first of sm_80, sm_89 and sm_90 that has what the variant needs.
+        arch: the architecture to compile for, e.g. ``"sm_90"``; the machine runs code for sm_80 to sm_120a.
+            Default: the first of `MACHINE_ARCHS` that has what the variant needs.
         record_block: (x, y, z) of a block whose requests and waits to keep one by one, in ``trace.recording``.
         seconds_limit: of each of its launches; None for no limit.
         launch: of a kernel its grid, block, args and what else `trace_kernel` takes.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from workbench.ops.expressions import Expression
+from workbench.toolchain.architectures import plain_arch
 
 Config = Mapping[str, Any]
 """A configuration: one value per tunable."""
@@ -49,7 +50,7 @@ class Restriction:
     def on(cls, arch: str, what: str) -> Self:
         """Return the rule that the problem's architecture is this one, which alone has ``what``."""
         rule = f"arch is {arch}, which alone has {what}"
-        return cls("arch", rule, lambda config, problem: problem.arch.rstrip("a") == arch, of_arch=True, only=arch)
+        return cls("arch", rule, lambda config, problem: plain_arch(problem.arch) == arch, of_arch=True, only=arch)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.rule}"

@@ -30,6 +30,7 @@ from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import TRITON_OPTIONS, Arguments, CudaStep, Size, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
+from workbench.toolchain.architectures import MACHINE_ARCHS
 from workbench.toolchain.source import KernelDeclaration, Source, declared_kernels, read_source
 
 if TYPE_CHECKING:
@@ -58,9 +59,6 @@ __all__ = [
 
 PARTS = 4
 """Number of blocks of a launch that are recorded, if any must be."""
-
-MACHINE_ARCHS = ("sm_80", "sm_89", "sm_90")
-"""Architectures that variants are compiled for to run in the PTX machine, the default first."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
+
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as with python -m.")
@@ -15,7 +17,7 @@ import click
 @click.option("--check", is_flag=True, help="Watch every launch; report findings, and exit with 1 if there are any.")
 @click.option("--strict", is_flag=True, help="Like --check; also report violations of rules that GPUs tolerate.")
 @click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
-@click.option("--arch", help="sm_80, sm_89 or sm_90: compile for this (default: the model's).")
+@click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="Time limit of a launch.")
 @click.option("--devices", default=1, help="Number of simulated devices.")

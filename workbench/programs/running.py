@@ -135,7 +135,9 @@ def _program(path: Path, arch: str | None, model: str | None, words: list[str]) 
 
 
 def _arch(arch: str | None, model: str | None) -> str:
-    return device_facts(_model_key(arch, model)).arch
+    """Return the architecture to compile for: the given one, which may have a letter, or the model's."""
+    facts = device_facts(_model_key(arch, model))
+    return arch or facts.arch
 
 
 def _bytes(gib: float | None) -> int | None:

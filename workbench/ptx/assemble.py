@@ -130,6 +130,10 @@ class _Table:
         index: dict[Form, int] = {}
         self._form = np.array([index.setdefault(step.form, len(index)) for step in code], np.int64)
         self._rows = np.array([_row(form, slots) for form in index], np.int32)
+        # Of operands that are too many for a row, those that are no registers.
+        self._constants = [
+            [(column, slots.take(operand)) for column, operand in form.fixed if column >= FRAGMENT] for form in index
+        ]
         self._slots = _Lists([[slot for slot, _ in form.places] for form in index])
         self._places = _Lists([[place for _, place in form.places] for form in index])
         self._reads, self._writes = _Lists([form.reads for form in index]), _Lists([form.writes for form in index])
@@ -156,7 +160,7 @@ class _Table:
     def rows(self, offsets: np.ndarray, fragments: list[list[int]]) -> np.ndarray:
         """Return the core's rows for the given slots of registers; targets of branches are left open.
 
-        Slots of results that are too many for a row are appended to ``fragments``; the row's target is their index.
+        Slots of operands that are too many for a row are appended to ``fragments``; the row's target is their index.
         """
         rows = self._rows[self._form]
         rows[self._guarded, _GUARD] = offsets[self._guards]
@@ -166,10 +170,12 @@ class _Table:
         slot, offset = self._slots.of(self._form)[1], offsets[register]
         own = slot < FRAGMENT
         rows[pc[own], slot[own]] = offset[own]
-        for at in np.unique(pc[~own]).tolist():
+        constant = np.flatnonzero(np.array([bool(each) for each in self._constants], bool)[self._form])
+        for at in np.unique(np.concatenate((pc[~own], constant))).tolist():
             mine = (pc == at) & ~own
             rows[at, _TARGET] = len(fragments)
-            fragments.append(offset[mine][np.argsort(slot[mine])].tolist())
+            found = [*zip(slot[mine].tolist(), offset[mine].tolist(), strict=True), *self._constants[self._form[at]]]
+            fragments.append([place for _, place in sorted(found)])
         return rows
 
 
@@ -200,7 +206,8 @@ def _row(form: Form, slots: Slots) -> list[int]:
     row = [*map(head.__getitem__, _HEAD), *[NO_SLOT] * (FRAGMENT - ADDRESS)]
     row[FLAGS] = row[NEGATED] = 0
     for column, operand in form.fixed:
-        row[column] = slots.take(operand)
+        if column < FRAGMENT:
+            row[column] = slots.take(operand)
     for column, value in made.raw.items():
         row[column] = value
     return row

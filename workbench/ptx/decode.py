@@ -20,6 +20,7 @@ from workbench.ptx.families import (
     memory,
     moves,
     refused,
+    tcgen05,
     video,
     warp,
     warp_group,
@@ -55,6 +56,7 @@ _FAMILIES = (
     bulk,
     warp_group,
     cluster,
+    tcgen05,
 )
 FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}
 # Directives inside a body that carry no meaning for execution.

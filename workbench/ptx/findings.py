@@ -69,6 +69,9 @@ KINDS = {
     "trap": "trap",
     "assertion": "assertion failed",
     "heap_misuse": "device heap misuse",
+    "tensor_misuse": "tensor memory misuse",
+    "tensor_race": "tensor memory race",
+    "unwritten_tensor": "unwritten tensor memory read",
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
@@ -102,6 +105,7 @@ _TOLD = (
     "bulk_misuse",
     "remote_misuse",
     "unawaited_arrivals",
+    "tensor_misuse",
 )  # problems whose text the core writes
 _EXPLAINED = ("unawaited_copy",)  # problems whose text stands beside the place
 _IN_SHARED = (
@@ -297,6 +301,11 @@ def _detail(
             with_ += f" of block {coordinates(row['other_block'], grid)}"
         name, where = shared_place(kernel, address)
         return name, f"{with_}: {size} bytes at {where}", address
+    if problem in ("tensor_race", "unwritten_tensor"):
+        lane, column = divmod(address, 1 << 16)
+        with_ = f" with thread {other}" if other else ""
+        told = f"; {row['text'].decode()}" if row["text"] else ""
+        return None, f"{with_}: column {column} of tensor memory, lanes {lane} to {lane + 15}{told}", address
     if kind == "missing griddepcontrol.wait":
         name, where = nearest(address, size, buffers)
         before = f"the launch before, of {readable(row['text'].decode())}, may still run and touch them"

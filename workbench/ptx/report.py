@@ -28,15 +28,16 @@ class LineFacts:
     those bytes lay together, each counted per request. In shared memory ``wavefronts`` are the passes through the 32
     banks and ``ideal_wavefronts`` those without bank conflicts: one per 32 lanes of 4 bytes or less, 16 of 8 or 8 of 16
     with an active lane, and half as many for a load of 8 or 16 bytes in which every lane asks for the same address as
-    lane ^ 1, or lane ^ 2 (source: core/pattern.hpp). wgmma, which has no requests, takes one per 128 bytes of its
-    operands there. In constant memory ``wavefronts`` are the different addresses of a request, which its cache answers
-    one by one.
+    lane ^ 1, or lane ^ 2 (source: core/pattern.hpp). wgmma and tcgen05.mma, which have no requests, take one per 128
+    bytes of their operands there. In constant memory ``wavefronts`` are the different addresses of a request, which its
+    cache answers one by one.
 
     Bulk copies to shared memory read ``bytes``, and ``landed_bytes`` arrive in all blocks. ``filled_bytes`` of these
     lie outside the tensor; multicasts save the reads of the others beyond ``bytes``. ``barrier_waits`` is the waiting
     that a barrier caused: warp instructions by the logical clock of WarpSpan, summed over all warps and blocks.
     ``slow_paths`` are the executions of divisions, reciprocals and roots in which the operands of a lane need the
-    compiler's subroutine, such as a division of zero (source: core/slow_path.hpp).
+    compiler's subroutine, such as a division of zero (source: core/slow_path.hpp). ``products`` are the multiply-adds
+    of tcgen05.mma, whose size is known at run time, and ``scale_bytes`` the bytes of the scale factors that it reads.
 
     ``source`` and ``source_line`` are the place of the code, ``kernel_source`` and ``kernel_line`` the line of the
     kernel's own file that uses it; they differ for code inlined from a header. Counts are those of PTX; ptxas may merge
@@ -67,6 +68,8 @@ class LineFacts:
     landed_bytes: int
     filled_bytes: int
     slow_paths: int
+    products: int
+    scale_bytes: int
 
     def place(self, *, inlined: bool) -> tuple[str, int]:
         """Return file and line of the code; without ``inlined`` those of the kernel's own file that use it."""
@@ -98,6 +101,8 @@ class LineFacts:
             copied_bytes=self.bytes * (self.landed_bytes > 0),
             barrier_waits=self.barrier_waits,
             slow_paths=self.slow_paths,
+            products=self.products,
+            scale_bytes=self.scale_bytes,
         )
 
     @property
@@ -348,7 +353,7 @@ class LaunchReport:
 
     @property
     def shared_wavefronts(self) -> int:
-        """Passes through the 32 banks that the requests to shared memory, and the operands of wgmma, take."""
+        """Passes through the 32 banks that requests to shared memory, and operands of wgmma and tcgen05.mma, take."""
         return self.counts.shared_wavefronts
 
     @property
@@ -358,7 +363,7 @@ class LaunchReport:
 
     @property
     def operand_wavefronts(self) -> int:
-        """Passes through the 32 banks that bring operands of wgmma."""
+        """Passes through the 32 banks that bring operands of wgmma and tcgen05.mma."""
         return self.counts.operand_wavefronts
 
     @property

@@ -18,6 +18,7 @@ PAGE = Path(__file__).with_name("INSTRUCTIONS.md")
 _TYPES = {
     "pred", "b8", "s8", "u8", "b16", "s16", "u16", "f16", "bf16", "f16x2", "bf16x2", "b16x2", "s16x2", "u16x2", "b32",
     "s32", "u32", "f32", "tf32", "b64", "s64", "u64", "f64", "e4m3x2", "e5m2x2",
+    "e2m3x2", "e3m2x2", "e2m1x2", "ue8m0x2", "s2f6x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4",
 }  # fmt: skip
 _INTERNAL = ("param.copy", "registers.", "nop")
 _MADE_OF_OTHERS = {
@@ -27,6 +28,9 @@ _MADE_OF_OTHERS = {
     "setp.f16x2, setp.bf16x2": "`unpack` and two `setp`",
     "brx.idx": "`setp` and `bra` for each label",
     "add, sub, mul, fma with .rz, .rm, .rp and .sat": "the operation, then `cvt.sat`",
+    "add.f32, sub.f32, fma.f32 of .f16 or .bf16 with .rz, .rm, .rp": "`cvt.f32` of those, then the operation",
+    "min.f32, max.f32 of three": "`min3`, `max3`",
+    "mma with .kind::f8f6f4": "`mma.m16n8k32` of the same types",
     "cvt with .ftz or .sat where no form of its own is listed": "`cvt.ftz`, the conversion, `cvt.sat`",
     "mbarrier.try_wait": "`mbarrier.test_wait`; a warp that waits lets the other warps go on",
     "cvta, cvta.to": "`add` and `sub` of the window of shared or local memory",
@@ -68,7 +72,7 @@ def markdown() -> str:
     out = [
         "# Instructions of the PTX machine", "",
         "Output of `python -m workbench.ptx.table`; a test compares the two. The machine is meant to run all PTX that",
-        "NVRTC, nvcc and Triton emit for sm_80 and sm_89; it refuses the rest before anything runs, with the line.", "",
+        "NVRTC, nvcc and Triton emit for sm_80 to sm_120a; it refuses the rest before anything runs, with the line.", "",
         f"## Supported: {len(OPCODES)} canonical instructions", "",
         "The last column has types and widths: `s8/32` is 8 signed bits in a 32-bit register. Where the sign does",
         "not matter the bits stand for both (`add.b32` is `add.s32` and `add.u32`).", "",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from workbench.ptx import signature
 from workbench.ptx.parse import Parameter
+from workbench.toolchain.architectures import arch_number
 
 _BASES = ((100, 0x380), (90, 0x210), (0, 0x160))
 """Byte of the constant bank at which the parameters begin, from a compute capability (times ten) on.
@@ -17,7 +18,7 @@ with another layout.
 
 def base_of(arch: str) -> int:
     """Return the address that the parameters of a launch on ``arch`` (``"sm_90a"``) are copied to."""
-    number = int(arch.removeprefix("sm_").rstrip("af"))
+    number = arch_number(arch)
     return next(base for since, base in _BASES if number >= since)
 
 

@@ -229,7 +229,7 @@ def compare_code(
         case: name or value of a case of the op; default: the quick one.
         variants: one or two variants with kernels; default: that of an op which has only one.
         configs: one or two configurations; tunables that are left out have their untuned values.
-        arch: one or two architectures; default: the first of sm_80, sm_89 and sm_90 that has what a variant needs.
+        arch: one or two architectures; default: the first of `MACHINE_ARCHS` that has what a variant needs.
 
     Returns:
         `CodeComparison`: .sass .ptx .to_frame()

@@ -13,6 +13,7 @@ from workbench.base.config_text import ConfigText
 from workbench.base.options import Pages, complete_op, device_option, json_option, names, pages_options, tell
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError
+from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
 from workbench.tuning.command_options import judged_option, model_option, sample_option, variant_config_option
 
 _cases_option = names("case", "A case of the op (repeatable; default: its small one).")
@@ -24,6 +25,7 @@ _tuned_option = click.option("--tuned", is_flag=True, help="Use the configuratio
 @_cases_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
+@names("arch", f"Compile for {MACHINE_ARCHS_TEXT} (repeatable), and predict for a GPU of each.", metavar="ARCH")
 @variant_config_option
 @_tuned_option
 @model_option
@@ -39,6 +41,7 @@ def compare(
     as_json: bool,
     baseline: Baseline,
     pages: Pages,
+    archs: list[str] | None,
     **options: Any,
 ) -> None:
     """Compare the variants of OP side by side, each checked against the float64 reference.
@@ -54,7 +57,7 @@ def compare(
 
     def on(name: str | None) -> Any:
         given = configs_of(found, configs, options["variants"], found.case(name))
-        return run(found, name, configs=given, **options)
+        return run(found, name, configs=given, arch=archs, **options)
 
     _run_cases(cases, on, lambda comparison: comparison.all_correct, as_json, baseline, pages, ComparedCases)
 

@@ -29,7 +29,7 @@ from workbench.ops.selection import cases_of, variants_of
 from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
 from workbench.ptx.sample import Sampled
 from workbench.tuning.compared_cases import ComparedCases, compare_document
-from workbench.tuning.configured import ConfiguredTrial, able_variants, attempt, checked_configs
+from workbench.tuning.configured import ConfiguredTrial, Try, able_variants, attempt, checked_configs
 from workbench.tuning.summary import row_of
 
 if TYPE_CHECKING:
@@ -223,6 +223,7 @@ def compare(
     model: str | DeviceModel | None = None,
     sample: int | None = None,
     judged_on: str | Case | None = None,
+    arch: str | Sequence[str] | None = None,
 ) -> Comparison | ComparedCases:
     """Run several variants of an op on the same inputs and compare them side by side.
 
@@ -230,48 +231,60 @@ def compare(
 
         wb.compare(op, ["small", "large"]).save("base.json")
 
+    Of several architectures each variant is compared on all for which it has code, predicted for a GPU of each::
+
+        wb.compare(op, arch=("sm_80", "sm_90a", "sm_100a", "sm_120a"))
+
     Args:
         op: its name, e.g. ``"paged_attention"``, or the op.
         case: name or value of a case, or several in a list; default: the op's quick one.
         variants: name or value, or several; default: every variant that can run the case.
-        device: "auto", "sim" or "cuda". The simulator runs code for sm_80; a variant that needs sm_89 or sm_90 gets
-            that,
-            and the table shows it.
+        device: "auto", "sim" or "cuda". The simulator runs code for sm_80; a variant that needs a newer architecture
+            gets that, and the table shows it.
         configs: variant name -> configuration; default: the variant's untuned one.
         tuned: use the configuration that is recorded for the case or one like it, for each variant that has one.
         model: the GPU for which the simulator's counts are turned into a predicted time; default an A100. A variant
-            that
-            does not run on that GPU is predicted for one that it runs on.
+            that does not run on that GPU is predicted for one that it runs on.
         sample: on the simulator, count about so many blocks of a case that is too large to run in full; as for `tune`.
         judged_on: with ``sample``, the small case that values are judged on; as for `tune`.
+        arch: an architecture, or several in a list, on the simulator: sm_80, sm_89, sm_90, sm_100, sm_120, or their
+            names with the letter (``"sm_100a"``).
 
     Returns:
-        `Comparison`, of several cases `ComparedCases`. A variant that is wrong or cannot run has its outcome and
-        message in the table; nothing is raised.
+        `Comparison`, with ``arch`` an `ArchComparison`, of several cases `ComparedCases`. A variant that is wrong or
+        cannot run has its outcome and message in the table; nothing is raised.
 
     Raises:
         UnknownNameError: an op, case, variant, device or model that does not exist; a configuration for a variant that
             is not compared.
+        ArgumentError: ``arch`` that the simulator does not stand for, on a GPU, with ``model``, or for which a named
+            variant has no code.
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
+    from workbench.tuning.arch_comparison import ArchComparison, checked_archs, tries_of_archs
+
     found = ops.get(op)
     several = case is not None and not isinstance(case, str) and isinstance(case, Sequence)
     cases = cases_of(found, case)
-    where, model = devices.get(device), device_model(model)
+    where = devices.get(device) if arch is None else devices.get("sim" if device == "auto" else device)
     (cases, _) = sampled(found, cases, where, sample, judged_on)
-    chosen = {
-        one.name: able_variants(found.variants, [one], where) if variants is None else variants_of(found, variants)
-        for one in cases
-    }
-    configs = checked_configs(configs, (variant for some in chosen.values() for variant in some))
-    tries = [(one, variant) for one in cases for variant in chosen[one.name]]
+    named = None if variants is None else variants_of(found, variants)
+    if arch is None:
+        predicted_for = device_model(model)
+        able = {one.name: able_variants(found.variants, [one], where) if named is None else named for one in cases}
+        tries = [Try(one, variant, None, predicted_for) for one in cases for variant in able[one.name]]
+    else:
+        tries = tries_of_archs(found, cases, named, checked_archs(arch, where, model))
+    configs = checked_configs(configs, (one.variant for one in tries))
     attempts: dict[str, list[ConfiguredTrial]] = {one.name: [] for one in cases}
-    for one, variant in tracked(tries, " runs", name=lambda pair: f"{pair[1].name} on {pair[0].name}"):
-        config = configs.get(variant.name)
-        attempts[one.name].append(attempt(found, variant, one, where, model, config=config, tuned=tuned))
+    for one in tracked(tries, " runs", name=str):
+        config = configs.get(one.variant.name)
+        done = attempt(found, one.variant, one.case, where, one.model, config=config, tuned=tuned, arch=one.arch)
+        attempts[one.case.name].append(done)
     machine = "" if where.counts else where.description
+    made = Comparison if arch is None else ArchComparison
     results = {
-        one.name: Comparison(
+        one.name: made(
             found.name,
             one.label,
             where.name,

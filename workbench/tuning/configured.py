@@ -31,6 +31,19 @@ class ConfiguredTrial:
     """"given", "default", "tuned, LEVEL" with the level of `workbench.ops.tuned.TunedLookup`, "" without tunables."""
 
 
+@dataclass(frozen=True)
+class Try:
+    """A variant to try on a case, for an architecture (None: that which it needs), with the GPU to predict for."""
+
+    case: Case
+    variant: Variant
+    arch: str | None
+    model: DeviceModel
+
+    def __str__(self) -> str:
+        return f"{self.variant.name} on {self.case.name}" + (f" for {self.arch}" if self.arch else "")
+
+
 def able_variants(variants: Iterable[Variant], cases: Sequence[Case], where: Device) -> list[Variant]:
     """Return the variants whose untuned configuration is legal on one or more of the cases.
 
@@ -64,13 +77,16 @@ def attempt(
     *,
     config: Config | None = None,
     tuned: bool = False,
+    arch: str | None = None,
 ) -> ConfiguredTrial:
     """Try a variant on a case and return the trial, whatever is wrong with it.
 
-    On the simulator a variant gets the architecture that it needs, and is predicted for a GPU that it runs on. With
-    ``tuned`` it runs with the configuration that is recorded for the case or one like it, if there is one.
+    On the simulator a variant gets the architecture that it needs, unless one is given, and is predicted for a GPU that
+    it runs on. With ``tuned`` it runs with the configuration that is recorded for the case or one like it, if there is
+    one.
     """
-    on = devices.simulator(variant.machine_arch(case.problem(arch=where.arch))) if where.counts else where
+    needed = arch or variant.machine_arch(case.problem(arch=where.arch))
+    on = devices.simulator(needed) if where.counts else where
     problem, origin = placed(case.problem(arch=on.arch), on, model), "given"
     if config is None:
         try:

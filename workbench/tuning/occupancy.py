@@ -271,8 +271,8 @@ def occupancy(
         case: name or value of a case of the op; default: the quick one.
         variant: a variant with kernels; default: that of an op which has only one.
         config: one value per tunable; default: the untuned rule.
-        arch: the architecture, such as ``"sm_90"``. For an op the default is the first of sm_80, sm_89 and sm_90 that
-            has what the variant needs, for figures sm_80; a kernel has its own.
+        arch: the architecture, such as ``"sm_90"``. For an op the default is the first of `MACHINE_ARCHS` that has
+            what the variant needs, for figures sm_80; a kernel has its own.
         block: threads of a block; default: those of the launch that the kernel was compiled for.
         registers: registers per thread, in place of the kernel's.
         shared_bytes: dynamic shared memory per block, beside what the kernel declares; of figures alone, all of it.

@@ -18,6 +18,7 @@ from workbench.base.time_limit import NOTEBOOK_SECONDS, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
+from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
 from workbench.ui.magics import limit_of
 
 
@@ -49,7 +50,7 @@ class RunMagics(Magics):
     @argument("name", nargs="?", default="launches", help="the variable for the launches (default: launches)")
     @argument("--check", action="store_true", help="run every launch with all checks and show what they find")
     @argument("--trace", action="store_true", help="trace every launch line by line; a cell shows the traces")
-    @argument("--arch", help="sm_80, sm_89 or sm_90 (default: the model's, else sm_80)")
+    @argument("--arch", help=f"{MACHINE_ARCHS_TEXT} (default: the model's, else sm_80)")
     @argument("--model", help="the GPU that the PTX machine simulates (default: a100-sxm-80gb)")
     @argument("--inductor", action="store_true", help="also run what torch.compile writes for CPU tensors")
     @argument(

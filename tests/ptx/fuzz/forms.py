@@ -12,9 +12,12 @@ from ptx_integer_cases import CASES as INTEGER_CASES
 from ptx_integer_cases import TESTS, UNSIGNED, Case, lop3, prmt
 from ptx_rare_cases import ALL, compared, narrow
 from ptx_rare_cases import CASES as RARE_CASES
+from ptx_small_cases import CASES as SMALL_CASES
 from ptx_support import WIDTHS, signed
 
+_SHORT = {"e2m1x2", "e2m1x4", "e2m3x4", "e3m2x4", "e4m3x4", "e5m2x4"}  # registers of 8 bits, and operands in braces
 KEPT = INTEGER_CASES + FLOAT_CASES + RARE_CASES
+KEPT += [one for one in SMALL_CASES if _SHORT.isdisjoint((one.destination, *one.sources))]
 # Where a thread has 16 bytes of its own, by state space; and the code that leaves it there.
 PLACES = {
     ".shared": "%r58", ".local": "%d56", ".global": "%d57", "": "%d58", " ": "%d59",

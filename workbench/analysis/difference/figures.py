@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,12 +89,21 @@ def number_text(figure: str, number: float | None) -> str:
 
 
 def subjects_of(document: Mapping[str, Any]) -> dict[tuple[str, str], Subject]:
-    """Return the subjects of a saved comparison or trace by case and variant; a trace has one, under empty names."""
+    """Return the subjects of a saved comparison or trace by case and variant; a trace has one, under empty names.
+
+    Where a variant was compared for several architectures its name has each.
+    """
     if document["schema"].startswith("workbench-trace/"):
         figures = {figure_name(one["fact"]): one["value"] for one in document["facts"]}
         return {("", ""): Subject(figures, _about(document), f"predicted for {document['predicted_for']}")}
+    times = Counter((_case_of(row, document), row["variant"]) for row in document["variants"])
+
+    def name_of(row: Mapping[str, Any]) -> tuple[str, str]:
+        name = case, variant = _case_of(row, document), row["variant"]
+        return name if times[name] == 1 else (case, f"{variant} for {row['arch']}")
+
     return {
-        (_case_of(row, document), row["variant"]): Subject(
+        name_of(row): Subject(
             {name: row[name] for name in COMPARED.split()},
             _about(row),
             f"{row['time_is']} for {row['predicted_for']}" if row["predicted_for"] else f"on {document['machine']}",

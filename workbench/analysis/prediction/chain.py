@@ -140,7 +140,7 @@ def _step(kind: str, opcode: str) -> tuple[int, int, int]:
         return 0, 0, 1 if ".param" in opcode or ".const" in opcode else 2
     if kind in ("shfl", "ldmatrix", "vote", "match"):
         return 0, 1, 0
-    if kind in ("mma", "wmma", "wgmma"):
+    if kind in ("mma", "wmma", "wgmma", "tcgen05"):
         return 0, 0, _TENSOR_UNITS
     if kind in _SPECIAL:
         return 0, 0, _SPECIAL_UNITS

@@ -28,7 +28,9 @@ _HEAVY = frozenset({"IMAD", "IMUL", "IDP", "IDP4A"})
 _HALF = frozenset({"HADD2", "HFMA2", "HMUL2", "HSET2", "HSETP2", "HMNMX2"})
 _DOUBLE = frozenset({"DADD", "DFMA", "DMUL", "DSETP"})
 _SPECIAL = frozenset({"MUFU", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV", "FCHK"})
-_TENSOR = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "BMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA"})
+_TENSOR = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "BMMA", "HGMMA", "IGMMA", "QGMMA", "BGMMA"}) | {
+    "OMMA", "UTCHMMA", "UTCIMMA", "UTCQMMA", "UTCOMMA",  # 4 bits, and by tensor memory
+}  # fmt: skip
 _MEMORY = ("LD", "ST", "ATOM", "RED", "SHFL")
 _FIXED = ("LDG", "LDS", "STG", "STS", "ATOM", "RED", "BAR", "HMMA", "IMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA")
 _BRANCHES = {"BRA": "bra", "EXIT": "ret"}

@@ -52,6 +52,7 @@ from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
 from workbench.analysis.prediction.chain import dependent_chain
 from workbench.analysis.prediction.machine_counts import Lines, Ran, machine_counts
+from workbench.analysis.prediction.tensor_flops import flop_counts, tensor_clocks
 from workbench.errors import MissingToolError
 from workbench.toolchain import CompiledKernel, sass_codes, sass_flow
 from workbench.toolchain.occupancy import Occupancy, occupancy
@@ -80,7 +81,6 @@ conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 _DEVICE_WIDE = ("dram", "l2", "block starts")
 _SECTOR = 32
 _WARP = 32
-_MMA_SHAPE = re.compile(r"\b(wg)?mma(?:_async)?\.\S*?\.m(\d+)n(\d+)k(\d+)")
 # Classes of `LaunchReport.mix` and pipes of `machine_counts`, with the figure that gives the lanes of each part.
 _PTX_PIPES = {
     "fp32": ("fp32", "fp32_lanes"),
@@ -192,12 +192,6 @@ def _ptx_counts(
     report: LaunchReport, kernel: CompiledKernel, threads: int, blocks: int, scale: float, warps: int
 ) -> Counts:
     """Return the `launch_counts` that need no machine code."""
-    tensor_flops = 0.0
-    for line in report.lines:
-        shape = _MMA_SHAPE.search(line.text)
-        if shape:
-            warps_of_one = 4 if shape[1] else 1
-            tensor_flops += 2 * math.prod(map(int, shape.groups()[1:])) * line.executions / warps_of_one
     return {
         "grid_blocks": blocks,
         "block_threads": threads,
@@ -219,7 +213,7 @@ def _ptx_counts(
         "shared_conflicts": round(scale * report.shared_conflicts),
         "operand_wavefronts": round(scale * report.operand_wavefronts),
         **_bytes(report, scale),
-        "tensor_flops": round(scale * tensor_flops),
+        **flop_counts(report.lines, scale),
         "chain": dependent_chain(report.lines, warps).to_dict(),
     }
 
@@ -317,7 +311,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
         "l1": memory.l1 * share / (model.l1_bytes_per_clock * clock),
         "issue": issued * share / (model.issue_slots * clock),
         "shared": max(wavefronts, accesses) * share / clock,
-        "tensor": counts["tensor_flops"] * share / (model.tensor_flops_per_clock * clock),
+        "tensor": tensor_clocks(counts, model) * share / clock,
         "conversion": 0.0,
     }
     if model.block_start_seconds is not None:

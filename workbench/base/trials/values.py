@@ -73,6 +73,8 @@ class Counts(TypedDict, total=False):
     block_bytes_read: int
     read_again: list[int]
     tensor_flops: int
+    tensor_flops_8_bits: int
+    tensor_flops_4_bits: int
     chain: ChainSteps
     pipeline: PipelineCounts
     sharing: float

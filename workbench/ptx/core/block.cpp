@@ -10,6 +10,7 @@
 #include "global_shadow.hpp"
 #include "mbarrier.hpp"
 #include "scheduler.hpp"
+#include "tensor_memory.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -24,6 +25,10 @@ constexpr u32 axis_of(Special special, Special x) {
 constexpr bool changes_with_block(Special special) {
   return (special >= Special::ctaid_x && special <= Special::ctaid_z) ||
          (special >= Special::clusterid_x && special <= Special::cluster_ctarank);
+}
+
+constexpr u32 parts_of(const Kernel& kernel) {
+  return kernel.uses_tensor_memory ? Clocks::kTensorParts : Clocks::kParts;
 }
 
 class BlockRunner {
@@ -103,10 +108,11 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   }
   if (launch.checks) {
     try {
-      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.has_bulk_copies;
+      const bool alone = launch.blocks_per_cluster() == 1 && !kernel_.has_bulk_copies &&
+                         !kernel_.uses_tensor_memory;
       shadow_.resize(launch.shared_bytes, kernel_.shared_granule,
                      alone && launch.takes_shortcuts ? count : 0, kernel_.uses_async_proxy);
-      if (!clocks) own_clocks_.resize(count, 1);
+      if (!clocks) own_clocks_.resize(count, 1, parts_of(kernel_));
     } catch (const std::bad_alloc&) {
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
     }
@@ -129,6 +135,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
   for (const auto& [special, slot] : kernel_.specials)
     if (changes_with_block(special)) block_specials_.push_back({special, slot});
   block.groups.resize((count + 3) / 4);
+  if (kernel_.uses_tensor_memory) block.tensor = std::make_shared<TensorMemory>(launch.checks);
 }
 
 // Special registers that differ between the threads of a block: the other ones hold one value for
@@ -271,6 +278,7 @@ void BlockRunner::begin() {
     group.reading.clear();
   }
   block.chunk_lists.begin_block();
+  if (block.tensor) block.tensor->begin();
   for_each_bit(block.barriers_met, [&](u32 number) { block.barriers[number] = Barrier{}; });
   block.barriers_met = 0;
   block.exited = 0;
@@ -572,11 +580,13 @@ void BlockRunner::finish() {
   for (Warp& warp : warps_) finish_bulk_stores(warp);
   if (block.shadow) {
     report_arrivals();
+    if (block.tensor) block.tensor->report_leaks(block);
     const auto reads = [](const WarpGroup& group) { return !group.reading.empty(); };
     const bool pending = std::any_of(warps_.begin(), warps_.end(),
                                      [](const Warp& warp) { return !warp.copies.empty(); });
     if (pending || block.shadow->has_old_copies() || !block.bulk_loads.empty() ||
-        std::any_of(block.groups.begin(), block.groups.end(), reads))
+        std::any_of(block.groups.begin(), block.groups.end(), reads) ||
+        (block.tensor && block.tensor->reads_shared()))
       block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);
   }
@@ -628,7 +638,8 @@ void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;
   Clocks clocks;
   if (launch.checks)
-    clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster());
+    clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster(),
+                  parts_of(*launch.kernel));
   for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank)
     runners.push_back(std::make_unique<BlockRunner>(launch, result, &clocks));
   result.began = true;
@@ -714,6 +725,14 @@ void run_one_by_one(Launch& launch, WorkerResult& result) {
 }
 
 }  // namespace
+
+s64 take_next(Launch& launch) {
+  if (launch.workspace) return -1;  // all have begun
+  const s64 turn = launch.next_block.fetch_add(1), together = launch.blocks_per_cluster();
+  if (turn >= launch.blocks_run() / together) return -1;
+  if (!launch.sample.empty()) return launch.sample[static_cast<std::size_t>(turn)];
+  return block_of_cluster(launch, turn, 0);
+}
 
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
   const DefaultArithmetic arithmetic;

@@ -26,18 +26,6 @@ void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text
   warp.block->problem(Problem::bulk_misuse, in, warp.thread(lane), 0, 0, text);
 }
 
-u64 value_of(u8* registers, u32 slot, u32 lane, bool wide) {
-  return wide ? at<const u64>(registers, slot)[lane] : at<const u32>(registers, slot)[lane];
-}
-
-// The offset in shared memory of an operand: slot, constant offset, and its flag for a 64-bit
-// register.
-u32 shared_offset(u8* registers, u32 slot, u32 constant, bool wide, u32 lane) {
-  const u64 base = value_of(registers, slot, lane, wide);
-  return static_cast<u32>((wide ? base & kWindowMask : base) +
-                          static_cast<u64>(static_cast<s32>(constant)));
-}
-
 struct Operands {
   u32 shared, barrier;
   u64 global;
@@ -302,9 +290,11 @@ void for_units(const BulkCopy& copy, bool real, F function) {
   }
 }
 
+// `block`: that of the mbarrier.
 void land(const BulkCopy& copy, Block& block) {
+  Block& home = copy.to ? *copy.to : block;
   for (const BulkPiece& piece : copy.pieces) {
-    u8* to = block.shared + piece.offset;
+    u8* to = home.shared + piece.offset;
     if (piece.host)
       std::memcpy(to, piece.host, piece.bytes);
     else
@@ -314,10 +304,11 @@ void land(const BulkCopy& copy, Block& block) {
   if (!block.shadow) return;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const u32 clock = copy.seen[copy.warp->agent];
-  const s32 landing = block.shadow->landing(copy.barrier);
+  // Who waits in another block than the bytes land in comes after them by its clocks alone.
+  const s32 landing = copy.to ? Shadow::kNoLanding : block.shadow->landing(copy.barrier);
   for_units(copy, false, [&](u32 offset) {
-    block.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock,
-                                     copy.swizzle, landing);
+    home.shadow->async_write_landed(*copy.warp, in, copy.lane, offset, kPieceBytes, clock,
+                                    copy.swizzle, landing);
   });
   block.shadow->clocks.publish(block.flag(copy.barrier), copy.seen);
 }
@@ -489,6 +480,11 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   PTX_FOR_EACH_LANE (lane, mask) {
     Operands operands(registers, in, lane);
     Block& home = home_of(block, in, warp.thread(lane), operands.shared);
+    // Of a pair's blocks the mbarrier is that of the even or of the odd one. CUTLASS clears the bit
+    // that names the odd one in an address of its own, so that one without a rank is the even
+    // one's.
+    const bool pair = in.flags & BulkFlags::pair;
+    const u32 named = operands.barrier >> kRankShift, parity = named ? (named - 1) & 1 : 0;
     operands.shared = static_cast<u32>(plain(block, operands.shared)),
     operands.barrier = static_cast<u32>(plain(block, operands.barrier));
     BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = operands.barrier};
@@ -500,6 +496,10 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     const u32 ranks = in.bulk.multicast == kNoSlot
                           ? 1u << home.rank
                           : at<const u16>(registers, in.bulk.multicast)[lane];
+    const auto counting = [&](Block& target) -> Block& {
+      const std::size_t rank = (target.rank & ~1u) | parity;
+      return pair && rank < block.cluster->blocks.size() ? *block.cluster->blocks[rank] : target;
+    };
     if (block.shadow) {
       bool reported = false;
       for (Block* target : block.cluster->blocks) {
@@ -507,11 +507,11 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         for_units(copy, false, [&](u32 offset) {
           target->shadow->async_write_issued(warp, in, lane, offset, kPieceBytes, reported);
         });
-        target->shadow->check_initialised(warp, in, lane, copy.barrier);
+        counting(*target).shadow->check_initialised(warp, in, lane, copy.barrier);
       }
       if (Tensor && block.launch->maps)
         block.launch->maps->copied(warp, in, lane, operands.global, home,
-                                   home.shadow->landing(copy.barrier));
+                                   counting(home).shadow->landing(copy.barrier));
       Clocks& clocks = block.shadow->clocks;
       copy.seen = clocks.seen(warp.agent);
       clocks.fence(warp.agent);
@@ -527,13 +527,15 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       Block& target = *block.cluster->blocks[rank];
       if (&target != &block) home_of(block, in, warp.thread(lane), u64{rank + 1} << kRankShift);
       count_landing(block, copy);
-      record_event(target, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes,
+      Block& counts = counting(target);
+      copy.to = &counts == &target ? nullptr : &target;
+      record_event(counts, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes,
                    operands.shared);
       if (block.launch->copies_early) {
-        land(copy, target);
-        complete_bytes(target, in, warp.thread(lane), copy.barrier, copy.bytes);
+        land(copy, counts);
+        complete_bytes(counts, in, warp.thread(lane), copy.barrier, copy.bytes);
       } else {
-        target.bulk_loads.push_back(copy);
+        counts.bulk_loads.push_back(copy);
       }
     }
   }

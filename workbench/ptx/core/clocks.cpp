@@ -2,8 +2,9 @@
 
 namespace workbench::ptx {
 
-void Clocks::resize(u32 warps_per_block, u32 blocks) {
-  const std::size_t width = 2 * std::size_t{warps_per_block} * blocks;
+void Clocks::resize(u32 warps_per_block, u32 blocks, u32 parts) {
+  const std::size_t width = parts * std::size_t{warps_per_block} * blocks;
+  width_ = width;
   agents_.resize(std::size_t{warps_per_block} * blocks);
   for (Agent& agent : agents_) {
     agent.seen.assign(width, 0);
@@ -98,6 +99,18 @@ void Clocks::proxy_fence(u32 agent, bool own) {
   for (u32 other = 0; other < agents(); ++other)
     if (!own || other == agent)
       seen[agents() + other] = std::max(seen[agents() + other], seen[other]);
+  tick(agent);
+}
+
+void Clocks::complete(u32 agent, std::initializer_list<Part> parts) {
+  for (const Part part : parts) agents_[agent].seen[part * agents() + agent] = now(agent);
+  tick(agent);
+}
+
+void Clocks::complete_for(u32 agent, u64 key, std::initializer_list<Part> parts) {
+  std::vector<u32> seen = agents_[agent].seen;
+  for (const Part part : parts) seen[part * agents() + agent] = now(agent);
+  publish(key, seen);
   tick(agent);
 }
 

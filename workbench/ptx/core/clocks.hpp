@@ -10,6 +10,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <unordered_map>
 #include <vector>
 
@@ -20,9 +21,16 @@ namespace workbench::ptx {
 class Clocks {
  public:
   static constexpr u32 kWarps = 32;  // of the largest block
+  // What seen() has of each agent, one part after the other: all that it did, what a proxy fence
+  // has made visible to the async proxy; then of its accesses to tensor memory the loads and the
+  // stores that are complete, the products and copies that are, and those that other products and
+  // copies come after.
+  enum Part : u32 { all, async_proxy, tensor_loads, tensor_stores, products, issued_products };
+  static constexpr u32 kParts = 2, kTensorParts = 6;
   static constexpr u32 kBarriers = 16;
 
-  void resize(u32 warps_per_block, u32 blocks);
+  // `parts`: kParts, or kTensorParts for a kernel that uses tensor memory.
+  void resize(u32 warps_per_block, u32 blocks, u32 parts);
   // Every warp begins with a clock of `start()`, later than all of earlier blocks, and has seen no
   // other warp's.
   void begin();
@@ -30,8 +38,7 @@ class Clocks {
   u32 agents() const { return static_cast<u32>(agents_.size()); }
   u32 start() const { return start_; }
   u32 now(u32 agent) const { return agents_[agent].seen[agent]; }
-  // What an agent has seen of each agent; then, from agents() on, what of that a proxy fence has
-  // made visible to the async proxy.
+  // What an agent has seen of each agent, part by part.
   const std::vector<u32>& seen(u32 agent) const { return agents_[agent].seen; }
   // A clock up to which a warp comes after all that any agent did, whichever the lanes.
   u32 floor(u32 agent) const { return with_floors(agent).floor; }
@@ -92,6 +99,13 @@ class Clocks {
   // fence.proxy.async: all that the agent has seen may be read through the async proxy; with `own`
   // only what it did itself.
   void proxy_fence(u32 agent, bool own);
+  // What the agent did of a part is complete: whoever comes after it comes after that too.
+  void complete(u32 agent, std::initializer_list<Part> parts);
+  // The same for those alone who come to know of a flag.
+  void complete_for(u32 agent, u64 key, std::initializer_list<Part> parts);
+  u32 seen_of(u32 agent, Part part, u32 other) const {
+    return agents_[agent].seen[part * agents() + other];
+  }
   // Flags are known by keys: an address in global memory, or a place in shared memory
   // (Block::flag).
   void release(u32 agent, u64 key, bool with_fence, bool wide = false);
@@ -141,7 +155,7 @@ class Clocks {
   }
   std::vector<u32>& flag(u64 key) {
     std::vector<u32>& clocks = flags_[key];
-    if (clocks.empty()) clocks.resize(2 * agents_.size());
+    if (clocks.empty()) clocks.resize(width_);
     return clocks;
   }
   void tick(u32 agent) {
@@ -164,6 +178,7 @@ class Clocks {
   std::vector<std::vector<u32>> barriers_;
   std::unordered_map<u64, std::vector<u32>> flags_;
   u32 start_ = 0;
+  std::size_t width_ = 0;  // of seen()
 };
 
 }  // namespace workbench::ptx

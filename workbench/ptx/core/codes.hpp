@@ -27,9 +27,11 @@ struct Meeting {
   enum Way : s64 { sync, arrive, popc, and_, or_ };
 };
 
-// Flags of bulk copies beside those of any access to memory: registers of 64 bits hold the address.
+// Flags of bulk copies beside those of any access to memory: registers of 64 bits hold the address;
+// the mbarrier may be one of the other block of a pair (.cta_group::2); all blocks of the cluster
+// get the same.
 struct BulkFlags {
-  enum Flags : u32 { shared_wide = 256, barrier_wide = 512 };
+  enum Flags : u32 { shared_wide = 256, barrier_wide = 512, pair = 8192, all_blocks = 16384 };
 };
 enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
 
@@ -43,6 +45,35 @@ struct WarpGroupProduct {
     transpose_a = 8,
     transpose_b = 16,
     drop_d = 32
+  };
+};
+
+// What tcgen05.ld and st move, in lanes and bits of each; the last in two halves. Then the shapes
+// of cp, with the warps that get a copy.
+enum class TensorShape : u32 {
+  l32_b32,
+  l16_b64,
+  l16_b128,
+  l16_b256,
+  l16_b32_x2,
+  l128_b256,
+  l128_b128,
+  l64_b128_02_13,
+  l64_b128_01_23,
+  l32_b128_x4
+};
+
+enum class TensorKind : u32 { f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4, mxf4nvf4 };
+
+// tcgen05.mma: A is in tensor memory; two blocks take part; a scale for sixteen elements, not for
+// 32; weights are stationary (.ws); some lanes of D stay as they are.
+struct TensorFlags {
+  enum Flags : u32 {
+    a_in_tensor_memory = 1,
+    two_blocks = 2,
+    scales_of_16 = 4,
+    stationary = 8,
+    masked = 16
   };
 };
 

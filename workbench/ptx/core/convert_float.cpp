@@ -29,37 +29,200 @@ inline T finite(T x) {
   return T{static_cast<u16>((x.bits & 0x7fff) == infinite ? x.bits - 1 : x.bits)};
 }
 
+// ---- pairs of 8, 6 or 4 bits: in a byte each, of 4 bits in half of one ----
+
+template <class Format>
+constexpr u32 kStep = std::is_same_v<Format, E2M1> ? 4 : 8;
+
+template <class Format>
+inline u16 codes(f32 high, f32 low) {
+  return static_cast<u16>(Format::encode(high) << kStep<Format> | Format::encode(low));
+}
+
+template <class Format>
+inline f32 value_of(u16 pair, u32 place) {
+  return Format::decode(static_cast<u8>(pair >> kStep<Format> * place & ((1u << kStep<Format>)-1)));
+}
+
+// .relu of an operand: -0 too becomes +0.
+inline f32 positive(f32 x) { return x != x || x > 0 ? x : 0.0f; }
+
+template <class T>
+inline f32 half_of(u32 pair, u32 place) {
+  return to_f32(T{static_cast<u16>(pair >> 16 * place)});
+}
+
 template <class Format>
 void add_small(Table& table, const std::string& name) {
   auto add = [&](const std::string& full, auto function) {
     table.push_back(op(full, kConvert, function));
   };
-  add("cvt." + name + "x2.f32", [](f32 high, f32 low) -> u16 {
-    return static_cast<u16>(Format::encode(high) << 8 | Format::encode(low));
+  const std::string x2 = name + "x2";
+  add("cvt." + x2 + ".f32", [](f32 high, f32 low) -> u16 { return codes<Format>(high, low); });
+  add("cvt.relu." + x2 + ".f32",
+      [](f32 high, f32 low) -> u16 { return codes<Format>(positive(high), positive(low)); });
+  add("cvt." + x2 + ".f16x2",
+      [](u32 x) -> u16 { return codes<Format>(half_of<Half>(x, 1), half_of<Half>(x, 0)); });
+  add("cvt.relu." + x2 + ".f16x2", [](u32 x) -> u16 {
+    return codes<Format>(positive(half_of<Half>(x, 1)), positive(half_of<Half>(x, 0)));
   });
-  add("cvt.relu." + name + "x2.f32", [](f32 high, f32 low) -> u16 {
-    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 |
-                            Format::encode(low < 0 ? 0.0f : low));
+  add("cvt." + x2 + ".bf16x2",
+      [](u32 x) -> u16 { return codes<Format>(half_of<Bfloat>(x, 1), half_of<Bfloat>(x, 0)); });
+  add("cvt.relu." + x2 + ".bf16x2", [](u32 x) -> u16 {
+    return codes<Format>(positive(half_of<Bfloat>(x, 1)), positive(half_of<Bfloat>(x, 0)));
   });
-  add("cvt." + name + "x2.f16x2", [](u32 x) -> u16 {
-    return static_cast<u16>(Format::encode(to_f32(Half{static_cast<u16>(x >> 16)})) << 8 |
-                            Format::encode(to_f32(Half{static_cast<u16>(x)})));
-  });
-  add("cvt.relu." + name + "x2.f16x2", [](u32 x) -> u16 {
-    const f32 high = to_f32(Half{static_cast<u16>(x >> 16)}),
-              low = to_f32(Half{static_cast<u16>(x)});
-    return static_cast<u16>(Format::encode(high < 0 ? 0.0f : high) << 8 |
-                            Format::encode(low < 0 ? 0.0f : low));
-  });
-  add("cvt.relu.f16x2." + name + "x2", [](u16 x) -> u32 {
-    const f32 high = Format::decode(static_cast<u8>(x >> 8)),
-              low = Format::decode(static_cast<u8>(x));
+  add("cvt.relu.f16x2." + x2, [](u16 x) -> u32 {
+    const f32 high = value_of<Format>(x, 1), low = value_of<Format>(x, 0);
     return pair_of(relu(high, to_half(high)), relu(low, to_half(low)));
   });
-  add("cvt.f16x2." + name + "x2", [](u16 x) -> u32 {
-    return u32{to_half(Format::decode(static_cast<u8>(x >> 8))).bits} << 16 |
-           to_half(Format::decode(static_cast<u8>(x))).bits;
+  add("cvt.f16x2." + x2, [](u16 x) -> u32 {
+    return pair_of(to_half(value_of<Format>(x, 1)), to_half(value_of<Format>(x, 0)));
   });
+}
+
+// ---- UE8M0, and S2F6: a signed byte in 64ths, of values divided by a power of two each ----
+
+template <bool Up, bool Finite>
+void add_powers(Table& table, const std::string& mode) {
+  table.push_back(op("cvt." + mode + ".ue8m0x2.f32", kConvert, [](f32 high, f32 low) -> u16 {
+    return static_cast<u16>(PowerOfTwo::encode<Up, Finite>(high) << 8 |
+                            PowerOfTwo::encode<Up, Finite>(low));
+  }));
+  table.push_back(op("cvt." + mode + ".ue8m0x2.bf16x2", kConvert, [](u32 x) -> u16 {
+    return static_cast<u16>(PowerOfTwo::encode<Up, Finite>(half_of<Bfloat>(x, 1)) << 8 |
+                            PowerOfTwo::encode<Up, Finite>(half_of<Bfloat>(x, 0)));
+  }));
+}
+
+inline f32 scale_of(u16 scales, u32 place) {
+  return PowerOfTwo::decode(static_cast<u8>(scales >> 8 * place));
+}
+
+// NaN becomes the largest.
+inline u32 in_64ths(f32 value, u16 scales, u32 place) {
+  const f64 scaled = f64{value} / scale_of(scales, place) * 64;
+  const f64 whole = scaled != scaled ? 127.0 : std::rint(std::clamp(scaled, -128.0, 127.0));
+  return (static_cast<u32>(static_cast<s32>(whole)) & 0xff) << 8 * place;
+}
+
+inline f32 from_64ths(u16 pair, u16 scales, u32 place) {
+  return static_cast<f32>(static_cast<s8>(pair >> 8 * place)) / 64 * scale_of(scales, place);
+}
+
+void add_fixed(Table& table) {
+  auto add = [&](const std::string& full, auto function) {
+    table.push_back(op(full, kConvert, function));
+  };
+  add("cvt.s2f6x2.f32", [](f32 high, f32 low, u16 scales) -> u16 {
+    return static_cast<u16>(in_64ths(high, scales, 1) | in_64ths(low, scales, 0));
+  });
+  add("cvt.relu.s2f6x2.f32", [](f32 high, f32 low, u16 scales) -> u16 {
+    return static_cast<u16>(in_64ths(positive(high), scales, 1) |
+                            in_64ths(positive(low), scales, 0));
+  });
+  add("cvt.s2f6x2.bf16x2", [](u32 x, u16 scales) -> u16 {
+    return static_cast<u16>(in_64ths(half_of<Bfloat>(x, 1), scales, 1) |
+                            in_64ths(half_of<Bfloat>(x, 0), scales, 0));
+  });
+  add("cvt.relu.s2f6x2.bf16x2", [](u32 x, u16 scales) -> u16 {
+    return static_cast<u16>(in_64ths(positive(half_of<Bfloat>(x, 1)), scales, 1) |
+                            in_64ths(positive(half_of<Bfloat>(x, 0)), scales, 0));
+  });
+  add("cvt.bf16x2.s2f6x2", [](u16 x, u16 scales) -> u32 {
+    return pair_of(to_bfloat(from_64ths(x, scales, 1)), to_bfloat(from_64ths(x, scales, 0)));
+  });
+  add("cvt.satfinite.bf16x2.s2f6x2", [](u16 x, u16 scales) -> u32 {
+    return pair_of(finite(to_bfloat(from_64ths(x, scales, 1))),
+                   finite(to_bfloat(from_64ths(x, scales, 0))));
+  });
+  add("cvt.relu.bf16x2.s2f6x2", [](u16 x, u16 scales) -> u32 {
+    return pair_of(to_bfloat(positive(from_64ths(x, scales, 1))),
+                   to_bfloat(positive(from_64ths(x, scales, 0))));
+  });
+  add("cvt.relu.satfinite.bf16x2.s2f6x2", [](u16 x, u16 scales) -> u32 {
+    return pair_of(finite(to_bfloat(positive(from_64ths(x, scales, 1)))),
+                   finite(to_bfloat(positive(from_64ths(x, scales, 0)))));
+  });
+  add("cvt.rn.bf16x2.ue8m0x2",
+      [](u16 x) -> u32 { return pair_of(to_bfloat(scale_of(x, 1)), to_bfloat(scale_of(x, 0))); });
+}
+
+// ---- .rs: random bits are added to those that are cut off, and a carry rounds up ----
+
+inline Bfloat round_randomly(f32 value, u32 random, Bfloat) {
+  const u32 bits = bits_as<u32>(value), size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return Bfloat{0x7fff};
+  return Bfloat{static_cast<u16>((size + (random & 0xffff)) >> 16 | (bits >> 16 & 0x8000))};
+}
+
+inline Half round_randomly(f32 value, u32 random, Half) {
+  const u32 bits = bits_as<u32>(value), size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return Half{0x7fff};
+  const u32 sign = bits >> 16 & 0x8000, exponent = size >> 23;
+  random &= 0x1fff;
+  u32 result = 0;
+  if (exponent >= 113) {
+    result = std::min((size - (112u << 23) + random) >> 13, 0x7c00u);
+  } else if (const u32 cut = 126 - exponent; cut < 40) {  // a subnormal: to the highest bits, too
+    const u64 significand = (bits & 0x7fffffu) | 0x800000u;
+    result = static_cast<u32>((significand + (u64{random} << (cut - 13))) >> cut);
+  }
+  return Half{static_cast<u16>(result | sign)};
+}
+
+template <class T>
+void add_random(Table& table, const std::string& t) {
+  auto add = [&](const std::string& full, auto function) {
+    table.push_back(op("cvt.rs" + full + "." + t + "x2.f32", kConvert, function));
+  };
+  add("", [](f32 high, f32 low, u32 random) -> u32 {
+    return pair_of(round_randomly(high, random >> 16, T{}), round_randomly(low, random, T{}));
+  });
+  add(".relu", [](f32 high, f32 low, u32 random) -> u32 {
+    return pair_of(round_randomly(positive(high), random >> 16, T{}),
+                   round_randomly(positive(low), random, T{}));
+  });
+  add(".satfinite", [](f32 high, f32 low, u32 random) -> u32 {
+    return pair_of(finite(round_randomly(high, random >> 16, T{})),
+                   finite(round_randomly(low, random, T{})));
+  });
+  add(".relu.satfinite", [](f32 high, f32 low, u32 random) -> u32 {
+    return pair_of(finite(round_randomly(positive(high), random >> 16, T{})),
+                   finite(round_randomly(positive(low), random, T{})));
+  });
+}
+
+inline u32 reversed(u32 half) {
+  u32 result = 0;
+  for (u32 bit = 0; bit < 16; ++bit) result |= (half >> bit & 1) << (15 - bit);
+  return result;
+}
+
+// Two neighbours share sixteen random bits, and the upper one sees them reversed. FlashInfer
+// (mamba/conversion.cuh) compared that with an sm_100a.
+template <class Format>
+inline u32 four_codes(f32 a, f32 b, f32 e, f32 f, u32 random) {
+  const bool bytes = kStep<Format> == 8;
+  const u32 upper = bytes ? random >> 16 : (random >> 8 & 0xff) | (random >> 16 & 0xff00);
+  const u32 lower = bytes ? random & 0xffff : (random & 0xff) | (random >> 8 & 0xff00);
+  return u32{Format::encode_randomly(a, reversed(upper))} << 3 * kStep<Format> |
+         u32{Format::encode_randomly(b, upper)} << 2 * kStep<Format> |
+         u32{Format::encode_randomly(e, reversed(lower))} << kStep<Format> |
+         u32{Format::encode_randomly(f, lower)};
+}
+
+template <class Format>
+void add_random_fours(Table& table, const std::string& name) {
+  using Codes = std::conditional_t<kStep<Format> == 4, u16, u32>;
+  table.push_back(op("cvt.rs." + name + "x4.f32", kConvert,
+                     [](f32 a, f32 b, f32 e, f32 f, u32 random) -> Codes {
+                       return static_cast<Codes>(four_codes<Format>(a, b, e, f, random));
+                     }));
+  table.push_back(op("cvt.rs.relu." + name + "x4.f32", kConvert,
+                     [](f32 a, f32 b, f32 e, f32 f, u32 random) -> Codes {
+                       return static_cast<Codes>(four_codes<Format>(
+                           positive(a), positive(b), positive(e), positive(f), random));
+                     }));
 }
 
 // f32 to f16 or bf16, one or two at a time.
@@ -203,7 +366,23 @@ void add_float_conversions(Table& table) {
   add("cvt.rzi.f64.f64", [](f64 x) -> f64 { return __builtin_trunc(x); });
   add("cvt.rmi.f64.f64", [](f64 x) -> f64 { return __builtin_floor(x); });
   add("cvt.rpi.f64.f64", [](f64 x) -> f64 { return __builtin_ceil(x); });
-  add_small<E4M3>(table, "e4m3"), add_small<E5M2>(table, "e5m2");
+  add_small<E4M3>(table, "e4m3");
+  add_small<E5M2>(table, "e5m2");
+  add_small<E2M3>(table, "e2m3");
+  add_small<E3M2>(table, "e3m2");
+  add_small<E2M1>(table, "e2m1");
+  add_powers<false, false>(table, "rz");
+  add_powers<true, false>(table, "rp");
+  add_powers<false, true>(table, "rz.satfinite");
+  add_powers<true, true>(table, "rp.satfinite");
+  add_fixed(table);
+  add_random<Half>(table, "f16");
+  add_random<Bfloat>(table, "bf16");
+  add_random_fours<E4M3>(table, "e4m3");
+  add_random_fours<E5M2>(table, "e5m2");
+  add_random_fours<E2M3>(table, "e2m3");
+  add_random_fours<E3M2>(table, "e3m2");
+  add_random_fours<E2M1>(table, "e2m1");
 }
 
 }  // namespace workbench::ptx

@@ -32,6 +32,38 @@ void add_magnitudes(Table& table, const std::string& name, const std::string& na
          [](f32 a, f32 b) -> f32 { return with_product_sign(flush(a), flush(b), F{}); }));
 }
 
+// "min3" or "max3": of three values, the first two first. `nan` is "" or ".NaN".
+template <class F>
+void add_three(Table& table, const std::string& name, const std::string& nan, F) {
+  const auto add = [&](const std::string& full, auto function) {
+    table.push_back(op(full + ".f32", Class::fp32, function));
+  };
+  add(name + nan, [](f32 a, f32 b, f32 c) -> f32 { return F{}(F{}(a, b), c); });
+  add(name + ".ftz" + nan,
+      [](f32 a, f32 b, f32 c) -> f32 { return F{}(F{}(flush(a), flush(b)), flush(c)); });
+  add(name + nan + ".abs", [](f32 a, f32 b, f32 c) -> f32 {
+    return F{}(F{}(magnitude(a), magnitude(b)), magnitude(c));
+  });
+  add(name + ".ftz" + nan + ".abs", [](f32 a, f32 b, f32 c) -> f32 {
+    return F{}(F{}(magnitude(flush(a)), magnitude(flush(b))), magnitude(flush(c)));
+  });
+}
+
+// Operations in f32 of which some operands are f16 or bf16.
+template <class T>
+void add_mixed(Table& table, const std::string& t) {
+  const auto add = [&](const std::string& name, auto function) {
+    table.push_back(op(name + ".f32." + t, Class::fp32, function));
+  };
+  add("add", [](T a, f32 c) -> f32 { return to_f32(a) + c; });
+  add("sub", [](T a, f32 c) -> f32 { return to_f32(a) - c; });
+  add("fma", [](T a, T b, f32 c) -> f32 { return __builtin_fmaf(to_f32(a), to_f32(b), c); });
+  add("add.sat", [](T a, f32 c) -> f32 { return saturate(to_f32(a) + c); });
+  add("sub.sat", [](T a, f32 c) -> f32 { return saturate(to_f32(a) - c); });
+  add("fma.sat",
+      [](T a, T b, f32 c) -> f32 { return saturate(__builtin_fmaf(to_f32(a), to_f32(b), c)); });
+}
+
 // One operation on both halves of a pair.
 template <class F, class... A>
 inline u64 on_pair(F function, A... pairs) {
@@ -128,6 +160,12 @@ void add_float(Table& table) {
   single("max.NaN.f32", [](f32 a, f32 b) -> f32 { return maximum_nan(a, b); });
   single("min.ftz.NaN.f32", [](f32 a, f32 b) -> f32 { return minimum_nan(flush(a), flush(b)); });
   single("max.ftz.NaN.f32", [](f32 a, f32 b) -> f32 { return maximum_nan(flush(a), flush(b)); });
+  add_three(table, "min3", "", kMinimum);
+  add_three(table, "max3", "", kMaximum);
+  add_three(table, "min3", ".NaN", kMinimumNan);
+  add_three(table, "max3", ".NaN", kMaximumNan);
+  add_mixed<Half>(table, "f16");
+  add_mixed<Bfloat>(table, "bf16");
   single("neg.f32", [](u32 a) -> u32 { return a ^ 0x80000000u; });
   single("abs.f32", [](u32 a) -> u32 { return a & 0x7fffffffu; });
   single("neg.ftz.f32", [](f32 a) -> f32 { return -flush(a); });

@@ -148,4 +148,19 @@ inline bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8
   return true;
 }
 
+// A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing
+// fails then, and the result is wrong.
+inline bool is_swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from,
+                                  u32 offset, Problem problem) {
+  const u8 written = warp.block->shadow->swizzle_at(warp, offset);
+  if (written == Shadow::kNoSwizzle || kSwizzleMask[written] == from.swizzle()) return false;
+  warp.block->problem(problem, in, warp.thread(0), 0, 0,
+                      "a matrix descriptor with a swizzle of " +
+                          std::to_string(swizzle_span(from.swizzle())) +
+                          " bytes, for a tile at offset " + std::to_string(offset) +
+                          " that a tensor copy wrote with one of " +
+                          std::to_string(swizzle_span(kSwizzleMask[written])));
+  return true;
+}
+
 }  // namespace workbench::ptx::wgmma

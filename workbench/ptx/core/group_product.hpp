@@ -31,13 +31,15 @@ inline f32 factor_at(const u8* from) {  // of TF32, whose low 13 bits are not se
 // The order of eight columns here: those of a lane's even registers, then those of the odd ones.
 constexpr u32 kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-// to[k * stride] has the factors of eight rows of K, in that order. A row of `from` has 32 bytes.
-template <class T>
+constexpr u32 kAscending[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+// to[k * stride] has the factors of eight rows of K, in an order. A row of `from` has 32 bytes.
+template <class T, const u32 (&Order)[8] = kOrder>
 void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
   const Row sign = negated ? Row{} - 1.0f : Row{} + 1.0f;
   if constexpr (!std::is_same_v<T, Tf32>) {
     Halves eights[8][2 * kParts<T>], tile[8];
-    for (u32 i = 0; i < 8; ++i) Factors<T>::spread(from + kOrder[i] * kRowBytes, eights[i]);
+    for (u32 i = 0; i < 8; ++i) Factors<T>::spread(from + Order[i] * kRowBytes, eights[i]);
     for (u32 part = 0; part < 2 * kParts<T>; ++part) {
       for (u32 i = 0; i < 8; ++i) tile[i] = eights[i][part];
       transpose(tile);
@@ -47,7 +49,7 @@ void widen_rows(const u8* from, bool negated, Row* to, u32 stride) {
     for (u32 k = 0; k < kDepth<T>; ++k) {
       Row row;
       for (u32 i = 0; i < 8; ++i)
-        row[i] = factor_at(from + kOrder[i] * kRowBytes + k * kFactorBytes<T>);
+        row[i] = factor_at(from + Order[i] * kRowBytes + k * kFactorBytes<T>);
       to[k * stride] = row * sign;
     }
   }

@@ -107,7 +107,11 @@ struct alignas(64) Instruction {
     operands::Fragment fragment;
     operands::Exchange exchange;
     operands::Product product;
+    operands::ScaledProduct scaled_product;
     operands::GroupProduct group_product;
+    operands::TensorMove tensor_move;
+    operands::TensorProduct tensor_product;
+    operands::TensorCommit tensor_commit;
     operands::Barrier barrier;
     operands::Call call;
     operands::ParameterCopy parameter;
@@ -149,11 +153,15 @@ void add_mbarriers(Table&);
 void add_bulk_copies(Table&);
 void add_tensor_maps(Table&);
 void add_warp_groups(Table&);
+void add_tensor_memory(Table&);
+void add_tensor_products(Table&);
 void add_clusters(Table&);
+void add_cluster_control(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
 void add_integer_matrix(Table&);
 void add_byte_matrix(Table&);
+void add_small_matrix(Table&);
 void add_matrix_memory(Table&);
 // Faster handlers, where the processor has what they need.
 void widen_matrices(Table&);
@@ -197,6 +205,8 @@ struct Counts {
   u64 executions = 0, lanes = 0, requests = 0, sectors = 0, wavefronts = 0, ideal = 0, bytes = 0,
       waits = 0;
   u64 distinct_bytes = 0, ideal_sectors = 0, landed_bytes = 0, filled_bytes = 0, slow_paths = 0;
+  u64 products = 0;     // multiply-adds of tcgen05.mma, whose size registers say
+  u64 scale_bytes = 0;  // of the scale factors that it reads
   Counts& operator+=(const Counts& other) {
     executions += other.executions, lanes += other.lanes, requests += other.requests,
         sectors += other.sectors;
@@ -205,6 +215,8 @@ struct Counts {
     distinct_bytes += other.distinct_bytes, ideal_sectors += other.ideal_sectors;
     landed_bytes += other.landed_bytes, filled_bytes += other.filled_bytes,
         slow_paths += other.slow_paths;
+    products += other.products;
+    scale_bytes += other.scale_bytes;
     return *this;
   }
 };
@@ -252,7 +264,10 @@ enum class Problem : u8 {
   acquire_fence,
   ended_threads,
   dependency_wait,
-  heap_misuse
+  heap_misuse,
+  tensor_misuse,
+  tensor_race,
+  unwritten_tensor
 };
 
 struct Finding {
@@ -368,7 +383,8 @@ struct Kernel {
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool uses_async_proxy = false;       // some of its instructions access shared memory through it
   bool has_bulk_copies = false;        // likewise, and are no products of matrices
-  bool reserves_shared = false;        // it asks where shared memory for the system's own use lies
+  bool uses_tensor_memory = false;
+  bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 
@@ -436,6 +452,10 @@ struct WorkerResult {
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
   std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
 };
+
+// Takes the next block of the grid, or the next cluster, that nobody has begun: its (first) index,
+// or -1 if there is none.
+s64 take_next(Launch& launch);
 
 // Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends
 // the launch, but where the worker has no memory to begin with, and others can do its work.

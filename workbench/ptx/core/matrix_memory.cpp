@@ -77,29 +77,93 @@ class Rows {
   alignas(64) u32 offsets_[kLanes];
 };
 
+// Eight rows from memory; those that cannot be accessed are 0.
+template <bool Observed>
+inline void load_rows(const Rows<Observed>& rows, u32 matrix, Halves (&tile)[8]) {
+  if (!Observed || (rows.accessible >> 8 * matrix & 0xff) == 0xff) {
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
+    return;
+  }
+  std::memset(tile, 0, sizeof tile);
+  PTX_FOR_EACH_LANE (row, rows.accessible >> 8 * matrix & 0xff)
+    std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
+}
+
+// Eight rows to a register.
+inline void write_tile(u8* registers, Slot slot, u32 mask, const Halves (&tile)[8]) {
+  if (mask == kAllLanes) {
+    Halves* to = at<Halves>(registers, slot);
+#pragma GCC unroll 8
+    for (u32 row = 0; row < 8; ++row) to[row] = tile[row];
+    return;
+  }
+  alignas(64) u32 out[kLanes];
+  std::memcpy(out, tile, sizeof out);
+  blend(at<u32>(registers, slot), out, mask);
+}
+
 template <bool Transposed, bool Observed>
 void load_matrix(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const Rows<Observed> rows(registers, in, warp, false);
   for (u32 matrix = 0; matrix < in.elements; ++matrix) {
     Halves tile[8];
-    if (!Observed || (rows.accessible >> 8 * matrix & 0xff) == 0xff) {
-#pragma GCC unroll 8
-      for (u32 row = 0; row < 8; ++row) std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
-    } else {
-      std::memset(tile, 0, sizeof tile);
-      PTX_FOR_EACH_LANE (row, rows.accessible >> 8 * matrix & 0xff)
-        std::memcpy(&tile[row], rows[8 * matrix + row], kRowBytes);
-    }
+    load_rows(rows, matrix, tile);
     if constexpr (Transposed) transpose(tile);
-    const Slot slot = in.access.data[matrix];
-    if (mask == kAllLanes) {
-      Halves* to = at<Halves>(registers, slot);
-#pragma GCC unroll 8
-      for (u32 row = 0; row < 8; ++row) to[row] = tile[row];
-    } else {
-      alignas(64) u32 out[kLanes];
-      std::memcpy(out, tile, sizeof out);
-      blend(at<u32>(registers, slot), out, mask);
+    write_tile(registers, in.access.data[matrix], mask, tile);
+  }
+}
+
+// ---- elements of 8 bits, and of fewer that become 8. The CuTe layouts of copy_traits_sm100.hpp
+// ---- say where they go: the pictures of the PTX ISA are of those ----
+
+// Sixteen elements of `Bits` bits, one after the other, to the low bits of a byte each.
+template <u32 Bits>
+inline Halves open_row(Halves packed) {
+  if constexpr (Bits == 8) return packed;
+  u8 from[kRowBytes], to[kRowBytes];
+  std::memcpy(from, &packed, sizeof from);
+  for (u32 i = 0; i < kRowBytes; ++i) {
+    u16 both;
+    std::memcpy(&both, from + Bits * i / 8, sizeof both);
+    to[i] = static_cast<u8>(both >> Bits * i % 8 & ((1u << Bits) - 1));
+  }
+  Halves opened;
+  std::memcpy(&opened, to, sizeof to);
+  return opened;
+}
+
+// .m8n16: a lane has four neighbours of a row.
+template <u32 Bits, bool Observed>
+void load_narrow_rows(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const Rows<Observed> rows(registers, in, warp, false);
+  for (u32 matrix = 0; matrix < in.elements; ++matrix) {
+    Halves tile[8];
+    load_rows(rows, matrix, tile);
+    for (Halves& row : tile) row = open_row<Bits>(row);
+    write_tile(registers, in.access.data[matrix], mask, tile);
+  }
+}
+
+// .m16n16.trans: of sixteen rows in memory each is a column. The first register has the columns'
+// upper halves, the second one the lower ones.
+template <u32 Bits, bool Observed>
+void load_byte_columns(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const Rows<Observed> rows(registers, in, warp, false);
+  for (u32 matrix = 0; matrix < in.elements; matrix += 2) {
+    u8 from[16][kRowBytes], to[2][8][kRowBytes];
+    for (u32 half = 0; half < 2; ++half) {
+      Halves tile[8];
+      load_rows(rows, matrix + half, tile);
+      for (Halves& row : tile) row = open_row<Bits>(row);
+      std::memcpy(from[8 * half], tile, sizeof tile);
+    }
+    for (u32 row = 0; row < 16; ++row)
+      for (u32 i = 0; i < kRowBytes; ++i) to[i / 8][i % 8][row] = from[row][i];
+    for (u32 half = 0; half < 2; ++half) {
+      Halves tile[8];
+      std::memcpy(tile, to[half], sizeof tile);
+      write_tile(registers, in.access.data[matrix + half], mask, tile);
     }
   }
 }
@@ -120,6 +184,24 @@ void store_matrix(u8* registers, const Instruction& in, u32, Warp& warp) {
   }
   if constexpr (Observed)
     store_lanes(warp, in, rows.request, reinterpret_cast<const u8*>(all), kRowBytes);
+}
+
+// stmatrix .m16n8.trans of bytes: a column of sixteen becomes a row. A lane 4g + c has rows g, then
+// rows g + 8 of the columns 2c and 2c + 1.
+template <bool Observed>
+void store_byte_columns(u8* registers, const Instruction& in, u32, Warp& warp) {
+  const Rows<Observed> rows(registers, in, warp, true);
+  u8 all[Observed ? 4 : 1][8][kRowBytes] = {};
+  for (u32 matrix = 0; matrix < in.elements; ++matrix) {
+    const u8* from = registers + in.access.data[matrix];
+    u8(&tile)[8][kRowBytes] = all[Observed ? matrix : 0];
+    for (u32 column = 0; column < 8; ++column)
+      for (u32 row = 0; row < 16; ++row)
+        tile[column][row] = from[4 * (4 * (row % 8) + column / 2) + column % 2 + 2 * (row / 8)];
+    if constexpr (Observed) continue;
+    for (u32 row = 0; row < 8; ++row) std::memcpy(rows[8 * matrix + row], tile[row], kRowBytes);
+  }
+  if constexpr (Observed) store_lanes(warp, in, rows.request, all[0][0], kRowBytes);
 }
 
 // movmatrix: an 8 x 8 tile of 16-bit elements, transposed.
@@ -269,6 +351,18 @@ void add_matrix_memory(Table& table) {
   matrix("stmatrix", {&store_matrix<false, false>, &store_matrix<false, true>}, "",
          "address,vector");
   matrix("stmatrix.trans", {&store_matrix<true, false>, &store_matrix<true, true>}, "",
+         "address,vector");
+  matrix("ldmatrix.m16n16.trans.b8", {&load_byte_columns<8, false>, &load_byte_columns<8, true>},
+         "vector", "address");
+  matrix("ldmatrix.m16n16.trans.b6", {&load_byte_columns<6, false>, &load_byte_columns<6, true>},
+         "vector", "address");
+  matrix("ldmatrix.m16n16.trans.b4", {&load_byte_columns<4, false>, &load_byte_columns<4, true>},
+         "vector", "address");
+  matrix("ldmatrix.m8n16.b6", {&load_narrow_rows<6, false>, &load_narrow_rows<6, true>}, "vector",
+         "address");
+  matrix("ldmatrix.m8n16.b4", {&load_narrow_rows<4, false>, &load_narrow_rows<4, true>}, "vector",
+         "address");
+  matrix("stmatrix.m16n8.trans.b8", {&store_byte_columns<false>, &store_byte_columns<true>}, "",
          "address,vector");
   table.push_back(
       {"movmatrix.trans", &transpose_matrix, Kind::collective, Class::tensor, "b32", "b32"});

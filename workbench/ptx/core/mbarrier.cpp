@@ -9,6 +9,7 @@
 #include "async_copy.hpp"
 #include "bulk_copy.hpp"
 #include "cluster.hpp"
+#include "tensor_memory.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -202,6 +203,9 @@ void test(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
              "no mbarrier was initialised here");
     if (word.parity() == asked) continue;
     over |= 1u << lane;
+    if (block.tensor && block.shadow)
+      for (Block* other : block.cluster->blocks)
+        other->tensor->waited({block.flag(request.address[lane]), asked});
     if (in.mbarrier.may_give_up) warp.refused.erase(request.address[lane] << 1 | asked);
   }
   set_predicate(registers, in.mbarrier.result, mask, over);
@@ -298,6 +302,16 @@ void record_event(Block& home, const Instruction& in, const Warp& warp, Recorded
 
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes) {
   count_bytes(block, in, thread, address, block.shared + address, -static_cast<s64>(bytes));
+}
+
+void arrive_once(Block& block, const Instruction& in, Warp& warp, s32 thread, u32 address) {
+  const Word word(block.shared + address);
+  if (!word.valid()) return misuse(block, in, thread, address, "no mbarrier was initialised here");
+  if (!word.pending())
+    return misuse(block, in, thread, address, "more arrivals than the phase waits for");
+  record_event(block, in, warp, RecordedEvent::arrive, address, 1, 0);
+  settled(block, address, word.parity(), word.expected(), word.pending() - 1, word.bytes())
+      .store(block.shared + address);
 }
 
 void add_mbarriers(Table& table) {

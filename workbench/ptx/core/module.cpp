@@ -102,6 +102,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
       kernel.uses_async_proxy = true;
       kernel.has_bulk_copies |= entry.group != Class::tensor;
     }
+    kernel.uses_tensor_memory |= entry.name.starts_with("tcgen05.");
     std::memcpy(in.words, row.operands, sizeof in.words);
   }
 }
@@ -524,7 +525,9 @@ void add_constants(nb::module_& m) {
                                     .field("ideal_sectors", &Counts::ideal_sectors)
                                     .field("landed_bytes", &Counts::landed_bytes)
                                     .field("filled_bytes", &Counts::filled_bytes)
-                                    .field("slow_paths", &Counts::slow_paths));
+                                    .field("slow_paths", &Counts::slow_paths)
+                                    .field("products", &Counts::products)
+                                    .field("scale_bytes", &Counts::scale_bytes));
   m.attr("REQUEST") = nb::object(Layout<RecordedRequest>()
                                      .field("warp", &RecordedRequest::warp)
                                      .field("pc", &RecordedRequest::pc)

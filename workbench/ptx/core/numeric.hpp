@@ -12,6 +12,8 @@ inline f32 flush(f32 x) {
   return bits_as<f32>((bits & 0x7f800000u) ? bits : bits & 0x80000000u);
 }
 
+inline f32 magnitude(f32 x) { return bits_as<f32>(bits_as<u32>(x) & 0x7fffffffu); }
+
 // Clamp to [0, 1]; NaN becomes +0.
 inline f32 saturate(f32 x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
@@ -46,8 +48,7 @@ inline f32 maximum_nan(f32 a, f32 b) {
 template <class F>
 inline f32 with_product_sign(f32 a, f32 b, F pick) {
   const u32 sign = (bits_as<u32>(a) ^ bits_as<u32>(b)) & 0x80000000u;
-  const u32 size = bits_as<u32>(pick(bits_as<f32>(bits_as<u32>(a) & 0x7fffffffu),
-                                     bits_as<f32>(bits_as<u32>(b) & 0x7fffffffu)));
+  const u32 size = bits_as<u32>(pick(magnitude(a), magnitude(b)));
   return bits_as<f32>(size | sign);
 }
 

@@ -16,7 +16,7 @@ constexpr Slot kTrueSlot = 0;  // the guard of unguarded instructions: a predica
 namespace operands {
 
 struct Elementwise {
-  Slot destination, source[4];
+  Slot destination, source[5];
 };
 // The inverse of the result is written too; `third` is what Instruction::combine joins in.
 struct Comparison {
@@ -83,11 +83,32 @@ struct Exchange {
 struct Product {
   Slot d[4], a[4], b[2], c[4];
 };
+// mma with block scales. `selectors` has 16 bits each for byte and thread of A, byte and thread of
+// B.
+struct ScaledProduct {
+  Slot d[4], a[4], b[2], c[4], scale_a, scale_b, selectors;
+};
 // wgmma. A is in registers, or what Instruction::address describes; D's registers are
 // Kernel::fragments.
 struct GroupProduct {
   Slot a[4], b, keeps_d;
   u32 flags;  // WarpGroupProduct
+};
+// tcgen05.alloc, dealloc, ld, st and cp: Instruction::address is one in tensor memory; of alloc it
+// is in shared memory. The registers of ld and st are Kernel::fragments.
+struct TensorMove {
+  Slot columns, matrix;      // of alloc and dealloc; the descriptor of cp
+  u32 shape, packed, apart;  // TensorShape; 16 bits of each column; columns between the halves
+  u32 two_blocks;            // .cta_group::2
+};
+// tcgen05.mma. Instruction::address is D's; the masks of lanes to leave out are Kernel::fragments.
+struct TensorProduct {
+  Slot a, b, descriptor, keeps_d, scale_a, scale_b;
+  u32 a_offset, scale_a_offset, scale_b_offset, kind, flags, shift;  // TensorKind, TensorFlags
+};
+// tcgen05.commit. Instruction::address is the mbarrier's.
+struct TensorCommit {
+  Slot blocks;  // a mask of ranks
 };
 struct Barrier {
   Slot result, number, threads, vote;

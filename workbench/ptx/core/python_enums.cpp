@@ -79,7 +79,10 @@ void bind_enums(nb::module_& m) {
       .value("acquire_fence", Problem::acquire_fence)
       .value("ended_threads", Problem::ended_threads)
       .value("dependency_wait", Problem::dependency_wait)
-      .value("heap_misuse", Problem::heap_misuse);
+      .value("heap_misuse", Problem::heap_misuse)
+      .value("tensor_misuse", Problem::tensor_misuse)
+      .value("tensor_race", Problem::tensor_race)
+      .value("unwritten_tensor", Problem::unwritten_tensor);
   nb::enum_<Video::Flags>(m, "Video", nb::is_flag(), nb::is_arithmetic())
       .value("signed_a", Video::signed_a)
       .value("signed_b", Video::signed_b)
@@ -114,7 +117,9 @@ void bind_enums(nb::module_& m) {
       .value("or", Meeting::or_);
   nb::enum_<BulkFlags::Flags>(m, "BulkFlags", nb::is_flag(), nb::is_arithmetic())
       .value("shared_wide", BulkFlags::shared_wide)
-      .value("barrier_wide", BulkFlags::barrier_wide);
+      .value("barrier_wide", BulkFlags::barrier_wide)
+      .value("pair", BulkFlags::pair)
+      .value("all_blocks", BulkFlags::all_blocks);
   nb::enum_<Reduction>(m, "Reduction", nb::is_arithmetic())
       .value("none", Reduction::none)
       .value("add", Reduction::add)
@@ -132,6 +137,31 @@ void bind_enums(nb::module_& m) {
       .value("transpose_a", WarpGroupProduct::transpose_a)
       .value("transpose_b", WarpGroupProduct::transpose_b)
       .value("drop_d", WarpGroupProduct::drop_d);
+  nb::enum_<TensorShape>(m, "TensorShape", nb::is_arithmetic())
+      .value("l32_b32", TensorShape::l32_b32)
+      .value("l16_b64", TensorShape::l16_b64)
+      .value("l16_b128", TensorShape::l16_b128)
+      .value("l16_b256", TensorShape::l16_b256)
+      .value("l16_b32_x2", TensorShape::l16_b32_x2)
+      .value("l128_b256", TensorShape::l128_b256)
+      .value("l128_b128", TensorShape::l128_b128)
+      .value("l64_b128_02_13", TensorShape::l64_b128_02_13)
+      .value("l64_b128_01_23", TensorShape::l64_b128_01_23)
+      .value("l32_b128_x4", TensorShape::l32_b128_x4);
+  nb::enum_<TensorKind>(m, "TensorKind", nb::is_arithmetic())
+      .value("f16", TensorKind::f16)
+      .value("tf32", TensorKind::tf32)
+      .value("f8f6f4", TensorKind::f8f6f4)
+      .value("i8", TensorKind::i8)
+      .value("mxf8f6f4", TensorKind::mxf8f6f4)
+      .value("mxf4", TensorKind::mxf4)
+      .value("mxf4nvf4", TensorKind::mxf4nvf4);
+  nb::enum_<TensorFlags::Flags>(m, "TensorFlags", nb::is_flag(), nb::is_arithmetic())
+      .value("a_in_tensor_memory", TensorFlags::a_in_tensor_memory)
+      .value("two_blocks", TensorFlags::two_blocks)
+      .value("scales_of_16", TensorFlags::scales_of_16)
+      .value("stationary", TensorFlags::stationary)
+      .value("masked", TensorFlags::masked);
   nb::enum_<RecordedEvent::Kind>(m, "Event", nb::is_arithmetic())
       .value("arrive", RecordedEvent::arrive)
       .value("arrive_late", RecordedEvent::arrive_late)

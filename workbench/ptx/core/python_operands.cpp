@@ -117,11 +117,42 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                      .operand("a", &Product::a)
                                      .operand("b", &Product::b)
                                      .operand("c", &Product::c));
+  m.attr("ScaledProduct") = nb::object(Columns<ScaledProduct>(first)
+                                           .operand("d", &ScaledProduct::d)
+                                           .operand("a", &ScaledProduct::a)
+                                           .operand("b", &ScaledProduct::b)
+                                           .operand("c", &ScaledProduct::c)
+                                           .operand("scale_a", &ScaledProduct::scale_a)
+                                           .operand("scale_b", &ScaledProduct::scale_b)
+                                           .operand("selectors", &ScaledProduct::selectors));
   m.attr("GroupProduct") = nb::object(Columns<GroupProduct>(first)
                                           .operand("a", &GroupProduct::a)
                                           .operand("b", &GroupProduct::b)
                                           .operand("keeps_d", &GroupProduct::keeps_d)
                                           .operand("flags", &GroupProduct::flags));
+  m.attr("TensorMove") = nb::object(Columns<TensorMove>(first)
+                                        .operand("columns", &TensorMove::columns)
+                                        .operand("matrix", &TensorMove::matrix)
+                                        .operand("shape", &TensorMove::shape)
+                                        .operand("packed", &TensorMove::packed)
+                                        .operand("apart", &TensorMove::apart)
+                                        .operand("two_blocks", &TensorMove::two_blocks));
+  m.attr("TensorProduct") =
+      nb::object(Columns<TensorProduct>(first)
+                     .operand("a", &TensorProduct::a)
+                     .operand("b", &TensorProduct::b)
+                     .operand("descriptor", &TensorProduct::descriptor)
+                     .operand("keeps_d", &TensorProduct::keeps_d)
+                     .operand("scale_a", &TensorProduct::scale_a)
+                     .operand("scale_b", &TensorProduct::scale_b)
+                     .operand("a_offset", &TensorProduct::a_offset)
+                     .operand("scale_a_offset", &TensorProduct::scale_a_offset)
+                     .operand("scale_b_offset", &TensorProduct::scale_b_offset)
+                     .operand("kind", &TensorProduct::kind)
+                     .operand("flags", &TensorProduct::flags)
+                     .operand("shift", &TensorProduct::shift));
+  m.attr("TensorCommit") =
+      nb::object(Columns<TensorCommit>(first).operand("blocks", &TensorCommit::blocks));
   m.attr("Barrier") = nb::object(Columns<Barrier>(first)
                                      .operand("result", &Barrier::result)
                                      .operand("number", &Barrier::number)

@@ -75,9 +75,13 @@ const std::vector<TableEntry>& instruction_table() {
         add_memory(all);
     add_atomics(all), add_async_copies(all), add_mbarriers(all), add_bulk_copies(all),
         add_tensor_maps(all), add_warp_groups(all);
+    add_tensor_memory(all);
+    add_tensor_products(all);
+    add_cluster_control(all);
     add_clusters(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
     add_byte_matrix(all), add_matrix_memory(all), add_control(all), add_calls(all),
         add_carries(all);
+    add_small_matrix(all);
     widen_matrices(all), widen_integer_matrices(all);
     return all;
   }();

@@ -123,6 +123,38 @@ struct Factors<E5M2> {
   static Row values(Halves eight) { return widen_eight<Half>(eight); }
 };
 
+// The formats of fewer bits in a byte each, as f16 with the exponent moved. What lies beside them
+// in the byte is not seen.
+template <>
+struct Factors<E3M2> {
+  static constexpr u32 kBytes = 1;
+  static void spread(const u8* from, Halves* eights) {
+    const Bytes code = load_bytes(from);
+    join(Bytes{}, (code & 0x20) << 2 | (code & 0x1f), eights);
+  }
+  static Row values(Halves eight) { return widen_eight<Half>(eight) * 0x1p12f; }
+};
+
+template <>
+struct Factors<E2M3> {
+  static constexpr u32 kBytes = 1;
+  static void spread(const u8* from, Halves* eights) {
+    const Bytes code = load_bytes(from);
+    join(code << 7, (code & 0x20) << 2 | (code & 0x1f) >> 1, eights);
+  }
+  static Row values(Halves eight) { return widen_eight<Half>(eight) * 0x1p14f; }
+};
+
+template <>
+struct Factors<E2M1> {  // in the middle of the byte
+  static constexpr u32 kBytes = 1;
+  static void spread(const u8* from, Halves* eights) {
+    const Bytes code = load_bytes(from);
+    join(Bytes{}, (code & 0x20) << 2 | (code & 0x1c) >> 1, eights);
+  }
+  static Row values(Halves eight) { return widen_eight<Half>(eight) * 0x1p14f; }
+};
+
 template <>
 struct Factors<u8> {
   static constexpr u32 kBytes = 1;

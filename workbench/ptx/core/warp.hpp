@@ -48,6 +48,7 @@ struct BulkCopy {
   Warp* warp;
   u32 lane;
   u32 barrier = 0;                  // of a load: where its mbarrier lies
+  Block* to = nullptr;              // likewise: where it lands, if not beside its mbarrier
   u32 bytes = 0;                    // with those that are filled in: what the mbarrier counts
   u64 fill = 0;                     // the element that is filled in
   u32 element = 1;                  // bytes of an element
@@ -158,8 +159,9 @@ struct Block {
   u32 exited = 0;        // threads
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
-  std::vector<WarpGroup> groups;  // by four warps
-  ChunkLists chunk_lists;         // that they read, with checks
+  std::vector<WarpGroup> groups;               // by four warps
+  ChunkLists chunk_lists;                      // that they read, with checks
+  std::shared_ptr<class TensorMemory> tensor;  // of a kernel that uses it
   std::vector<std::pair<u32, u32>>
       dependency_waits;  // griddepcontrol.wait: by which agent, at which clock
   std::vector<Warp>* warps = nullptr;

@@ -102,19 +102,6 @@ void accumulate(u8* registers, const Instruction& in, u32 mask, const std::vecto
 
 // ---- checks ----
 
-// A tensor copy wrote these bytes in another swizzle than the descriptor reads them in. Nothing
-// fails then, and the result is wrong.
-bool swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from, u32 offset) {
-  const u8 written = warp.block->shadow->swizzle_at(warp, offset);
-  if (written == Shadow::kNoSwizzle || kSwizzleMask[written] == from.swizzle()) return false;
-  misuse(warp, in,
-         "a matrix descriptor with a swizzle of " + std::to_string(swizzle_span(from.swizzle())) +
-             " bytes, for a tile at offset " + std::to_string(offset) +
-             " that a tensor copy wrote with one of " +
-             std::to_string(swizzle_span(kSwizzleMask[written])));
-  return true;
-}
-
 // What this warp is asked to look at of an operand: its share of one that all four read.
 const Chunks& find_chunks(Warp& warp, const Operand& operand, bool shared_by_all) {
   constexpr u32 members = 4;
@@ -147,7 +134,7 @@ void look(Warp& warp, const Instruction& in, const Operand& operand, bool shared
   const bool has_swizzles = shadow.has_swizzles();
   for (const u32 offset : chunks.offsets) {
     if (has_swizzles && !reported)
-      reported = swizzled_otherwise(warp, in, operand.from, base + offset);
+      reported = is_swizzled_otherwise(warp, in, operand.from, base + offset, Problem::bulk_misuse);
     reader.read(base + offset, kChunk, reported);
   }
 }

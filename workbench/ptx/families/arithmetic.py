@@ -5,7 +5,9 @@ The core's table has their canonical names; this module maps PTX spellings to th
 
 from __future__ import annotations
 
-from workbench.ptx.instruction import Instruction, Plan, SinglePlan, elementwise, expect, result, source
+from contextlib import ExitStack
+
+from workbench.ptx.instruction import Instruction, Plan, SinglePlan, elementwise, expect, opcode, result, source
 from workbench.ptx.machine import OPCODES, WIDTHS
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
@@ -40,9 +42,13 @@ def _candidates(parts: list[str]) -> list[str]:
 
 def plan(parts: list[str]) -> Plan:
     """Return the plan of one opcode text, split at its dots."""
+    if parts[0] in ("min", "max") and parts[-1] == "f32":
+        return _extreme(parts)
     whole = _plan(parts)
     if whole is not None:
         return whole
+    if parts[0] in ("add", "sub", "fma") and parts[-2:] in (["f32", "f16"], ["f32", "bf16"]):
+        return _mixed(parts)
     unclamped = _plan([part for part in parts if part != "sat"]) if parts[-1] == "f32" else None
     if unclamped is None:
         raise Refused("the machine does not know this instruction")
@@ -57,7 +63,11 @@ def _plan(parts: list[str]) -> SinglePlan | None:
     type_name = parts[-1] if parts[-1] in TYPE_SIZES else "b32"
     # Literals of the operation's own width are read with its type, others as plain bits.
     own = TYPE_SIZES[type_name]
-    kinds = [(kind, type_name if WIDTHS.get(kind) == own else kind, WIDTHS.get(kind)) for kind in row.sources]
+    types = {"b32": "f32"} if parts[-2] == "f32" else {}  # of the operands that do not have the last type
+    kinds = [
+        (kind, type_name if WIDTHS.get(kind) == own else types.get(kind, kind), WIDTHS.get(kind))
+        for kind in row.sources
+    ]
     width = WIDTHS[row.destinations[0]]
     count = len(kinds) + 1
 
@@ -76,6 +86,44 @@ def _plan(parts: list[str]) -> SinglePlan | None:
             else:
                 sources.append(source(symbols, operands[i], literal_type, bytes_))
         return elementwise(row, target, *sources, imm=imm)
+
+    return bind
+
+
+def _extreme(parts: list[str]) -> SinglePlan:
+    """Return the plan of ``min`` and ``max{.ftz}{.NaN}{.abs}.f32``, of two operands or three."""
+    order = ("ftz", "NaN", "xorsign", "abs")
+    known = [part for part in order if part in parts[1:-1]]
+    if sorted(known) != sorted(parts[1:-1]):
+        raise Refused("the machine does not know this instruction")
+    two = _plan([parts[0], *known, "f32"])
+    three = _plan([f"{parts[0]}3", *known, "f32"])
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        made = three if len(operands) == 4 else two
+        if made is None:
+            raise Refused("two operands take .xorsign.abs or neither, three .abs at most")
+        return made(symbols, operands)
+
+    return bind
+
+
+def _mixed(parts: list[str]) -> Plan:
+    """Return the plan of an f32 operation with f16 or bf16 operands and a directed rounding: it widens them first."""
+    inner = plan(parts[:-1])
+    widening = opcode(f"cvt.f32.{parts[-1]}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
+        expect(operands, 4 if parts[0] == "fma" else 3)
+        made, names = [], [operands[0]]
+        with ExitStack() as stack:
+            for i, token in enumerate(operands[1:-1]):
+                wide = symbols.temporary(4)
+                made.append(elementwise(widening, wide, source(symbols, token, parts[-1], 2)))
+                stack.enter_context(symbols.named(f"widened {i}", wide))
+                names.append(f"widened {i}")
+            bound = inner(symbols, [*names, operands[-1]])
+        return [*made, *(bound if isinstance(bound, list) else [bound])]
 
     return bind
 

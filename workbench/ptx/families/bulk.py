@@ -59,6 +59,7 @@ def bulk(parts: list[str]) -> Plan:
                 raise Refused(f"a bulk reduction .{name} of .{rest[-1]}, which takes {allowed}")
             type_name = _TYPES[rest[-1]]
     row = opcode(f"cp.async.bulk.{'tensor.' if dimensions else ''}{to}.{from_}")
+    pair = _FLAGS.pair if "cta_group::2" in rest else 0
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         operands = list(operands)
@@ -82,7 +83,12 @@ def bulk(parts: list[str]) -> Plan:
         shared, elsewhere = symbols.address(here), symbols.address(there)
         place(symbols, shared, slots, _BULK.shared, "shared")
         place(symbols, elsewhere, slots, ADDRESS, "global")
-        flags = ASYNC_PROXY | (STRONG if reduces else 0) | (_FLAGS.shared_wide if slots[_BULK.shared].width == 8 else 0)
+        flags = (
+            ASYNC_PROXY
+            | pair
+            | (STRONG if reduces else 0)
+            | (_FLAGS.shared_wide if slots[_BULK.shared].width == 8 else 0)
+        )
         raw |= {_BULK.shared_offset: shared.offset, _BULK.global_offset: elsewhere.offset, _BULK.mbarrier_offset: 0}
         if is_load:
             barrier = symbols.address(operands[2])

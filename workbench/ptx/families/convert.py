@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.ptx.families import moves
+from workbench.ptx.families import moves, small_floats
 from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, elementwise, expect, opcode, source
 from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import Constant, Refused, Symbols
@@ -18,6 +18,8 @@ def plan(parts: list[str]) -> Plan:
     if parts[1:3] == ["pack", "sat"]:
         return _pack(parts[3:])
     modifiers = parts[1:-2]
+    if "rs" in modifiers or small_floats.TYPES & set(parts[-2:]):
+        return small_floats.plan(parts)
     if parts[-1] == parts[-2] and parts[-1] in ("f16", "bf16", "f64") and not modifiers:
         return moves.mov(["mov", f"b{8 * TYPE_SIZES[parts[-1]]}"])
     try:
@@ -74,7 +76,6 @@ def _pack(types: list[str]) -> Plan:
 
 
 def _plan(parts: list[str]) -> SinglePlan:
-    # The last two parts are always the types; a pair of bytes is one type, such as e4m3x2.
     if len(parts) < 3 or parts[-1] not in TYPE_SIZES or parts[-2] not in TYPE_SIZES:
         raise Refused("the machine does not know this conversion")
     to, from_, modifiers = parts[-2], parts[-1], parts[1:-2]
@@ -150,10 +151,7 @@ def _lanewise(name: str, to: str, from_: str) -> SinglePlan:
 
 
 def _floating(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
-    dropped = {"satfinite"} if to in ("e4m3x2", "e5m2x2", "tf32") else set()
-    if to in ("e4m3x2", "e5m2x2") or from_ in ("e4m3x2", "e5m2x2"):
-        dropped |= {"rn"}
-    kept = [part for part in modifiers if part not in dropped]
+    kept = [part for part in modifiers if part != "satfinite" or to != "tf32"]
     widening = TYPE_SIZES[to] > TYPE_SIZES[from_]
     names = [".".join(["cvt", *kept, to, from_])]
     if widening:  # exact, so a rounding modifier has no effect

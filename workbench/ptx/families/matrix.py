@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from workbench.ptx.families import block_scale
 from workbench.ptx.families.memory import place
-from workbench.ptx.families.refused import SCALED_MMA, SPARSE
+from workbench.ptx.families.refused import SPARSE
 from workbench.ptx.instruction import (
     Instruction,
     Plan,
@@ -32,14 +33,20 @@ _DOUBLE_STEPS = {f"m16n8k{4 * steps}": steps for steps in (1, 2, 4)}
 
 
 def mma(parts: list[str]) -> Plan:
-    """Plan ``mma.sync.aligned.shape.row.col{.satfinite}.D.A.B.C{.xor|.and.popc}``.
+    """Plan ``mma.sync.aligned.shape.row.col{.kind}{.satfinite}.D.A.B.C{.xor|.and.popc}``.
 
-    The operands give the register counts.
+    The operands give the register counts. Compilers write the kind before the shape, too.
     """
     if "sp" in parts or any(part.startswith("sp::") for part in parts):
         raise Refused(SPARSE)
-    if any(part.startswith(("kind::", "block_scale", "scale_vec")) for part in parts):
-        raise Refused(SCALED_MMA)
+    if "block_scale" in parts:
+        return block_scale.plan(parts)
+    if "kind::f8f6f4" in parts:
+        parts = [part for part in parts if part != "kind::f8f6f4"]
+        if parts[3] != "m16n8k32" or len(parts) != 10 or not {*parts[7:9]} <= {*block_scale.FACTORS}:
+            raise Refused("mma with .kind::f8f6f4 takes m16n8k32 and factors of .e4m3, .e5m2, .e3m2, .e2m3, .e2m1")
+    elif {*block_scale.NARROW} & {*parts}:
+        raise Refused("mma with factors of 4 or 6 bits needs .kind::f8f6f4, or .block_scale and its kind")
     if parts[1:3] != ["sync", "aligned"] or parts[4:6] != ["row", "col"]:
         raise Refused("the machine knows mma.sync.aligned with A by rows and B by columns only")
     rest = parts[6:]

@@ -25,6 +25,7 @@ from workbench.ptx.machine import (
     CLUSTER_BASE,
     FLAGS,
     NARROW_BASE,
+    OPCODES,
     RELEASE,
     STRONG,
     VOLATILE,
@@ -246,21 +247,40 @@ def copy(parts: list[str]) -> Plan:
     return bind
 
 
-def matrix(parts: list[str]) -> Plan:
-    """Plan ``ldmatrix`` and ``stmatrix``, with one, two or four matrices of 8 x 8 16-bit elements."""
-    counts = {"x1": 1, "x2": 2, "x4": 4}
-    count = next((counts[part] for part in parts if part in counts), None)
-    if count is None or "m8n8" not in parts or parts[-1] != "b16":
+_ELEMENTS = {"b8": "b8", "b8x16.b6x16_p32": "b6", "b8x16.b4x16_p64": "b4"}  # in memory
+
+
+def _matrix_row(parts: list[str]) -> tuple[str, int]:
+    """Return the name of the row of an ldmatrix or stmatrix, and its number of registers."""
+    shapes, counts = ("m8n8", "m16n16", "m8n16", "m16n8"), ("x1", "x2", "x4")  # compilers write them in either order
+    shape, count = (next((part for part in parts if part in some), "") for some in (shapes, counts))
+    trans = "trans" in parts
+    kept = [part for part in parts[1:] if part not in (shape, count, "trans", "shared", "shared::cta")]
+    if kept[:2] != ["sync", "aligned"] or not count:
         raise Refused(SHAPES)
+    elements = ".".join(kept[2:])
+    if shape == "m8n8" and elements == "b16":
+        return parts[0] + (".trans" if trans else ""), int(count[1:])
+    name = f"{parts[0]}.{shape}{'.trans' if trans else ''}.{_ELEMENTS.get(elements)}"
+    if name not in OPCODES:
+        raise Refused(SHAPES)
+    return name, int(count[1:]) * (2 if shape == "m16n16" else 1)
+
+
+def matrix(parts: list[str]) -> Plan:
+    """Plan ``ldmatrix`` and ``stmatrix``, with one, two or four matrices."""
+    name, count = _matrix_row(parts)
+    row = opcode(name)
+    if count > 4:
+        raise Refused("16 x 16 matrices come one or two at a time: use .x1 or .x2")
     is_load = parts[0] == "ldmatrix"
-    row = opcode(parts[0] + (".trans" if "trans" in parts else ""))
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
         data, where = operands if is_load else reversed(operands)
         tokens = vector(data)
         if len(tokens) != count:
-            raise Refused(f"{len(tokens)} registers for {count} matrices")
+            raise Refused(f"{len(tokens)} registers, where {count} belong")
         targets = tuple(result(symbols, token, 4) for token in tokens) if is_load else ()
         values: Iterable[Operand] = targets or (source(symbols, token, "b32", 4) for token in tokens)
         slots: dict[int, Operand] = dict(enumerate(values, core.Access.data))

@@ -5,41 +5,46 @@ from __future__ import annotations
 from workbench.ptx.instruction import Plan
 from workbench.ptx.operands import Refused
 
-TENSOR_MEMORY = (
-    "tensor memory needs sm_100a and is out of the machine's scope: compile for sm_80, or use mma.sync or wmma"
-)
 TEXTURES = "textures and surfaces are out of the machine's scope: read from a pointer with ld.global"
 VIDEO = "scalar video instructions are out of the machine's scope: use integer arithmetic, as GPUs since Maxwell do"
 STACK = "stack allocation at run time is out of the machine's scope: use an array of fixed size"
 OLD_SYNC = "without .sync it needs a GPU older than sm_70: use its .sync form"
 MULTIMEM = "memory of several GPUs at once needs sm_90 and is out of the machine's scope: use ld, st and red"
 VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n8k16"
-NEWER = "it needs sm_100 or newer: use the form for f32 or f16 values"
-
 SPARSE = "sparse mma is out of the machine's scope: use the dense product"
 WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
 INDIRECT_CALL = "an indirect call without a .callprototype: call the function by its name"
 NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.address_size 64)"
-SCALED_MMA = "mma with .kind or block scaling needs sm_120: use m16n8k32 with .e4m3 or .e5m2"
-SHAPES = "the machine knows ldmatrix and stmatrix with 8 x 8 matrices of .b16; other shapes need sm_100a"
+SHAPES = (
+    "PTX has no such matrix: use .m8n8 with .b16; ldmatrix .m16n16.trans with .b8, .b8x16.b6x16_p32 or "
+    ".b8x16.b4x16_p64, .m8n16 with the latter two; stmatrix .m16n8.trans with .b8"
+)
+
+SPARSE_TENSOR = "sparse products in tensor memory are out of the machine's scope: use the dense product"
+TENSOR_SHIFT = "shifts of tensor memory are out of the machine's scope: load and store it by tcgen05.ld and st"
+WIDENING_COPY = "copies to tensor memory that widen elements are out of the machine's scope: widen them before the copy"
+COPY_OF_FOUR = "copies of four lanes are out of the machine's scope: use .32x128b.warpx4"
+REDUCED_LOAD = "loads of tensor memory with a reduction are out of the machine's scope: use tcgen05.ld, then max or min"
+ZERO_COLUMNS = "products with a mask of zero columns are out of the machine's scope: set those columns of B to zero"
 
 # Refused forms of instructions that the machine knows in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
     "mma.sp": SPARSE,
-    "mma with .kind, .block_scale": SCALED_MMA,
-    "ldmatrix, stmatrix with .m16n16, .m8n16, .b8": SHAPES,
     "atom with .b128": WIDE_ATOMICS,
-    "types .e2m1x2, .e2m3x2, .e3m2x2, .ue8m0x2, and cvt.rs": NEWER,
+    "tcgen05.mma.sp": SPARSE_TENSOR,
+    "tcgen05.shift, tcgen05.mma with .ashift": TENSOR_SHIFT,
+    "tcgen05.cp with .b8x16": WIDENING_COPY,
+    "tcgen05.cp.4x256b": COPY_OF_FOUR,
+    "tcgen05.ld.red": REDUCED_LOAD,
+    "tcgen05.mma.ws with a mask of zero columns": ZERO_COLUMNS,
     "cvta with .u32": NARROW_ADDRESSES,
     "call through a register without .callprototype": INDIRECT_CALL,
 }
 
 # By the first words of the instruction; the longest match counts. Plans give reasons about operands and modifiers.
 REASONS: dict[str, str] = {
-    "tcgen05": TENSOR_MEMORY,
     "st.bulk": "it fills shared memory through the async proxy, which needs sm_100: use st.shared",
-    "clusterlaunchcontrol": "blocks that take over work of others need sm_100: launch as many as there is work for",
     "multimem": MULTIMEM,
     "tex": TEXTURES, "tld4": TEXTURES, "txq": TEXTURES, "istypep": TEXTURES,
     "suld": TEXTURES, "sust": TEXTURES, "sured": TEXTURES, "suq": TEXTURES,
@@ -49,7 +54,6 @@ REASONS: dict[str, str] = {
     "mma.sync.aligned.m8n8k4": VOLTA,
     "fma.rn.oob": "fma with .oob needs sm_90: use fma.rn",
 }  # fmt: skip
-_NEWER_TYPES = {"e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "rs"}
 
 
 def reason(text: str) -> str | None:
@@ -59,7 +63,7 @@ def reason(text: str) -> str | None:
         found = REASONS.get(".".join(parts[:length]))
         if found is not None and not (found == VOLTA and "f64" in parts):
             return found
-    return NEWER if _NEWER_TYPES & set(parts) else None
+    return None
 
 
 def plan(parts: list[str]) -> Plan:

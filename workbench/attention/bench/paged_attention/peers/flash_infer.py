@@ -17,6 +17,7 @@ from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Prepared, Way
 from workbench.attention.bench.paged_attention.inputs import DTYPE, BenchmarkInputs
 from workbench.attention.bench.paged_attention.peers.installed import missing
+from workbench.toolchain.architectures import arch_number
 
 _LAYOUTS = ("NHD", "HND")
 _WORKSPACE_BYTES = 256 << 20
@@ -166,4 +167,4 @@ class Wrapper(Way):
 
 def _major(arch: str) -> int:
     """Return the major compute capability, for example 9 for ``"sm_90"``."""
-    return int(arch.removeprefix("sm_").rstrip("af")) // 10
+    return arch_number(arch) // 10

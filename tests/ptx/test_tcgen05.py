@@ -1,0 +1,358 @@
+"""tcgen05.mma of every kind, layout and source of A, and loads and stores of every shape, against exact sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from ptx_support import HEADER, module
+from ptx_tcgen05_cases import A_AT, B_AT, BITS, SCALES_AT, SHARED_BYTES, TCGEN05, Tcgen05
+from test_mma import codes, value_of
+from test_wgmma import CHUNKS, offsets
+
+from workbench import ptx
+from workbench.errors import KernelFault, UnsupportedInstructionError
+
+NARROW = {"e2m3": (2, 3, 1), "e3m2": (3, 2, 3), "e2m1": (2, 1, 1)}  # exponent and mantissa bits, bias
+
+
+def narrow_value(kind: str, code: int) -> Fraction:
+    """The value of an element of four or six bits, from the definition of its format."""
+    exponent_bits, mantissa_bits, bias = NARROW[kind]
+    mantissa, exponent = code & ((1 << mantissa_bits) - 1), code >> mantissa_bits & ((1 << exponent_bits) - 1)
+    sign = -1 if code >> (exponent_bits + mantissa_bits) & 1 else 1
+    fraction = Fraction(mantissa, 1 << mantissa_bits)
+    if exponent == 0:
+        return sign * fraction * Fraction(2) ** (1 - bias)
+    return sign * (1 + fraction) * Fraction(2) ** (exponent - bias)
+
+
+def packed(patterns: np.ndarray, width: int, together: int) -> np.ndarray:
+    """Rows of 32 bytes: so many elements, one after the other, at the begin of each 16."""
+    out = np.zeros((len(patterns), 32), np.uint8)
+    for row, elements in enumerate(patterns):
+        for first in range(0, len(elements), together):
+            number = sum(int(code) << width * i for i, code in enumerate(elements[first : first + together]))
+            at = first // together * 16
+            out[row, at : at + 16] = np.frombuffer(number.to_bytes(16, "little"), np.uint8)
+    return out
+
+
+def factor(case: Tcgen05, kind: str, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix by rows of K: its bytes (32 a row), and its values."""
+    shape = rows, case.depth
+    if kind in NARROW:
+        patterns = rng.integers(0, 1 << BITS[kind], shape)
+        values = np.vectorize(lambda code: float(narrow_value(kind, int(code))))(patterns)
+        return packed(patterns, BITS[kind], 32 if case.depth == 64 else 16), values
+    if kind in ("bf16", "tf32"):
+        values = rng.integers(-8, 9, shape) / 4
+        words = values.astype(np.float32).view(np.uint32)
+        if kind == "bf16":
+            return (words >> 16).astype(np.uint16).view(np.uint8).reshape(rows, 32), values
+        return (words | rng.integers(0, 1 << 13, shape).astype(np.uint32)).view(np.uint8).reshape(rows, 32), values
+    patterns = codes(kind, shape, rng)
+    if kind == "f16":
+        values = patterns.astype(np.uint16).view(np.float16).astype(float)
+    else:
+        values = np.vectorize(lambda code: float(value_of(kind, int(code))))(patterns)
+    return patterns.astype(f"u{BITS[kind] // 8}").view(np.uint8).reshape(rows, 32), values
+
+
+def put(out: np.ndarray, rows: np.ndarray, mode: int, transposed: bool, size: int) -> None:
+    """Lay a matrix out in shared memory as a descriptor of that mode describes it."""
+    width, mask = CHUNKS[mode], (0, 7, 3, 1)[mode]
+    leading, stride = leading_and_stride(mode, transposed, size)
+    together = 16 // size
+
+    def store(offset: int, value: np.ndarray) -> None:
+        chunk = offset // 16 * 16
+        at = (chunk ^ (chunk >> 7 & mask) << 4) + offset % 16
+        out[at : at + len(value)] = value
+
+    for row, bytes_ in enumerate(rows):
+        if not transposed:
+            for chunk in range(2):
+                along = chunk * (leading if mode == 0 else 16)
+                store(row // 8 * stride + row % 8 * 16 * width + along, bytes_[16 * chunk : 16 * chunk + 16])
+            continue
+        for k in range(32 // size):
+            here = row % together * size
+            if mode == 0:
+                at = here + row // together * stride + k % 8 * 16 + k // 8 * leading
+            else:
+                atom = together * width
+                at = row % atom // together * 16 + here
+                at += row // atom * leading + k % 8 * 16 * width + k // 8 * stride
+            store(at, bytes_[size * k : size * k + size])
+
+
+def leading_and_stride(mode: int, transposed: bool, size: int) -> tuple[int, int]:
+    """The offsets of a tile without gaps; of bytes that are transposed there are four atoms along K."""
+    if transposed and size == 1:
+        atom = 128 * CHUNKS[mode]
+        return (128, 512) if mode == 0 else (4 * atom, atom)
+    return offsets(mode, transposed)
+
+
+def places(case: Tcgen05) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(block, lane, column) of D's elements, each [rows][columns]."""
+    row, column = np.indices((case.rows, case.columns))
+    own = case.rows // (1 + case.pair)
+    block, row = row // own, row % own
+    if own == 128:
+        return block, row, column
+    if case.stationary or case.pair:
+        part = case.columns // (128 // own)
+        return block, row + column // part * own, column % part
+    return block, row // 16 * 32 + row % 16 + case.lane, column
+
+
+def run(case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: Sequence[np.ndarray]) -> np.ndarray:
+    """Columns of tensor memory after a product, [blocks][columns][lanes], for the bytes of A and B and D's words."""
+    size, blocks = {"f16": 2, "tf32": 4}.get(case.kind, 1), 1 + case.pair
+    block_of, lanes, _ = places(case)
+    given = []
+    for block in range(blocks):
+        inside, words = np.zeros(SHARED_BYTES, np.uint8), np.zeros((8, 128), np.uint32)
+        own = a[block_of[:, 0] == block]
+        if case.mode_a is not None:
+            put(inside[A_AT:B_AT], own, case.mode_a, case.transposed_a, size)
+        else:
+            copies = range(0, 128, len(own)) if case.stationary or case.pair else (0,)
+            for further in copies:
+                words[:, lanes[block_of[:, 0] == block, 0] + further] = own.view(np.uint32).T
+        put(inside[B_AT:SCALES_AT], np.split(b, blocks)[block], case.mode_b, case.transposed_b, size)
+        # Each block has the scales of its own rows of A, and of all columns of B.
+        of_block = (np.split(scales[0], blocks)[block], scales[1])
+        for i, (parts, first) in enumerate(zip(of_block, case.scale_ids, strict=True)):
+            for row, of_row in enumerate(parts):
+                at = SCALES_AT + 512 * (i + row // 128) + row % 32 * 16 + row % 128 // 32 * 4 + first
+                inside[at : at + len(of_row)] = of_row
+        given += [inside, words.reshape(-1).view(np.uint8), d[block].reshape(-1).view(np.uint8)]
+    out = np.zeros_like(d)
+    a_offsets = leading_and_stride(case.mode_a or 0, case.transposed_a, size)
+    b_offsets = leading_and_stride(case.mode_b, case.transposed_b, size)
+    kernel = ptx.Program.from_text(case.text(*zip(a_offsets, b_offsets, strict=True)))["tile_product"]
+    for options in ({"checks": True}, {}):
+        report = kernel.launch(blocks, 128, [np.concatenate(given), out], cluster=blocks, **options)
+        assert report.findings == []
+    return out
+
+
+@pytest.mark.parametrize("case", TCGEN05, ids=lambda case: case.name)
+def test_every_product(case: Tcgen05) -> None:
+    rng = np.random.default_rng(7)
+    a_bytes, a = factor(case, case.a, case.rows, rng)
+    b_bytes, b = factor(case, case.b, case.columns, rng)
+    a, b = a * case.signs[0], b * case.signs[1]
+    scales = [np.zeros((0, 0), np.uint8)] * 2
+    for which, matrix in enumerate((a, b) if case.scales else ()):
+        steps = rng.integers(-2, 3, (len(matrix), case.parts))
+        values = 2.0**steps if case.powers else 1 + rng.integers(0, 8, steps.shape) / 8
+        scales[which] = (steps + 127 if case.powers else 56 + 8 * (values - 1)).astype(np.uint8)
+        matrix *= np.repeat(values, case.depth // case.parts, 1)
+    kind = {"f32": np.float32, "s32": np.int32, "f16": np.float16}[case.sums]
+    before = rng.integers(-9, 10, (case.rows, case.columns)).astype(float)
+    if case.saturating:
+        before[::2], before[1::2] = np.iinfo(np.int32).max - 5, np.iinfo(np.int32).min + 5
+    want = a @ b.T + (before / 2**case.shift if case.keep else 0)
+    if case.sums == "s32":
+        limits = np.iinfo(np.int32)
+        want = np.clip(want, limits.min, limits.max) if case.saturating else want
+    # Lanes and columns that D does not have keep these.
+    cells = rng.integers(0, 1 << 16, (1 + case.pair, case.columns, 128)).astype(np.uint32)
+    block, lane, column = places(case)
+
+    def as_words(values: np.ndarray) -> np.ndarray:
+        bits = values.astype(kind).view(np.uint16 if kind is np.float16 else np.uint32)
+        return bits.astype(np.uint32)
+
+    cells[block, column, lane] = as_words(before)
+    expected = cells.copy()
+    kept = np.zeros((1 + case.pair, 128), bool)
+    for i, mask in enumerate(case.masks or ()):
+        kept[i // 4, i % 4 * 32 : i % 4 * 32 + 32] = [mask >> bit & 1 for bit in range(32)]
+    expected[block, column, lane] = np.where(kept[block, lane], cells[block, column, lane], as_words(want))
+    np.testing.assert_array_equal(run(case, a_bytes, b_bytes, cells, scales), expected)
+
+
+SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}  # registers of .x1
+
+
+def place(shape: str, lane: np.ndarray, i: int, apart: int) -> tuple[np.ndarray, np.ndarray]:
+    """(row, column) of a register of each lane, as CUTLASS has them."""
+    if shape == "16x64b":
+        return lane // 4 + 8 * (lane % 2), 2 * i + lane // 2 % 2
+    if shape == "16x128b":
+        return lane // 4 + 8 * (i % 2), 4 * (i // 2) + lane % 4
+    if shape == "16x256b":
+        return lane // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (lane % 4) + i % 2
+    if shape == "16x32bx2":
+        return lane % 16, i + np.where(lane >= 16, apart, 0)
+    return lane, np.full_like(lane, i)
+
+
+def moves(body: str, registers: int) -> str:
+    """A kernel of one warp around ``body`` with 64 columns at %tm, registers from ``in`` and to ``out``."""
+    listed = "{" + ", ".join(f"%v{i}" for i in range(registers)) + "}"
+    lines = [
+        f".reg .b32 %v<{registers}>, %t, %n, %tm, %c; .reg .b64 %in, %out;",
+        ".shared .align 4 .b32 where;",
+        "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %n, where;",
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 64;",
+        "bar.warp.sync -1; ld.shared.b32 %tm, [where];",
+        "mad.wide.u32 %in, %t, 4, %in; mad.wide.u32 %out, %t, 4, %out;",
+        *(f"ld.global.b32 %v{i}, [%in+{128 * i}];" for i in range(registers)),
+        body.replace("LISTED", listed),
+        *(f"st.global.b32 [%out+{128 * i}], %v{i};" for i in range(registers)),
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 64;",
+    ]
+    header = HEADER.replace("sm_80", "sm_100a")
+    return f"{header}.visible .entry moves(.param .u64 in, .param .u64 out)\n{{\n" + "\n".join(lines) + "\nret;\n}\n"
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_loads_and_stores(shape: str, pack: bool) -> None:
+    """A store of one shape and loads of .32x32b see the same cells, and the other way round."""
+    count, apart = 4 * SHAPES[shape], 32
+    split = f", {apart}" if shape == "16x32bx2" else ""
+    store = f"tcgen05.st.sync.aligned.{shape}.x4{'.unpack::16b' * pack}.b32 [%tm]{split}, LISTED;"
+    load = f"tcgen05.ld.sync.aligned.{shape}.x4{'.pack::16b' * pack}.b32 LISTED, [%tm]{split};"
+    whole = ", ".join(f"%w{i}" for i in range(64))
+    cells = [
+        ".reg .b32 %w<64>;", "mov.u32 %c, 0;", *(f"mov.u32 %w{i}, 0;" for i in range(64)),
+        f"tcgen05.st.sync.aligned.32x32b.x64.b32 [%tm], {{{whole}}}; tcgen05.wait::st.sync.aligned;", store,
+        f"tcgen05.wait::st.sync.aligned; tcgen05.ld.sync.aligned.32x32b.x64.b32 {{{whole}}}, [%tm];",
+        "tcgen05.wait::ld.sync.aligned;", *(f"st.global.b32 [%out+{128 * (count + i)}], %w{i};" for i in range(64)),
+        *(f"mov.u32 %v{i}, 0;" for i in range(count)), load, "tcgen05.wait::ld.sync.aligned;",
+    ]  # fmt: skip
+    given = np.random.default_rng(5).integers(0, 1 << 32, (count, 32)).astype(np.uint32)
+    out = np.zeros((count + 64, 32), np.uint32)
+    report = ptx.Program.from_text(moves("\n".join(cells), count))["moves"].launch(1, 32, [given, out], checks=True)
+    assert report.findings == []
+    np.testing.assert_array_equal(out[:count], given)
+    expected = np.zeros((64, 32), np.uint32)
+    for i in range(count):
+        row, column = place(shape, np.arange(32), i, apart // 2 if pack else apart)
+        if not pack:
+            expected[column, row] = given[i]
+        else:
+            expected[2 * column, row], expected[2 * column + 1, row] = given[i] & 0xFFFF, given[i] >> 16
+    np.testing.assert_array_equal(out[count:], expected)
+
+
+COPIES = {"128x256b": 2, "128x128b": 1, "64x128b.warpx2::02_13": 1, "64x128b.warpx2::01_23": 1, "32x128b.warpx4": 1}
+
+
+@pytest.mark.parametrize("shape", COPIES)
+def test_copies(shape: str) -> None:
+    chunks, rows = COPIES[shape], int(shape.split("x")[0])
+    lines = [
+        ".reg .pred %p, %first; .reg .b32 %v<8>, %t, %n, %at, %tm, %bar, %w; .reg .b64 %in, %out, %x;",
+        ".shared .align 1024 .b8 tile[4096]; .shared .align 8 .b64 done; .shared .align 4 .b32 where;",
+        "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %n, where; mov.u32 %bar, done;",
+        "mad.wide.u32 %in, %t, 32, %in; mad.wide.u32 %out, %t, 32, %out; shl.b32 %at, %t, 5; mov.u32 %w, tile;",
+        "add.u32 %at, %at, %w;",
+        *(f"ld.global.b64 %x, [%in+{8 * i}]; st.shared.b64 [%at+{8 * i}], %x;" for i in range(4)),
+        "shr.u32 %w, %t, 5; setp.eq.u32 %first, %w, 0; setp.eq.u32 %p, %t, 0;",
+        "@%p mbarrier.init.shared.b64 [%bar], 1;",
+        "@%first tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 32;",
+        "fence.proxy.async.shared::cta; bar.sync 0; ld.shared.b32 %tm, [where];",
+        f"mov.b64 %x, {(2048 >> 4) << 16 | (128 >> 4) << 32 | 1 << 46};",
+        f"@%p tcgen05.cp.cta_group::1.{shape} [%tm], %x;",
+        "@%p tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%bar];",
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p, [%bar], 0; @!%p bra WAIT;",
+        "shl.b32 %w, %w, 21; add.u32 %w, %w, %tm;",
+        f"tcgen05.ld.sync.aligned.32x32b.x{4 * chunks}.b32 {{{', '.join(f'%v{i}' for i in range(4 * chunks))}}}, [%w];",
+        *(f"st.global.b32 [%out+{4 * i}], %v{i};" for i in range(4 * chunks)),
+        "tcgen05.wait::ld.sync.aligned; bar.sync 0; @%first tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 32;",
+    ]
+    header, inside = HEADER.replace("sm_80", "sm_100a"), "\n".join(lines)
+    text = f"{header}.visible .entry copies(.param .u64 in, .param .u64 out)\n{{\n{inside}\nret;\n}}\n"
+    given = np.random.default_rng(3).integers(0, 1 << 32, (256, 4)).astype(np.uint32)  # chunks of 16 bytes
+    out = np.zeros((128, 8), np.uint32)
+    report = ptx.Program.from_text(text)["copies"].launch(1, 128, [given, out], checks=True)
+    assert report.findings == []
+    lane = np.arange(128)
+    row = lane // 64 * 32 + lane % 32 if shape.endswith("01_23") else lane % rows
+    for chunk in range(chunks):
+        np.testing.assert_array_equal(out[:, 4 * chunk : 4 * chunk + 4], given[128 * chunk + row])
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        ("tcgen05.ld.sync.aligned.32x32b.x4.b32 LISTED, [%tm]; tcgen05.wait::ld.sync.aligned;", "unwritten",
+         "column 0"),
+        ("tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm], LISTED; tcgen05.ld.sync.aligned.32x32b.x4.b32 LISTED, [%tm];"
+         "tcgen05.wait::ld.sync.aligned; tcgen05.wait::st.sync.aligned;", "race", "tcgen05.wait::st"),
+        ("tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm+61], LISTED; tcgen05.wait::st.sync.aligned;", "misuse",
+         "4 columns of tensor memory from column 61"),
+        ("tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm+2097152], LISTED;", "misuse",
+         "lane 32 of tensor memory from warp 0"),
+        ("tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm], LISTED;", "race", "tcgen05.wait::st"),
+        ("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
+         "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 32;", "misuse", "after tcgen05.relinquish"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 48;", "misuse", "48 columns"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 128; ld.shared.b32 %c, [%n];"
+         "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %c, 128;", "misuse", "must not grow"),
+        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 32;", "misuse", "still allocated"),
+        ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 64;", "misuse", "not allocated so"),
+        ("add.u32 %c, %tm, %t; tcgen05.ld.sync.aligned.32x32b.x4.b32 LISTED, [%c];", "misuse",
+         "differs between the lanes"),
+    ],
+    ids=lambda value: value if len(str(value)) < 12 else "",
+)  # fmt: skip
+def test_misuse_is_found(body: str, kind: str, words: str) -> None:
+    kernel = ptx.Program.from_text(moves(body, 4))["moves"]
+    report = kernel.launch(1, 32, [np.zeros((4, 32), np.uint32), np.zeros((4, 32), np.uint32)], checks=True)
+    assert any(kind in finding.kind and words in finding.message for finding in report.findings), report.findings
+
+
+def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
+    body = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 512;"
+    with pytest.raises(KernelFault, match="deadlock"):
+        ptx.Program.from_text(moves(body, 4))["moves"].launch(1, 32, [np.zeros(128, np.uint32)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ({"rows": 96}, "no such number of rows"), ({"columns": 24}, "in steps of 16"),
+        ({"rows": 64, "columns": 32, "lane": 32}, "lane 32, where 0 or 16"), ({"a": "bf16", "kind": "tf32"}, ""),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
+    if not words:
+        text = Tcgen05("f16", "f16", "f16").text((0, 0), (0, 0)).replace("kind::f16", "kind::tf32")
+        words = "a type of elements"
+    else:
+        text = Tcgen05("f16", "f16", "f16")._replace(**field).text((16, 16), (1024, 1024))
+    with pytest.raises(KernelFault, match=words):
+        ptx.Program.from_text(text)["tile_product"].launch(
+            1, 128, [np.zeros(1 << 17, np.uint8), np.zeros((256, 128), np.uint32)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;", "sparse"),
+        ("mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %d2, %r3, %p1;", "shifts"),
+        ("mma.cta_group::1.kind::mxf4 [%r1], %d1, %d2, %r3, %p1;", "scales that the kind"),
+        ("mma.kind::f16 [%r1], %d1, %d2, %r3, %p1;", "without .cta_group"),
+        ("mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, {%r4, %r5}, %p1;", "2 masks of lanes"),
+        ("cp.cta_group::1.4x256b [%r1], %d1;", "four lanes"),
+        ("cp.cta_group::1.128x128b.b8x16.b4x16_p64 [%r1], %d1;", "widen"),
+        ("shift.cta_group::1.down [%r1];", "shifts"),
+        ("ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];", "1 registers for 2"),
+    ],
+)
+def test_forms_that_are_refused(statement: str, reason: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=reason):
+        ptx.Program(module("no", "", f"tcgen05.{statement}"))["no"]

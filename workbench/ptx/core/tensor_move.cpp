@@ -1,0 +1,278 @@
+// tcgen05 beside its products: allocation, loads, stores and copies of tensor memory, and what
+// orders them.
+//
+// The registers of ld and st as CUTLASS has them (cute/atom/copy_traits_sm100.hpp), t a lane of the
+// warp and i a register: .32x32b has row t and column i; .16x64b row t / 4 + 8 (t % 2) and column
+// 2 i + t / 2 % 2; .16x128b row t / 4 + 8 (i % 2) and column 4 (i / 2) + t % 4; .16x256b row
+// t / 4 + 8 (i / 2 % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2; .16x32bx2 row t % 16 and column
+// i, of lanes from 16 on so many columns further. With 16 bits of each column, a register's two
+// halves are two columns.
+#include "access.hpp"
+#include "cluster.hpp"
+#include "codes.hpp"
+#include "mbarrier.hpp"
+#include "tensor_memory.hpp"
+#include "tensor_operand.hpp"
+
+namespace workbench::ptx {
+namespace {
+
+constexpr u32 kRows = TensorMemory::kRows;
+
+void misuse(Warp& warp, const Instruction& in, const std::string& text) {
+  warp.block->problem(Problem::tensor_misuse, in, warp.thread(0), 0, 0, text);
+}
+
+// False, and told, where lanes of the warp are missing or do not ask for the same.
+template <class T>
+bool by_all(Warp& warp, const Instruction& in, u32 mask, const T* values, const char* what) {
+  if (mask != warp.all || warp.all != kAllLanes) {
+    misuse(warp, in, "some lanes of the warp take no part, which .sync.aligned needs all 32 of");
+    return false;
+  }
+  for (u32 lane = 1; lane < kLanes; ++lane) {
+    if (values[lane] == values[0]) continue;
+    misuse(warp, in, std::string(what) + " that differs between the lanes of a warp");
+    return false;
+  }
+  return true;
+}
+
+bool is_size(u32 columns) {
+  return columns >= TensorMemory::kUnit && columns <= TensorMemory::kColumns &&
+         (columns & (columns - 1)) == 0;
+}
+
+void allocate(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  TensorMemory& tensor = *block.tensor;
+  const u32* wanted = at<const u32>(registers, in.tensor_move.columns);
+  if (!by_all(warp, in, mask, wanted, "a number of columns")) return;
+  const u32 columns = wanted[0];
+  if (!is_size(columns))
+    return misuse(
+        warp, in,
+        std::to_string(columns) + " columns, where a power of two from 32 to 512 belongs");
+  if (tensor.relinquished)
+    return misuse(warp, in, "an allocation after tcgen05.relinquish_alloc_permit");
+  if (columns > tensor.least() && block.shadow)
+    misuse(warp, in,
+           "an allocation of " + std::to_string(columns) + " columns after one of " +
+               std::to_string(tensor.least()) + ": a block's allocations must not grow");
+  const u32 first = tensor.allocate(columns, block.pc_of(in));
+  if (first == TensorMemory::kNowhere) {
+    block.polled = true;  // until other columns are given back
+    return;
+  }
+  Request request;
+  resolve<Space::shared>(registers, in, 1u, warp, sizeof first, true, false, request);
+  if (request.mask) store_lane(warp, in, request, 0, &first, sizeof first);
+}
+
+void release(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  TensorMemory& tensor = *warp.block->tensor;
+  const u32 *address = at<const u32>(registers, in.address),
+            *columns = at<const u32>(registers, in.tensor_move.columns);
+  if (!by_all(warp, in, mask, address, "an address") ||
+      !by_all(warp, in, mask, columns, "a number of columns"))
+    return;
+  const u32 first = address[0] + static_cast<u32>(in.offset);
+  if (!tensor.release(first, columns[0]))
+    return misuse(warp, in,
+                  std::to_string(columns[0]) + " columns from column " + std::to_string(first) +
+                      " on, which were not allocated so");
+  tensor.check_released(warp, in, first, columns[0]);
+}
+
+void relinquish(u8*, const Instruction&, u32, Warp& warp) {
+  warp.block->tensor->relinquished = true;
+}
+
+// ---- loads and stores ----
+
+struct Place {
+  u32 row, column;
+};
+
+Place place_of(TensorShape shape, u32 lane, u32 i) {
+  switch (shape) {
+    case TensorShape::l16_b64: return {lane / 4 + 8 * (lane % 2), 2 * i + lane / 2 % 2};
+    case TensorShape::l16_b128: return {lane / 4 + 8 * (i % 2), 4 * (i / 2) + lane % 4};
+    case TensorShape::l16_b256:
+      return {lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2};
+    case TensorShape::l16_b32_x2: return {lane % 16, i};
+    default: return {lane, i};
+  }
+}
+
+// Columns of 32 bits, or of 16 where two are packed, that so many registers cover.
+u32 width_of(TensorShape shape, u32 registers) {
+  switch (shape) {
+    case TensorShape::l16_b64: return 2 * registers;
+    case TensorShape::l16_b128: return 2 * registers;
+    case TensorShape::l16_b256: return 2 * registers;
+    default: return registers;
+  }
+}
+
+template <bool Load>
+void move(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  TensorMemory& tensor = *block.tensor;
+  const u32* addresses = at<const u32>(registers, in.address);
+  if (!by_all(warp, in, mask, addresses, "an address")) return;
+  const u32 address = addresses[0] + static_cast<u32>(in.offset);
+  const u32 row = address >> 16, first = address & 0xffff;
+  const TensorShape shape = static_cast<TensorShape>(in.tensor_move.shape);
+  const bool all_rows = shape == TensorShape::l32_b32, halves = shape == TensorShape::l16_b32_x2;
+  const u32 own = static_cast<u32>(warp.index) % 4 * kLanes;
+  if (row != own && (all_rows || row != own + 16))
+    return misuse(warp, in,
+                  "lane " + std::to_string(row) + " of tensor memory from warp " +
+                      std::to_string(warp.index) + ", which reaches lanes " + std::to_string(own) +
+                      " to " + std::to_string(own + kLanes - 1) + " alone");
+  const std::vector<u32>& slots = block.kernel->fragments[static_cast<std::size_t>(in.target)];
+  const u32 count = static_cast<u32>(slots.size()), pack = in.tensor_move.packed ? 2 : 1;
+  const u32 columns = pack * width_of(shape, count), apart = halves ? in.tensor_move.apart : 0;
+  if (!is_ours(warp, in, first, columns) || (halves && !is_ours(warp, in, first + apart, columns)))
+    return;
+  const u32 rows = all_rows ? kLanes : kLanes / 2;
+  const TensorAccess kind = Load ? TensorAccess::load : TensorAccess::store;
+  tensor.access(warp, in, kind, first, columns, row, rows, Load, !Load);
+  if (halves) tensor.access(warp, in, kind, first + apart, columns, row, rows, Load, !Load);
+  if (all_rows && pack == 1) {
+    for (u32 i = 0; i < count; ++i) {
+      u32 *there = tensor.column(first + i) + row, *here = at<u32>(registers, slots[i]);
+      std::memcpy(Load ? here : there, Load ? there : here, kLanes * sizeof(u32));
+    }
+    return;
+  }
+  for (u32 i = 0; i < count; ++i) {
+    u32* here = at<u32>(registers, slots[i]);
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+      const Place place = place_of(shape, lane, i);
+      const u32 number = first + pack * place.column + (lane >= 16 ? apart : 0);
+      u32* there = tensor.column(number) + row + place.row;
+      if (pack == 1) {
+        if (Load)
+          here[lane] = *there;
+        else
+          *there = here[lane];
+        continue;
+      }
+      if (Load) {
+        here[lane] = (there[0] & 0xffff) | there[kRows] << 16;
+      } else {
+        there[0] = here[lane] & 0xffff;
+        there[kRows] = here[lane] >> 16;
+      }
+    }
+  }
+}
+
+// ---- copies from shared memory ----
+
+void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  const TensorShape shape = static_cast<TensorShape>(in.tensor_move.shape);
+  const u32 chunks = shape == TensorShape::l128_b256 ? 2 : 1, columns = 4 * chunks;
+  const u32 rows = shape == TensorShape::l32_b128_x4 ? 32
+                   : shape == TensorShape::l64_b128_01_23 || shape == TensorShape::l64_b128_02_13
+                       ? 64
+                       : kRows;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u32 address = at<const u32>(registers, in.address)[lane] + static_cast<u32>(in.offset);
+    const u32 first = address & 0xffff;
+    if (address >> 16) {
+      misuse(warp, in,
+             "a copy to lane " + std::to_string(address >> 16) + ", where lane 0 belongs");
+      continue;
+    }
+    if (!is_ours(warp, in, first, columns)) continue;
+    const u64 bits = at<const u64>(registers, in.tensor_move.matrix)[lane];
+    const TensorOperand operand(bits, false, rows, chunks, 1);
+    for (Block* target : blocks_of(warp, in, lane, in.tensor_move.two_blocks != 0)) {
+      if (!operand.check(warp, in, lane, *target)) break;
+      target->tensor->access(warp, in, TensorAccess::copy, first, columns, 0, kRows, false, true);
+      operand.look(warp, in, lane, *target);
+      for (u32 r = 0; r < kRows; ++r) {
+        const u32 from = shape == TensorShape::l64_b128_01_23 ? r / 64 * 32 + r % 32 : r % rows;
+        for (u32 chunk = 0; chunk < chunks; ++chunk) {
+          u32 words[4];
+          std::memcpy(words, target->shared + operand.from.along_k(from, chunk), sizeof words);
+          for (u32 i = 0; i < 4; ++i) target->tensor->column(first + 4 * chunk + i)[r] = words[i];
+        }
+      }
+    }
+  }
+}
+
+// ---- order ----
+
+template <Clocks::Part... Parts>
+void complete(u8*, const Instruction&, u32, Warp& warp) {
+  if (warp.block->shadow) warp.block->shadow->clocks.complete(warp.agent, {Parts...});
+}
+
+void nothing(u8*, const Instruction&, u32, Warp&) {}
+
+// Arrives at mbarriers, at once, as all that was issued before has happened.
+void commit(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  const std::vector<Block*>& blocks = block.cluster->blocks;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u64 address =
+        in.flags & kNarrowBase
+            ? at<const u32>(registers, in.address)[lane] + static_cast<u32>(in.offset)
+            : (at<const u64>(registers, in.address)[lane] & kWindowMask) +
+                  static_cast<u64>(in.offset);
+    Block& home = home_of(block, in, warp.thread(lane), address);
+    const u32 offset = static_cast<u32>(plain(block, address));
+    const u32 ranks = in.tensor_commit.blocks == kNoSlot
+                          ? 1u << home.rank
+                          : at<const u16>(registers, in.tensor_commit.blocks)[lane];
+    if (offset % 8 || offset + 8 > block.launch->shared_bytes) {
+      misuse(warp, in, "no mbarrier at offset " + std::to_string(offset) + " of shared memory");
+      continue;
+    }
+    std::vector<TensorMemory::Phase> arrivals;
+    for (u32 rank = 0; ranks >> rank; ++rank) {
+      if (!(ranks >> rank & 1)) continue;
+      if (rank >= blocks.size()) {
+        misuse(warp, in,
+               "an arrival at rank " + std::to_string(rank) + " of a cluster of " +
+                   std::to_string(blocks.size()) + " blocks");
+        continue;
+      }
+      Block& target = *blocks[rank];
+      arrivals.push_back({target.flag(offset), MbarrierWord(target.shared + offset).parity()});
+      if (target.shadow)
+        target.shadow->clocks.complete_for(warp.agent, target.flag(offset),
+                                           {Clocks::products, Clocks::issued_products});
+      arrive_once(target, in, warp, warp.thread(lane), offset);
+    }
+    if (block.shadow) block.tensor->committed(warp, std::move(arrivals));
+  }
+}
+
+}  // namespace
+
+void add_tensor_memory(Table& table) {
+  const auto add = [&](const char* name, Handler run, Kind kind, Class group,
+                       const char* destinations, const char* sources) {
+    table.push_back({std::string("tcgen05.") + name, run, kind, group, destinations, sources});
+  };
+  add("alloc", &allocate, Kind::wait, Class::sync, "", "address,b32");
+  add("dealloc", &release, Kind::collective, Class::sync, "", "b32,b32");
+  add("relinquish_alloc_permit", &relinquish, Kind::collective, Class::sync, "", "");
+  add("ld", &move<true>, Kind::collective, Class::other, "fragment", "b32");
+  add("st", &move<false>, Kind::collective, Class::other, "", "b32,fragment");
+  add("cp", &copy, Kind::timed, Class::other, "", "b32,b64");
+  add("wait.ld", &complete<Clocks::tensor_loads>, Kind::collective, Class::sync, "", "");
+  add("wait.st", &complete<Clocks::tensor_stores>, Kind::collective, Class::sync, "", "");
+  add("fence.before_thread_sync", &complete<Clocks::issued_products>, Kind::timed, Class::sync, "",
+      "");
+  add("fence.after_thread_sync", &nothing, Kind::timed, Class::sync, "", "");
+  add("commit", &commit, Kind::timed, Class::sync, "", "address");
+}
+
+}  // namespace workbench::ptx

@@ -1,0 +1,245 @@
+"""tcgen05: tensor memory and its products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.ptx.families.memory import place
+from workbench.ptx.families.refused import (
+    COPY_OF_FOUR,
+    REDUCED_LOAD,
+    SPARSE_TENSOR,
+    TENSOR_SHIFT,
+    WIDENING_COPY,
+    ZERO_COLUMNS,
+)
+from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
+from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, CLUSTER_BASE, FLAGS, FRAGMENT, core
+from workbench.ptx.operands import Constant, Operand, Refused, Symbols
+
+_MOVE, _PRODUCT, _COMMIT = core.TensorMove, core.TensorProduct, core.TensorCommit
+_SHAPE, _KIND, _FLAGS = core.TensorShape, core.TensorKind, core.TensorFlags
+_UNKNOWN = "the machine does not know this tcgen05"
+# Registers of .x1 by shape, and the most of them that an instruction moves.
+_MOVED = {"32x32b": (_SHAPE.l32_b32, 1), "16x64b": (_SHAPE.l16_b64, 1), "16x128b": (_SHAPE.l16_b128, 2),
+          "16x256b": (_SHAPE.l16_b256, 4), "16x32bx2": (_SHAPE.l16_b32_x2, 1)}  # fmt: skip
+_MOST_REGISTERS = 128
+_COPIED = {
+    ("128x256b", ""): _SHAPE.l128_b256,
+    ("128x128b", ""): _SHAPE.l128_b128,
+    ("64x128b", "warpx2::02_13"): _SHAPE.l64_b128_02_13,
+    ("64x128b", "warpx2::01_23"): _SHAPE.l64_b128_01_23,
+    ("32x128b", "warpx4"): _SHAPE.l32_b128_x4,
+}
+_SCALED = (_KIND.mxf8f6f4, _KIND.mxf4, _KIND.mxf4nvf4)
+# Elements that a scale is for, by its qualifier; of kind mxf8f6f4 it is 32.
+_SCALES = {"block16": 16, "block32": 32, "scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16}
+
+
+def tcgen05(parts: list[str]) -> Plan:
+    """Plan an instruction of tensor memory by its second word."""
+    family = _PLANS.get(parts[1])
+    if family is None:
+        raise Refused(_UNKNOWN)
+    return family(parts)
+
+
+def _is_pair(parts: list[str]) -> bool:
+    """Return True for ``.cta_group::2``; raise Refused without a group."""
+    if "cta_group::2" not in parts and "cta_group::1" not in parts:
+        raise Refused("a tcgen05 without .cta_group::1 or .cta_group::2")
+    return "cta_group::2" in parts
+
+
+def _tensor_address(symbols: Symbols, token: str, slots: dict[int, Operand], slot: int) -> int:
+    """Put the base of an address in tensor memory into a slot; return its offset."""
+    address = symbols.address(token if token[0] == "[" else f"[{token}]")
+    if address.base.width != 4 and not isinstance(address.base, Constant):
+        raise Refused(f"the address {token}, which has {8 * address.base.width} bits where 32 belong")
+    slots[slot] = address.base
+    return address.offset
+
+
+def _allocation(parts: list[str]) -> Plan:
+    name = parts[1]
+    row = opcode(f"tcgen05.{name}")
+    _is_pair(parts)
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        if name == "relinquish_alloc_permit":
+            expect(operands, 0)
+            return Instruction(row, {})
+        expect(operands, 2)
+        slots: dict[int, Operand] = {_MOVE.columns: source(symbols, operands[1], "u32", 4)}
+        if name == "dealloc":
+            offset = _tensor_address(symbols, operands[0], slots, ADDRESS)
+            return Instruction(row, slots, (), {}, offset)
+        address = symbols.address(operands[0])
+        return Instruction(
+            row, slots, (), {FLAGS: place(symbols, address, slots, ADDRESS, "shared")}, address.offset, 1, 4
+        )
+
+    return bind
+
+
+def _move(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.ld|st.sync.aligned.shape.num{.pack::16b|.unpack::16b}.b32``."""
+    is_load = parts[1] == "ld"
+    if "red" in parts:
+        raise Refused(REDUCED_LOAD)
+    shape, registers = _MOVED[parts[4]]
+    count = registers * int(parts[5].removeprefix("x"))
+    packed = parts[6] == ("pack::16b" if is_load else "unpack::16b")
+    if parts[2:4] != ["sync", "aligned"] or parts[-1] != "b32" or len(parts) != 7 + packed or count > _MOST_REGISTERS:
+        raise Refused(_UNKNOWN)
+    row = opcode(f"tcgen05.{parts[1]}")
+    apart = shape == _SHAPE.l16_b32_x2
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3 if apart else 2)
+        where, data = (operands[-1 - apart], operands[0]) if is_load else (operands[0], operands[-1])
+        tokens = vector(data)
+        if len(tokens) != count:
+            raise Refused(f"{len(tokens)} registers for {count}")
+        targets = tuple(destination(symbols, token, 4) for token in tokens) if is_load else ()
+        values: tuple[Operand, ...] = targets or tuple(source(symbols, token, "b32", 4) for token in tokens)
+        slots: dict[int, Operand] = {FRAGMENT + i: value for i, value in enumerate(values)}
+        offset = _tensor_address(symbols, where, slots, ADDRESS)
+        raw = {_MOVE.shape: int(shape), _MOVE.packed: int(packed), _MOVE.apart: 0}
+        if apart:
+            raw[_MOVE.apart] = int(operands[-1 if is_load else 1], 0)
+        return Instruction(row, slots, targets, raw, offset)
+
+    return bind
+
+
+def _copy(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.cp.cta_group.shape{.multicast} [taddr], descriptor;``."""
+    pair, rest = _is_pair(parts), [part for part in parts[2:] if not part.startswith("cta_group")]
+    if rest[0] == "4x256b":
+        raise Refused(COPY_OF_FOUR)
+    if any(part.startswith("b8x16") for part in rest):
+        raise Refused(WIDENING_COPY)
+    shape = _COPIED.get((rest[0], ".".join(rest[1:])))
+    if shape is None:
+        raise Refused(_UNKNOWN)
+    row = opcode("tcgen05.cp")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2)
+        slots: dict[int, Operand] = {_MOVE.matrix: source(symbols, operands[1], "b64", 8)}
+        offset = _tensor_address(symbols, operands[0], slots, ADDRESS)
+        return Instruction(
+            row, slots, (), {_MOVE.shape: int(shape), _MOVE.two_blocks: int(pair), FLAGS: ASYNC_PROXY}, offset
+        )
+
+    return bind
+
+
+def _order(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.wait::ld|st.sync.aligned`` and ``tcgen05.fence::before_thread_sync|after_thread_sync``."""
+    row = opcode(f"tcgen05.{parts[1].replace('::', '.')}")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 0)
+        return Instruction(row, {})
+
+    return bind
+
+
+def _commit(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.commit.cta_group.mbarrier::arrive::one{.shared::cluster}{.multicast::cluster}.b64``."""
+    _is_pair(parts)
+    known = ("cta_group::1", "cta_group::2", "mbarrier::arrive::one", "shared::cluster", "multicast::cluster", "b64")
+    if any(part not in known for part in parts[2:]) or parts[-1] != "b64":
+        raise Refused(_UNKNOWN)
+    multicast = "multicast::cluster" in parts
+    row = opcode("tcgen05.commit")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 2 if multicast else 1)
+        slots: dict[int, Operand] = {}
+        if multicast:
+            slots[_COMMIT.blocks] = source(symbols, operands[1], "b16", 2)
+        address = symbols.address(operands[0])
+        flags = CLUSTER_BASE | place(symbols, address, slots, ADDRESS, "shared")
+        return Instruction(row, slots, (), {FLAGS: flags}, address.offset, 1, 8)
+
+    return bind
+
+
+def _product(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.mma{.ws}.cta_group.kind{.block_scale{.scale_vectorsize}}{.collector...}``."""
+    if "sp" in parts:
+        raise Refused(SPARSE_TENSOR)
+    if "ashift" in parts:
+        raise Refused(TENSOR_SHIFT)
+    stationary, pair = "ws" in parts, _is_pair(parts)
+    kind = _KIND[next(part for part in parts if part.startswith("kind::")).removeprefix("kind::")]
+    block_scaled, size = "block_scale" in parts, [_SCALES[part] for part in parts if part in _SCALES]
+    # The collector's buffers change no value.
+    kept = ("tcgen05", "mma", "ws", "block_scale", *_SCALES)
+    if any(not (part in kept or part.startswith(("kind::", "cta_group::", "collector::"))) for part in parts):
+        raise Refused(_UNKNOWN)
+    if block_scaled != (kind in _SCALED) or (stationary and (block_scaled or pair)):
+        raise Refused("scales that the kind of product does not have, or lacks")
+    if kind == _KIND.mxf4nvf4 and not size:
+        raise Refused("a product .kind::mxf4nvf4 without its .scale_vec")
+    flags = (_FLAGS.two_blocks * pair) | (_FLAGS.stationary * stationary)
+    flags |= _FLAGS.scales_of_16 * (bool(size) and size[0] == 16)
+    row = opcode("tcgen05.mma")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        slots: dict[int, Operand] = {}
+        marks, shift = int(flags), 0
+        if len(operands) < 5:
+            raise Refused(f"{len(operands)} operands")
+        d, a, b, descriptor, *rest = operands
+        offset = _tensor_address(symbols, d, slots, ADDRESS)
+        raw = {_PRODUCT.a_offset: 0, _PRODUCT.scale_a_offset: 0, _PRODUCT.scale_b_offset: 0}
+        if a[0] == "[":
+            marks |= int(_FLAGS.a_in_tensor_memory)
+            raw[_PRODUCT.a_offset] = _tensor_address(symbols, a, slots, _PRODUCT.a)
+        else:
+            slots[_PRODUCT.a] = source(symbols, a, "b64", 8)
+        slots[_PRODUCT.b] = source(symbols, b, "b64", 8)
+        slots[_PRODUCT.descriptor] = source(symbols, descriptor, "b32", 4)
+        if block_scaled:
+            raw[_PRODUCT.scale_a_offset] = _tensor_address(symbols, rest.pop(0), slots, _PRODUCT.scale_a)
+            raw[_PRODUCT.scale_b_offset] = _tensor_address(symbols, rest.pop(0), slots, _PRODUCT.scale_b)
+        elif rest[0][0] == "{":
+            masks = vector(rest.pop(0))
+            if len(masks) != (8 if pair else 4):
+                raise Refused(f"{len(masks)} masks of lanes, where {8 if pair else 4} belong")
+            marks |= int(_FLAGS.masked)
+            slots |= {FRAGMENT + i: source(symbols, mask, "b32", 4) for i, mask in enumerate(masks)}
+        keeps = rest.pop(0)
+        if keeps.lstrip("-").isdigit():
+            slots[_PRODUCT.keeps_d] = Constant(0, int(int(keeps) != 0))
+        else:
+            slots[_PRODUCT.keeps_d] = source(symbols, keeps, "pred", 0)
+        if rest and stationary:
+            raise Refused(ZERO_COLUMNS)
+        if rest:
+            shift = int(rest.pop(0), 0)
+        if rest or not 0 <= shift <= 15 or (shift and kind not in (_KIND.f16, _KIND.tf32)):
+            raise Refused(f"{len(operands)} operands")
+        raw |= {_PRODUCT.kind: int(kind), _PRODUCT.flags: marks, _PRODUCT.shift: shift, FLAGS: ASYNC_PROXY}
+        return Instruction(row, slots, (), raw, offset)
+
+    return bind
+
+
+def _refused(reason: str) -> Callable[[list[str]], Plan]:
+    def family(parts: list[str]) -> Plan:
+        raise Refused(reason)
+
+    return family
+
+
+_PLANS: dict[str, Callable[[list[str]], Plan]] = {
+    "alloc": _allocation, "dealloc": _allocation, "relinquish_alloc_permit": _allocation, "ld": _move, "st": _move,
+    "cp": _copy, "shift": _refused(TENSOR_SHIFT), "commit": _commit, "mma": _product,
+    "wait::ld": _order, "wait::st": _order, "fence::before_thread_sync": _order, "fence::after_thread_sync": _order,
+}  # fmt: skip
+FAMILY = {"tcgen05": tcgen05}
