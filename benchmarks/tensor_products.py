@@ -1,4 +1,4 @@
-"""Times of matrix products on the PTX machine: mma of each kind, wgmma, a product for sm_90a, and moves of their tiles.
+"""Times of matrix products on the PTX machine: mma of each kind, wgmma, products for sm_90a and sm_100a, tile moves.
 
 Everything runs on one core, in turn with torch's float32 product, so that times per multiply-add can be compared.
 """
@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import block_scaled
 from workbench import ptx
 from workbench.base.home import cuda_sources
 from workbench.errors import WrongResultError
@@ -141,9 +142,19 @@ def measure(rounds: int) -> dict[str, tuple[float, int]]:
         if report.findings or error > 1e-2:
             raise WrongResultError(f"matmul_wgmma: an error of {error}, {len(report.findings)} findings")
 
+    def scaled_product(a: block_scaled.BlockScaled, b: block_scaled.BlockScaled, exact: torch.Tensor) -> None:
+        error = (block_scaled.multiply(a, b, threads=1)[0] - exact).abs().max().item()
+        if error > 1e-2:
+            raise WrongResultError(f"matmul_{a.kind}: an error of {error}")
+
     runs["torch"] = (lambda: wide[0] @ wide[1]), 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a"] = product, 1, SIZE**3
     runs[f"fp16 product of {SIZE}^3 for sm_90a, all checks"] = (lambda: product(checks=True)), 1, SIZE**3
+    for kind in block_scaled.FORMATS:
+        factors = [block_scaled.quantize(kind, one.float())[0] for one in (a, b)]
+        exact = (factors[0].values() @ factors[1].values().T).float()
+        run = functools.partial(scaled_product, *factors, exact)
+        runs[f"{kind} product of {SIZE}^3 for sm_100a"] = run, 1, SIZE**3
     taken = in_turn({what: run for what, (run, _, _) in runs.items()}, rounds)
     return {what: (min(taken[what]) / count, work) for what, (_, count, work) in runs.items()}
 

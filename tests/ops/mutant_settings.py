@@ -109,11 +109,13 @@ def _causal():
     triton = {"BLOCK_M": 32, "BLOCK_N": 32, "num_warps": 2, "num_stages": 2}
     descriptors = {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 2}
     wgmma = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
+    tcgen05 = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2, "RESCALE_ABOVE": 0}
     for op, name, kind, sizes, config, arch in (
         ("causal_attention", "cuda_mma", CausalAttentionCase, CAUSAL, cuda, "sm_80"),
         ("causal_attention", "triton_flash", CausalAttentionCase, CAUSAL, triton, "sm_80"),
         ("causal_attention", "triton_descriptors", CausalAttentionCase, CAUSAL, descriptors, "sm_90"),
         ("causal_attention", "cuda_wgmma", CausalAttentionCase, HOPPER, wgmma, "sm_90"),
+        ("causal_attention", "cuda_tcgen05", CausalAttentionCase, HOPPER, tcgen05, "sm_100"),
         ("causal_attention_backward", "triton_flash", CausalAttentionBackwardCase, CAUSAL, triton, "sm_80"),
     ):
         for setting, (*size, fields) in sizes.items():

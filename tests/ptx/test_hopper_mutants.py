@@ -1,4 +1,4 @@
-"""Every fence, wait, arrival, count and group of the kernels for sm_90a left out or shifted by one.
+"""Every fence, wait, arrival, count and group of the kernels for sm_90a and sm_100a left out or shifted by one.
 
 Each is noticed, or harmless for a reason that stands here.
 """
@@ -18,14 +18,19 @@ from sampling import long_if
 from test_hopper import ORDERS
 
 from workbench.attention.ops.causal_attention import CausalAttentionCase
-from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
+from workbench.attention.ops.causal_attention.cuda_tcgen05 import VARIANT as TCGEN05
+from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT as WGMMA
 from workbench.errors import KernelFault, UnsupportedInstructionError
 from workbench.ptx import LaunchReport, Program, PtxKernel, PtxSyntaxError
 
-ATTENTION = "causal_attention_wgmma"
+ATTENTION, TENSOR_ATTENTION = "causal_attention_wgmma", "causal_attention_tcgen05"
 # Rows, columns and depth: of the products of a cluster so much that no unrolled step is without work.
 CLUSTERS = {"matmul_multicast": (128, 64, 384), "matmul_split_k": (64, 64, 1792)}
-CONFIG = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
+SMALL = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
+ATTENTIONS = {
+    ATTENTION: (WGMMA, SMALL, "sm_90"),
+    TENSOR_ATTENTION: (TCGEN05, {**SMALL, "BLOCK_M": 256, "RESCALE_ABOVE": 0}, "sm_100"),
+}
 # Two blocks, of five tiles in two stages, the last with padding; and one of padding alone.
 CASE = CausalAttentionCase(
     "lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(140, 0), seq_lens=(270, 0),
@@ -36,7 +41,8 @@ CASE = CausalAttentionCase(
 LEFT_OUT = (
     "fence.proxy.async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group", "mbarrier.init.", "fence.mbarrier_init", "mbarrier.arrive", "bar.sync", "bar.arrive",
-    "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra",
+    "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra", "tcgen05.fence", "tcgen05.wait", "tcgen05.commit",
+    "tcgen05.relinquish", "tcgen05.dealloc", "bar.warp.sync",
 )  # fmt: skip
 COUNTED = ("mbarrier.init.", "mbarrier.arrive.expect_tx")
 # How many of a kind go unnoticed, and why nothing can notice them.
@@ -60,9 +66,10 @@ def program(kernel: str) -> Program:
     """That of a kernel."""
     if kernel in CLUSTERS:
         return Program.from_text(test_cluster_matmul.loaded(kernel).compiled.ptx)
-    if kernel != ATTENTION:
+    if kernel not in ATTENTIONS:
         return test_hopper.program()
-    (compiled,) = VARIANT.kernels(CONFIG, CASE.problem(arch="sm_90"), "sm_90", machine_code=False)
+    variant, config, arch = ATTENTIONS[kernel]
+    (compiled,) = variant.kernels(config, CASE.problem(arch=arch), arch, machine_code=False)
     return Program.from_text(compiled.ptx)
 
 
@@ -73,11 +80,12 @@ def launched(kernel: PtxKernel, name: str, **options: Any) -> tuple[float, Launc
         shape = given.pop("grid"), given.pop("block"), given.pop("args")
         report = kernel.launch(*shape, seconds_limit=30, **given, **options)
         return float((c.double() - expected).abs().max() > 2e-3), report
-    if name != ATTENTION:
+    if name not in ATTENTIONS:
         return test_hopper.launched(kernel, name, **options)
-    problem = CASE.problem(arch="sm_90")
+    variant, config, arch = ATTENTIONS[name]
+    problem = CASE.problem(arch=arch)
     tensors = CASE.inputs(problem)
-    launch = VARIANT.launch(CONFIG, problem, tensors)
+    launch = variant.launch(config, problem, tensors)
     report = kernel.launch(
         launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, seconds_limit=30, **options
     )
@@ -132,7 +140,7 @@ def noticed(mutant: Mutant) -> str:
 
 
 @pytest.mark.parametrize(
-    "kernel", ["doubled", "row_sums", *(long_if(True, name) for name in ("pipeline", ATTENTION, *CLUSTERS))]
+    "kernel", ["doubled", "row_sums", *(long_if(True, name) for name in ("pipeline", *ATTENTIONS, *CLUSTERS))]
 )
 def test_no_mutant_goes_unnoticed(kernel: str) -> None:
     found = [(mutant, noticed(mutant)) for mutant in mutants(kernel)]
@@ -142,7 +150,8 @@ def test_no_mutant_goes_unnoticed(kernel: str) -> None:
     assert missed == {kind: count for kind, (count, _) in HARMLESS.items() if kind[0] == kernel}
 
 
-def test_some_mutants_of_attention_are_noticed() -> None:
-    some = [one for one in mutants(ATTENTION) if (ATTENTION, one.words, one.change) not in HARMLESS][::9]
+@pytest.mark.parametrize("kernel", ATTENTIONS)
+def test_some_mutants_of_attention_are_noticed(kernel: str) -> None:
+    some = [one for one in mutants(kernel) if (kernel, one.words, one.change) not in HARMLESS][::9]
     assert len(some) >= 5
     assert [f"line {one.line}: {one.words} {one.change}" for one in some if not noticed(one)] == []

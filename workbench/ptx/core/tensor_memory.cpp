@@ -190,7 +190,14 @@ void TensorMemory::keep(Block& home, const Warp& issuer, u32 offset, u32 bytes) 
 }
 
 void TensorMemory::committed(const Warp& issuer, std::vector<Phase> arrivals) {
-  Commit commit{std::move(arrivals), {}};
+  for (Commit& earlier : commits_) {
+    if (earlier.agent != issuer.agent) continue;
+    for (const Phase& phase : arrivals)
+      if (std::find(earlier.arrivals.begin(), earlier.arrivals.end(), phase) ==
+          earlier.arrivals.end())
+        earlier.arrivals.push_back(phase);
+  }
+  Commit commit{issuer.agent, std::move(arrivals), {}};
   std::erase_if(open_, [&](const Reading& reading) {
     if (reading.agent != issuer.agent) return false;
     commit.readings.push_back(reading);

@@ -62,7 +62,8 @@ class TensorMemory {
     bool parity;
     bool operator==(const Phase& other) const = default;
   };
-  // A commit arrived in these phases.
+  // A commit arrived in these phases: all that its thread issued before is over then, whichever
+  // commits came between.
   void committed(const Warp& issuer, std::vector<Phase> arrivals);
   // Somebody has seen a phase over.
   void waited(Phase phase);
@@ -88,6 +89,7 @@ class TensorMemory {
     u32 agent, offset, bytes;
   };
   struct Commit {
+    u32 agent;
     std::vector<Phase> arrivals;  // any of which tells that it is over
     std::vector<Reading> readings;
   };

@@ -3,6 +3,7 @@
 from workbench.attention.ops.causal_attention.api import OP, causal_attention
 from workbench.attention.ops.causal_attention.cases import CASES, CausalAttentionCase
 from workbench.attention.ops.causal_attention.cuda_mma import VARIANT as CUDA_MMA
+from workbench.attention.ops.causal_attention.cuda_tcgen05 import VARIANT as CUDA_TCGEN05
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT as CUDA_WGMMA
 from workbench.attention.ops.causal_attention.decode import append, decode_step
 from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem, CausalAttentionTensors
@@ -14,7 +15,9 @@ from workbench.attention.ops.causal_attention.torch_sdpa import VARIANT as TORCH
 from workbench.attention.ops.causal_attention.triton_descriptors import VARIANT as TRITON_DESCRIPTORS
 from workbench.attention.ops.causal_attention.triton_flash import VARIANT as TRITON_FLASH
 
-VARIANTS = (TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, CUDA_WGMMA, TRITON_FLASH, TRITON_DESCRIPTORS)
+VARIANTS = (
+    TORCH_NAIVE, TORCH_BLOCKWISE, TORCH_SDPA, CUDA_MMA, CUDA_WGMMA, CUDA_TCGEN05, TRITON_FLASH, TRITON_DESCRIPTORS,
+)  # fmt: skip
 
 OP.add(*VARIANTS, *CASES.values())
 OP.function = causal_attention
