@@ -172,6 +172,16 @@ def of_tritons_code(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[st
     return row
 
 
+def loads_ahead(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
+    """Return True for unwritten tensor memory that a kernel of Triton loads.
+
+    In the rounds of a pipeline that are peeled off its loop, Triton gives a predicate to products, stores and waits,
+    but none to loads. Where such a round does not run, the load reads what nothing wrote, and nothing uses the value.
+    """
+    unwritten = kernel.module.by_llvm and row["problem"] == "unwritten_tensor"
+    return unwritten and _opcode(kernel, row["pc"]).startswith("tcgen05.ld")
+
+
 def _of_replicas(kernel: DecodedKernel, row: Mapping[str, Any]) -> bool:
     """Return True if threads of one block store their copies of one value, with one instruction."""
     if row["problem"] == "global_race" or row["pc"] != row["other_pc"] or row["other_block"] >= 0:

@@ -13,7 +13,7 @@ from workbench.errors import KernelFault, KernelTimeout
 from workbench.ptx import passed_phases, recorder
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate
-from workbench.ptx.findings import NOTES, TRITONS_OWN, describe, folded, of_tritons_code, widest_first
+from workbench.ptx.findings import NOTES, TRITONS_OWN, describe, folded, loads_ahead, of_tritons_code, widest_first
 from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, coordinates
@@ -39,6 +39,8 @@ class Outcome:
         """Add the findings of the checks, and the notes, to the report."""
         kernel, strict = self.kernel, self.options.strict
         problems = [*self.result["findings"], *(_found_before(*one) for one in kernel.decoded.misused)]
+        if not strict:
+            problems = [problem for problem in problems if not loads_ahead(kernel, problem)]
         if repeats:
             problems = [of_tritons_code(kernel, problem) for problem in problems]
         found = [self._described(problem, buffers) for problem in problems]

@@ -1,11 +1,11 @@
 """The warps of one block as a pipeline: when copies land, which warps wait at mbarriers, and what each stage holds.
 
 A recording has the events of each warp, with the number of its instructions before them. A model turns these into
-times. An instruction takes one cycle, and a copy the cycles that the caller gives. A product of a warp group takes half
-a cycle for each of its columns; the tensor cores of the processor compute products one after the other (their rate on
-sm_90: 2,048 fp16 multiply-adds a cycle). A wait ends when its event has happened. So the program determines which warp
-waits for which, and the model for how long. With `Rates` the times of instructions come from the machine code for a
-processor, and warps that share a unit wait for it.
+times. An instruction takes one cycle, and a copy the cycles that the caller gives. A product of a warp group, or in
+tensor memory, takes half a cycle for each of its columns; the tensor cores of the processor compute products one after
+the other (their rate is 2,048 fp16 multiply-adds a cycle on sm_90, 4,096 on sm_100). A wait ends when its event has
+happened. So the program determines which warp waits for which, and the model for how long. With `Rates` the times of
+instructions come from the machine code for a processor, and warps that share a unit wait for it.
 """
 
 from __future__ import annotations
@@ -15,111 +15,29 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from workbench.errors import ArgumentError
+from workbench.ptx.pipeline_parts import (
+    Copy,
+    Held,
+    HeldColumns,
+    Phase,
+    PipelineSpan,
+    PipelineStage,
+    Product,
+    StageState,
+    Waited,
+)
 
 if TYPE_CHECKING:
     from workbench.ptx.recording import PipelineEvent, Recording
 
 COPY_CYCLES = 500
-_ARRIVALS = ("arrive", "arrive_late", "copy")
+_ARRIVALS = ("arrive", "arrive_late", "arrive_committed", "copy")
+_OF_ONE_WARP = ("end", "multiply", "hold", "give_back")
 _Stretch = tuple[int, int, Sequence[float]]  # start, end, and the share of the time that each unit is busy
-_Waited = Literal["mbarrier", "barrier", "products"]
-_Key = tuple[_Waited, int, int]  # an event to wait for: the kind of object, its number, and the number of its use
-_Held = Literal["empty", "filling", "full", "read"]
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineSpan:
-    """A stretch of a warp's time in cycles, from ``start`` to before ``end``. ``kind`` is "run" or "wait".
-
-    For a wait, ``on`` is "mbarrier", "barrier" or "products", ``name`` the name of the barrier ("" for products),
-    ``phase`` that of the mbarrier, ``kernel_line`` the line in the kernel's own file. For a run they are None, "", -1
-    and 0.
-    """
-
-    warp: int
-    start: int
-    end: int
-    kind: Literal["run", "wait"]
-    on: _Waited | None = None
-    name: str = ""
-    phase: int = -1
-    kernel_line: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Phase ``number`` (from 0) of the mbarrier at offset ``mbarrier``: when it began and was complete, in cycles.
-
-    ``completed`` is None for a phase that the block left unfinished. ``arrivals`` is the number of arrivals,
-    ``expected_bytes`` the bytes that they announced, ``bytes`` those that copies brought.
-    """
-
-    mbarrier: int
-    name: str
-    number: int
-    began: int
-    completed: int | None
-    arrivals: int
-    expected_bytes: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A bulk copy of ``bytes`` bytes to offset ``to`` of shared memory, counted by phase ``phase`` of ``mbarrier``."""
-
-    warp: int
-    issued: int
-    landed: int
-    bytes: int
-    to: int
-    mbarrier: int
-    phase: int
-    kernel_line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """One wgmma of warp group ``group``: ``columns`` is its N, ``operands`` the offsets of A (if in memory) and B."""
-
-    group: int
-    number: int
-    issued: int
-    start: int
-    end: int
-    columns: int
-    operands: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StageState:
-    """State of a stage from ``start`` to before ``end``, in cycles.
-
-    ``fill`` is the number of the fill that it holds, counted over all stages in the order of issue, from 0; -1 if the
-    stage is empty.
-    """
-
-    state: _Held
-    start: int
-    end: int
-    fill: int
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineStage:
-    """Shared memory that copies fill again and again, identified by the mbarrier that counts their bytes.
-
-    It is "filling" from the issue of the first copy until the last one lands, and "full" until a warp has seen that. It
-    is "read" until the mbarrier is complete for which its producer waits before the next fill (without one: until the
-    last product that reads it ends), and otherwise "empty".
-    """
-
-    mbarrier: int
-    name: str
-    states: tuple[StageState, ...] = field(repr=False)
+_Key = tuple[Waited, int, int]  # an event to wait for: the kind of object, its number, and the number of its use
 
 
 class Rates(Protocol):
@@ -157,6 +75,8 @@ class Pipeline:
     products: tuple[Product, ...] = field(repr=False)
     stages: tuple[PipelineStage, ...] = field(repr=False)
     truncated: bool = False
+    held: tuple[HeldColumns, ...] = field(default=(), repr=False)
+    """Columns of tensor memory over time, where there are any."""
 
     def of_role(self, role: str) -> list[int]:
         """Return the warps of a role."""
@@ -186,7 +106,7 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rat
     other blocks of the cluster are left out, and no warp waits for them.
 
     Raises ArgumentError for a negative ``copy_cycles``, and, without ``rates``, for a recording without a bulk copy, an
-    mbarrier or a product of a warp group.
+    mbarrier or a product.
     """
     if not isinstance(copy_cycles, int) or copy_cycles < 0:
         raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is how long a copy takes.")
@@ -211,6 +131,7 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rat
     return Pipeline(
         copy_cycles, recording.warps, end, tuple(_roles(events, recording.warps)), tuple(_spans(run, names)), phases,
         copies, products, tuple(_stages(run, names, phases, copies, products, end)), recording.truncated,
+        tuple(_held(run, end)),
     )  # fmt: skip
 
 
@@ -252,6 +173,7 @@ class _Run:
         for steps in self._steps:
             steps.reverse()
         self._ticks, self._tensor_free = [0] * warps, 0
+        self._products_end = [0] * warps  # of those in tensor memory that a warp issued
 
     def times(self, *kinds: str) -> Iterator[tuple[PipelineEvent, int]]:
         return ((event, when) for event, when in zip(self.events, self.when, strict=True) if event.kind in kinds)
@@ -312,8 +234,12 @@ class _Run:
             self.waits.append((warp, arrival, at, step.needs, step.position))
         self.clock[warp], self._ticks[warp], self.when[step.position] = at, event.tick, at
         made = step.makes
+        if event.kind == "multiply":
+            self._products_end[warp] = self._compute(event, warp // 4, at)
         if made:
             over = at + self.copy_cycles if event.kind == "arrive_late" else at
+            if event.kind == "arrive_committed":
+                over = max(at, self._products_end[warp])
             if event.kind == "copy":
                 over = self.landed[step.position] = self._copy(event, at)
             self._latest[made] = max(self._latest[made], over)
@@ -331,12 +257,15 @@ class _Run:
 
     def _multiply(self, event: PipelineEvent, made: _Key) -> int:
         """Record a product that its last warp has issued; return when it ends."""
-        start = max(self._latest[made], self._tensor_free)
+        return self._compute(event, event.at, self._latest[made])
+
+    def _compute(self, event: PipelineEvent, group: int, issued: int) -> int:
+        """Record a product, which the tensor cores compute when they are free; return when it ends."""
+        start = max(issued, self._tensor_free)
         self._tensor_free = start + event.count // 2
         operands = (event.to,) if event.operand is None else (event.operand, event.to)
-        self.products.append(
-            Product(event.at, event.phase, self._latest[made], start, self._tensor_free, event.count, operands)
-        )
+        number = event.phase if event.kind == "product" else len(self.products)
+        self.products.append(Product(group, number, issued, start, self._tensor_free, event.count, operands))
         return self._tensor_free
 
 
@@ -365,7 +294,7 @@ def _key(event: PipelineEvent) -> _Key | None:
         return "products", event.at, event.phase - (event.kind == "wait_products")
     if event.kind in ("meet", "come"):
         return "barrier", event.at, event.phase
-    return None if event.kind == "end" else ("mbarrier", event.at, event.phase)
+    return None if event.kind in _OF_ONE_WARP else ("mbarrier", event.at, event.phase)
 
 
 def _spans(run: _Run, names: dict[int, str]) -> Iterator[PipelineSpan]:
@@ -397,12 +326,25 @@ def _phases(run: _Run, names: dict[int, str], complete: set[tuple[int, int]]) ->
         begun[mbarrier] = completed or 0
 
 
+def _held(run: _Run, end: int) -> Iterator[HeldColumns]:
+    columns, since = 0, 0
+    changes = sorted(
+        (when, event.count if event.kind == "hold" else -event.count) for event, when in run.times("hold", "give_back")
+    )
+    for when, change in [*changes, (end, 0)]:
+        if columns and when > since:
+            yield HeldColumns(since, when, columns)
+        columns, since = columns + change, when
+
+
 def _roles(events: list[PipelineEvent], warps: int) -> Iterator[str]:
     filled = {event.at for event in events if event.kind in ("copy", "arrive_late")}
     for warp in range(warps):
         own = [event for event in events if event.warp == warp]
         produces = any(event.kind in ("copy", "arrive_late") for event in own)
-        consumes = any(event.kind == "product" or (event.kind == "pass" and event.at in filled) for event in own)
+        consumes = any(
+            event.kind in ("product", "multiply") or (event.kind == "pass" and event.at in filled) for event in own
+        )
         yield {(True, False): "producer", (False, True): "consumer", (True, True): "both"}.get((produces, consumes), "")
 
 
@@ -450,7 +392,7 @@ def _stages(
             following = min((copy.issued for copy in fills.get(number + 1, ())), default=end)
             freed = following if freed is None or freed > following else freed
             marks = [now, begun, full, following if seen is None else seen, freed]
-            kinds: tuple[_Held, ...] = ("empty", "filling", "full", "read")
+            kinds: tuple[Held, ...] = ("empty", "filling", "full", "read")
             states += [
                 StageState(kind, start, stop, -1 if kind == "empty" else order.index((mbarrier, number)))
                 for kind, start, stop in zip(kinds, marks[:-1], marks[1:], strict=True)

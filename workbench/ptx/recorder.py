@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 50_000  # limit of one recording, also for its spans: about 100 MB of Python objects
 
 _KINDS = {int(kind): kind.name for kind in core.Event}
+_AT_MBARRIERS = ("arrive", "arrive_late", "arrive_committed", "copy", "pass")
 
 
 def unpack(
@@ -66,7 +67,7 @@ def unpack(
     events = []
     for row in _records(result["events"], core.EVENT):
         kind, moved, operand = _KINDS[row["kind"]], row["bytes"], None
-        if kind == "product":
+        if kind in ("product", "multiply"):
             operand, moved = None if moved == core.IN_REGISTERS else moved, 0
         line, _, source, source_line, kernel_source, kernel_line = place(row["pc"])
         events.append(
@@ -75,7 +76,7 @@ def unpack(
                 source, source_line, kernel_source, kernel_line, line,
             )
         )  # fmt: skip
-    used = {event.at for event in events if event.kind in ("arrive", "arrive_late", "copy", "pass")}
+    used = {event.at for event in events if event.kind in _AT_MBARRIERS}
     variables = {at: readable(name).rsplit("::", 1)[-1] for at, name in kernel.decoded.shared_variables.items()}
     names = mbarrier_names(used, variables)
     return Recording(block, warps, tuple(requests), tuple(spans), result["truncated"], tuple(events), names)

@@ -73,6 +73,9 @@ class PipelineEvent:
     * "pass": the warp found that phase complete; -1 is the one before the first; its lanes are the bits of ``count``
     * "product" number ``phase`` of warp group ``at``: ``count`` columns, B at offset ``to``, A at ``operand`` (None: in
       registers); "wait_products": those before number ``phase`` are over
+    * "multiply": a product in tensor memory of ``count`` columns, B at offset ``to``, A at ``operand`` (None: in tensor
+      memory); "arrive_committed" is an arrival once those that the warp issued before are over
+    * "hold", "give_back": ``count`` columns of tensor memory from column ``at`` on are allocated, or free again
     * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come" is an arrival without waiting
     * "end" of the warp; "complete", with ``warp`` -1: that phase of the mbarrier is over
 

@@ -72,7 +72,8 @@ def markdown() -> str:
     out = [
         "# Instructions of the PTX machine", "",
         "Output of `python -m workbench.ptx.table`; a test compares the two. The machine is meant to run all PTX that",
-        "NVRTC, nvcc and Triton emit for sm_80 to sm_120a; it refuses the rest before anything runs, with the line.", "",
+        "NVRTC, nvcc and Triton emit for sm_80 to sm_120a; it refuses the rest before anything runs, with the line.",
+        "",
         f"## Supported: {len(OPCODES)} canonical instructions", "",
         "The last column has types and widths: `s8/32` is 8 signed bits in a 32-bit register. Where the sign does",
         "not matter the bits stand for both (`add.b32` is `add.s32` and `add.u32`).", "",

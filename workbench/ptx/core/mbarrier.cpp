@@ -304,12 +304,12 @@ void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address
   count_bytes(block, in, thread, address, block.shared + address, -static_cast<s64>(bytes));
 }
 
-void arrive_once(Block& block, const Instruction& in, Warp& warp, s32 thread, u32 address) {
+void arrive_committed(Block& block, const Instruction& in, Warp& warp, s32 thread, u32 address) {
   const Word word(block.shared + address);
   if (!word.valid()) return misuse(block, in, thread, address, "no mbarrier was initialised here");
   if (!word.pending())
     return misuse(block, in, thread, address, "more arrivals than the phase waits for");
-  record_event(block, in, warp, RecordedEvent::arrive, address, 1, 0);
+  record_event(block, in, warp, RecordedEvent::arrive_committed, address, 1, 0);
   settled(block, address, word.parity(), word.expected(), word.pending() - 1, word.bytes())
       .store(block.shared + address);
 }

@@ -31,8 +31,9 @@ struct MbarrierWord {
 void record_event(Block& home, const Instruction& in, const Warp& warp, RecordedEvent::Kind kind,
                   u64 mbarrier, u64 count, u64 bytes, u32 to = 0);
 
-// One arrival at the mbarrier at an offset of the block's shared memory, of whoever the block is.
-void arrive_once(Block& block, const Instruction& in, Warp& warp, s32 thread, u32 address);
+// The arrival of tcgen05.commit at the mbarrier at an offset of the block's shared memory, of
+// whoever the block is.
+void arrive_committed(Block& block, const Instruction& in, Warp& warp, s32 thread, u32 address);
 
 // Bytes that arrived for the mbarrier at an offset of the block's shared memory.
 void complete_bytes(Block& block, const Instruction& in, s32 thread, u32 address, u64 bytes);

@@ -172,7 +172,11 @@ void bind_enums(nb::module_& m) {
       .value("meet", RecordedEvent::meet)
       .value("come", RecordedEvent::come)
       .value("end", RecordedEvent::end)
-      .value("complete", RecordedEvent::complete);
+      .value("complete", RecordedEvent::complete)
+      .value("arrive_committed", RecordedEvent::arrive_committed)
+      .value("multiply", RecordedEvent::multiply)
+      .value("hold", RecordedEvent::hold)
+      .value("give_back", RecordedEvent::give_back);
   nb::enum_<RecordedRequest::Flags>(m, "RequestFlags", nb::is_flag(), nb::is_arithmetic())
       .value("shared", RecordedRequest::shared)
       .value("reads", RecordedRequest::reads)

@@ -53,7 +53,11 @@ struct RecordedEvent {
     meet,
     come,  // at barrier number `at`, for the `phase`-th time: waits, or arrives only
     end,
-    complete  // of nobody: a phase of an mbarrier
+    complete,          // of nobody: a phase of an mbarrier
+    arrive_committed,  // at an mbarrier, once the warp's products in tensor memory are over
+    multiply,          // a product in tensor memory: as `product`, but of one warp
+    hold,              // `count` columns of tensor memory from column `at` on
+    give_back          // likewise, free again
   };
   static constexpr u32 kInRegisters = 0xffffffffu;
   s32 warp;  // -1: of nobody, or of another block

@@ -38,6 +38,21 @@ bool by_all(Warp& warp, const Instruction& in, u32 mask, const T* values, const 
   return true;
 }
 
+void record_columns(const Warp& warp, const Instruction& in, RecordedEvent::Kind kind, u32 first,
+                    u32 columns) {
+  Block& block = *warp.block;
+  if (!block.recorder) return;
+  block.recorder->event({.warp = warp.index,
+                         .pc = block.pc_of(in),
+                         .kind = kind,
+                         .at = first,
+                         .phase = 0,
+                         .count = columns,
+                         .bytes = 0,
+                         .to = 0,
+                         .tick = warp.now});
+}
+
 bool is_size(u32 columns) {
   return columns >= TensorMemory::kUnit && columns <= TensorMemory::kColumns &&
          (columns & (columns - 1)) == 0;
@@ -64,6 +79,7 @@ void allocate(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     block.polled = true;  // until other columns are given back
     return;
   }
+  record_columns(warp, in, RecordedEvent::hold, first, columns);
   Request request;
   resolve<Space::shared>(registers, in, 1u, warp, sizeof first, true, false, request);
   if (request.mask) store_lane(warp, in, request, 0, &first, sizeof first);
@@ -81,6 +97,7 @@ void release(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     return misuse(warp, in,
                   std::to_string(columns[0]) + " columns from column " + std::to_string(first) +
                       " on, which were not allocated so");
+  record_columns(warp, in, RecordedEvent::give_back, first, columns[0]);
   tensor.check_released(warp, in, first, columns[0]);
 }
 
@@ -248,7 +265,7 @@ void commit(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       if (target.shadow)
         target.shadow->clocks.complete_for(warp.agent, target.flag(offset),
                                            {Clocks::products, Clocks::issued_products});
-      arrive_once(target, in, warp, warp.thread(lane), offset);
+      arrive_committed(target, in, warp, warp.thread(lane), offset);
     }
     if (block.shadow) block.tensor->committed(warp, std::move(arrivals));
   }

@@ -316,6 +316,7 @@ class ProductTask {
   }
   std::vector<Band> bands() const;
   void count_work();
+  void record();
   void accumulate(Block& block, const f32* a, const f32* b);
   template <class F>
   void with_masked_lanes(Block& block, const Band& band, F write);
@@ -484,6 +485,25 @@ void ProductTask::count_work() {
   counts.ideal += passes;
 }
 
+void ProductTask::record() {
+  Block& block = *warp_.block;
+  if (!block.recorder) return;
+  const auto start_of = [&](Slot descriptor) {
+    return wgmma::Descriptor(at<const u64>(registers_, descriptor)[lane_]).start;
+  };
+  const operands::TensorProduct& product = in_.tensor_product;
+  block.recorder->event({.warp = warp_.index,
+                         .pc = block.pc_of(in_),
+                         .kind = RecordedEvent::multiply,
+                         .at = d_ & 0xffff,
+                         .phase = 0,
+                         .count = what_.columns(),
+                         .bytes = flags_ & Flags::a_in_tensor_memory ? RecordedEvent::kInRegisters
+                                                                     : start_of(product.a),
+                         .to = start_of(product.b),
+                         .tick = warp_.now});
+}
+
 void ProductTask::accumulate(Block& block, const f32* a, const f32* b) {
   alignas(64) f32 sums[kMostColumns * kLanesOfMemory];
   const u32 kind = what_.sums(), shift = in_.tensor_product.shift;
@@ -555,6 +575,7 @@ void ProductTask::run() {
              .check(warp_, in_, lane_, *block))
       return;
   }
+  record();
   alignas(64) f32 a[kMostDepth * kMostRows];
   alignas(64) f32 b[kMostDepth * kMostColumns];
   if (!what_.is_scaled()) fetch_b(b);

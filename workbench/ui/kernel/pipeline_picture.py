@@ -14,13 +14,15 @@ from workbench.ui.request_stepper import recording_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from workbench.ptx.pipeline import Pipeline, PipelineSpan, StageState
+    from workbench.ptx.pipeline import Pipeline
+    from workbench.ptx.pipeline_parts import PipelineSpan, StageState
 
 _MOST_STAGES = 12
 _MOST_WARPS = 8  # drawn one by one
 _ROLES = ("producer", "consumer", "both", "")
 _MULTIPLYING: dict[str, Any] = {"facecolor": "white", "edgecolor": USED, "hatch": "...."}  # a wait for wgmma products
 _MULTIPLIES = {"facecolor": USED}
+_HOLDS = {"facecolor": "#D9E8F2"}
 _STATES: dict[str, dict[str, Any]] = {
     "empty": {"facecolor": "#EEEEEE"},
     "filling": {"facecolor": "#F7E7B4"},
@@ -87,6 +89,8 @@ class PipelinePicture(Picture):
         rows = [(self._name(warp), _strip(self._spans(warp), _run_or_wait, width)) for warp in self._warps()]
         if pipeline.products:
             rows.append(("tensor cores", _strip(pipeline.products, lambda one: "#", width)))
+        if pipeline.held:
+            rows.append((f"tensor memory, {self._most_columns()}", _strip(pipeline.held, lambda one: "T", width)))
         for stage in pipeline.stages[:_MOST_STAGES]:
             rows.append((f"stage {stage.name}", _strip(stage.states, lambda one: _MARKS[one.state], width)))
         margin = max(len(name) for name, _ in rows)
@@ -94,6 +98,8 @@ class PipelinePicture(Picture):
         if len(pipeline.stages) > _MOST_STAGES:
             out.append(f"{'⋮':<{margin}} {plural(len(pipeline.stages) - _MOST_STAGES, 'more stage')}")
         marks = "= runs, . waits, : for its products; a stage is ~ filling, F full, R read, else empty"
+        if pipeline.held:
+            marks += "; T: allocated"
         out.append(f"{'':<{margin}} {marks}; a column is {plural(width, 'cycle')}")
         for (role, what), cycles in self.waits().items():
             warps = pipeline.of_role(role)
@@ -107,7 +113,8 @@ class PipelinePicture(Picture):
         """Draw a row per warp by role, hatched where it waits, then the tensor cores, then the stages with fills."""
         pipeline = self.pipeline
         warps, stages = self._warps(), pipeline.stages[:_MOST_STAGES]
-        rows = len(warps) + (0.3 + 1 if pipeline.products else 0) + 0.3 + len(stages)
+        below = bool(pipeline.products) + bool(pipeline.held)
+        rows = len(warps) + (0.3 + below if below else 0) + 0.3 + len(stages)
         if ax is None:
             ax = sheet((0.34 if rows <= 14 else 0.24) * rows)
         ax.set(xlim=(0, pipeline.end or 1), ylim=(rows, 0))
@@ -119,11 +126,17 @@ class PipelinePicture(Picture):
                 ax.plot([issued] * 2, [row + 0.1, row + 0.9], color="black", linewidth=1.2, solid_capstyle="butt")
             labels.append((row, self._name(warp)))
             row += 1
-        if pipeline.products:
+        if below:
             row += 0.3
+        if pipeline.products:
             for one in _joined(pipeline.products):
                 self._box(ax, row, *one, _MULTIPLIES, "")
             labels.append((row, "tensor cores"))
+            row += 1
+        if pipeline.held:
+            for held in pipeline.held:
+                self._box(ax, row, held.start, held.end, _HOLDS, plural(held.columns, "column"))
+            labels.append((row, "tensor memory"))
             row += 1
         row += 0.3
         for stage in stages:
@@ -161,6 +174,9 @@ class PipelinePicture(Picture):
         alike = len(roles) > max(_MOST_WARPS, four[-1]) and len({roles[one] for one in four}) == 1
         return four if alike else [warp]
 
+    def _most_columns(self) -> str:
+        return plural(max(one.columns for one in self.pipeline.held), "column")
+
     def _spans(self, warp: int) -> list[PipelineSpan]:
         return [span for span in self.pipeline.spans if span.warp == warp]
 
@@ -183,8 +199,8 @@ def pipeline_view(recording: Any, *, copy_cycles: int = COPY_CYCLES) -> Pipeline
         copy_cycles: cycles from the issue of a copy to its completion.
 
     Raises:
-        ArgumentError: if nothing was recorded, the block uses neither mbarriers nor wgmma, or ``copy_cycles`` is
-            negative.
+        ArgumentError: if nothing was recorded, the block uses neither mbarriers nor products that run beside their
+            warp, or ``copy_cycles`` is negative.
     """
     found = recording_of(recording)
     return PipelinePicture(found.pipeline(copy_cycles), found.block)
