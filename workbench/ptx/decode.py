@@ -15,6 +15,7 @@ from workbench.ptx.families import (
     cluster,
     compare,
     convert,
+    launch_control,
     matrix,
     mbarrier,
     memory,
@@ -55,6 +56,7 @@ _FAMILIES = (
     bulk,
     warp_group,
     cluster,
+    launch_control,
 )
 FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}
 # Directives inside a body that carry no meaning for execution.

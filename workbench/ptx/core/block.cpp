@@ -614,6 +614,17 @@ s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
   return (z * launch.grid[1] + y) * launch.grid[0] + x;
 }
 
+}  // namespace
+
+s64 take_cluster(Launch& launch) {
+  if (launch.workspace || !launch.sample.empty()) return -1;
+  const s64 clusters = launch.blocks() / launch.blocks_per_cluster();
+  const s64 cluster = launch.next_block.fetch_add(1);
+  return cluster < clusters ? block_of_cluster(launch, cluster, 0) : -1;
+}
+
+namespace {
+
 // One cluster after the other, the blocks of each in turns.
 void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;

@@ -436,6 +436,10 @@ struct WorkerResult {
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
 };
 
+// Takes a cluster that has not started from the launch, which then does not run it, and returns the
+// index of its first block; -1 if none is left, or where all blocks run together or were chosen.
+s64 take_cluster(Launch& launch);
+
 // Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends
 // the launch, but where the worker has no memory to begin with, and others can do its work.
 void run_worker(Launch& launch, WorkerResult& result) noexcept;

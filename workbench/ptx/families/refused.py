@@ -36,7 +36,6 @@ FORMS: dict[str, str] = {
 REASONS: dict[str, str] = {
     "tcgen05": TENSOR_MEMORY,
     "st.bulk": "it fills shared memory through the async proxy, which needs sm_100: use st.shared",
-    "clusterlaunchcontrol": "blocks that take over work of others need sm_100: launch as many as there is work for",
     "multimem": MULTIMEM,
     "tex": TEXTURES, "tld4": TEXTURES, "txq": TEXTURES, "istypep": TEXTURES,
     "suld": TEXTURES, "sust": TEXTURES, "sured": TEXTURES, "suq": TEXTURES,
