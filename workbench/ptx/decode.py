@@ -15,6 +15,7 @@ from workbench.ptx.families import (
     cluster,
     compare,
     convert,
+    launch_control,
     matrix,
     mbarrier,
     memory,
@@ -56,6 +57,7 @@ _FAMILIES = (
     bulk,
     warp_group,
     cluster,
+    launch_control,
     tcgen05,
 )
 FAMILIES = {name: plan for family in _FAMILIES for name, plan in family.FAMILY.items()}

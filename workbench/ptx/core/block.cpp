@@ -633,6 +633,17 @@ s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
   return (z * launch.grid[1] + y) * launch.grid[0] + x;
 }
 
+}  // namespace
+
+s64 take_cluster(Launch& launch) {
+  if (launch.workspace || !launch.sample.empty()) return -1;
+  const s64 clusters = launch.blocks() / launch.blocks_per_cluster();
+  const s64 cluster = launch.next_block.fetch_add(1);
+  return cluster < clusters ? block_of_cluster(launch, cluster, 0) : -1;
+}
+
+namespace {
+
 // One cluster after the other, the blocks of each in turns.
 void run_clusters(Launch& launch, WorkerResult& result) {
   std::vector<std::unique_ptr<BlockRunner>> runners;
@@ -725,14 +736,6 @@ void run_one_by_one(Launch& launch, WorkerResult& result) {
 }
 
 }  // namespace
-
-s64 take_next(Launch& launch) {
-  if (launch.workspace) return -1;  // all have begun
-  const s64 turn = launch.next_block.fetch_add(1), together = launch.blocks_per_cluster();
-  if (turn >= launch.blocks_run() / together) return -1;
-  if (!launch.sample.empty()) return launch.sample[static_cast<std::size_t>(turn)];
-  return block_of_cluster(launch, turn, 0);
-}
 
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
   const DefaultArithmetic arithmetic;

@@ -26,6 +26,18 @@ void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text
   warp.block->problem(Problem::bulk_misuse, in, warp.thread(lane), 0, 0, text);
 }
 
+u64 value_of(u8* registers, u32 slot, u32 lane, bool wide) {
+  return wide ? at<const u64>(registers, slot)[lane] : at<const u32>(registers, slot)[lane];
+}
+
+// The offset in shared memory of an operand: slot, constant offset, and its flag for a 64-bit
+// register.
+u32 shared_offset(u8* registers, u32 slot, u32 constant, bool wide, u32 lane) {
+  const u64 base = value_of(registers, slot, lane, wide);
+  return static_cast<u32>((wide ? base & kWindowMask : base) +
+                          static_cast<u64>(static_cast<s32>(constant)));
+}
+
 struct Operands {
   u32 shared, barrier;
   u64 global;
@@ -541,6 +553,55 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
+// clusterlaunchcontrol.try_cancel: takes a cluster that has not started from the launch. The answer
+// is opaque in PTX; here x, y and z of the cluster's first block and 1, or zeros if there is none.
+// The immediate: whether every block of the caller's cluster gets it.
+void try_cancel(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u32 to = shared_offset(registers, in.bulk.shared, in.bulk.shared_offset,
+                                 in.flags & BulkFlags::shared_wide, lane);
+    const u32 barrier = shared_offset(registers, in.bulk.mbarrier, in.bulk.mbarrier_offset,
+                                      in.flags & BulkFlags::barrier_wide, lane);
+    constexpr u32 bytes = kPieceBytes;
+    if (!in_shared(warp, in, lane, to, bytes, bytes) || !in_shared(warp, in, lane, barrier, 8, 8))
+      continue;
+    u32 answer[4] = {};
+    // It may fail at any time: with checks, in one of the two orders of warps, it does.
+    const bool refused = block.launch->checks && block.launch->last_warp_first;
+    const s64 first = refused ? -1 : take_cluster(*block.launch);
+    if (first >= 0) {
+      const u32* grid = block.launch->grid;
+      answer[0] = static_cast<u32>(first % grid[0]);
+      answer[1] = static_cast<u32>(first / grid[0] % grid[1]);
+      answer[2] = static_cast<u32>(first / grid[0] / grid[1]);
+      answer[3] = 1;
+    }
+    for (Block* target : block.cluster->blocks) {
+      if (!in.immediate && target != &block) continue;
+      BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = barrier};
+      copy.bytes = bytes;
+      copy.values.resize(bytes);
+      std::memcpy(copy.values.data(), answer, bytes);
+      copy.pieces.push_back({copy.values.data(), 0, to, bytes});
+      if (block.shadow) {
+        bool reported = false;
+        target->shadow->async_write_issued(warp, in, lane, to, bytes, reported);
+        target->shadow->check_initialised(warp, in, lane, barrier);
+        copy.seen = block.shadow->clocks.seen(warp.agent);
+      }
+      record_event(*target, in, warp, RecordedEvent::copy, barrier, 0, bytes, to);
+      if (block.launch->copies_early) {
+        land(copy, *target);
+        complete_bytes(*target, in, warp.thread(lane), barrier, bytes);
+      } else {
+        target->bulk_loads.push_back(std::move(copy));
+      }
+    }
+    if (block.shadow) block.shadow->clocks.fence(warp.agent);
+  }
+}
+
 template <bool Tensor>
 void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   Block& block = *warp.block;
@@ -637,6 +698,7 @@ void add_bulk_copies(Table& table) {
   add("cp.async.bulk.tensor.shared.global", &load<true>, Class::global,
       "address,address,b32,address");
   add("cp.async.bulk.tensor.global.shared", &store<true>, Class::global, "address,b32,address");
+  add("clusterlaunchcontrol.try_cancel", &try_cancel, Class::sync, "address,address");
   add("cp.async.bulk.commit_group", &commit, Class::sync, "");
   add("cp.async.bulk.wait_group", &wait<false>, Class::sync, "imm");
   add("cp.async.bulk.wait_group.read", &wait<true>, Class::sync, "imm");

@@ -31,7 +31,7 @@ struct Meeting {
 // the mbarrier may be one of the other block of a pair (.cta_group::2); all blocks of the cluster
 // get the same.
 struct BulkFlags {
-  enum Flags : u32 { shared_wide = 256, barrier_wide = 512, pair = 8192, all_blocks = 16384 };
+  enum Flags : u32 { shared_wide = 256, barrier_wide = 512, pair = 8192 };
 };
 enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
 

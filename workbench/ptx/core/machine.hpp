@@ -156,7 +156,6 @@ void add_warp_groups(Table&);
 void add_tensor_memory(Table&);
 void add_tensor_products(Table&);
 void add_clusters(Table&);
-void add_cluster_control(Table&);
 void add_collectives(Table&);
 void add_matrix(Table&);
 void add_integer_matrix(Table&);
@@ -453,9 +452,9 @@ struct WorkerResult {
   std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
 };
 
-// Takes the next block of the grid, or the next cluster, that nobody has begun: its (first) index,
-// or -1 if there is none.
-s64 take_next(Launch& launch);
+// Takes a cluster that has not started from the launch, which then does not run it, and returns the
+// index of its first block; -1 if none is left, or where all blocks run together or were chosen.
+s64 take_cluster(Launch& launch);
 
 // Runs blocks until none is left or the launch stops. What is thrown is left in the result: it ends
 // the launch, but where the worker has no memory to begin with, and others can do its work.

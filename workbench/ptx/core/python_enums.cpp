@@ -118,8 +118,7 @@ void bind_enums(nb::module_& m) {
   nb::enum_<BulkFlags::Flags>(m, "BulkFlags", nb::is_flag(), nb::is_arithmetic())
       .value("shared_wide", BulkFlags::shared_wide)
       .value("barrier_wide", BulkFlags::barrier_wide)
-      .value("pair", BulkFlags::pair)
-      .value("all_blocks", BulkFlags::all_blocks);
+      .value("pair", BulkFlags::pair);
   nb::enum_<Reduction>(m, "Reduction", nb::is_arithmetic())
       .value("none", Reduction::none)
       .value("add", Reduction::add)

@@ -77,7 +77,6 @@ const std::vector<TableEntry>& instruction_table() {
         add_tensor_maps(all), add_warp_groups(all);
     add_tensor_memory(all);
     add_tensor_products(all);
-    add_cluster_control(all);
     add_clusters(all), add_collectives(all), add_matrix(all), add_integer_matrix(all);
     add_byte_matrix(all), add_matrix_memory(all), add_control(all), add_calls(all),
         add_carries(all);

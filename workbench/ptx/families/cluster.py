@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from workbench.ptx.families import mbarrier, memory, warp
 from workbench.ptx.families.memory import place
-from workbench.ptx.families.moves import unpacking
 from workbench.ptx.instruction import (
     Instruction,
     Plan,
-    comparison,
     destination,
     elementwise,
     expect,
     opcode,
     source,
-    unless_sink,
     vector,
 )
-from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, CLUSTER_BASE, FLAGS, RELEASE, core
-from workbench.ptx.operands import Constant, Operand, Refused, Symbols
+from workbench.ptx.machine import ADDRESS, CLUSTER_BASE, FLAGS, RELEASE, core
+from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _STORE = core.AsyncStore
@@ -106,50 +103,6 @@ def reduction(parts: list[str]) -> Plan:
     return bind
 
 
-def control(parts: list[str]) -> Plan:
-    """Plan ``clusterlaunchcontrol.try_cancel.async`` and ``query_cancel``, whose handle has 128 bits."""
-    if parts[1] == "try_cancel":
-        return _try_cancel(parts)
-    if parts[1] != "query_cancel" or parts[-1] != "b128":
-        raise Refused("the machine does not know this clusterlaunchcontrol")
-    wanted = parts[2].removeprefix("get_first_ctaid").lstrip(":")
-
-    def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
-        expect(operands, 2)
-        low, high = (source(symbols, half, "b64", 8) for half in symbols.halves(operands[1]))
-        if parts[2] == "is_canceled":
-            target, bit = destination(symbols, operands[0], 0), symbols.temporary(8)
-            masked = elementwise(opcode("and.b64"), bit, low, Constant(8, 1))
-            return [masked, comparison(opcode("setp.ne.b64"), target, bit, Constant(8, 0))]
-        places = [unless_sink(symbols, token, 4) for token in vector(operands[0])]
-        if wanted:
-            places = [places[0] if axis == wanted else None for axis in "xyz"]
-        x, y, z = (places + [None] * 3)[:3]
-        found = [unpacking([None, x], low, 8), unpacking([y, z], high, 8)]
-        return [one for one in found if one.destinations] or [Instruction(opcode("nop"), {})]
-
-    return bind
-
-
-def _try_cancel(parts: list[str]) -> Plan:
-    row, all_blocks = opcode("clusterlaunchcontrol.try_cancel"), "multicast::cluster::all" in parts
-
-    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        expect(operands, 2)
-        slots: dict[int, Operand] = {}
-        answer, counted = symbols.address(operands[0]), symbols.address(operands[1])
-        place(symbols, answer, slots, core.Bulk.shared, "shared")
-        place(symbols, counted, slots, core.Bulk.mbarrier, "shared")
-        marks = ASYNC_PROXY | (core.BulkFlags.all_blocks if all_blocks else 0)
-        marks |= core.BulkFlags.shared_wide if answer.base.width == 8 else 0
-        marks |= core.BulkFlags.barrier_wide if counted.base.width == 8 else 0
-        raw = {FLAGS: int(marks), core.Bulk.shared_offset: answer.offset, core.Bulk.mbarrier_offset: counted.offset}
-        return Instruction(row, slots, (), raw, 0, 1, 16)
-
-    return bind
-
-
 FAMILY = {
-    "clusterlaunchcontrol": control,
     "mapa": mapa, "getctarank": getctarank, "barrier": barrier, "bar": barrier, "st": store, "red": reduction,
 }  # fmt: skip
