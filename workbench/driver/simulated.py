@@ -216,19 +216,21 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
 
 
 def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | None = None) -> None:
-    """Put our ``nvcc`` and ``nvidia-smi`` first on PATH, and give PyCUDA a cache folder of its own.
+    """Put our ``nvcc``, ``ptxas`` and ``nvidia-smi`` first on PATH, and give PyCUDA and cuTile caches of their own.
 
-    PyCUDA finds libraries relative to nvcc. ``devices`` and ``memory_bytes``, as in `simulated_driver`, are what
-    ``nvidia-smi`` lists.
+    PyCUDA finds libraries relative to nvcc. cuTile's compiler, ``tileiras``, takes the ``ptxas`` of CUDA_ROOT.
+    ``devices`` and ``memory_bytes``, as in `simulated_driver`, are what ``nvidia-smi`` lists.
     """
     from workbench.driver import nvidia_smi
     from workbench.driver.toolkit import toolkit_folder
 
     nvidia_smi.describe(facts, devices, _memory(memory_bytes))
 
-    folder = toolkit_folder() / "bin"
-    os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
-    if "PYCUDA_CACHE_DIR" not in os.environ:
-        cache = home() / "pycuda"
-        cache.mkdir(parents=True, exist_ok=True)
-        os.environ["PYCUDA_CACHE_DIR"] = str(cache)
+    folder = toolkit_folder()
+    os.environ["PATH"] = os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", os.defpath)])
+    os.environ.setdefault("CUDA_ROOT", str(folder))
+    for variable, name in (("PYCUDA_CACHE_DIR", "pycuda"), ("CUDA_TILE_CACHE_DIR", "cutile")):
+        if variable not in os.environ:
+            cache = home() / name
+            cache.mkdir(parents=True, exist_ok=True)
+            os.environ[variable] = str(cache)

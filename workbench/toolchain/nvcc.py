@@ -29,7 +29,7 @@ def program() -> Path:
         folder = Path(os.environ.get(variable) or "/nonexistent")
         if os.access(folder / "bin" / "nvcc", os.X_OK) and not tools.is_drivers(folder):
             return folder / "bin" / "nvcc"
-    found = tools.pip_nvcc() or tools.installed_nvcc()
+    found = tools.pip_nvcc() or tools.installed("nvcc")
     if found is None and os.access("/usr/local/cuda/bin/nvcc", os.X_OK):
         found = Path("/usr/local/cuda/bin/nvcc")
     if found is None:

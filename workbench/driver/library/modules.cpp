@@ -210,10 +210,21 @@ void check_all_fit(Call& call, const Function& function, const HookLaunch& launc
   }
 }
 
-std::shared_ptr<KernelNode> node_of(Call& call, CUfunction handle, const HookLaunch& launch,
+// A kernel of a tile language is launched on a grid of tiles, in blocks of one thread. Its compiler
+// chose the threads, and the blocks that work on a tile together.
+HookLaunch in_threads(const HookFunction& facts, HookLaunch launch) {
+  const auto is_one = [](u32 length) { return length == 1; };
+  if (!facts.tile[0] || !std::all_of(launch.block, launch.block + 3, is_one)) return launch;
+  launch.block[0] = facts.required_threads;
+  for (int axis = 0; axis < 3; ++axis) launch.grid[axis] *= facts.tile[axis];
+  return launch;
+}
+
+std::shared_ptr<KernelNode> node_of(Call& call, CUfunction handle, const HookLaunch& given,
                                     void** pointers, void** extra) {
   own_function(call, handle);
   const auto function = find_handle(state().functions, handle, "function");
+  const HookLaunch launch = in_threads(function->facts, given);
   check_shape(*function, launch);
   auto made = std::make_shared<KernelNode>(
       KernelNode{function, handle, launch, packed(*function, pointers, extra), {}});
