@@ -17,7 +17,7 @@ from workbench.base.files import replace_file
 from workbench.base.terminal import say
 from workbench.driver.images import image
 from workbench.errors import MissingToolError, WorkbenchError
-from workbench.toolchain import nvcc, tools
+from workbench.toolchain import nvcc
 from workbench.toolchain.sass import parse_ptxas_log
 
 _OUTPUT = ("-o", "--output-file")
@@ -33,23 +33,11 @@ def main(arguments: Sequence[str]) -> int:
         files = [Path(word) for word in arguments if word.endswith(".ptx") and not word.startswith("-")]
         output = _output(arguments)
         if len(files) != 1 or output is None or any(word in _OBJECTS for word in arguments):
-            return subprocess.run([str(nvidias()), *arguments], check=False).returncode
+            return subprocess.run([str(nvcc.assembler()), *arguments], check=False).returncode
         return _assemble(arguments, files[0], output)
     except WorkbenchError as error:
         say(error, err=True)
         return 1
-
-
-def nvidias() -> Path:
-    """Return NVIDIA's ptxas: the one beside nvcc, which is as new as the compilers that come with it, or Triton's.
-
-    Raises MissingToolError without any.
-    """
-    try:
-        beside = nvcc.program().resolve().with_name("ptxas")
-        return beside if beside.is_file() else tools.find_program("ptxas")
-    except MissingToolError:
-        return tools.find_program("ptxas")
 
 
 def _output(arguments: Sequence[str]) -> Path | None:
@@ -62,7 +50,7 @@ def _output(arguments: Sequence[str]) -> Path | None:
 
 def _assemble(arguments: Sequence[str], file: Path, output: Path) -> int:
     try:
-        command = [str(nvidias()), *arguments, *([] if any(word in _VERBOSE for word in arguments) else ["-v"])]
+        command = [str(nvcc.assembler()), *arguments, *([] if any(word in _VERBOSE for word in arguments) else ["-v"])]
     except MissingToolError:
         replace_file(output, image(file.read_text(), {}))
         return 0

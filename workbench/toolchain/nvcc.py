@@ -37,6 +37,18 @@ def program() -> Path:
     return found
 
 
+def assembler() -> Path:
+    """Return the ptxas beside nvcc, as new as the compilers that come with it, or else Triton's.
+
+    Raises MissingToolError without any.
+    """
+    try:
+        beside = program().resolve().with_name("ptxas")
+        return beside if beside.is_file() else tools.find_program("ptxas")
+    except MissingToolError:
+        return tools.find_program("ptxas")
+
+
 def version() -> str:
     """Return the release of nvcc, such as ``"13.0.88"``."""
     return tools.program_version(program())
