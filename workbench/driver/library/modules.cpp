@@ -25,6 +25,8 @@ u64 load(Call& call, const char* image) {
   outside_captures("loading a module");
   std::string unpacked;
   if (unpack_fat_binary(image, unpacked)) image = unpacked.c_str();
+  if (image && is_machine_code(image) && unpack_machine_code(image, unpacked))
+    image = unpacked.c_str();
   check_image(image);
   auto module = std::make_shared<Module>(Module{new_handle(), call.context().get()});
   const std::shared_ptr<Context> context = call.context();
@@ -279,12 +281,10 @@ NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& p) {
 void check_image(const char* image) {
   if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
   constexpr const char* remedy =
-      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc "
-      "that comes with workbench";
-  if (!std::strncmp(image,
-                    "\x7f"
-                    "ELF",
-                    4))
+      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or with -lineinfo, which keeps "
+      "the "
+      "PTX inside, or let SourceModule use the nvcc that comes with workbench";
+  if (is_machine_code(image))
     throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU,
                   std::string("this is machine code (a cubin)") + remedy};
 }
