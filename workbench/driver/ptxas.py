@@ -63,7 +63,9 @@ def _assemble(arguments: Sequence[str], file: Path, output: Path) -> int:
     replace_file(output, image(file.read_text(), known))
     asked = any(word in _VERBOSE for word in arguments)
     sys.stderr.writelines(
-        line for line in log.splitlines(keepends=True) if done.returncode == 0 and (asked or not _INFORMATION.match(line))
+        line
+        for line in log.splitlines(keepends=True)
+        if done.returncode == 0 and (asked or not _INFORMATION.match(line))
     )
     return 0
 

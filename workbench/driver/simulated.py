@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.home import home
 from workbench.base.time_limit import Limit, seconds_of
+from workbench.driver import cupy_client, cute_dsl
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
-from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.driver.imports import loaded_instead
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 
@@ -129,7 +129,8 @@ def simulated_driver(
     give_ptx()
     serve_runtime(runtime_path())
     refuse_libraries(runtime_path())
-    run_on_simulated_driver(runtime_path())
+    cupy_client.run_on_simulated_driver(runtime_path())
+    cute_dsl.run_on_simulated_driver(runtime_path())
     # torch without `simulated_gpu` brings NVIDIA's runtime, which takes this driver for a broken one and finds no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")
     _current = Driver(facts.name, facts, machine, memory)
