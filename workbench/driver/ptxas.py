@@ -61,12 +61,9 @@ def _assemble(arguments: Sequence[str], file: Path, output: Path) -> int:
         return done.returncode
     known = parse_ptxas_log(log) if done.returncode == 0 else {}
     replace_file(output, image(file.read_text(), known))
-    asked = any(word in _VERBOSE for word in arguments)
-    sys.stderr.writelines(
-        line
-        for line in log.splitlines(keepends=True)
-        if done.returncode == 0 and (asked or not _INFORMATION.match(line))
-    )
+    if done.returncode == 0:
+        asked = any(word in _VERBOSE for word in arguments)
+        sys.stderr.writelines(line for line in log.splitlines(keepends=True) if asked or not _INFORMATION.match(line))
     return 0
 
 

@@ -443,6 +443,8 @@ CU_API cuFuncSetAttribute(CUfunction handle, int which, int value) {
     Function& function = own_function(call, handle);
     if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
       return;  // a hint, and there is no cache to divide
+    if (which == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
+      return;  // the launch says how large its clusters may be
     if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
       throw Refused{CUDA_ERROR_INVALID_VALUE,
                     "function attribute " + std::to_string(which) + " cannot be set"};
