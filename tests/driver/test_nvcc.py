@@ -100,16 +100,16 @@ def test_an_installed_nvcc_when_asked(source: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_our_nvcc_is_never_taken_for_an_installed_one(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
-    before = tools.installed_nvcc()
+    before = tools.installed("nvcc")
     monkeypatch.setenv("PATH", os.environ["PATH"])
     monkeypatch.setenv("PYCUDA_CACHE_DIR", "")
     monkeypatch.setenv("WORKBENCH_DEVICES", "")
     provide_programs(device_facts("h200"))
     ours = shutil.which("nvcc")
     assert Path(ours).parent == tools.driver_nvcc_folder()
-    assert tools.installed_nvcc() == before
+    assert tools.installed("nvcc") == before
     monkeypatch.setenv("WORKBENCH_HOME", str(fresh_home / "another"))
-    assert tools.installed_nvcc() == before
+    assert tools.installed("nvcc") == before
     assert "simulated driver" in subprocess.run([ours, "--version"], capture_output=True, text=True, check=True).stdout
 
 

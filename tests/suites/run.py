@@ -2,7 +2,7 @@
 
     python tests/suites/run.py liger FOLDER [--tests 300] [--seed 0] [--workers 2] [--results FILE]
 
-FOLDER is a checkout of the suite (liger, fla, triton), which stays as it is. The tests are drawn by the seed.
+FOLDER is a checkout of the suite (liger, fla, triton, gluon), which stays as it is. The tests are drawn by the seed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ SUITES = {
     "liger": Suite("Liger-Kernel", ("test/transformers", "test/chunked_loss"), ("src",)),
     "fla": Suite("flash-linear-attention", ("tests/ops",), (".",)),
     "triton": Suite("Triton", ("python/test/unit/language",)),
+    "gluon": Suite("Gluon in Triton", ("python/test/gluon/test_core.py", "python/test/gluon/test_lowerings.py")),
 }
 CAUSES = {
     "more memory than the device has": r"OutOfMemoryError|out of memory",

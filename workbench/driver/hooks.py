@@ -84,7 +84,7 @@ class HookFunction(ctypes.Structure):
         ("parameter_sizes", ctypes.POINTER(_u32)), ("buffer_offsets", ctypes.POINTER(_u32)), ("buffer_bytes", _u32),
         ("static_shared", _u32), ("local_bytes", _u32),
         ("constant_bytes", _u32), ("max_threads", _u32), ("required_threads", _u32), ("registers", _u32),
-        ("ptx_version", _u32), ("binary_version", _u32),
+        ("ptx_version", _u32), ("binary_version", _u32), ("tile", _u32 * 3),
     )  # fmt: skip
 
 
@@ -152,6 +152,7 @@ class Hooks(ctypes.Structure):
 
 
 _MOST_ASSEMBLED_TOGETHER = 16
+_TILE_LANGUAGE = re.compile(r"\.language\s+7\b")  # as tileiras marks its kernels
 
 
 @dataclass
@@ -264,15 +265,25 @@ class Machine:
         places, buffer_bytes = launch_buffer.offsets(kernel.parameters, self._facts.arch)
         in_buffer = (_u32 * count)(*places)
         loaded.kept += [offsets, sizes, in_buffer]
-        header = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b[^{{]*?\.reqntid\s", loaded.program.module.text)
+        header = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b([^{{]*)", loaded.program.module.text)
+        assert header is not None  # the kernel was found
+        if re.search(r"\.hidden\s", header[1]):
+            raise _Failed(
+                _NOT_SUPPORTED,
+                f"{kernel.name} takes tensor maps that its compiler builds on the host, by machine code in its image, "
+                "as a GPU reads them. Simulate a GPU without them: --model a100-sxm-80gb, or l4 for float8",
+            )
+        required = re.search(r"\.reqntid\s", header[1])
+        tile = (kernel.entry.cluster or (1, 1, 1)) if _TILE_LANGUAGE.search(header[1]) else (0, 0, 0)
         bound = math.prod(kernel.entry.max_threads or (0,))
         variables = loaded.program.module.variables.values()
         used = resources_of(loaded.text_of(kernel.name), self._facts.arch).get(kernel.name)
         out[0] = HookFunction(
             count, bytes_of_parameters, offsets, sizes, in_buffer, buffer_bytes,
             kernel.shared_bytes, kernel.decoded.local_bytes,
-            sum(variable.size for variable in variables if variable.space == "const"), bound, bound if header else 0,
+            sum(variable.size for variable in variables if variable.space == "const"), bound, bound if required else 0,
             used.registers if used else 0, _virtual_arch(loaded.program.module.target), int(self._facts.arch[3:]),
+            (_u32 * 3)(*tile),
         )  # fmt: skip
         facts = SimpleNamespace(
             registers=used.registers if used else 0,

@@ -2,8 +2,9 @@
 
 It implements the calls of ``pycuda.compiler``: ``--version``, ``--preprocess``, and ``--cubin``, ``--ptx`` or
 ``--fatbin`` of one file. The output is always PTX behind a line with the resources of its kernels (see images.py),
-because the simulated driver runs PTX. NVRTC compiles; with ``WORKBENCH_NVCC=nvcc`` an installed nvcc does, for options
-and sources that only nvcc accepts. Any other call builds a program with host code and goes to NVIDIA's nvcc.
+because the simulated driver runs PTX. NVRTC compiles, and an installed nvcc what NVRTC refuses because of host code, as
+TileLang's headers have; with ``WORKBENCH_NVCC=nvcc`` it compiles everything, for options that only nvcc accepts. Any
+other call builds a program with host code and goes to NVIDIA's nvcc.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from workbench.base.files import replace_file
 from workbench.base.terminal import say
 from workbench.driver.host_programs import call_nvcc
 from workbench.driver.images import image
-from workbench.errors import ArgumentError, MissingToolError, WorkbenchError
+from workbench.errors import ArgumentError, HostCodeError, MissingToolError, WorkbenchError
 from workbench.toolchain import nvcc, nvrtc, tools
 from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.source import Source, include_closure, kept
@@ -180,8 +181,20 @@ def _compiled(command: Command, arguments: Sequence[str]) -> bytes:
     if real is not None:
         return _by_nvcc(real, command, arguments)
     options = [*_with_standard(command.options), "--pre-include=mixed_math.h"]
-    output = nvrtc.compile(source, [], command.arch, options, _folders(command, source), machine_code=True)
+    try:
+        output = nvrtc.compile(source, [], command.arch, options, _folders(command, source), machine_code=True)
+    except HostCodeError:
+        if "WORKBENCH_NVCC" in os.environ or (real := _installed()) is None:
+            raise
+        return _by_nvcc(real, command, arguments)
     return image(output.ptx, parse_ptxas_log(output.log))
+
+
+def _installed() -> Path | None:
+    try:
+        return nvcc.program()
+    except MissingToolError:
+        return None
 
 
 def _with_standard(options: Sequence[str]) -> list[str]:

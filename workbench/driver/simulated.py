@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.home import home
 from workbench.base.time_limit import Limit, seconds_of
+from workbench.driver import cupy_client, cute_dsl
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
-from workbench.driver.cupy_client import run_on_simulated_driver
 from workbench.driver.imports import loaded_instead
 from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
 
@@ -129,7 +129,8 @@ def simulated_driver(
     give_ptx()
     serve_runtime(runtime_path())
     refuse_libraries(runtime_path())
-    run_on_simulated_driver(runtime_path())
+    cupy_client.run_on_simulated_driver(runtime_path())
+    cute_dsl.run_on_simulated_driver(runtime_path())
     # torch without `simulated_gpu` brings NVIDIA's runtime, which takes this driver for a broken one and finds no GPU.
     warnings.filterwarnings("ignore", "CUDA initialization: Unexpected error from cudaGetDeviceCount")
     _current = Driver(facts.name, facts, machine, memory)
@@ -216,19 +217,21 @@ def _start(facts: DeviceFacts, memory: int, seconds_limit: float | None, devices
 
 
 def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | None = None) -> None:
-    """Put our ``nvcc`` and ``nvidia-smi`` first on PATH, and give PyCUDA a cache folder of its own.
+    """Put our ``nvcc``, ``ptxas`` and ``nvidia-smi`` first on PATH, and give PyCUDA and cuTile caches of their own.
 
-    PyCUDA finds libraries relative to nvcc. ``devices`` and ``memory_bytes``, as in `simulated_driver`, are what
-    ``nvidia-smi`` lists.
+    PyCUDA finds libraries relative to nvcc. cuTile's compiler, ``tileiras``, takes the ``ptxas`` of CUDA_ROOT.
+    ``devices`` and ``memory_bytes``, as in `simulated_driver`, are what ``nvidia-smi`` lists.
     """
     from workbench.driver import nvidia_smi
     from workbench.driver.toolkit import toolkit_folder
 
     nvidia_smi.describe(facts, devices, _memory(memory_bytes))
 
-    folder = toolkit_folder() / "bin"
-    os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
-    if "PYCUDA_CACHE_DIR" not in os.environ:
-        cache = home() / "pycuda"
-        cache.mkdir(parents=True, exist_ok=True)
-        os.environ["PYCUDA_CACHE_DIR"] = str(cache)
+    folder = toolkit_folder()
+    os.environ["PATH"] = os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", os.defpath)])
+    os.environ.setdefault("CUDA_ROOT", str(folder))
+    for variable, name in (("PYCUDA_CACHE_DIR", "pycuda"), ("CUDA_TILE_CACHE_DIR", "cutile")):
+        if variable not in os.environ:
+            cache = home() / name
+            cache.mkdir(parents=True, exist_ok=True)
+            os.environ[variable] = str(cache)

@@ -21,7 +21,7 @@ from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 
 _SCRIPT = '#!/bin/sh\nexec "{python}" -m workbench.driver.{module} "$@"\n'
-_PROGRAMS = {"nvcc": "nvcc", "nvidia-smi": "nvidia_smi"}
+_PROGRAMS = {"nvcc": "nvcc", "nvidia-smi": "nvidia_smi", "ptxas": "ptxas"}
 _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
@@ -31,7 +31,7 @@ def toolkit_folder() -> Path:
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     for name, module in _PROGRAMS.items():
         script, text = folder / "bin" / name, _SCRIPT.format(python=sys.executable, module=module)
-        if not script.is_file() or script.read_text() != text:
+        if script.is_symlink() or not script.is_file() or script.read_bytes() != text.encode():
             replace_file(script, text, mode=0o755)  # another process may be running it
     for name, target in _links():
         _link(folder / name, target)
@@ -48,6 +48,7 @@ def _links() -> Iterator[tuple[str, Path]]:
         real = nvcc.program().resolve().parent
         yield from ((f"bin/{path.name}", path) for path in real.iterdir() if path.name not in _PROGRAMS)
         yield "nvvm", real.parent / "nvvm"
+        yield from ((f"lib/{path.name}", path) for path in (real.parent / "lib").glob("libnvvm.so*"))
     for path in library_path().parent.glob("lib*.so*"):
         yield f"lib64/{path.name}", path
         yield f"lib64/{path.name.partition('.')[0]}.so", path

@@ -29,7 +29,7 @@ from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
     help="Memory of each device (default: half of this machine's).",
 )
 @click.option("--exact-name", is_flag=True, help="Leave '(simulated)' out of the devices' name.")
-@click.option("--first-config", is_flag=True, help="Autotuners of Triton take their first configuration that runs.")
+@click.option("--first-config", is_flag=True, help="Triton and Helion take a first configuration, untuned.")
 @click.option("--inductor", is_flag=True, help="Also run what torch.compile writes for tensors on the CPU.")
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")

@@ -29,12 +29,24 @@ def program() -> Path:
         folder = Path(os.environ.get(variable) or "/nonexistent")
         if os.access(folder / "bin" / "nvcc", os.X_OK) and not tools.is_drivers(folder):
             return folder / "bin" / "nvcc"
-    found = tools.pip_nvcc() or tools.installed_nvcc()
+    found = tools.pip_nvcc() or tools.installed("nvcc")
     if found is None and os.access("/usr/local/cuda/bin/nvcc", os.X_OK):
         found = Path("/usr/local/cuda/bin/nvcc")
     if found is None:
         raise MissingToolError(f"nvcc was not found. {_REMEDY}")
     return found
+
+
+def assembler() -> Path:
+    """Return the ptxas beside nvcc, as new as the compilers that come with it, or else Triton's.
+
+    Raises MissingToolError without any.
+    """
+    try:
+        beside = program().resolve().with_name("ptxas")
+        return beside if beside.is_file() else tools.find_program("ptxas")
+    except MissingToolError:
+        return tools.find_program("ptxas")
 
 
 def version() -> str:

@@ -174,6 +174,7 @@ _ADVICE = {
     "python -m pip install 'cuda-toolkit[cccl]>=13,<14'",
     r"/cccl/\S*\(\d+\): error: A function explicitly marked as a __host__ function": _ONE_BY_ONE,
     f'cannot open source file "({_HOST_HEADERS})"': _DEVICE_ONLY,
+    r"\.(h|hpp|cuh)\(\d+\): error: A function without execution space annotations": _DEVICE_ONLY,
     r"(?m)^\S*(nvrtc_builtin_header|cuda_\w+)\.hp?p?\(\d+\): (error|catastrophic)": "An error in one of CUDA's own "
     "headers: a macro or tunable may have a name that the header uses (T, N, ...). Rename it.",
     "<<<|a host function call|cudaMalloc|cudaMemcpy": _DEVICE_ONLY,

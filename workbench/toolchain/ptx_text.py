@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.base.demangle import demangle
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.toolchain import disk_cache, tools
+from workbench.toolchain import disk_cache, nvcc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters, target_of
 from workbench.toolchain.sass import parse_ptxas_log, split_log
@@ -103,10 +103,15 @@ def _assembled(assembler: Path, text: str, arch: str) -> Assembled | str:
 
 
 def _assemblers() -> list[Path]:
+    """Return Triton's assemblers, then the one beside nvcc, which may be newer."""
     found = []
-    for name in ("ptxas", "ptxas-blackwell"):
+    for find in (
+        functools.partial(tools.find_program, "ptxas"),
+        functools.partial(tools.find_program, "ptxas-blackwell"),
+        nvcc.assembler,
+    ):
         try:
-            found.append(tools.find_program(name))
+            found.append(find())
         except MissingToolError:
             continue
     return found

@@ -51,11 +51,11 @@ def driver_nvcc_folder() -> Path:
     return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12] / "bin"
 
 
-def installed_nvcc() -> Path | None:
-    """Return NVIDIA's nvcc on PATH, skipping the simulated driver's, or None."""
+def installed(name: str) -> Path | None:
+    """Return the program of this name on PATH, skipping the simulated driver's, or None."""
     folders = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part]
     others = [part for part in folders if not _is_drivers_nvcc(Path(part) / "nvcc")]
-    found = shutil.which("nvcc", os.F_OK | os.X_OK, os.pathsep.join(others))
+    found = shutil.which(name, os.F_OK | os.X_OK, os.pathsep.join(others))
     return Path(found) if found else None
 
 
@@ -71,7 +71,7 @@ def _is_drivers_nvcc(program: Path) -> bool:
 def toolkit_folders() -> list[Path]:
     """Return the folders of installed CUDA toolkits, in the order in which they are tried."""
     candidates = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
-    nvcc = installed_nvcc()
+    nvcc = installed("nvcc")
     if nvcc:
         candidates.append(str(nvcc.resolve().parent.parent))
     candidates += [os.environ.get("CONDA_PREFIX"), "/usr/local/cuda"]
@@ -156,10 +156,10 @@ def find_program(name: str) -> Path:
     for place in places:
         if os.access(place / name, os.X_OK):
             return place / name
-    on_path = shutil.which(name)
+    on_path = installed(name)
     if on_path is None:
         raise MissingToolError(f"{name} was not found. {TRITON_REMEDY}")
-    return Path(on_path)
+    return on_path
 
 
 @functools.lru_cache(maxsize=32)

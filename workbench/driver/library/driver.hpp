@@ -434,8 +434,12 @@ u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
                               u32 dynamic_shared);
 // Refuses what is not PTX by its first bytes.
 void check_image(const char* image);
-// Whether the image is a fat binary; if so, `ptx` is the newest PTX in it that the device runs.
-// Refuses a fat binary without one.
+// Whether the image is machine code.
+bool is_machine_code(const char* image);
+// Whether machine code has its PTX inside; if so, `ptx` is that.
+bool unpack_machine_code(const char* image, std::string& ptx);
+// Whether the image is a fat binary; if so, `ptx` is the newest PTX in it that the device runs, or
+// else that inside its machine code for the device. Refuses a fat binary without any.
 bool unpack_fat_binary(const char* image, std::string& ptx);
 void unload_module(u64 handle);
 

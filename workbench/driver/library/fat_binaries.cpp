@@ -11,7 +11,7 @@ namespace workbench::driver {
 namespace {
 
 constexpr u32 kWrapperMagic = 0x466243b1, kFatMagic = 0xba55ed50;
-constexpr u16 kPtx = 1;
+constexpr u16 kPtx = 1, kMachineCode = 2;
 constexpr u64 kLz4 = 0x2000, kZstd = 0x8000;
 constexpr u64 kMostBytes = u64{1} << 32;
 
@@ -100,7 +100,7 @@ std::string from_zstd(const u8* from, std::size_t bytes, std::size_t plain) {
   return text;
 }
 
-std::string plain_text(const Entry& entry) {
+std::string content(const Entry& entry) {
   const u8* payload = reinterpret_cast<const u8*>(&entry) + entry.header_bytes;
   std::string text;
   if (entry.plain_bytes > kMostBytes || entry.compressed_bytes > entry.bytes) damaged();
@@ -110,6 +110,11 @@ std::string plain_text(const Entry& entry) {
     text = from_zstd(payload, entry.compressed_bytes, entry.plain_bytes);
   else
     text.assign(reinterpret_cast<const char*>(payload), entry.bytes);
+  return text;
+}
+
+std::string plain_text(const Entry& entry) {
+  const std::string text = content(entry);
   return text.substr(0, text.find('\0'));
 }
 
@@ -154,6 +159,7 @@ bool unpack_fat_binary(const char* image, std::string& ptx) {
                      attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   u32 best = 0;
   std::string seen;
+  const Entry* code = nullptr;
   for (u64 at = header.header_bytes, end = at + header.bytes; at + sizeof(Entry) <= end;) {
     const Entry& entry = *reinterpret_cast<const Entry*>(image + at);
     if (entry.header_bytes < sizeof(Entry) || entry.header_bytes > end - at ||
@@ -163,13 +169,14 @@ bool unpack_fat_binary(const char* image, std::string& ptx) {
     seen += (seen.empty() ? "" : ", ") +
             std::string(entry.kind == kPtx ? "PTX for sm_" : "machine code for sm_") +
             std::to_string(entry.arch);
+    if (entry.kind == kMachineCode && entry.arch == device) code = &entry;
     if (entry.kind != kPtx || entry.arch < best) continue;
     std::string text = plain_text(entry);
     if (!runs(text, entry.arch, device)) continue;
     best = entry.arch;
     ptx = std::move(text);
   }
-  if (best) return true;
+  if (best || (code && unpack_machine_code(content(*code).c_str(), ptx))) return true;
   const std::string file = file_of(image);
   const std::string where = file.empty() ? "the fatbin" : "the fatbin in " + file;
   const std::string source = file.empty() ? "" : "build that file from its source here, or ";

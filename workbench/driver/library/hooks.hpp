@@ -22,6 +22,7 @@ struct HookFunction {
   u32 max_threads, required_threads;  // 0: the kernel states none
   u32 registers;                      // 0: unknown
   u32 ptx_version, binary_version;    // 10 * major + minor
+  u32 tile[3];  // blocks that work on one tile; zeros: the kernel is not of a tile language
 };
 
 struct HookLaunch {

@@ -25,6 +25,8 @@ u64 load(Call& call, const char* image) {
   outside_captures("loading a module");
   std::string unpacked;
   if (unpack_fat_binary(image, unpacked)) image = unpacked.c_str();
+  if (image && is_machine_code(image) && unpack_machine_code(image, unpacked))
+    image = unpacked.c_str();
   check_image(image);
   auto module = std::make_shared<Module>(Module{new_handle(), call.context().get()});
   const std::shared_ptr<Context> context = call.context();
@@ -210,10 +212,21 @@ void check_all_fit(Call& call, const Function& function, const HookLaunch& launc
   }
 }
 
-std::shared_ptr<KernelNode> node_of(Call& call, CUfunction handle, const HookLaunch& launch,
+// A kernel of a tile language is launched on a grid of tiles, in blocks of one thread. Its compiler
+// chose the threads, and the blocks that work on a tile together.
+HookLaunch in_threads(const HookFunction& facts, HookLaunch launch) {
+  const auto is_one = [](u32 length) { return length == 1; };
+  if (!facts.tile[0] || !std::all_of(launch.block, launch.block + 3, is_one)) return launch;
+  launch.block[0] = facts.required_threads;
+  for (int axis = 0; axis < 3; ++axis) launch.grid[axis] *= facts.tile[axis];
+  return launch;
+}
+
+std::shared_ptr<KernelNode> node_of(Call& call, CUfunction handle, const HookLaunch& given,
                                     void** pointers, void** extra) {
   own_function(call, handle);
   const auto function = find_handle(state().functions, handle, "function");
+  const HookLaunch launch = in_threads(function->facts, given);
   check_shape(*function, launch);
   auto made = std::make_shared<KernelNode>(
       KernelNode{function, handle, launch, packed(*function, pointers, extra), {}});
@@ -268,12 +281,10 @@ NodeWork kernel_work(Call& call, const CUDA_KERNEL_NODE_PARAMS& p) {
 void check_image(const char* image) {
   if (!image) throw Refused{CUDA_ERROR_INVALID_VALUE, "the image is a null pointer"};
   constexpr const char* remedy =
-      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or let SourceModule use the nvcc "
-      "that comes with workbench";
-  if (!std::strncmp(image,
-                    "\x7f"
-                    "ELF",
-                    4))
+      ": the simulated driver runs PTX. Compile with -ptx (nvcc), or with -lineinfo, which keeps "
+      "the "
+      "PTX inside, or let SourceModule use the nvcc that comes with workbench";
+  if (is_machine_code(image))
     throw Refused{CUDA_ERROR_NO_BINARY_FOR_GPU,
                   std::string("this is machine code (a cubin)") + remedy};
 }
@@ -432,6 +443,8 @@ CU_API cuFuncSetAttribute(CUfunction handle, int which, int value) {
     Function& function = own_function(call, handle);
     if (which == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
       return;  // a hint, and there is no cache to divide
+    if (which == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
+      return;  // the launch says how large its clusters may be
     if (which != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
       throw Refused{CUDA_ERROR_INVALID_VALUE,
                     "function attribute " + std::to_string(which) + " cannot be set"};

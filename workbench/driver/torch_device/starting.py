@@ -18,7 +18,7 @@ from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.host_programs import load_libraries
 from workbench.driver.imports import when_imported
 from workbench.driver.simulated import Driver, current, library_path, real_device, simulated_driver
-from workbench.driver.torch_device import library
+from workbench.driver.torch_device import library, tile_benchmarks
 from workbench.driver.torch_device.child_processes import inherit_gpu, inherited_gpu, reach_compile_workers
 from workbench.errors import ArgumentError, DeviceUnavailableError
 
@@ -116,6 +116,7 @@ def attach(
     when_imported("torch._inductor.runtime.benchmarking", _predict_inductor)
     when_imported("torch._inductor.compile_worker.subproc_pool", reach_compile_workers)
     when_imported("triton", lambda: _start_triton(triton_on_cpu, first_config))
+    tile_benchmarks.follow(first_config)
     _attached = True
 
 

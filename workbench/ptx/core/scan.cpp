@@ -34,6 +34,7 @@ class Scanner {
 
  private:
   static constexpr std::size_t kNone = std::string_view::npos;
+  static constexpr std::string_view kLoc = ".loc";
 
   char peek(std::size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
   template <class F>
@@ -42,12 +43,16 @@ class Scanner {
     return at;
   }
 
-  // White space, and .loc directives with the rest of their lines.
+  // White space, and .loc and .loc_intermediate directives with the rest of their lines. The latter
+  // names a line of a tile language's own code, which ends the module.
   void skip_gap() {
     for (;;) {
       at_ = past(at_, is_space);
-      if (text_.compare(at_, 4, ".loc") != 0 || !is_space(peek(at_ + 4))) return;
-      at_ = past(at_ + 4, [](char c) { return c != '\n'; });
+      if (text_.compare(at_, kLoc.size(), kLoc) != 0) return;
+      const std::size_t end = past(at_ + kLoc.size(), is_word);
+      const std::string_view rest = text_.substr(at_ + kLoc.size(), end - at_ - kLoc.size());
+      if ((!rest.empty() && rest != "_intermediate") || !is_space(peek(end))) return;
+      at_ = past(end, [](char c) { return c != '\n'; });
     }
   }
 
