@@ -54,11 +54,11 @@ def test_configurations(config, head_size, judge):
 
 
 def test_in_whatever_order():
-    """Copies late or early, the first warp first or the last: the same to the last bit, and nothing is found."""
+    """Copies late or early, the first warp first or the last, strictly: the same to the last bit, nothing is found."""
     one = CausalAttentionCase("order", 2, 1, 64, 300, num_seqs=1, dtype="float16")
     problem, found = one.problem(arch=ARCH), []
     kernel = VARIANT.kernels(SMALL, problem, ARCH, machine_code=False)[0]
-    for order in ({}, {"last_warp_first": True}, {"copies_early": True}):
+    for order in ({}, {"last_warp_first": True}, {"copies_early": True}, {"strict": True}):
         tensors = one.inputs(problem)
         launch = VARIANT.launch(SMALL, problem, tensors)
         report = Program.from_text(kernel.ptx)[kernel.name].launch(

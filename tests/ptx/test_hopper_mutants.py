@@ -42,7 +42,7 @@ LEFT_OUT = (
     "fence.proxy.async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group", "mbarrier.init.", "fence.mbarrier_init", "mbarrier.arrive", "bar.sync", "bar.arrive",
     "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra", "tcgen05.fence", "tcgen05.wait", "tcgen05.commit",
-    "tcgen05.relinquish", "tcgen05.dealloc", "bar.warp.sync",
+    "tcgen05.dealloc",
 )  # fmt: skip
 COUNTED = ("mbarrier.init.", "mbarrier.arrive.expect_tx")
 # How many of a kind go unnoticed, and why nothing can notice them.
@@ -57,6 +57,10 @@ HARMLESS = {
     **{(kernel, "@!over bra", "left out"): (2, "the first ones: all stages are empty") for kernel in CLUSTERS},
     ("matmul_multicast", "mbarrier.arrive", "left out"): (1, "the last one: no stage is filled again"),
     (ATTENTION, "wgmma.fence", "left out"): (1, "the first one: nothing has touched the registers of its products"),
+    (TENSOR_ATTENTION, "tcgen05.fence", "left out"): (
+        2,
+        "around the allocation: the barrier orders the address in shared memory, and nothing else came before it",
+    ),
     (ATTENTION, "bar.sync", "left out"): (1, "the turns of the warp groups: arrivals that nobody waits for are a note"),
 }
 
@@ -127,7 +131,7 @@ def noticed(mutant: Mutant) -> str:
         kernel = Program(mutant.text)[mutant.kernel]
     except (UnsupportedInstructionError, PtxSyntaxError) as error:
         return f"refused: {error}"
-    for order in ORDERS:
+    for order in (*ORDERS, *([{"strict": True}] if mutant.kernel == TENSOR_ATTENTION else [])):
         try:
             error, report = launched(kernel, mutant.kernel, checks=True, **order)
         except KernelFault as fault:
