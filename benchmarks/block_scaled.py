@@ -9,7 +9,7 @@ import torch
 
 from workbench.base.home import cuda_sources
 from workbench.ops.expressions import cdiv
-from workbench.ptx import LaunchReport, Program, PtxKernel
+from workbench.ptx import LaunchReport, Program
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
@@ -59,10 +59,10 @@ class BlockScaled(NamedTuple):
 
 
 @functools.cache
-def kernel(name: str) -> PtxKernel:
-    """Return a kernel of the file, compiled for sm_100a."""
-    compiled = compile_cuda_module(cuda_sources() / "matmul_block_scaled.cu", arch="sm_100a", machine_code=False)
-    return Program.from_text(compiled.kernels[name].ptx)[name]
+def program() -> Program:
+    """Compile the file for sm_100a and return its kernels."""
+    module = compile_cuda_module(cuda_sources() / "matmul_block_scaled.cu", arch="sm_100a", machine_code=False)
+    return Program.from_text(next(iter(module.kernels.values())).ptx)
 
 
 def quantize(kind: str, x: torch.Tensor, **options: Any) -> tuple[BlockScaled, LaunchReport]:
@@ -71,17 +71,24 @@ def quantize(kind: str, x: torch.Tensor, **options: Any) -> tuple[BlockScaled, L
     codes = torch.zeros(rows, k * form.bits // 8, dtype=torch.uint8)
     scales = torch.zeros(rows * k // form.group, dtype=torch.uint8)
     blocks = cdiv(scales.numel(), _THREADS)
-    report = kernel(f"quantize_{kind}").launch(blocks, _THREADS, [codes, scales, x, rows, k], **options)
+    report = program()[f"quantize_{kind}"].launch(blocks, _THREADS, [codes, scales, x, rows, k], **options)
     return BlockScaled(kind, codes, scales), report
 
 
-def multiply(a: BlockScaled, b: BlockScaled, **options: Any) -> tuple[torch.Tensor, LaunchReport]:
-    """Multiply two matrices of one format: ``[M, N]`` float32, a b^T."""
+def launch_of(a: BlockScaled, b: BlockScaled) -> tuple[dict[str, Any], torch.Tensor]:
+    """Return what a launch of the product takes, and the result to be, ``[M, N]`` float32, NaN everywhere."""
     m, n, k = len(a.codes), len(b.codes), a.codes.shape[1] * 8 // FORMATS[a.kind].bits
     c = torch.full((m, n), torch.nan)
     maps = [TensorMap.of(one.codes, (_TILE, 128), swizzle=128) for one in (a, b)]
-    report = kernel(f"matmul_{a.kind}").launch(
-        (n // _TILE, m // _TILE), 192, [c, *maps, a.scales, b.scales, n, k],
-        shared_bytes=FORMATS[a.kind].shared_bytes, **options,
-    )  # fmt: skip
-    return c, report
+    shape: dict[str, Any] = {
+        "grid": (n // _TILE, m // _TILE),
+        "block": 192,
+        "shared_bytes": FORMATS[a.kind].shared_bytes,
+    }
+    return {**shape, "args": [c, *maps, a.scales, b.scales, n, k]}, c
+
+
+def multiply(a: BlockScaled, b: BlockScaled, **options: Any) -> tuple[torch.Tensor, LaunchReport]:
+    """Multiply two matrices of one format: a b^T."""
+    given, c = launch_of(a, b)
+    return c, program()[f"matmul_{a.kind}"].launch(**given, **options)

@@ -41,9 +41,9 @@ constexpr unsigned SCORES = product_shape<Scalar>(GROUP_ROWS, BLOCK_N);
 constexpr unsigned OUTPUT = product_shape<Scalar>(GROUP_ROWS, HEAD_SIZE, true);
 // Of one group two blocks share a multiprocessor where they can: one's softmax runs beneath the other's products.
 constexpr int BLOCKS = NUM_GROUPS == 1 && HEAD_SIZE <= 128 && BLOCK_N == 64 ? 2 : 1;
-constexpr int SOFTMAX_REGISTERS = NUM_GROUPS == 2 ? 192 : BLOCKS == 2 ? 144 : 240;
+constexpr int SOFTMAX_REGISTERS = NUM_GROUPS == 2 ? 184 : BLOCKS == 2 ? 128 : 240;
 constexpr int CORRECTION_REGISTERS = NUM_GROUPS == 2 ? 72 : BLOCKS == 2 ? 48 : 128;
-constexpr int ISSUE_REGISTERS = NUM_GROUPS == 2 ? 56 : BLOCKS == 2 ? 48 : 128;
+constexpr int ISSUE_REGISTERS = NUM_GROUPS == 2 ? 72 : BLOCKS == 2 ? 64 : 128;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 // Where 16 bytes of the head lie in a group's rows, in bytes, as the 128-byte swizzle has them.
@@ -65,7 +65,11 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
   const int query_len = query_lens ? query_lens[seq] : num_queries, seq_len = seq_lens ? seq_lens[seq] : num_tokens;
   const int num_rows = min(query_len - first_row, BLOCK_M);  // 0 or less: nothing but padding
   const int position = seq_len - query_len + first_row;      // of the first query among the tokens
-  const int num_tiles = num_rows > 0 ? (position + num_rows + BLOCK_N - 1) / BLOCK_N : 0;
+  const auto tiles_of = [&](int group) {  // that some row of the group sees
+    const int rows = min(num_rows, (group + 1) * GROUP_ROWS);
+    return rows > group * GROUP_ROWS ? (position + rows + BLOCK_N - 1) / BLOCK_N : 0;
+  };
+  const int last_group = num_rows > 0 ? (num_rows - 1) / GROUP_ROWS : 0, num_tiles = tiles_of(last_group);
   const long long first_place = ((long long)seq * gridDim.y + head) * num_queries + first_row;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -93,9 +97,7 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
     fence_init();
   }
   if (warp == ISSUE / 32) allocate_columns<TENSOR_COLUMNS>(tensor_memory);
-  fence_before_sync();
   __syncthreads();
-  fence_after_sync();
   const unsigned columns = tensor_memory;
 
   if (threadIdx.x >= ISSUE) {
@@ -148,7 +150,7 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
             multiply(columns + group * BLOCK_N, tile_of(own + step / 4 * QUERY_PART) + step % 4 * 2,
                      tile_of(tile + step / 4 * TILE_PART) + step % 4 * 2, SCORES, step > 0);
           arrive_after_products(scores_full[group]);
-          if (group == NUM_GROUPS - 1) arrive_after_products(keys_empty[stage]);
+          if (group == last_group) arrive_after_products(keys_empty[stage]);
         };
         // 4. Accumulate: weights [128, 16 tokens], which lie where scores were, times values [16 tokens, HEAD_SIZE].
         const auto multiply_values = [&](int group, int stage, bool first) {
@@ -161,23 +163,25 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
         wait(queries_full, 0);
         wait(keys_full[0], 0);
 #pragma unroll 1
-        for (int group = 0; group < NUM_GROUPS; ++group) multiply_keys(group, 0);
+        for (int group = 0; group <= last_group; ++group) multiply_keys(group, 0);
         int stage = 0, parity = 0;
 #pragma unroll 1
         for (int tile = 0; tile < num_tiles; ++tile) {
           const int next = stage + 1 == NUM_STAGES ? 0 : stage + 1, next_parity = next ? parity : parity ^ 1;
           wait(values_full[stage], parity);
 #pragma unroll 1
-          for (int group = 0; group < NUM_GROUPS; ++group) {
+          for (int group = 0; group <= last_group; ++group) {
+            const int left = tiles_of(group) - tile;
+            if (left <= 0) continue;
             wait(weights_full[group], tile & 1);
             fence_after_sync();
             multiply_values(group, stage, tile == 0);
-            if (group == NUM_GROUPS - 1) arrive_after_products(values_empty[stage]);
-            if (tile == num_tiles - 1) {
+            if (group == last_group) arrive_after_products(values_empty[stage]);
+            if (left == 1) {
               arrive_after_products(output_full[group]);
               continue;
             }
-            if (group == 0) wait(keys_full[next], next_parity);
+            wait(keys_full[next], next_parity);
             multiply_keys(group, next);
           }
           stage = next, parity = next_parity;
@@ -185,7 +189,6 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
       }
       __syncwarp();
       if (num_tiles > 0) wait(output_read, 0);
-      fence_after_sync();
       free_columns<TENSOR_COLUMNS>(columns);
     }
     return;
@@ -197,10 +200,11 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
     take_registers<SOFTMAX_REGISTERS>();
     const int group = threadIdx.x / GROUP_THREADS, group_row = group * GROUP_ROWS + row;
     const unsigned own = columns + lanes + group * BLOCK_N;
+    const int own_tiles = tiles_of(group);
     const float factor = scale * LOG2_E;
     float max_score = -infinity(), sum = 0.f;
 #pragma unroll 1
-    for (int tile = 0; tile < num_tiles; ++tile) {
+    for (int tile = 0; tile < own_tiles; ++tile) {
       const int start = tile * BLOCK_N, seen = position + group_row - start;  // the last token of the tile that it sees
       float score[BLOCK_N];
       wait(scores_full[group], tile & 1);
@@ -246,7 +250,7 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
     const bool valid = group_row < num_rows;
     if (lse && group_row < num_queries - first_row)
       lse[first_place + group_row] = valid ? (max_score + __log2f(sum)) * LN_2 : -infinity();
-    if (num_tiles > 0) {
+    if (own_tiles > 0) {
       shares[group][row] = __fdividef(1.f, sum);
       arrive_for_warp(shares_full[group]);
     }
@@ -255,11 +259,12 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
 
   give_registers<CORRECTION_REGISTERS>();
   if (num_tiles > 0)  // there is no output yet
-    for (int group = 0; group < NUM_GROUPS; ++group) arrive_for_warp(weights_full[group]);
+    for (int group = 0; group <= last_group; ++group) arrive_for_warp(weights_full[group]);
 #pragma unroll 1
   for (int tile = 1; tile < num_tiles; ++tile) {
 #pragma unroll 1
-    for (int group = 0; group < NUM_GROUPS; ++group) {
+    for (int group = 0; group <= last_group; ++group) {
+      if (tile >= tiles_of(group)) continue;
       wait(factors_full[group], (tile - 1) & 1);
       fence_after_sync();
       const float rescale = factors[group][row];
@@ -287,7 +292,8 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
   for (int group = 0; group < NUM_GROUPS; ++group) {
     unsigned char* rows = reinterpret_cast<unsigned char*>(queries + group * PARTS * QUERY_PART);
     const int left = num_queries - first_row - group * GROUP_ROWS;  // rows to write
-    if (num_tiles > 0) {
+    const bool any = tiles_of(group) > 0;
+    if (any) {
       wait(shares_full[group], 0);
       wait(output_full[group], 0);
       fence_after_sync();
@@ -315,7 +321,7 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
       const int of_group = warp % GROUP_WARPS * 32 + i / ROW_CHUNKS, chunk = i % ROW_CHUNKS;
       if (of_group < left)
         __stwb(reinterpret_cast<uint4*>(output + (first_place + group * GROUP_ROWS + of_group) * HEAD_SIZE) + chunk,
-               num_tiles > 0 ? *reinterpret_cast<const uint4*>(rows + place(of_group, chunk)) : make_uint4(0, 0, 0, 0));
+               any ? *reinterpret_cast<const uint4*>(rows + place(of_group, chunk)) : make_uint4(0, 0, 0, 0));
     }
   }
   fence_before_sync();

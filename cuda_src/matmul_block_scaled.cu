@@ -38,9 +38,7 @@ __device__ __forceinline__ void matmul(float* c, const TensorMap& a, const Tenso
     fence_init();
   }
   if (warp == PRODUCTS) allocate_columns<TENSOR_COLUMNS>(tensor_memory);
-  fence_before_sync();
   __syncthreads();
-  fence_after_sync();
   const unsigned sums = tensor_memory, scales_of_a = sums + TILE, scales_of_b = scales_of_a + 4 * GROUPS;
 
   if (warp == COPIES && lane == 0) {
@@ -97,7 +95,6 @@ __device__ __forceinline__ void matmul(float* c, const TensorMap& a, const Tenso
     fence_before_sync();
   }
   __syncthreads();
-  fence_after_sync();
   if (warp == PRODUCTS) free_columns<TENSOR_COLUMNS>(sums);
 }
 

@@ -8,7 +8,7 @@
 
 #include "hopper.cuh"
 
-// ---- allocation: of a whole warp ----
+// ---- allocation: of a whole warp, and over when the instruction is ----
 
 // Writes the address of so many columns, a power of two from 32 to 512, to shared memory; the block allocates no more.
 template <int COLUMNS> __device__ __forceinline__ void allocate_columns(unsigned& address) {
@@ -28,8 +28,8 @@ __device__ constexpr int columns_to_allocate(int used) {
 
 // ---- order ----
 
-// Around whatever threads synchronise by (a barrier, an mbarrier): what one does to tensor memory before it comes
-// before what another does after it.
+// Around whatever threads synchronise by (a barrier, an mbarrier): products, copies, loads and stores of one before it
+// come before those of another after it. `arrive_after_products` has the first fence itself.
 __device__ __forceinline__ void fence_before_sync() { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
 __device__ __forceinline__ void fence_after_sync() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
 

@@ -49,8 +49,8 @@ def nothing(_: Instruction) -> str:
 # -- synchronisation ------------------------------------------------------------------------------------------------
 
 BARRIERS = ("bar.sync", "bar.warp.sync", "barrier.sync", "barrier.cluster.", "bar.arrive", "bar.cta")
-WAITS = ("cp.async.wait_", "cp.async.bulk.wait_group", "wgmma.wait_group")
-COMMITS = ("cp.async.commit_group", "wgmma.commit_group", "mbarrier.arrive")
+WAITS = ("cp.async.wait_", "cp.async.bulk.wait_group", "wgmma.wait_group", "tcgen05.wait")
+COMMITS = ("cp.async.commit_group", "wgmma.commit_group", "tcgen05.commit", "mbarrier.arrive")
 
 
 def without_vote(one: Instruction) -> str | None:
@@ -211,7 +211,7 @@ def tile_product_dropped(one: Instruction) -> str | None:
             *(one.written(f"mov.{kind}", name, part) for name, part in zip(names, summed, strict=True)),
             *(one.written(f"mov.{kind}", part, name) for name, part in zip(names, to, strict=True)),
         )
-    return "" if one.opcode.startswith("wgmma.mma_async") else None
+    return "" if one.opcode.startswith(("wgmma.mma_async", "tcgen05.mma")) else None
 
 
 def tile_sum_dropped(one: Instruction) -> str | None:

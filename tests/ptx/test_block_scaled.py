@@ -48,7 +48,7 @@ def test_products(kind: str, size: tuple[int, int, int]) -> None:
     a, b = (quantize(kind, matrix(rows, k, rows))[0] for rows in (m, n))
     expected = a.values() @ b.values().T
     bound = 1e-6 * a.values().abs() @ b.values().abs().T
-    for order in ({}, {"last_warp_first": True}, {"copies_early": True}):
+    for order in ({}, {"last_warp_first": True}, {"copies_early": True}, {"strict": True}):
         c, report = multiply(a, b, checks=True, **order)
         assert report.findings == []
         assert ((c - expected).abs() <= bound).all()

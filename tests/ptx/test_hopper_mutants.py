@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 import test_cluster_matmul
 import test_hopper
+import torch
 from sampling import long_if
 from test_hopper import ORDERS
 
+from benchmarks import block_scaled
 from workbench.attention.ops.causal_attention import CausalAttentionCase
 from workbench.attention.ops.causal_attention.cuda_tcgen05 import VARIANT as TCGEN05
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT as WGMMA
@@ -31,6 +33,9 @@ ATTENTIONS = {
     ATTENTION: (WGMMA, SMALL, "sm_90"),
     TENSOR_ATTENTION: (TCGEN05, {**SMALL, "BLOCK_M": 256, "RESCALE_ABOVE": 0}, "sm_100"),
 }
+# Rows, columns and depth of a block-scaled product: more tiles than stages.
+SCALED = {"matmul_mxfp8": (128, 128, 512), "matmul_nvfp4": (128, 128, 1024)}
+STRICT = (TENSOR_ATTENTION, *SCALED)  # those that have the fences which only a strict launch asks for
 # Two blocks, of five tiles in two stages, the last with padding; and one of padding alone.
 CASE = CausalAttentionCase(
     "lengths", 1, 1, 64, 300, num_seqs=2, num_queries=140, query_lens=(140, 0), seq_lens=(270, 0),
@@ -42,7 +47,7 @@ LEFT_OUT = (
     "fence.proxy.async", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group", "mbarrier.init.", "fence.mbarrier_init", "mbarrier.arrive", "bar.sync", "bar.arrive",
     "barrier.cluster.arrive", "barrier.cluster.wait", "@!over bra", "tcgen05.fence", "tcgen05.wait", "tcgen05.commit",
-    "tcgen05.relinquish", "tcgen05.dealloc", "bar.warp.sync",
+    "tcgen05.alloc", "tcgen05.dealloc",
 )  # fmt: skip
 COUNTED = ("mbarrier.init.", "mbarrier.arrive.expect_tx")
 # How many of a kind go unnoticed, and why nothing can notice them.
@@ -66,6 +71,8 @@ def program(kernel: str) -> Program:
     """That of a kernel."""
     if kernel in CLUSTERS:
         return Program.from_text(test_cluster_matmul.loaded(kernel).compiled.ptx)
+    if kernel in SCALED:
+        return block_scaled.program()
     if kernel not in ATTENTIONS:
         return test_hopper.program()
     variant, config, arch = ATTENTIONS[kernel]
@@ -73,13 +80,26 @@ def program(kernel: str) -> Program:
     return Program.from_text(compiled.ptx)
 
 
+@functools.cache
+def scaled_factors(kernel: str) -> list[block_scaled.BlockScaled]:
+    """The matrices of a block-scaled product."""
+    torch.manual_seed(0)
+    m, n, k = SCALED[kernel]
+    return [block_scaled.quantize(kernel.removeprefix("matmul_"), torch.randn(rows, k))[0] for rows in (m, n)]
+
+
 def launched(kernel: PtxKernel, name: str, **options: Any) -> tuple[float, LaunchReport]:
-    """The error of one launch, and its report; of attention and clusters 1 for one past its bound."""
+    """The error of one launch, and its report; of most kernels 1 for one past its bound."""
     if name in CLUSTERS:
         given, c, expected = test_cluster_matmul.launch_of(name, *CLUSTERS[name])
         shape = given.pop("grid"), given.pop("block"), given.pop("args")
         report = kernel.launch(*shape, seconds_limit=30, **given, **options)
         return float((c.double() - expected).abs().max() > 2e-3), report
+    if name in SCALED:
+        a, b = scaled_factors(name)
+        given, c = block_scaled.launch_of(a, b)
+        report = kernel.launch(**given, seconds_limit=30, **options)
+        return float(not ((c - a.values() @ b.values().T).abs() < 1e-2).all()), report
     if name not in ATTENTIONS:
         return test_hopper.launched(kernel, name, **options)
     variant, config, arch = ATTENTIONS[name]
@@ -127,7 +147,7 @@ def noticed(mutant: Mutant) -> str:
         kernel = Program(mutant.text)[mutant.kernel]
     except (UnsupportedInstructionError, PtxSyntaxError) as error:
         return f"refused: {error}"
-    for order in ORDERS:
+    for order in (*ORDERS, *([{"strict": True}] if mutant.kernel in STRICT else [])):
         try:
             error, report = launched(kernel, mutant.kernel, checks=True, **order)
         except KernelFault as fault:
@@ -140,7 +160,7 @@ def noticed(mutant: Mutant) -> str:
 
 
 @pytest.mark.parametrize(
-    "kernel", ["doubled", "row_sums", *(long_if(True, name) for name in ("pipeline", *ATTENTIONS, *CLUSTERS))]
+    "kernel", ["doubled", "row_sums", *(long_if(True, name) for name in ("pipeline", *ATTENTIONS, *CLUSTERS, *SCALED))]
 )
 def test_no_mutant_goes_unnoticed(kernel: str) -> None:
     found = [(mutant, noticed(mutant)) for mutant in mutants(kernel)]

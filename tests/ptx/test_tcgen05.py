@@ -323,6 +323,20 @@ def test_triton_loads_ahead_what_nothing_wrote(by: str, strict: bool, count: int
     assert [finding.kind for finding in report.findings] == ["unwritten tensor memory read"] * count
 
 
+@pytest.mark.parametrize("fence", ["", "before_thread_sync", "after_thread_sync"])
+def test_a_strict_launch_asks_for_fences(fence: str) -> None:
+    text = Tcgen05("f16", "f16", "f16").text((16, 16), (1024, 1024))
+    assert text.count("tcgen05.fence") == 4
+    kernel = ptx.Program.from_text(text.replace(f"tcgen05.fence::{fence};", "") if fence else text)["tile_product"]
+    found = []
+    for strict in (False, True):
+        given = [np.zeros(1 << 17, np.uint8), np.zeros((256, 128), np.uint32)]
+        found.append([str(one) for one in kernel.launch(1, 128, given, checks=True, strict=strict).findings])
+    assert found[0] == []
+    assert bool(found[1]) == bool(fence)
+    assert all("tensor memory race" in one and "put tcgen05.fence::before" in one for one in found[1])
+
+
 def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
     body = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 512;"
     with pytest.raises(KernelFault, match="deadlock"):

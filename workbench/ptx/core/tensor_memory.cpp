@@ -12,6 +12,10 @@ constexpr u32 units_of(u32 first, u32 columns) {
   return static_cast<u32>(((u64{1} << count) - 1) << first / TensorMemory::kUnit);
 }
 
+constexpr const char* kFences =
+    "put tcgen05.fence::before_thread_sync before and tcgen05.fence::after_thread_sync behind what "
+    "the threads synchronise by, and ";
+
 // What has to happen between an access and those that come after it.
 const char* remedy(TensorAccess earlier) {
   switch (earlier) {
@@ -31,12 +35,20 @@ constexpr bool is_issued(TensorAccess kind) {
   return kind == TensorAccess::product || kind == TensorAccess::copy;
 }
 
+constexpr std::size_t number_of(TensorAccess kind) { return kind == TensorAccess::store; }
+
+constexpr Clocks::Part part_of(TensorAccess kind) {
+  return kind == TensorAccess::store ? Clocks::tensor_stores : Clocks::tensor_loads;
+}
+
 }  // namespace
 
 TensorMemory::TensorMemory(bool checks)
     : cells_(reinterpret_cast<u32*>(aligned_bytes(kRows * kColumns * sizeof(u32)).release())) {
   if (!cells_) throw OutOfMemory("%u bytes of tensor memory", u32{kRows * kColumns * sizeof(u32)});
-  if (checks) shadow_.resize(kColumns * (kRows / kRowsTogether));
+  if (!checks) return;
+  shadow_.resize(kColumns * (kRows / kRowsTogether));
+  orders_.resize(Clocks::kWarps);
 }
 
 void TensorMemory::begin() {
@@ -45,6 +57,7 @@ void TensorMemory::begin() {
   least_ = kColumns;
   relinquished = false;
   std::fill(shadow_.begin(), shadow_.end(), Cell{});
+  std::fill(orders_.begin(), orders_.end(), WarpOrder{});
   open_.clear();
   commits_.clear();
 }
@@ -91,20 +104,62 @@ void TensorMemory::report_leaks(Block& block) const {
                         "tcgen05.dealloc"});
 }
 
-// Whether an access comes after an earlier one, as far as what the agent has seen tells.
-bool TensorMemory::is_before(const Clocks& clocks, u32 start, const Access& earlier,
-                             const Access& later) {
-  if (earlier.kind == TensorAccess::none || earlier.clock < start) return true;
+bool TensorMemory::is_strict(const Warp& warp) { return warp.block->launch->strict; }
+
+void TensorMemory::wait(Warp& warp, TensorAccess kind) {
+  if (!warp.block->shadow) return;
+  Clocks& clocks = warp.block->shadow->clocks;
+  if (!is_strict(warp)) return clocks.complete(warp.agent, {part_of(kind)});
+  WarpOrder& order = orders_[static_cast<std::size_t>(warp.index)];
+  order.waited[number_of(kind)] = clocks.now(warp.agent);
+  order.issued[number_of(kind)] = false;
+  clocks.complete(warp.agent, {});
+}
+
+void TensorMemory::fence_before(Warp& warp) {
+  if (!warp.block->shadow) return;
+  Clocks& clocks = warp.block->shadow->clocks;
+  if (is_strict(warp))
+    for (const TensorAccess kind : {TensorAccess::load, TensorAccess::store})
+      if (!orders_[static_cast<std::size_t>(warp.index)].issued[number_of(kind)])
+        clocks.complete(warp.agent, {part_of(kind)});
+  clocks.complete(warp.agent, {Clocks::issued_products});
+}
+
+void TensorMemory::fence_after(Warp& warp) {
+  if (warp.block->shadow && is_strict(warp))
+    orders_[static_cast<std::size_t>(warp.index)].fenced =
+        warp.block->shadow->clocks.seen(warp.agent);
+}
+
+// Whether an access of a warp comes after an earlier one, as far as what it has seen tells.
+bool TensorMemory::is_before(const Warp& warp, const Access& earlier, const Access& later) {
+  const Clocks& clocks = warp.block->shadow->clocks;
+  if (earlier.kind == TensorAccess::none || earlier.clock < clocks.start()) return true;
   const auto seen = [&](Clocks::Part part) {
     return clocks.seen_of(later.agent, part, earlier.agent) >= earlier.clock;
   };
-  switch (earlier.kind) {
-    case TensorAccess::load: return seen(Clocks::tensor_loads);
-    case TensorAccess::store: return seen(Clocks::tensor_stores);
-    default: break;
-  }
+  if (!is_issued(earlier.kind)) return seen(part_of(earlier.kind));
   if (seen(Clocks::products)) return true;
   return is_issued(later.kind) && (earlier.agent == later.agent || seen(Clocks::issued_products));
+}
+
+// Likewise, of what it had seen at its last fence.
+bool TensorMemory::is_fenced(const Warp& warp, const Access& earlier, const Access& later) {
+  const Clocks& clocks = warp.block->shadow->clocks;
+  if (earlier.kind == TensorAccess::none || earlier.clock < clocks.start()) return true;
+  // The later access's own block: that of a pair's product may be the other one.
+  const WarpOrder& order = warp.block->tensor->orders_[static_cast<std::size_t>(warp.index)];
+  const auto seen = [&](Clocks::Part part) {
+    return !order.fenced.empty() &&
+           order.fenced[part * clocks.agents() + earlier.agent] >= earlier.clock;
+  };
+  const bool own = earlier.agent == later.agent;
+  if (!is_issued(earlier.kind))
+    return own ? order.waited[number_of(earlier.kind)] >= earlier.clock
+               : seen(part_of(earlier.kind));
+  if (seen(Clocks::products)) return true;
+  return is_issued(later.kind) && (own || seen(Clocks::issued_products));
 }
 
 void TensorMemory::report(Warp& warp, const Instruction& in, const Access& earlier, u32 column,
@@ -117,14 +172,14 @@ void TensorMemory::report(Warp& warp, const Instruction& in, const Access& earli
                     .other_thread = earlier.agent == warp.agent ? -1 : earlier.warp * kLanes,
                     .address = u64{row} << 16 | column,
                     .bytes = sizeof(u32),
-                    .text = remedy(earlier.kind)});
+                    .text = std::string(is_strict(warp) ? kFences : "") + remedy(earlier.kind)});
 }
 
-void TensorMemory::record_read(const Clocks& clocks, u32 start, Cell& cell, const Access& access) {
+void TensorMemory::record_read(const Warp& warp, Cell& cell, const Access& access) {
   Access* place = &cell.reads[1];
   for (Access& read : cell.reads)
     if ((read.agent == access.agent && read.kind == access.kind) ||
-        is_before(clocks, start, read, access)) {
+        is_ordered(warp, read, access)) {
       place = &read;
       break;
     }
@@ -135,10 +190,10 @@ void TensorMemory::access(Warp& warp, const Instruction& in, TensorAccess kind, 
                           u32 columns, u32 row, u32 rows, bool reads, bool writes) {
   if (shadow_.empty()) return;
   Block& block = *warp.block;
-  const Clocks& clocks = block.shadow->clocks;
-  const u32 start = clocks.start();
-  const Access access{clocks.now(warp.agent), block.pc_of(in), static_cast<u16>(warp.agent), kind,
-                      static_cast<u8>(warp.index)};
+  const Access access{block.shadow->clocks.now(warp.agent), block.pc_of(in),
+                      static_cast<u16>(warp.agent), kind, static_cast<u8>(warp.index)};
+  if (!is_issued(kind))
+    orders_[static_cast<std::size_t>(warp.index)].issued[number_of(kind)] = true;
   bool reported = false, unwritten = false;
   for (u32 number = first; number < first + columns; ++number) {
     Cell* cell = cells_of(number, row);
@@ -152,19 +207,19 @@ void TensorMemory::access(Warp& warp, const Instruction& in, TensorAccess kind, 
                     .address = u64{row + done} << 16 | number,
                     .bytes = sizeof(u32)});
       }
-      if (!reported && !is_before(clocks, start, cell->write, access)) {
+      if (!reported && !is_ordered(warp, cell->write, access)) {
         reported = true;
         report(warp, in, cell->write, number, row + done);
       }
       if (writes) {
         for (const Access& read : cell->reads) {
-          if (reported || is_before(clocks, start, read, access)) continue;
+          if (reported || is_ordered(warp, read, access)) continue;
           reported = true;
           report(warp, in, read, number, row + done);
         }
         *cell = Cell{access, {}};
       } else {
-        record_read(clocks, start, *cell, access);
+        record_read(warp, *cell, access);
       }
     }
   }
@@ -179,8 +234,7 @@ void TensorMemory::check_released(Warp& warp, const Instruction& in, u32 first, 
     for (u32 row = 0; row < kRows; row += kRowsTogether) {
       const Cell& cell = *cells_of(number, row);
       for (const Access* earlier : {&cell.write, &cell.reads[0], &cell.reads[1]})
-        if (!is_before(clocks, clocks.start(), *earlier, access))
-          return report(warp, in, *earlier, number, row);
+        if (!is_before(warp, *earlier, access)) return report(warp, in, *earlier, number, row);
     }
   }
 }

@@ -5,8 +5,12 @@
 // with there is a matter of checks: of each column and sixteen lanes the last write and two reads
 // are known, and an access races with one that it does not come after. Loads and stores are over
 // at tcgen05.wait, products and copies at the mbarrier of a tcgen05.commit; products and copies
-// keep the order in which they were issued (Clocks::Part).
+// keep the order in which they were issued (Clocks::Part). A strict launch asks for both fences
+// too, which Triton does not write: loads and stores count for other warps from
+// tcgen05.fence::before_thread_sync on, and an access comes after what its warp had seen at its
+// last tcgen05.fence::after_thread_sync.
 #pragma once
+#include <array>
 #include <vector>
 
 #include "allocation.hpp"
@@ -53,6 +57,11 @@ class TensorMemory {
   // All that was accessed in these columns is over for a warp that gives them back.
   void check_released(Warp& warp, const Instruction& in, u32 first, u32 columns);
 
+  // tcgen05.wait::ld or ::st of a warp of this block, and its fences.
+  void wait(Warp& warp, TensorAccess kind);
+  void fence_before(Warp& warp);
+  void fence_after(Warp& warp);
+
   // Bytes of shared memory that products and copies read: nobody may write them before the
   // mbarrier of their commit.
   void keep(Block& home, const Warp& issuer, u32 offset, u32 bytes);
@@ -97,17 +106,29 @@ class TensorMemory {
   Cell* cells_of(u32 column, u32 row) {
     return shadow_.data() + column * (kRows / kRowsTogether) + row / kRowsTogether;
   }
-  static bool is_before(const Clocks& clocks, u32 start, const Access& earlier,
-                        const Access& later);
-  static void record_read(const Clocks& clocks, u32 start, Cell& cell, const Access& access);
+  // A warp's part in the order that a strict launch asks for.
+  struct WarpOrder {
+    std::vector<u32> fenced;     // what it had seen at its last fence::after_thread_sync
+    std::array<u32, 2> waited;   // clocks up to which its loads and stores are over
+    std::array<bool, 2> issued;  // loads and stores since it last waited
+  };
+
+  static bool is_strict(const Warp& warp);
+  static bool is_before(const Warp& warp, const Access& earlier, const Access& later);
+  static bool is_fenced(const Warp& warp, const Access& earlier, const Access& later);
+  static bool is_ordered(const Warp& warp, const Access& earlier, const Access& later) {
+    return is_strict(warp) ? is_fenced(warp, earlier, later) : is_before(warp, earlier, later);
+  }
+  static void record_read(const Warp& warp, Cell& cell, const Access& access);
   static void report(Warp& warp, const Instruction& in, const Access& earlier, u32 column, u32 row);
 
   Memory<u32> cells_;  // by column, then by row
   std::vector<Allocation> allocations_;
   u32 used_ = 0;  // units, by bits
   u32 least_ = kColumns;
-  std::vector<Cell> shadow_;   // with checks, by column and sixteen rows
-  std::vector<Reading> open_;  // not committed yet
+  std::vector<Cell> shadow_;       // with checks, by column and sixteen rows
+  std::vector<WarpOrder> orders_;  // with checks, of the block's warps
+  std::vector<Reading> open_;      // not committed yet
   std::vector<Commit> commits_;
 };
 

@@ -225,12 +225,16 @@ void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 
 // ---- order ----
 
-template <Clocks::Part... Parts>
-void complete(u8*, const Instruction&, u32, Warp& warp) {
-  if (warp.block->shadow) warp.block->shadow->clocks.complete(warp.agent, {Parts...});
+template <TensorAccess Kind>
+void wait(u8*, const Instruction&, u32, Warp& warp) {
+  warp.block->tensor->wait(warp, Kind);
 }
 
-void nothing(u8*, const Instruction&, u32, Warp&) {}
+template <bool Before>
+void fence(u8*, const Instruction&, u32, Warp& warp) {
+  TensorMemory& tensor = *warp.block->tensor;
+  Before ? tensor.fence_before(warp) : tensor.fence_after(warp);
+}
 
 // Arrives at mbarriers, at once, as all that was issued before has happened.
 void commit(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -284,11 +288,10 @@ void add_tensor_memory(Table& table) {
   add("ld", &move<true>, Kind::collective, Class::other, "fragment", "b32");
   add("st", &move<false>, Kind::collective, Class::other, "", "b32,fragment");
   add("cp", &copy, Kind::timed, Class::other, "", "b32,b64");
-  add("wait.ld", &complete<Clocks::tensor_loads>, Kind::collective, Class::sync, "", "");
-  add("wait.st", &complete<Clocks::tensor_stores>, Kind::collective, Class::sync, "", "");
-  add("fence.before_thread_sync", &complete<Clocks::issued_products>, Kind::timed, Class::sync, "",
-      "");
-  add("fence.after_thread_sync", &nothing, Kind::timed, Class::sync, "", "");
+  add("wait.ld", &wait<TensorAccess::load>, Kind::collective, Class::sync, "", "");
+  add("wait.st", &wait<TensorAccess::store>, Kind::collective, Class::sync, "", "");
+  add("fence.before_thread_sync", &fence<true>, Kind::timed, Class::sync, "", "");
+  add("fence.after_thread_sync", &fence<false>, Kind::timed, Class::sync, "", "");
   add("commit", &commit, Kind::timed, Class::sync, "", "address");
 }
 
