@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from ptx_support import HEADER, module
 
+import workbench as wb
 from workbench import ptx
 from workbench.errors import UnsupportedInstructionError, WorkbenchError
 from workbench.ptx import parse
@@ -112,6 +113,27 @@ def test_the_cut_of_a_body_agrees_with_its_items() -> None:
     assert shapes["ld.global.v2.u32 {%r#,%r#}, [%d#+-8]"] == ("%r1", "%r22", "%d1")
     assert shapes["mov.f32 %r#, 0f3F800000"] == ("%r3",)
     assert shapes["mov.u32 %r#, %tid.x#"] == ("%r4", "%tid.x")
+
+
+def test_white_space_inside_an_opcode_as_inline_ptx_has_it() -> None:
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 out) {
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<3>;
+    ld.param .u64 %rd1, [out];
+    mov .u32 %r1, 5;
+    .loc_intermediate 2 9 4
+    add .u32\t%r2, %r1, 2;
+    st .global
+      .u32 [%rd1], %r2;
+    ret;
+}
+"""
+    )
+    out = np.zeros(1, np.int32)
+    wb.load_ptx(text, device="sim").k(1, 1, out)
+    assert out[0] == 7
 
 
 def test_the_source_of_one_kernel_keeps_its_lines() -> None:

@@ -443,6 +443,9 @@ class Body:
         kind = match.lastgroup
         if kind == "operands":
             negated, guard, opcode, operands = match.group(1, 2, 3, 4)
+            while operands.startswith("."):  # white space inside an opcode, as inline PTX may have
+                part, _, operands = operands.replace("\n", " ").replace("\t", " ").partition(" ")
+                opcode, operands = opcode + part, operands.lstrip()
             return Statement(self, start, guard, negated == "!", opcode, operands.rstrip())
         if kind == "label":
             return Label(match["label"])
