@@ -85,6 +85,8 @@ def test_a_product_with_scales(name: str, arch: str) -> None:
 @pytest.mark.parametrize("warps", [4, 8])
 @pytest.mark.parametrize("name", SCALED)
 def test_products_with_scales_of_every_tile(name: str, tiles: tuple, warps: int, arch: str) -> None:
+    if (name, arch, tiles[0]) == ("nvfp4", "sm_100", 64):
+        pytest.skip("Triton 3.7 fails to compile NVFP4 with 64 rows for sm_100")
     run_scaled(name, arch, tiles, num_warps=warps, num_stages=2)
 
 

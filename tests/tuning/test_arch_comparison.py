@@ -6,7 +6,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.tuning.arch_comparison import ArchComparison
+from workbench.tuning.comparison import ArchComparison
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 
