@@ -159,7 +159,7 @@ class Comparison(Tabular, Document):
         return {
             "op": self.op,
             "case": self.case,
-            "variants": ", ".join(trial.variant for trial in self.trials),
+            "variants": ", ".join(self._names()),
             "device": self.machine or f"{self.device}, the PTX machine",
             "times predicted for": ", ".join(models),
         }
@@ -187,7 +187,11 @@ class Comparison(Tabular, Document):
 
     def __repr__(self) -> str:
         verdict = "all correct" if self.all_correct else "NOT all correct"
-        return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
+        return f"<comparison of {self.title}: {', '.join(self._names())}; {verdict}>"
+
+    def _names(self) -> Sequence[str]:
+        """Return what was compared, each once."""
+        return [trial.variant for trial in self.trials]
 
     def tables(self) -> list[Table]:
         """Return a table of the facts as rows and all variants as columns."""
@@ -199,7 +203,7 @@ class Comparison(Tabular, Document):
         return Table(("", *names), rows, "h" + "l" * len(names))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArchComparison(Comparison):
     """Comparison of variants for several architectures on the same inputs, one trial for each pair.
 
@@ -227,6 +231,9 @@ class ArchComparison(Comparison):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.tables()))
+
+    def _names(self) -> Sequence[str]:
+        return [f"{trial.variant} for {trial.arch}" for trial in self.trials]
 
     def tables(self) -> list[Table]:
         """Return a table with a row for each variant and architecture."""
