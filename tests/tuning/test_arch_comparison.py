@@ -6,7 +6,7 @@ import pytest
 
 import workbench as wb
 from workbench.errors import ArgumentError, UnknownNameError
-from workbench.tuning.arch_comparison import ArchComparison
+from workbench.tuning.comparison import ArchComparison
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 
@@ -24,6 +24,7 @@ def test_a_row_for_each_architecture_that_a_variant_has_code_for(compared):
     (table,) = compared.tables()
     assert [row[:2] for row in table.rows] == pairs
     assert "<td" in compared._repr_html_()
+    assert "cuda_mma for sm_80, cuda_mma for sm_90a" in repr(compared)
     assert list(compared.to_frame().index) == pairs
 
 

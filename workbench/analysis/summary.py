@@ -19,7 +19,7 @@ OF_RUN = (
     "blocks that ran", "warp instructions", "active lanes", "global requests", "sectors per request", "bytes moved",
     "bytes used", "used fraction", "distinct bytes", "reuse", "reuse in blocks", "reuse between blocks",
     "bytes by bulk copies", "shared requests", "shared wavefronts", "barrier waits", "slow paths", "tensor products",
-    "scale bytes", "findings", "predicted µs", "tensor cores",
+    "scale bytes", "tensor cores", "findings", "predicted µs",
 )  # fmt: skip
 """Names of the facts of a run; those that do not apply are left out of a summary."""
 OF_KERNEL = ("registers", "shared bytes", "blocks per multiprocessor", "occupancy")

@@ -300,13 +300,14 @@ class Variant:
         parts: int = PARTS,
         **launch_options: Any,
     ) -> LaunchReport:
-        """Return a run's report with recordings of some blocks, if its warp groups wait for tensor core products.
+        """Return a run's report with recordings of some blocks, if its warps wait for products that run beside them.
 
         The prediction of such a launch needs them. The blocks run once more on the simulator, one by one, unless blocks
         wait for each other.
         """
         ran = " ".join(line.text for line in report.lines)
-        if "wgmma.mma_async" not in ran or "barrier.cluster" in ran or len(report.parts) > 1:
+        beside = "wgmma.mma_async" in ran or "tcgen05.mma" in ran
+        if not beside or "barrier.cluster" in ran or len(report.parts) > 1:
             return report
         from workbench.ptx.recording import RecordedParts
         from workbench.ptx.sample import middles_of, parts_of

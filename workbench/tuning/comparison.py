@@ -26,9 +26,11 @@ from workbench.launch import devices
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import cases_of, variants_of
-from workbench.ops.variant import MACHINE_ARCHS, Case, Config, Variant
-from workbench.ptx.sample import Sampled
+from workbench.ops.variant import Case, Config, Variant
+from workbench.toolchain.architectures import plain_arch
+from workbench.tuning.arch_tries import checked_archs, tries_of_archs
 from workbench.tuning.compared_cases import ComparedCases, compare_document
+from workbench.tuning.compared_facts import ARCH_COLUMNS, arch_row, facts_of, unique_bytes
 from workbench.tuning.configured import ConfiguredTrial, Try, able_variants, attempt, checked_configs
 from workbench.tuning.summary import row_of
 
@@ -86,7 +88,7 @@ class Comparison(Tabular, Document):
         """Return the rows of the table: for each fact one text per variant, in the order of ``trials``."""
         tuned = any(origin.startswith("tuned") for origin in self.origins)
         origins = self.origins if tuned else ("",) * len(self.trials)  # of all, or of none where they are as usual
-        columns = [_texts(*each) for each in zip(self.trials, self.minimum_bytes, origins, strict=True)]
+        columns = [facts_of(*each) for each in zip(self.trials, self.minimum_bytes, origins, strict=True)]
         rows = {name: tuple(texts[name] for texts in columns) for name in (columns[0] if columns else ())}
         return {name: tuple(text or _NONE for text in texts) for name, texts in rows.items() if any(texts)}
 
@@ -109,7 +111,7 @@ class Comparison(Tabular, Document):
                     "sectors_per_request": known["sectors_per_request"],
                     "shared_conflicts": known["shared_conflicts"],
                     "bytes_moved": trial.memory.bytes_moved if trial.counts else None,
-                    "unique_bytes": _unique_bytes(trial),
+                    "unique_bytes": unique_bytes(trial),
                     "minimum_bytes": least,
                     "sample": trial.counts.get("sample"),
                     "seconds": trial.seconds,
@@ -157,7 +159,7 @@ class Comparison(Tabular, Document):
         return {
             "op": self.op,
             "case": self.case,
-            "variants": ", ".join(trial.variant for trial in self.trials),
+            "variants": ", ".join(self._names()),
             "device": self.machine or f"{self.device}, the PTX machine",
             "times predicted for": ", ".join(models),
         }
@@ -185,7 +187,11 @@ class Comparison(Tabular, Document):
 
     def __repr__(self) -> str:
         verdict = "all correct" if self.all_correct else "NOT all correct"
-        return f"<comparison of {self.title}: {', '.join(trial.variant for trial in self.trials)}; {verdict}>"
+        return f"<comparison of {self.title}: {', '.join(self._names())}; {verdict}>"
+
+    def _names(self) -> Sequence[str]:
+        """Return what was compared, each once."""
+        return [trial.variant for trial in self.trials]
 
     def tables(self) -> list[Table]:
         """Return a table of the facts as rows and all variants as columns."""
@@ -195,6 +201,46 @@ class Comparison(Tabular, Document):
         names = [trial.variant for trial in self.trials[first:end]]
         rows = [(name, *texts[first:end]) for name, texts in self.facts().items()]
         return Table(("", *names), rows, "h" + "l" * len(names))
+
+
+@dataclass(frozen=True, repr=False)
+class ArchComparison(Comparison):
+    """Comparison of variants for several architectures on the same inputs, one trial for each pair.
+
+    ``str`` and notebooks show a row for each variant and architecture that it has code for.
+    """
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Trial:
+        """Return the trial of a variant and an architecture: ``comparison["cuda_mma", "sm_100a"]``.
+
+        A variant that was compared for one architecture alone needs no second name.
+
+        Raises:
+            UnknownNameError: there is none, or several; lists the pairs there are.
+        """
+        name, arch = key if isinstance(key, tuple) else (key, None)
+        found = [one for one in self.trials if one.variant == name and arch in (None, one.arch, plain_arch(one.arch))]
+        if len(found) != 1:
+            known = ", ".join(f"({one.variant!r}, {one.arch!r})" for one in self.trials)
+            raise UnknownNameError("variant and architecture", repr(key), known, "Name one of these pairs.")
+        return found[0]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the rows as a pandas DataFrame, indexed by variant and architecture. Needs pandas (``[lab]``)."""
+        return data_frame(self.rows).set_index(["variant", "arch"])
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.tables()))
+
+    def _names(self) -> Sequence[str]:
+        return [f"{trial.variant} for {trial.arch}" for trial in self.trials]
+
+    def tables(self) -> list[Table]:
+        """Return a table with a row for each variant and architecture."""
+        rows = [arch_row(trial) for trial in self.trials]
+        marks = ["" if trial.ok else "failed" for trial in self.trials]
+        why = [f"{one.variant}, {one.arch}: {one.outcome}: {one.message}" for one in self.trials if not one.ok]
+        return [Table(ARCH_COLUMNS, rows, "hllrrlrrll", title=self.title, marks=marks, note="\n".join(why))]
 
 
 class _Compare(Protocol):
@@ -261,8 +307,6 @@ def compare(
             variant has no code.
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
-    from workbench.tuning.arch_comparison import ArchComparison, checked_archs, tries_of_archs
-
     found = ops.get(op)
     several = case is not None and not isinstance(case, str) and isinstance(case, Sequence)
     cases = cases_of(found, case)
@@ -296,59 +340,3 @@ def compare(
         for one in cases
     }
     return ComparedCases(results) if several else results[cases[0].name]
-
-
-# -- the facts ------------------------------------------------------------------------------------------------------
-
-
-def _unique_bytes(trial: Trial) -> int | None:
-    return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
-
-
-def _texts(trial: Trial, least: int, origin: str) -> dict[str, str | None]:
-    """Return the text of each fact, in the order of the table; None for a fact that the trial does not have."""
-    counts, resources, memory = trial.counts, trial.resources, trial.memory
-    held = resources.get("occupancy")
-    wavefronts = f"{memory.shared_wavefronts:,}, ideal {memory.shared_ideal_wavefronts:,}"
-    return {
-        "language": trial.language,
-        "configuration": trial.config_text if trial.config else None,
-        "configuration is": origin,
-        "compiled for": trial.arch if trial.device == "sim" and trial.arch != MACHINE_ARCHS[0] else None,
-        "correct": _verdict(trial),
-        "registers per thread": _text(resources.get("registers"), "{:,}"),
-        "spilled": _text(resources.get("spill_bytes"), "{:,} bytes"),
-        "shared memory per block": _text(resources.get("shared_bytes"), "{:,} bytes"),
-        "occupancy": None if held is None else f"{held:.0%}, limited by {resources['limited_by']}",
-        "blocks that ran": Sampled(**counts["sample"]).brief if "sample" in counts else None,
-        "warp instructions": _text(counts.get("warp_instructions"), "{:,}"),
-        "global sectors per request": _text(memory.sectors_per_request, "{:.2f}"),
-        "bytes moved": _beside(memory.bytes_moved, least) if counts else None,
-        "distinct bytes touched": _beside(_unique_bytes(trial), least),
-        "shared-memory wavefronts": wavefronts if memory.shared_wavefronts else None,
-        "time": _time(trial),
-    }
-
-
-def _text(value: float | None, form: str) -> str | None:
-    return None if value is None else form.format(value)
-
-
-def _beside(count: int | None, least: int) -> str | None:
-    return None if count is None else f"{count:,} ({count / least:.2f}x the minimum)"
-
-
-def _verdict(trial: Trial) -> str:
-    if trial.max_error is None:
-        return f"{trial.outcome}: {trial.message}"
-    sign = "yes" if trial.ok else f"NO ({trial.outcome})"
-    return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
-
-
-def _time(trial: Trial) -> str | None:
-    if trial.seconds is None:
-        return None
-    text = f"{trial.basis} {trial.seconds * 1e6:.2f} µs"
-    if trial.basis == "predicted":
-        text += f" on {trial.predicted_for}, bound by {trial.prediction['bound_by']}"
-    return text
