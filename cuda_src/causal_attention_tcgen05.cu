@@ -258,8 +258,10 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
   }
 
   give_registers<CORRECTION_REGISTERS>();
-  if (num_tiles > 0)  // there is no output yet
+  if (num_tiles > 0) {  // there is no output yet
+#pragma unroll 1
     for (int group = 0; group <= last_group; ++group) arrive_for_warp(weights_full[group]);
+  }
 #pragma unroll 1
   for (int tile = 1; tile < num_tiles; ++tile) {
 #pragma unroll 1
