@@ -23,7 +23,8 @@ _Pending = dict[Register, InstructionStep]  # loads that may not be over, by reg
 def misused(blocks: Sequence[BasicBlock], order: Sequence[int]) -> list[Misuse]:
     """Return the uses of loads' registers that come before a wait, one for each place."""
     found: dict[int, Misuse] = {}
-    propagate(blocks, order, {}, lambda code, pending: _after(code, pending, found), lambda a, b: {**b, **a})
+    start: _Pending = {}
+    propagate(blocks, order, start, lambda code, pending: _after(code, pending, found), lambda a, b: {**b, **a})
     return list(found.values())
 
 
