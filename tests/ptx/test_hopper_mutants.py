@@ -171,8 +171,8 @@ def test_no_mutant_goes_unnoticed(kernel: str) -> None:
     assert missed == {kind: count for kind, (count, _) in HARMLESS.items() if kind[0] == kernel}
 
 
-@pytest.mark.parametrize("kernel", ATTENTIONS)
-def test_some_mutants_of_attention_are_noticed(kernel: str) -> None:
-    some = [one for one in mutants(kernel) if (kernel, one.words, one.change) not in HARMLESS][::9]
-    assert len(some) >= 5
+@pytest.mark.parametrize(("kernel", "step"), [(ATTENTION, 9), (TENSOR_ATTENTION, 20)])
+def test_some_mutants_of_attention_are_noticed(kernel: str, step: int) -> None:
+    some = [one for one in mutants(kernel) if (kernel, one.words, one.change) not in HARMLESS][step // 2 :: step]
+    assert len(some) >= 4
     assert [f"line {one.line}: {one.words} {one.change}" for one in some if not noticed(one)] == []
