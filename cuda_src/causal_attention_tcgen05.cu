@@ -14,7 +14,7 @@
 //
 // Tunables: BLOCK_M queries, a group for each 128; BLOCK_N tokens per tile; NUM_STAGES tiles that are under way or in
 // use; RESCALE_ABOVE: weights may reach 2^RESCALE_ABOVE before the output is rescaled to a row's new maximum. Idea:
-// FlashAttention-4 (Dao et al., 2025).
+// FlashAttention-4 (Zadouri et al., 2026).
 #include "common/blackwell.cuh"
 #include "common/exponentials.cuh"
 #include "common/packing.cuh"
