@@ -14,7 +14,7 @@
 //
 // Tunables: BLOCK_M queries, a group for each 128; BLOCK_N tokens per tile; NUM_STAGES tiles that are under way or in
 // use; RESCALE_ABOVE: weights may reach 2^RESCALE_ABOVE before the output is rescaled to a row's new maximum. Idea:
-// FlashAttention-4 (Dao et al., 2025).
+// FlashAttention-4 (Zadouri et al., 2026).
 #include "common/blackwell.cuh"
 #include "common/exponentials.cuh"
 #include "common/packing.cuh"
@@ -258,8 +258,10 @@ causal_attention_tcgen05(Scalar* __restrict__ output, float* __restrict__ lse, c
   }
 
   give_registers<CORRECTION_REGISTERS>();
-  if (num_tiles > 0)  // there is no output yet
+  if (num_tiles > 0) {  // there is no output yet
+#pragma unroll 1
     for (int group = 0; group <= last_group; ++group) arrive_for_warp(weights_full[group]);
+  }
 #pragma unroll 1
   for (int tile = 1; tile < num_tiles; ++tile) {
 #pragma unroll 1

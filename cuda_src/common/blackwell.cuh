@@ -26,6 +26,16 @@ __device__ constexpr int columns_to_allocate(int used) {
   return columns;
 }
 
+// ---- copies: one thread asks ----
+
+// So many bytes, a multiple of 16 from such a place to such a place, to shared memory; they count at the mbarrier.
+__device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes, Barrier& barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
+               : "memory");
+}
+
 // ---- order ----
 
 // Around whatever threads synchronise by (a barrier, an mbarrier): products, copies, loads and stores of one before it

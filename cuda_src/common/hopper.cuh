@@ -45,15 +45,8 @@ __device__ __forceinline__ void wait(Barrier& barrier, unsigned parity) {
       : "memory");
 }
 
-// ---- copies: one thread asks ----
+// ---- tensor copies: one thread asks ----
 
-// So many bytes, a multiple of 16 from such a place to such a place, to shared memory; they count at the mbarrier.
-__device__ __forceinline__ void load_bytes(void* to, const void* from, unsigned bytes, Barrier& barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to)),
-               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
-               : "memory");
-}
 // The box at (x, y) to shared memory; its bytes count at the mbarrier.
 __device__ __forceinline__ void load_tile(void* tile, const TensorMap& map, int x, int y, Barrier& barrier) {
   asm volatile(

@@ -7,14 +7,14 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from workbench.ptx import LineFacts, products
+from workbench.ptx import LineFacts, products, tensor_loads
 from workbench.ptx.findings import KINDS
 from workbench.ptx.machine import FRAGMENT, OPCODES, core
 from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:
-    found_in_python = {products.TOUCHED, products.UNFENCED, "replicas", "shuffled"}
+    found_in_python = {products.TOUCHED, products.UNFENCED, tensor_loads.UNAWAITED, "replicas", "shuffled"}
     assert set(KINDS) == {*core.Problem.__members__, *found_in_python}
 
 

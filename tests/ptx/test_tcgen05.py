@@ -337,6 +337,28 @@ def test_a_strict_launch_asks_for_fences(fence: str) -> None:
     assert all("tensor memory race" in one and "put tcgen05.fence::before" in one for one in found[1])
 
 
+@pytest.mark.parametrize(
+    ("use", "is_early"),
+    [
+        ("add.u32 %v1, %v1, 1; tcgen05.wait::ld.sync.aligned;", True),
+        ("mov.b32 %c, %v1; add.u32 %c, %c, 1; tcgen05.wait::ld.sync.aligned;", True),
+        ("mov.b32 %c, %v1; tcgen05.wait::ld.sync.aligned; add.u32 %c, %c, 1;", False),
+        ("mov.u32 %v1, 0; tcgen05.wait::ld.sync.aligned;", True),
+    ],
+)
+def test_registers_of_a_load_are_used_behind_its_wait(use: str, is_early: bool) -> None:
+    """A note, and a finding of a strict launch."""
+    store = "tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm], LISTED; tcgen05.wait::st.sync.aligned;"
+    kernel = ptx.Program.from_text(moves(f"{store} tcgen05.ld.sync.aligned.32x32b.x4.b32 LISTED, [%tm]; {use}", 4))
+    kinds = []
+    for strict in (False, True):
+        given = [np.zeros((4, 32), np.uint32), np.zeros((4, 32), np.uint32)]
+        report = kernel["moves"].launch(1, 32, given, checks=True, strict=strict)
+        kinds.append(({one.kind for one in report.findings}, {one.kind for one in report.notes}))
+    early = {"register of a tensor load touched before wait"} if is_early else set()
+    assert kinds == [(set(), early), (early, set())]
+
+
 def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
     body = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 512;"
     with pytest.raises(KernelFault, match="deadlock"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from workbench.ptx import calls, flow, products
+from workbench.ptx import calls, flow, products, tensor_loads
 from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, InstructionStep
 from workbench.ptx.machine import ADDRESS, CALL, FLAGS, FRAGMENT, NEGATED, NO_SLOT, OPCODES, TRUE_SLOT, core
@@ -79,7 +79,7 @@ class Decoded:
             NO_SLOT if slots.frame is None else slots.frame, saves, fragments,
         )  # fmt: skip
 
-        self.misused = _misused(parts, code) if any(map(products.is_product, forms)) else []
+        self.misused = _misused(parts, code, forms)
         for step in code:  # slots replace them now; dropping them saves memory, as a sweep keeps many programs
             step.registers, step.guard = (), None
 
@@ -116,10 +116,13 @@ def _lay_out(unit: calls.Unit) -> _Part:
     return _Part(unit, blocks, order, code, [(pc, starts[number]) for pc, number in branches])
 
 
-def _misused(parts: list[_Part], code: list[InstructionStep]) -> list[tuple[str, int, int]]:
-    """Return (kind of finding, pc, pc of the other side) for registers of products that are touched too early."""
-    place = {id(step): pc for pc, step in enumerate(code)}
-    found = (one for part in parts for one in products.misused(part.blocks, part.order))
+def _misused(parts: list[_Part], code: list[InstructionStep], forms: Iterable[Form]) -> list[tuple[str, int, int]]:
+    """Return (kind of finding, pc, pc of the other side) for registers of products and loads touched too early."""
+    found = []
+    for module, concerns in ((products, products.is_product), (tensor_loads, tensor_loads.is_load)):
+        if any(map(concerns, forms)):
+            found += [one for part in parts for one in module.misused(part.blocks, part.order)]
+    place = {id(step): pc for pc, step in enumerate(code)} if found else {}
     return [(one.kind, place[id(one.step)], place[id(one.other)]) for one in found]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.ptx import products, wrapped_index
+from workbench.ptx import products, tensor_loads, wrapped_index
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, shared_variable, with_mbarrier_names
@@ -27,7 +27,7 @@ REPLICAS = "replicas that differ"
 # Kind of a race of a write with another lane's earlier read, with a warp-wide exchange of values in between, as Triton
 # writes it. PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
 SHUFFLED = "read ordered by a shuffle alone"
-# Kinds of findings by the core's problems, and by those that products.py finds before a launch.
+# Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
     "misaligned": "misaligned",
@@ -77,6 +77,7 @@ KINDS = {
     "timeout": "timeout",
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
+    tensor_loads.UNAWAITED: tensor_loads.UNAWAITED,
 }
 # Kinds that are notes unless a launch is strict: the rules forbid them, or warn of them, and GPUs tolerate them.
 NOTES = frozenset(
@@ -90,6 +91,7 @@ NOTES = frozenset(
         "barrier that threads have ended before",
         REPLICAS,
         SHUFFLED,
+        tensor_loads.UNAWAITED,
     )
 )
 # Kinds that only a strict launch reports for kernels that Triton compiled: all of these have them.

@@ -7,11 +7,15 @@ an order is a weak topological order (F. Bourdoncle, *Efficient chaotic iteratio
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from workbench.ptx.instruction import InstructionStep
 from workbench.ptx.machine import BRANCH, core
 from workbench.ptx.parse import Label
+
+_State = TypeVar("_State")
 
 
 @dataclass(slots=True)
@@ -61,3 +65,27 @@ def split_blocks(items: list[InstructionStep | Label]) -> list[BasicBlock]:
 def layout(blocks: list[BasicBlock]) -> list[int]:
     """Return the reachable blocks in weak topological order, the entry first."""
     return core.order_blocks([block.successors for block in blocks])
+
+
+def propagate(
+    blocks: Sequence[BasicBlock],
+    order: Sequence[int],
+    start: _State,
+    after: Callable[[Sequence[InstructionStep], _State], _State],
+    joined: Callable[[_State, _State], _State],
+) -> None:
+    """Follow a state from the first block along all ways through the code, until it changes nowhere.
+
+    ``after`` returns the state behind a block's code; ``joined`` that of a place known with one state and reached with
+    another.
+    """
+    states, work = {order[0]: start}, [order[0]]
+    while work:
+        number = work.pop()
+        state = after(blocks[number].code, states[number])
+        for following in blocks[number].successors:
+            known = states.get(following)
+            both = state if known is None else joined(known, state)
+            if known is None or both != known:
+                states[following] = both
+                work.append(following)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from workbench.ptx.flow import BasicBlock
+from workbench.ptx.flow import BasicBlock, propagate
 from workbench.ptx.instruction import Form, InstructionStep
 from workbench.ptx.machine import FRAGMENT, core
 from workbench.ptx.operands import Register
@@ -26,9 +26,9 @@ UNFENCED: str = "missing wgmma.fence"
 
 
 class Misuse(NamedTuple):
-    """A wrong use of a product's register, of ``kind`` TOUCHED or UNFENCED.
+    """A wrong use of the register of a product or load, of a ``kind`` of findings.
 
-    ``step`` is the misuse; ``other`` is the product, or the step that wrote the register.
+    ``step`` is the misuse; ``other`` is the product or load, or the step that wrote the register.
     """
 
     kind: str
@@ -56,19 +56,10 @@ class _State(NamedTuple):
 def misused(blocks: Sequence[BasicBlock], order: Sequence[int]) -> list[Misuse]:
     """Return the misuses of products' registers, one for each place."""
     products = (step for number in order for step in blocks[number].code if is_product(step.form))
-    theirs = {register for step in products for register in (*_results(step), *_factors(step))}
-    states = {order[0]: _State({}, {}, {}, False)}
-    work = [order[0]]
+    theirs = {register for step in products for register in (*results(step), *_factors(step))}
     found: dict[tuple[str, int], Misuse] = {}
-    while work:
-        number = work.pop()
-        state = _after(blocks[number].code, states[number], theirs, found)
-        for following in blocks[number].successors:
-            known = states.get(following)
-            joined = state if known is None else _joined(known, state)
-            if joined != known:
-                states[following] = joined
-                work.append(following)
+    start = _State({}, {}, {}, False)
+    propagate(blocks, order, start, lambda code, state: _after(code, state, theirs, found), _joined)
     return list(found.values())
 
 
@@ -81,7 +72,8 @@ def _at(step: InstructionStep, wanted: range) -> list[Register]:
     return [step.registers[place] for slot, place in step.form.places if slot in wanted]
 
 
-def _results(step: InstructionStep) -> list[Register]:
+def results(step: InstructionStep) -> list[Register]:
+    """Return the registers of D, or of another fragment that a step writes."""
     return _at(step, range(FRAGMENT, FRAGMENT + 256))
 
 
@@ -114,15 +106,15 @@ def _after(
     for step in code:
         name = step.opcode.name
         if is_product(step.form):
-            results, factors = _results(step), _factors(step)
-            for register in (*results, *factors):
+            sums, factors = results(step), _factors(step)
+            for register in (*sums, *factors):
                 if register in written:
                     note(UNFENCED, step, written[register])
             for register in factors:
                 if register in running:
                     note(TOUCHED, step, running[register][1])
                 reading[register] = 0, step
-            running.update(dict.fromkeys(results, (0, step)))
+            running.update(dict.fromkeys(sums, (0, step)))
         elif name == "wgmma.fence":
             written, fenced = {}, True
         elif name == "wgmma.commit_group":

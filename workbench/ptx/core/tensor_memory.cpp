@@ -234,7 +234,8 @@ void TensorMemory::check_released(Warp& warp, const Instruction& in, u32 first, 
     for (u32 row = 0; row < kRows; row += kRowsTogether) {
       const Cell& cell = *cells_of(number, row);
       for (const Access* earlier : {&cell.write, &cell.reads[0], &cell.reads[1]})
-        if (!is_before(warp, *earlier, access)) return report(warp, in, *earlier, number, row);
+        if (!is_before(warp, *earlier, access) && !is_ordered(warp, *earlier, access))
+          return report(warp, in, *earlier, number, row);
     }
   }
 }

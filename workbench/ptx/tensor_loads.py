@@ -1,0 +1,56 @@
+"""Static check of tcgen05.ld: registers that are touched before ``tcgen05.wait::ld``.
+
+The PTX ISA, "tcgen05.wait": the load is asynchronous, and the wait makes a thread wait for all that it has asked for.
+As in products.py a copy by ``mov`` counts as another name. A GPU's assembler knows of the load's registers and waits by
+itself, so that this is a note unless a launch is strict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.ptx.flow import BasicBlock, propagate
+from workbench.ptx.instruction import Form, InstructionStep
+from workbench.ptx.operands import Register
+from workbench.ptx.products import Misuse, results
+
+# Kind of findings.
+UNAWAITED: str = "register of a tensor load touched before wait"
+
+_Pending = dict[Register, InstructionStep]  # loads that may not be over, by register
+
+
+def misused(blocks: Sequence[BasicBlock], order: Sequence[int]) -> list[Misuse]:
+    """Return the uses of loads' registers that come before a wait, one for each place."""
+    found: dict[int, Misuse] = {}
+    start: _Pending = {}
+    propagate(blocks, order, start, lambda code, pending: _after(code, pending, found), lambda a, b: {**b, **a})
+    return list(found.values())
+
+
+def is_load(form: Form) -> bool:
+    """Return True if steps of a form are tcgen05.ld."""
+    return form.opcode.name == "tcgen05.ld"
+
+
+def _after(code: Sequence[InstructionStep], state: _Pending, found: dict[int, Misuse]) -> _Pending:
+    pending = dict(state)
+    for step in code:
+        name = step.opcode.name
+        if name == "tcgen05.wait.ld":
+            pending = {}
+            continue
+        if name.startswith("mov.b") and len(step.form.writes) == 1 and len(step.form.reads) == 1:
+            target, origin = step.registers[step.form.writes[0]], step.registers[step.form.reads[0]]
+            if origin in pending:
+                pending[target] = pending[origin]
+            else:
+                pending.pop(target, None)
+            continue
+        for place in (*step.form.reads, *step.form.writes):
+            register = step.registers[place]
+            if register in pending:
+                found.setdefault(id(step), Misuse(UNAWAITED, step, pending.pop(register)))
+        if is_load(step.form):
+            pending.update(dict.fromkeys(results(step), step))
+    return pending
