@@ -116,6 +116,7 @@ _IN_SHARED = (
     "missing fence.mbarrier_init",
     "write to shared memory that is being read",
 )
+_LONG = 240  # characters of a statement
 _NEAR = 24  # instructions to search for one with a line
 _LOOP = 4  # instructions, from a wait at an mbarrier to the end of its loop
 # Reads that have their value before the warp goes on, unlike copies and products of warp groups.
@@ -390,5 +391,8 @@ def place_of(kernel: DecodedKernel, pc: int) -> str:
     where = locate(kernel.module, source.location if source else None)
     if where and named != pc:
         where = f"or near {where}"
-    ptx = f"PTX line {statement.line}, `{_MANGLED.sub(lambda found: readable(found[0]), statement.text)}`"
+    text = _MANGLED.sub(lambda found: readable(found[0]), statement.text)
+    if len(text) > _LONG:  # tcgen05 and wgmma name up to 128 registers
+        text = f"{text[:_LONG]} ..."
+    ptx = f"PTX line {statement.line}, `{text}`"
     return f"{where} ({ptx})" if where else ptx
