@@ -158,13 +158,17 @@ void multiply_far(const f32* a, const Row* b, const Scales<16, Chunks>& of_a,
 
 // Of a register of 4 bits: the first and the second 16 along K, in the middle of a byte each.
 inline void open_nibbles(Register from, u8 (&to)[2][128]) {
+  typedef u8 Sixteen __attribute__((vector_size(16)));
   for (u32 row = 0; row < 8; ++row) {
-    for (u32 i = 0; i < 16; ++i) {
-      const u8 both = from[16 * row + i];
-      u8* pair = &to[i / 8][16 * row + 2 * (i % 8)];
-      pair[0] = static_cast<u8>((both & 0x0f) << 2);
-      pair[1] = static_cast<u8>((both & 0xf0) >> 2);
-    }
+    Sixteen both;
+    std::memcpy(&both, from + 16 * row, sizeof both);
+    const Sixteen low = (both & 0x0f) << 2, high = (both & 0xf0) >> 2;
+    const Sixteen first = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19,  //
+                                                  4, 20, 5, 21, 6, 22, 7, 23);
+    const Sixteen second = __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27,  //
+                                                   12, 28, 13, 29, 14, 30, 15, 31);
+    std::memcpy(to[0] + 16 * row, &first, sizeof first);
+    std::memcpy(to[1] + 16 * row, &second, sizeof second);
   }
 }
 
@@ -216,8 +220,10 @@ template <u32 Steps, u32 Chunks, class Format>
       multiply_far<depth, Chunks>(a, factors.b, of_a, of_b, 8 * half, sums[half]);
       continue;
     }
-    for (u32 row = 0; row < 8; ++row)
-      for (u32 k = 0; k < depth; ++k) a[row * depth + k] *= of_a.value[k / run][8 * half + row];
+    for (u32 row = 0; row < 8; ++row) {
+      Row* eights = reinterpret_cast<Row*>(a + row * depth);
+      for (u32 i = 0; i < depth / 8; ++i) eights[i] *= of_a.value[8 * i / run][8 * half + row];
+    }
     multiply_rows<depth>(a, factors.b, sums[half]);
   }
   for (u32 half = 0; half < 2; ++half) write_sums<f32>(registers, in.d, half, mask, sums[half]);
