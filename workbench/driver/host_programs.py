@@ -104,7 +104,8 @@ def call_nvcc(words: Sequence[str]) -> int:
         print(f"#$ TOP={toolkit_folder()}", file=sys.stderr)
         return 1  # nvcc fails as well, because there is no such file
     own = _without_targets(words)
-    command = [str(nvcc.program()), f"-arch={os.environ.get('WORKBENCH_NVCC_ARCH', _ARCH)}", *FLAGS]
+    virtual = os.environ.get("WORKBENCH_NVCC_ARCH", _ARCH)
+    command = [str(nvcc.program()), f"-gencode=arch={virtual},code={virtual}", *FLAGS]
     if not any(word in _NO_LINK for word in own):
         command += ["-shared", "-Xlinker", "-e,workbench_start,-Bsymbolic", str(entry_object())]
     rest = [*include_options(), *own, *link_options()]

@@ -79,7 +79,9 @@ def _target(arch: str, words: Sequence[str]) -> list[str]:
     given = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
     if any(word.split("=")[0] in given for word in words):
         return []
-    return [f"-arch={arch.replace('sm_', 'compute_')}"]
+    # Of an architecture with a letter -arch compiles for the plain one, too, which lacks instructions.
+    virtual = arch.replace("sm_", "compute_")
+    return [f"-gencode=arch={virtual},code={virtual}"]
 
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
