@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.base.architectures import plain_arch
 from workbench.errors import UnknownNameError
-from workbench.toolchain.architectures import plain_arch
 
 DEFAULT_MODEL = "a100-sxm-80gb"
 """Device model that the simulator predicts for by default; the simulator runs sm_80 code."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from workbench.analysis.device_models import model_of_arch
 from workbench.analysis.launches import Launches
+from workbench.base.architectures import plain_arch
 from workbench.errors import KernelFault
-from workbench.toolchain.architectures import plain_arch
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel

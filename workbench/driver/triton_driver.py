@@ -20,6 +20,7 @@ from workbench.analysis.check_report import notes_on
 from workbench.analysis.device_models import DeviceModel, device_model, device_models, model_of_arch
 from workbench.analysis.launches import Launches, prediction_of
 from workbench.analysis.watching import watched
+from workbench.base.architectures import MACHINE_ARCHS, plain_arch
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.base.time_limit import Limit, seconds_of
 from workbench.driver.observing import observed
@@ -31,7 +32,6 @@ from workbench.errors import (
     MissingToolError,
 )
 from workbench.ptx.options import LaunchOptions
-from workbench.toolchain.architectures import MACHINE_ARCHS, plain_arch
 
 if TYPE_CHECKING:
     from workbench.driver.triton_rows import Rows

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 import torch
 
+from workbench.base.architectures import plain_arch
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.parse import PtxSyntaxError
-from workbench.toolchain.architectures import plain_arch
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
 from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from workbench.base.architectures import arch_number
 from workbench.ops.values import Config, Restriction
-from workbench.toolchain.architectures import arch_number
 
 STATIC_SHARED = 48 * 1024
 """Largest number of bytes of shared memory that a block may declare."""

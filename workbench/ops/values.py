@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
+from workbench.base.architectures import plain_arch
 from workbench.ops.expressions import Expression
-from workbench.toolchain.architectures import plain_arch
 
 Config = Mapping[str, Any]
 """A configuration: one value per tunable."""

@@ -24,13 +24,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.architectures import MACHINE_ARCHS
 from workbench.base.home import cuda_sources
 from workbench.errors import ConfigurationError
 from workbench.ops.compiled_code import CompiledCode, Plan
 from workbench.ops.source_files import called_files, digest, read, stamp, with_headers, written_in
 from workbench.ops.steps import TRITON_OPTIONS, Arguments, CudaStep, Size, TritonStep, passed
 from workbench.ops.values import Case, Check, Config, Footprint, Launch, Restriction
-from workbench.toolchain.architectures import MACHINE_ARCHS
 from workbench.toolchain.source import KernelDeclaration, Source, declared_kernels, read_source
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
+from workbench.base.architectures import MACHINE_ARCHS_TEXT
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.base.architectures import arch_number
 from workbench.ptx import signature
 from workbench.ptx.parse import Parameter
-from workbench.toolchain.architectures import arch_number
 
 _BASES = ((100, 0x380), (90, 0x210), (0, 0x160))
 """Byte of the constant bank at which the parameters begin, from a compute capability (times ten) on.

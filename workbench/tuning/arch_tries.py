@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, model_of_arch
+from workbench.base.architectures import plain_arch
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ops.op import Op
 from workbench.ops.variant import MACHINE_ARCHS, Case, Variant
-from workbench.toolchain.architectures import plain_arch
 from workbench.tuning.configured import Try
 
 if TYPE_CHECKING:

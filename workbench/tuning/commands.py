@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 import click
 
 from workbench.analysis.difference.commands import Baseline, WithStatuses, baseline_options
+from workbench.base.architectures import MACHINE_ARCHS_TEXT
 from workbench.base.config_text import ConfigText
 from workbench.base.options import Pages, complete_op, device_option, json_option, names, pages_options, tell
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError
-from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
 from workbench.tuning.command_options import judged_option, model_option, sample_option, variant_config_option
 
 _cases_option = names("case", "A case of the op (repeatable; default: its small one).")

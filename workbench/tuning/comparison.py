@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
+from workbench.base.architectures import plain_arch
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.documents import Document
 from workbench.base.frames import data_frame
@@ -27,7 +28,6 @@ from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import cases_of, variants_of
 from workbench.ops.variant import Case, Config, Variant
-from workbench.toolchain.architectures import plain_arch
 from workbench.tuning.arch_tries import checked_archs, tries_of_archs
 from workbench.tuning.compared_cases import ComparedCases, compare_document
 from workbench.tuning.compared_facts import ARCH_COLUMNS, arch_row, facts_of, unique_bytes

@@ -14,11 +14,11 @@ from workbench.analysis.check_report import show_report
 from workbench.analysis.device_models import device_model
 from workbench.analysis.launches import Launches, RecordedLaunch
 from workbench.analysis.watching import Watch, watch
+from workbench.base.architectures import MACHINE_ARCHS_TEXT
 from workbench.base.time_limit import NOTEBOOK_SECONDS, seconds_of
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.torch_device.starting import simulated_gpu
 from workbench.driver.triton_driver import SimulatedTriton, simulated_triton
-from workbench.toolchain.architectures import MACHINE_ARCHS_TEXT
 from workbench.ui.magics import limit_of
 
 
