@@ -114,12 +114,12 @@ def test_what_cannot_be_loaded(pycuda, context):
     ):
         with pytest.raises(pycuda.Error, match=words):
             pycuda.module_from_buffer(image)
-    tensor_core = b"""
+    video = b"""
     .version 8.0\n.target sm_90a\n.address_size 64
-    .visible .entry f() { tcgen05.fence::before_thread_sync; ret; }
+    .visible .entry f() { .reg .b32 %r<3>; vadd.s32.s32.s32 %r1, %r2, %r2; ret; }
     """
-    module = pycuda.module_from_buffer(tensor_core)
-    with pytest.raises(pycuda.LogicError, match="tensor memory"):
+    module = pycuda.module_from_buffer(video)
+    with pytest.raises(pycuda.LogicError, match="video instructions"):
         module.get_function("f")
     with pytest.raises(pycuda.LogicError, match="not found"):
         module.get_global("nothing")

@@ -55,10 +55,10 @@ def test_where_nobody_names_a_gpu_the_first_recorded_one_stands_for_its_architec
 
 
 def test_an_architecture_that_nothing_is_known_of_is_said():
-    with pytest.warns(UnknownDeviceWarning, match=r"sm_120 .* takes the 108 of A100-SXM4-80GB\. .*tune"):
-        assert multiprocessors(on(None, "sm_120")) == 108
+    with pytest.warns(UnknownDeviceWarning, match=r"sm_121 .* takes the 108 of A100-SXM4-80GB\. .*tune"):
+        assert multiprocessors(on(None, "sm_121")) == 108
     with pytest.warns(UnknownDeviceWarning):
-        wb.compile("paged_attention", variant="cuda_partitioned", arch="sm_120")
+        wb.compile("paged_attention", variant="cuda_partitioned", arch="sm_121")
 
 
 def test_a_tensor_s_gpu_is_asked(monkeypatch):

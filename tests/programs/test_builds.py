@@ -72,7 +72,7 @@ def test_cmake_is_told_our_toolkit_and_programs_are_for_the_device_of_the_run(mo
         if arch:
             monkeypatch.setenv("WORKBENCH_NVCC_ARCH", arch)
         assert host_programs.call_nvcc(["-c", "-arch=sm_120", "-gencode", "arch=compute_75,code=sm_75", "a.cu"]) == 0
-        assert [word for word in called[-1] if "arch" in word] == [f"-arch={expected}"]
+        assert [word for word in called[-1] if "arch" in word] == [f"-gencode=arch={expected},code={expected}"]
 
 
 def test_no_nvcc_is_told_with_how_to_get_it(monkeypatch, capsys, tmp_path):
