@@ -1,10 +1,15 @@
 """Causal attention for Blackwell: values on a grid of sizes, rescaling, architecture, memory facts and machine code."""
 
-import dataclasses
-import itertools
-
 import pytest
 import torch
+from one_architecture import (
+    SIZES,
+    assert_no_bank_conflicts,
+    assert_rules,
+    configurations,
+    own_home,  # noqa: F401
+    refilled,
+)
 from test_flash_attention import inputs, of_sizes
 
 import workbench
@@ -16,23 +21,7 @@ from workbench.ptx import Program
 
 ARCH = "sm_100"
 SMALL = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2, "RESCALE_ABOVE": 0}
-SIZES = (
-    "lengths", "one tile", "a token past a tile", "a token short of two tiles", "one token", "the newest token",
-    "a cached prefix", "queries across tiles", "a group of 8", "128 in bfloat16", "256",
-)  # fmt: skip
-CONFIGURATIONS = [
-    pytest.param(config, head_size, id="-".join(map(str, (*config.values(), head_size))))
-    for config, head_size in itertools.product(VARIANT.all_configurations(), (64, 128, 256))
-    if not VARIANT.broken(config, CausalAttentionCase("", 1, 1, head_size, 200, dtype="float16").problem(arch=ARCH))
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_home(tmp_path_factory):
-    """No tuned table of whoever runs the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
+CONFIGURATIONS = configurations(VARIANT, ARCH)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -46,10 +35,7 @@ def test_sizes(name, judge):
 @pytest.mark.parametrize(("config", "head_size"), CONFIGURATIONS)
 @pytest.mark.long
 def test_configurations(config, head_size, judge):
-    """Of enough tiles that every stage is filled again."""
-    tokens = config["BLOCK_N"] * config["NUM_STAGES"] + 90
-    one = CausalAttentionCase("tiles", 2, 1, head_size, tokens, num_queries=70, num_seqs=1, dtype="bfloat16", lse=True)
-    verdict = judge(VARIANT, config, one, checks=True, arch=ARCH)
+    verdict = judge(VARIANT, config, refilled(config, head_size), checks=True, arch=ARCH)
     assert verdict.ok, verdict
 
 
@@ -75,7 +61,7 @@ def test_in_whatever_order():
 @pytest.mark.parametrize("slack", [0, 8])
 @pytest.mark.sampled(6)
 def test_any_scale_and_strides(scale, slack):
-    """Of views, through the op's function; of a large scale a row's maximum grows by more than the slack."""
+    """Take views through the op's function; with a large scale a row's maximum grows by more than the slack."""
     query, key, value = (side[:1] for side in inputs(queries=20))
     expected = causal_attention(query.double(), key.double(), value.double(), scale=scale)
     config = {**SMALL, "RESCALE_ABOVE": slack}
@@ -128,10 +114,7 @@ def traced():
 
 
 def test_no_bank_conflicts(traced):
-    """Not one: of the output on its way through shared memory, which has the swizzle of the queries there."""
-    shared = [line for line in traced.report.lines if line.requests and line.space == "shared"]
-    assert {line.text.split(".")[0] for line in shared} >= {"st", "ld"}
-    assert all(line.wavefronts == line.ideal_wavefronts for line in shared)
+    assert_no_bank_conflicts(traced)
 
 
 @pytest.mark.parametrize(("config", "head_size"), CONFIGURATIONS)
@@ -150,9 +133,6 @@ def test_machine_code(config, head_size):
 
 
 def test_each_rule_is_named():
-    base = case("tiles").problem(arch=ARCH)
-    good = VARIANT.default_config(base)
-    assert not VARIANT.broken(good, base)
     broken = {
         "arch": ({}, {"arch": "sm_90"}),
         "16-byte rows": ({}, {"alignment": 8}),
@@ -164,10 +144,7 @@ def test_each_rule_is_named():
         "shared memory": ({"NUM_STAGES": 4}, {"head_size": 128}),
         "grid": ({}, {"num_seqs": 70_000}),
     }
-    assert {rule.name for rule in VARIANT.restrictions} == set(broken)
-    for name, (changes, sizes) in broken.items():
-        found = VARIANT.broken({**good, **changes}, dataclasses.replace(base, **sizes))
-        assert name in {one.name for one in found}
+    assert_rules(VARIANT, ARCH, broken)
 
 
 def test_defaults_are_legal():

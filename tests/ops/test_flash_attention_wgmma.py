@@ -1,11 +1,18 @@
 """Causal attention for Hopper: values on a grid of sizes, architecture, memory facts and machine code."""
 
-import dataclasses
 import itertools
 import re
 
 import pytest
 import torch
+from one_architecture import (
+    SIZES,
+    assert_no_bank_conflicts,
+    assert_rules,
+    configurations,
+    own_home,  # noqa: F401
+    refilled,
+)
 from test_flash_attention import inputs, of_sizes
 
 import workbench
@@ -18,23 +25,7 @@ from workbench.tuning import tune
 
 ARCH = "sm_90"
 SMALL = {"BLOCK_M": 128, "BLOCK_N": 64, "NUM_STAGES": 2}
-SIZES = (
-    "lengths", "one tile", "a token past a tile", "a token short of two tiles", "one token", "the newest token",
-    "a cached prefix", "queries across tiles", "a group of 8", "128 in bfloat16", "256",
-)  # fmt: skip
-CONFIGURATIONS = [
-    pytest.param(config, head_size, id="-".join(map(str, (*config.values(), head_size))))
-    for config, head_size in itertools.product(VARIANT.all_configurations(), (64, 128, 256))
-    if not VARIANT.broken(config, CausalAttentionCase("", 1, 1, head_size, 200, dtype="float16").problem(arch=ARCH))
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_home(tmp_path_factory):
-    """No tuned table of whoever runs the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WORKBENCH_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
+CONFIGURATIONS = configurations(VARIANT, ARCH)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -48,10 +39,7 @@ def test_sizes(name, judge):
 @pytest.mark.parametrize(("config", "head_size"), CONFIGURATIONS)
 @pytest.mark.long
 def test_configurations(config, head_size, judge):
-    """Of enough tiles that every stage is filled again."""
-    tokens = config["BLOCK_N"] * config["NUM_STAGES"] + 90
-    one = CausalAttentionCase("tiles", 2, 1, head_size, tokens, num_queries=70, num_seqs=1, dtype="bfloat16", lse=True)
-    verdict = judge(VARIANT, config, one, checks=True, arch=ARCH)
+    verdict = judge(VARIANT, config, refilled(config, head_size), checks=True, arch=ARCH)
     assert verdict.ok, verdict
 
 
@@ -75,7 +63,7 @@ def test_in_whatever_order():
 @pytest.mark.parametrize("scale", [-0.5, 30.0, 0.0])
 @pytest.mark.sampled(3)
 def test_any_scale_and_strides(scale):
-    """Of views, through the op's function."""
+    """Take views through the op's function."""
     query, key, value = (side[:1] for side in inputs(queries=20))
     expected = causal_attention(query.double(), key.double(), value.double(), scale=scale)
     out = causal_attention(query, key, value, scale=scale, variant="cuda_wgmma", config=SMALL)
@@ -140,10 +128,7 @@ def traced():
 
 
 def test_no_bank_conflicts(traced):
-    """Not one: of the output on its way through shared memory, which has the swizzle of the queries there."""
-    shared = [line for line in traced.report.lines if line.requests and line.space == "shared"]
-    assert {line.text.split(".")[0] for line in shared} >= {"st", "ld"}
-    assert all(line.wavefronts == line.ideal_wavefronts for line in shared)
+    assert_no_bank_conflicts(traced)
 
 
 def test_bytes(traced):
@@ -183,9 +168,6 @@ def test_defaults_are_legal():
 
 
 def test_each_rule_is_named():
-    base = case("tiles").problem(arch=ARCH)
-    good = VARIANT.default_config(base)
-    assert not VARIANT.broken(good, base)
     broken = {
         "arch": ({}, {"arch": "sm_80"}),
         "16-byte rows": ({}, {"alignment": 8}),
@@ -197,7 +179,4 @@ def test_each_rule_is_named():
         "shared memory": ({"NUM_STAGES": 4}, {"head_size": 128}),
         "grid": ({}, {"num_seqs": 70_000}),
     }
-    assert {rule.name for rule in VARIANT.restrictions} == set(broken)
-    for name, (changes, sizes) in broken.items():
-        found = VARIANT.broken({**good, **changes}, dataclasses.replace(base, **sizes))
-        assert name in {one.name for one in found}
+    assert_rules(VARIANT, ARCH, broken)

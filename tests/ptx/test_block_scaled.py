@@ -56,7 +56,7 @@ def test_products(kind: str, size: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_scale_counts(kind: str) -> None:
-    """Of matrices of ones with scales all their own, so that one in the place of another shows."""
+    """Multiply ones with scales all their own, so that one in the place of another shows."""
     generator = torch.Generator().manual_seed(0)
     ones = torch.full((128, 256 * FORMATS[kind].bits // 8), 0x38 if kind == "mxfp8" else 0x22, dtype=torch.uint8)
     codes = (120, 135) if kind == "mxfp8" else (40, 80)
