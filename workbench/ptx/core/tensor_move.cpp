@@ -124,12 +124,8 @@ Place place_of(TensorShape shape, u32 lane, u32 i) {
 
 // Columns of 32 bits, or of 16 where two are packed, that so many registers cover.
 u32 width_of(TensorShape shape, u32 registers) {
-  switch (shape) {
-    case TensorShape::l16_b64: return 2 * registers;
-    case TensorShape::l16_b128: return 2 * registers;
-    case TensorShape::l16_b256: return 2 * registers;
-    default: return registers;
-  }
+  const bool one_each = shape == TensorShape::l32_b32 || shape == TensorShape::l16_b32_x2;
+  return one_each ? registers : 2 * registers;
 }
 
 template <bool Load>

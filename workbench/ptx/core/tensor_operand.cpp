@@ -51,10 +51,7 @@ bool TensorOperand::check(Warp& warp, const Instruction& in, u32 lane, const Blo
   if (from.base) return wrong("with a base offset, which the machine does not know");
   if (bits >> 52 & 1) return wrong("with an absolute leading offset, which sm_103a alone has");
   const u32 size = block.launch->shared_bytes;
-  if (from.start + 2 * wgmma::kSwizzleBytes < size) {
-    const wgmma::Operand whole{from, transposed, 0, rows};
-    if (chunks == 2 && together == 8 && wgmma::is_regular(whole, size)) return true;
-  }
+  if (is_regular(size)) return true;
   for (u32 number = 0; number < count(); ++number) {
     const u32 at = offset(number);
     if (at + kChunk <= size) continue;
@@ -81,10 +78,8 @@ void TensorOperand::look(Warp& warp, const Instruction& in, u32 lane, Block& blo
 }
 
 void TensorOperand::gather(const Block& block, u8* out) const {
-  const wgmma::Operand whole{from, transposed, 0, rows};
-  if (chunks == 2 && (!transposed || together == 8) &&
-      wgmma::is_regular(whole, block.launch->shared_bytes))
-    return wgmma::gather_regular(whole, block.shared, out);
+  if (is_regular(block.launch->shared_bytes))
+    return wgmma::gather_regular(as_of_group(), block.shared, out);
   for (u32 number = 0; number < count(); ++number)
     std::memcpy(out + number * kChunk, block.shared + offset(number), kChunk);
 }

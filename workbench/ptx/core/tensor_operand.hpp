@@ -40,6 +40,12 @@ struct TensorOperand {
     return transposed ? from.along_rows(number % (rows / together), number / (rows / together))
                       : from.along_k(number / chunks, number % chunks);
   }
+  // The operand as one of wgmma, which has two chunks a row, and transposes elements of 16 bits.
+  wgmma::Operand as_of_group() const { return {from, transposed, 0, rows}; }
+  bool is_regular(u32 shared_bytes) const {
+    return chunks == 2 && (!transposed || together == 8) &&
+           wgmma::is_regular(as_of_group(), shared_bytes);
+  }
   // Whether the descriptor makes sense, and its chunks lie in shared memory; tells otherwise.
   bool check(Warp& warp, const Instruction& in, u32 lane, const Block& block) const;
   // With checks: they are read now, and until the mbarrier of a commit is passed.
