@@ -80,6 +80,7 @@ def test_parameters_under_a_condition(macros: tuple, parameters: tuple):
         ("_Z4pickI6__halfLb1EEvPT_", "pick<__half, true>"),
         ("_ZN12_GLOBAL__N_14thisEi", "{anonymous}::this"),
         ("_Znonsense!", "_Znonsense!"),
+        ("_ZN4main12_3clocals_3e3addB2v2B6cw51cXE5ArrayIfLi1EE", "main::<locals>::add"),
     ],
 )
 def test_readable_names(mangled: str, readable: str):

@@ -21,14 +21,22 @@ def _library() -> tuple[Callable[..., int | None], Callable[[int], object]] | No
         return None
 
 
+_NUMBA_TAGS = re.compile(r"\[abi:v\d+\]\[abi:\w+\]")
+"""Numba's mark of a specialisation: its number and the compiler's options, of 90 characters."""
+
+
 @functools.lru_cache(maxsize=4096)
 def demangle(name: str) -> str:
     """Return ``"scale<float, 4>"`` for ``"_Z5scaleIfLi4EEvPT_"``, without parameter and return types.
 
-    Names that are not mangled C++ names are returned unchanged.
+    A function in a function keeps Python's name in Numba's: ``"main::<locals>::add"``. Names that are not mangled C++
+    names are returned unchanged.
     """
     text = _read(name)
-    return name if text is None else _without_types(text)
+    if text is None:
+        return name
+    plain = _NUMBA_TAGS.sub("", text)
+    return _without_types(plain if plain == text else plain.replace("_3clocals_3e", "<locals>"))
 
 
 def _read(name: str) -> str | None:
