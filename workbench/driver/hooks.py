@@ -221,7 +221,8 @@ class Machine:
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
-            _KERNELS(_guarded(self._kernels)), _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)), _UNLOAD(self._unload),
+            _KERNELS(_guarded(self._kernels)), _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)),
+            _UNLOAD(self._unload),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
