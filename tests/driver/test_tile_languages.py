@@ -168,6 +168,7 @@ LANGUAGES = {
     "cutile": ("cuda.tile", ["--model", "a100-sxm-80gb"]),
     "tilelang": ("tilelang", ["--model", "a100-sxm-80gb"]),
     "cute_dsl": ("cutlass", []),
+    "cute_tma": ("cutlass", []),
     "helion": ("helion", ["--first-config"]),
     "gluon": ("triton.experimental.gluon", []),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import fields
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from workbench.ptx import LineFacts, products, tensor_loads
 from workbench.ptx.findings import KINDS
 from workbench.ptx.machine import FRAGMENT, OPCODES, core
-from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import DRIVER_ELEMENTS, ELEMENTS, TensorMap
 
 
 def test_every_problem_has_words_and_nothing_else_has() -> None:
@@ -31,7 +32,7 @@ def test_records_name_all_of_their_bytes() -> None:
 
 OPERANDS = [
     "Elementwise", "Comparison", "Unpacking", "Carrying", "Access", "Atomic", "AsyncCopy", "AsyncStore", "Mbarrier",
-    "Bulk", "MapField", "MapCopy", "Fragment", "Exchange", "Product", "GroupProduct", "Barrier", "Call",
+    "Bulk", "MapChange", "MapCopy", "Fragment", "Exchange", "Product", "GroupProduct", "Barrier", "Call",
     "ParameterCopy", "SystemCall",
 ]  # fmt: skip
 
@@ -52,23 +53,29 @@ def test_the_driver_numbers_the_same_elements_in_another_order() -> None:
     assert sorted(DRIVER_ELEMENTS) == sorted(name for name, _ in ELEMENTS)
 
 
-def test_a_tensor_map_is_laid_out_as_the_core_reads_it() -> None:
-    sizes, strides, box, steps = (64, 48, 40), (512, 32768), (16, 8, 4), (1, 2, 1)
-    content = bytes(TensorMap("f32", 4096, sizes, strides, box, steps, 64, "nan"))
-    layout = np.dtype(core.TENSOR_MAP)
-    assert len(content) == layout.itemsize == TENSOR_MAP_BYTES
-    (row,) = np.frombuffer(content, layout)
-    found = {name: row[name].tolist() for name in core.TENSOR_MAP["names"]}
-    assert found == {
-        "global_address": 4096,
-        "global_stride": [*strides, 0, 0],
-        "global_dim": [*sizes, 0, 0],
-        "box_dim": [*box, 0, 0],
-        "element_stride": [*steps, 0, 0],
-        "rank": 2,
-        "elemtype": [name for name, _ in ELEMENTS].index("f32"),
-        "interleave_layout": 0,
-        "swizzle_mode": SWIZZLES.index(64),
-        "swizzle_atomicity": 0,
-        "fill_mode": 1,
-    }
+# What CuTe DSL 4.8.1's compiled host code writes for these maps, on its own: 16 words of 4 bytes, and nothing after.
+_AT = 0x0123_4567_89AB_CD00
+_HARDWARE = {
+    "plain": (
+        TensorMap("f16", 0x200_0000_0000, (128, 256), (256,), (64, 64)),
+        (0, 0x200, 0x00040312, 0x10, 0, 0, 0, 0, 0x7F, 0xFF, 0, 0, 0, 0x3F000000, 0x3F),
+    ),
+    "a step for each dimension, and a swizzle of 128 bytes": (
+        TensorMap("f16", 0x200_0000_0000, (128, 256, 4), (256, 65536), (64, 256, 10), (1, 4, 5), 128),
+        (0, 0x200, 0x00046322, 0x10, 0x1000, 0, 0, 0, 0x7F, 0xFF, 3, 0, 0, 0x3F000118, 0x9FF),
+    ),
+    "large strides": (
+        TensorMap(
+            "tf32.ftz", _AT, (1 << 32, 8, 9, 10, 11), ((1 << 39) + 256, (1 << 40) - 256, (1 << 38) + 256, 1 << 37),
+            (64, 2, 3, 4, 5),
+        ),
+        (0x89ABCD00, 0x1234567, 0x00050442, 0x10, 0xFFFFFFF0, 0x10, 0, 0x24F8, 0xFFFFFFFF, 7, 8, 9, 10, 0x3F000000,
+         0x04030201),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _HARDWARE)
+def test_a_tensor_map_has_the_form_of_the_hardware(name: str) -> None:
+    tensor_map, words = _HARDWARE[name]
+    assert struct.unpack("<32I", bytes(tensor_map)) == (*words, *[0] * (32 - len(words)))

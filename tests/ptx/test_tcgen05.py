@@ -359,6 +359,21 @@ def test_registers_of_a_load_are_used_behind_its_wait(use: str, is_early: bool) 
     assert kinds == [(set(), early), (early, set())]
 
 
+@pytest.mark.parametrize("use", ["add.u32 %v1, %v1, 1;", ""])
+def test_a_use_of_a_loads_registers_waits_for_the_load(use: str) -> None:
+    """As the assembler does; strict launches want the wait itself."""
+    store = "tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm], {}; tcgen05.wait::st.sync.aligned;"
+    load = "tcgen05.ld.sync.aligned.32x32b.x4.b32 LISTED, [%tm];"
+    body = f"{store.format('LISTED')} {load} {use} {store.format('{%t, %t, %t, %t}')}"
+    kernel = ptx.Program.from_text(moves(body, 4))["moves"]
+    found = []
+    for strict in (False, True):
+        given = [np.zeros((4, 32), np.uint32), np.zeros((4, 32), np.uint32)]
+        found.append({one.kind for one in kernel.launch(1, 32, given, checks=True, strict=strict).findings})
+    assert ("tensor memory race" in found[0]) == (not use)
+    assert "tensor memory race" in found[1]
+
+
 def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
     body = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 512;"
     with pytest.raises(KernelFault, match="deadlock"):

@@ -128,6 +128,7 @@ _OCCUPANCY = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, _u32, _u32, ctypes.PO
 _PUT = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_char_p, _u64)
 _LINK = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_char_p), _u32, _u32, _pointer, _PUT, *_ANSWER)
 _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), *_ANSWER)
+_KERNELS = ctypes.CFUNCTYPE(None, _u64, _pointer, _PUT, *_ANSWER)
 _ENCODE = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookTensorMap), *_ANSWER)
 _HOST_CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookCall), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
@@ -144,6 +145,7 @@ class Hooks(ctypes.Structure):
         ("occupancy", _OCCUPANCY),
         ("link", _LINK),
         ("variable", _VARIABLE),
+        ("kernels", _KERNELS),
         ("encode", _ENCODE),
         ("host_call", _HOST_CALL),
         ("unload", _UNLOAD),
@@ -219,7 +221,8 @@ class Machine:
         self.hooks = Hooks(
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
-            _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)), _UNLOAD(self._unload),
+            _KERNELS(_guarded(self._kernels)), _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)),
+            _UNLOAD(self._unload),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -396,6 +399,12 @@ class Machine:
         text = linked(texts, self._facts.arch, bool(device_runtime)).encode()
         if not put(taker, text, len(text)):
             raise MemoryError(f"{len(text)} bytes of linked PTX")
+
+    def _kernels(self, number: int, taker: int, put: Callable[..., int]) -> None:
+        for entry in self._modules[number].program.module.entries:
+            name = entry.encode()
+            if not put(taker, name, len(name)):
+                raise MemoryError("the names of a library's kernels")
 
     def _allocations_of(self, launch: HookLaunch) -> _Allocations:
         """Return the allocations in the machine's form, rebuilt only when an allocation was added or freed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -28,6 +28,7 @@ class _Part:
     order: list[int]
     code: list[InstructionStep]
     jumps: list[tuple[int, int]]
+    misused: list[products.Misuse]
 
 
 class Decoded:
@@ -79,7 +80,7 @@ class Decoded:
             NO_SLOT if slots.frame is None else slots.frame, saves, fragments,
         )  # fmt: skip
 
-        self.misused = _misused(parts, code, forms)
+        self.misused = _misused(parts, code)
         for step in code:  # slots replace them now; dropping them saves memory, as a sweep keeps many programs
             step.registers, step.guard = (), None
 
@@ -98,6 +99,8 @@ def _lay_out(unit: calls.Unit) -> _Part:
     """Lay out the blocks of a unit one after the other, with the jumps that the order needs."""
     blocks = unit.blocks()
     order = flow.layout(blocks)
+    misused = _misused_in(blocks, order)
+    tensor_loads.insert_waits(blocks, misused)
     code: list[InstructionStep] = []
     starts: dict[int, int] = {}
     branches: list[tuple[int, int]] = []
@@ -113,15 +116,20 @@ def _lay_out(unit: calls.Unit) -> _Part:
         elif block.fall is None and not block.code:
             block.code.append(InstructionStep.of(Instruction(OPCODES["exit"], {})))
         code += block.code
-    return _Part(unit, blocks, order, code, [(pc, starts[number]) for pc, number in branches])
+    return _Part(unit, blocks, order, code, [(pc, starts[number]) for pc, number in branches], misused)
 
 
-def _misused(parts: list[_Part], code: list[InstructionStep], forms: Iterable[Form]) -> list[tuple[str, int, int]]:
-    """Return (kind of finding, pc, pc of the other side) for registers of products and loads touched too early."""
-    found = []
+def _misused_in(blocks: list[flow.BasicBlock], order: list[int]) -> list[products.Misuse]:
+    found: list[products.Misuse] = []
     for module, concerns in ((products, products.is_product), (tensor_loads, tensor_loads.is_load)):
-        if any(map(concerns, forms)):
-            found += [one for part in parts for one in module.misused(part.blocks, part.order)]
+        if any(concerns(step.form) for number in order for step in blocks[number].code):
+            found += module.misused(blocks, order)
+    return found
+
+
+def _misused(parts: list[_Part], code: list[InstructionStep]) -> list[tuple[str, int, int]]:
+    """Return (kind of finding, pc, pc of the other side) for registers of products and loads touched too early."""
+    found = [one for part in parts for one in part.misused]
     place = {id(step): pc for pc, step in enumerate(code)} if found else {}
     return [(one.kind, place[id(one.step)], place[id(one.other)]) for one in found]
 

@@ -20,7 +20,7 @@ _TYPES = {
     "s32", "u32", "f32", "tf32", "b64", "s64", "u64", "f64", "e4m3x2", "e5m2x2",
     "e2m3x2", "e3m2x2", "e2m1x2", "ue8m0x2", "s2f6x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4",
 }  # fmt: skip
-_INTERNAL = ("param.copy", "registers.", "nop")
+_INTERNAL = ("param.copy", "registers.", "nop", "tcgen05.wait.assembler")
 _MADE_OF_OTHERS = {
     "wmma.mma": "`mma`, one or two; the fragments are those of the hardware",
     "mma.m16n8k4, mma.m16n8k8, mma.m16n8k16 of f64": "`mma.m8n8k4`, two for each four columns of A",

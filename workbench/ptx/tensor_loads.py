@@ -2,7 +2,7 @@
 
 The PTX ISA, "tcgen05.wait": the load is asynchronous, and the wait makes a thread wait for all that it has asked for.
 As in products.py a copy by ``mov`` counts as another name. A GPU's assembler knows of the load's registers and waits by
-itself, so that this is a note unless a launch is strict.
+itself, so that this is a note unless a launch is strict. CuTe DSL's compiler relies on it: its code has no other wait.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.ptx.flow import BasicBlock, propagate
-from workbench.ptx.instruction import Form, InstructionStep
+from workbench.ptx.instruction import Form, Instruction, InstructionStep
+from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import Register
 from workbench.ptx.products import Misuse, results
 
@@ -21,11 +22,24 @@ _Pending = dict[Register, InstructionStep]  # loads that may not be over, by reg
 
 
 def misused(blocks: Sequence[BasicBlock], order: Sequence[int]) -> list[Misuse]:
-    """Return the uses of loads' registers that come before a wait, one for each place."""
+    """Return the uses of loads' registers that come before a wait, the first on each way from a load."""
     found: dict[int, Misuse] = {}
     start: _Pending = {}
     propagate(blocks, order, start, lambda code, pending: _after(code, pending, found), lambda a, b: {**b, **a})
     return list(found.values())
+
+
+def insert_waits(blocks: Sequence[BasicBlock], found: Sequence[Misuse]) -> None:
+    """Insert the assembler's wait before each use that `misused` found; strict launches skip it."""
+    uses = {id(one.step) for one in found if one.kind == UNAWAITED}
+    for block in blocks:
+        if uses and any(id(step) in uses for step in block.code):
+            code = list(block.code)
+            block.code.clear()
+            for step in code:
+                if id(step) in uses:
+                    block.code.append(InstructionStep.of(Instruction(OPCODES["tcgen05.wait.assembler"], {})))
+                block.code.append(step)
 
 
 def is_load(form: Form) -> bool:
@@ -50,7 +64,9 @@ def _after(code: Sequence[InstructionStep], state: _Pending, found: dict[int, Mi
         for place in (*step.form.reads, *step.form.writes):
             register = step.registers[place]
             if register in pending:
-                found.setdefault(id(step), Misuse(UNAWAITED, step, pending.pop(register)))
+                load = pending[register]
+                found.setdefault(id(step), Misuse(UNAWAITED, step, load))
+                pending = {other: by for other, by in pending.items() if by is not load}
         if is_load(step.form):
             pending.update(dict.fromkeys(results(step), step))
     return pending

@@ -1,17 +1,17 @@
 """Tensor maps: the tensor, and the box of it, that a bulk tensor copy (TMA) moves.
 
-The 128 bytes are opaque to programs: the driver writes them (``cuTensorMapEncodeTiled``) or, field by field, a kernel
-(``tensormap.replace``). The PTX machine's own layout is in ``ptx/core/tensor_map.hpp``.
+The 128 bytes are opaque to programs: the driver writes them (``cuTensorMapEncodeTiled``), a compiler's host code (CuTe
+DSL's) or, field by field, a kernel (``tensormap.replace``). They have the hardware's form: ``ptx/core/tensor_map.hpp``.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.ptx.machine import core
 
 TENSOR_MAP_BYTES = 128
 MOST_DIMENSIONS, MOST_BOX, MOST_STEP = 5, 256, 8
@@ -32,7 +32,7 @@ _OF_TORCH = {
     "float32": "f32", "float64": "f64", "bfloat16": "bf16",
 }  # fmt: skip
 _FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
-_LAYOUT = struct.Struct("<Q4Q5I5I5I6B22x")
+_FIELDS = {name: number for number, (name, _) in enumerate(core.TENSOR_MAP_FIELDS)}
 _WHERE = "CUDA driver API, cuTensorMapEncodeTiled"
 
 
@@ -91,14 +91,21 @@ class TensorMap:
         return ELEMENTS[_NUMBERS[self.element]][1]
 
     def __bytes__(self) -> bytes:
-        """Return the 128 bytes as the PTX machine reads them."""
-        rank = len(self.sizes)
-        sizes, box, steps = (
-            (*values, *[0] * (MOST_DIMENSIONS - rank)) for values in (self.sizes, self.box, self.steps)
+        """Return the 128 bytes in the form that GPUs and the PTX machine read."""
+        values = {
+            "global_address": [self.address],
+            "rank": [len(self.sizes) - 1],
+            "elemtype": [_NUMBERS[self.element]],
+            "swizzle_mode": [SWIZZLES.index(self.swizzle)],
+            "fill_mode": [int(self.fill == "nan")],
+            "global_stride": self.strides,
+            "global_dim": self.sizes,
+            "element_stride": self.steps,
+            "box_dim": self.box,
+        }
+        return core.encode_tensor_map(
+            [(_FIELDS[name], ordinal, value) for name, row in values.items() for ordinal, value in enumerate(row)]
         )
-        strides = (*self.strides, *[0] * (MOST_DIMENSIONS - 1 - len(self.strides)))
-        numbers = rank - 1, _NUMBERS[self.element], 0, SWIZZLES.index(self.swizzle), 0, int(self.fill == "nan")
-        return _LAYOUT.pack(self.address, *strides, *sizes, *box, *steps, *numbers)
 
     def _check(self, rank: int) -> None:
         def refuse(name: str, got: object, allowed: str, remedy: str) -> None:

@@ -85,6 +85,9 @@ struct Hooks {
                u64 why_size);
   void (*variable)(u64 module, const char* name, u64* address, CUresult* answer, char* why,
                    u64 why_size);
+  // `put` receives the name of each kernel, in the order of the module.
+  void (*kernels)(u64 module, void* taker, int (*put)(void* taker, const char* text, u64 size),
+                  CUresult* answer, char* why, u64 why_size);
   void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);
   // Reports the end of a library's call on the host.
   void (*host_call)(const HookCall* call, CUresult* answer, char* why, u64 why_size);

@@ -1,6 +1,29 @@
 // CUDA 12's libraries, with which cuda.core and Numba load code: here a library is a module of the
 // context that it was loaded in, and a kernel is a function of the module.
+#include <algorithm>
+
 #include "driver.hpp"
+
+namespace workbench::driver {
+namespace {
+
+std::vector<std::string> names_of_kernels(Call& call, void* library) {
+  find_handle(state().modules, library, "library");
+  std::vector<std::string> names;
+  const auto put = [](void* to, const char* text, u64 length) {
+    try {
+      static_cast<std::vector<std::string>*>(to)->emplace_back(text, length);
+      return 1;
+    } catch (const std::bad_alloc&) {
+      return 0;
+    }
+  };
+  ask(call, hooks().kernels, reinterpret_cast<u64>(library), static_cast<void*>(&names), +put);
+  return names;
+}
+
+}  // namespace
+}  // namespace workbench::driver
 
 using namespace workbench::driver;
 
@@ -29,6 +52,24 @@ CU_API cuLibraryLoadFromFile(void** library, const char* path, int*, void**, uns
 CU_API cuLibraryUnload(void* library) { return cuModuleUnload(library); }
 CU_API cuLibraryGetKernel(void** kernel, void* library, const char* name) {
   return cuModuleGetFunction(kernel, library, name);
+}
+
+CU_API cuLibraryGetKernelCount(unsigned* count, void* library) {
+  return entry([&](Call& call) {
+    needed(count, "count") = static_cast<unsigned>(names_of_kernels(call, library).size());
+  });
+}
+
+CU_API cuLibraryEnumerateKernels(void** kernels, unsigned count, void* library) {
+  std::vector<std::string> names;
+  CUresult result = entry([&](Call& call) {
+    needed(kernels, "kernels");
+    names = names_of_kernels(call, library);
+  });
+  const std::size_t wanted = std::min<std::size_t>(count, names.size());
+  for (std::size_t i = 0; !result && i < wanted; ++i)
+    result = cuModuleGetFunction(&kernels[i], library, names[i].c_str());
+  return result;
 }
 
 CU_API cuLibraryGetModule(CUmodule* module, void* library) {

@@ -6,14 +6,22 @@
 
 namespace workbench::driver {
 
-u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
-                              u32 dynamic_shared) {
-  const u32 most = function.facts.max_threads;
-  if (most && threads > most) return 0;
+namespace {
+
+u32 blocks_that_fit(Call& call, const Function& function, u64 threads, u32 dynamic_shared) {
   u32 blocks = 0;
   ask(call, hooks().occupancy, function.module, function.name.c_str(), static_cast<u32>(threads),
       dynamic_shared, &blocks);
   return blocks;
+}
+
+}  // namespace
+
+u32 blocks_per_multiprocessor(Call& call, const Function& function, u64 threads,
+                              u32 dynamic_shared) {
+  const u32 most = function.facts.max_threads;
+  if (most && threads > most) return 0;
+  return blocks_that_fit(call, function, threads, dynamic_shared);
 }
 
 namespace {
@@ -116,5 +124,32 @@ CU_API cuOccupancyAvailableDynamicSMemPerBlock(std::size_t* out, CUfunction hand
         std::min(share - attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK),
                  attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
     room = static_cast<std::size_t>(std::max(of_block - own, 0));
+  });
+}
+
+// The clusters that a device runs at a time, as if any of its multiprocessors could form one: a GPU
+// whose clusters do not divide a group of multiprocessors runs fewer. CuTe DSL asks with blocks of
+// 128 threads for a kernel that is compiled for one: the kernel's own limit does not count.
+CU_API cuOccupancyMaxActiveClusters(int* out, CUfunction handle, const CUlaunchConfig* config) {
+  return entry([&](Call& call) {
+    int& clusters = needed(out, "clusters");
+    const CUlaunchConfig& c = needed(config, "config");
+    const u64 threads = u64{c.blockDimX} * c.blockDimY * c.blockDimZ;
+    const int most_threads = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    const auto function = function_for(
+        handle, static_cast<int>(std::min(threads, static_cast<u64>(most_threads) + 1)));
+    u64 size = 1;
+    for (unsigned i = 0; i < c.numAttrs; ++i) {
+      const CUlaunchAttribute& given = (&needed(c.attrs, "attributes"))[i];
+      if (given.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+      for (unsigned extent : given.value.dimensions) size *= extent;
+    }
+    constexpr u64 kMostBlocks = 16;  // of a cluster
+    if (size == 0 || size > kMostBlocks)
+      throw Refused{CUDA_ERROR_INVALID_VALUE,
+                    "a cluster of " + std::to_string(size) + " blocks, allowed are 1 to 16"};
+    const u64 blocks = blocks_that_fit(call, *function, threads, c.sharedMemBytes);
+    const u64 all = blocks * static_cast<u64>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    clusters = static_cast<int>(all / size);
   });
 }

@@ -26,7 +26,7 @@ constexpr const char* kManaged =
     ": managed variables of libraries have no address that the host has, too; use a __device__ "
     "variable and copies";
 constexpr const char* kLogs = ": there is no log to read; cuGetErrorString says what went wrong";
-constexpr const char* kByName = ": ask for a kernel or a variable of a library by its name";
+constexpr const char* kByName = ": ask for a variable of a library by its name";
 constexpr const char* kPeers = ": devices do not see each other's memory";
 constexpr const char* kProfiler = ": there is no profiler; workbench.trace says what a kernel did";
 }  // namespace
@@ -111,7 +111,6 @@ REFUSED(cuMemRelease, kVirtual)
 REFUSED(cuMemSetAccess, kVirtual)
 REFUSED(cuMemUnmap, kVirtual)
 
-REFUSED(cuOccupancyMaxActiveClusters, kClusters)
 REFUSED(cuOccupancyMaxPotentialClusterSize, kClusters)
 
 REFUSED(cuTensorMapEncodeIm2col, kImages)
@@ -229,8 +228,6 @@ REFUSED(cuLogsDumpToMemory, kLogs)
 REFUSED(cuLogsRegisterCallback, kLogs)
 REFUSED(cuLogsUnregisterCallback, kLogs)
 
-REFUSED(cuLibraryEnumerateKernels, kByName)
-REFUSED(cuLibraryGetKernelCount, kByName)
 REFUSED(cuLibraryGetManaged, kManaged)
 REFUSED(cuLibraryGetUnifiedFunction, kByName)
 

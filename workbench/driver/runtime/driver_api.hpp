@@ -64,10 +64,13 @@ CUresult cuLaunchHostFunc(CUstream, CUhostFn, void*);
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, CUfunction, int, std::size_t,
                                                               unsigned);
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(std::size_t*, CUfunction, int, int);
+CUresult cuOccupancyMaxActiveClusters(int*, CUfunction, const CUlaunchConfig*);
 CUresult cuLibraryLoadData(void**, const void*, int*, void**, unsigned, int*, void**, unsigned);
 CUresult cuLibraryLoadFromFile(void**, const char*, int*, void**, unsigned, int*, void**, unsigned);
 CUresult cuLibraryUnload(void*);
 CUresult cuLibraryGetKernel(void**, void*, const char*);
+CUresult cuLibraryGetKernelCount(unsigned*, void*);
+CUresult cuLibraryEnumerateKernels(void**, unsigned, void*);
 CUresult cuLibraryGetGlobal(CUdeviceptr*, std::size_t*, void*, const char*);
 CUresult cuKernelSetAttribute(int, int, void*, CUdevice);
 

@@ -121,6 +121,14 @@ CUDA_API cudaLibraryGetKernel(void** kernel, void* library, const char* name) {
   return call([&] { return cuLibraryGetKernel(kernel, library, name); });
 }
 
+CUDA_API cudaLibraryGetKernelCount(unsigned* count, void* library) {
+  return call([&] { return cuLibraryGetKernelCount(count, library); });
+}
+
+CUDA_API cudaLibraryEnumerateKernels(void** kernels, unsigned count, void* library) {
+  return call([&] { return cuLibraryEnumerateKernels(kernels, count, library); });
+}
+
 CUDA_API cudaLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, void* library,
                               const char* name) {
   return call([&] { return cuLibraryGetGlobal(address, bytes, library, name); });

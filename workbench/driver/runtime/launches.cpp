@@ -5,20 +5,24 @@
 namespace workbench::runtime {
 namespace {
 
+CUlaunchConfig driver_config(const LaunchConfig& config) {
+  if (config.dynamic_shared > 0xffffffffu)
+    throw Failed{cudaErrorInvalidValue, "more dynamic shared memory than any device has"};
+  return {config.grid.x,
+          config.grid.y,
+          config.grid.z,
+          config.block.x,
+          config.block.y,
+          config.block.z,
+          static_cast<unsigned>(config.dynamic_shared),
+          config.stream,
+          config.attributes,
+          config.attribute_count};
+}
+
 cudaError_t launch(const void* kernel, const LaunchConfig& config, void** parameters) {
   return call([&] {
-    if (config.dynamic_shared > 0xffffffffu)
-      throw Failed{cudaErrorInvalidValue, "more dynamic shared memory than any device has"};
-    const CUlaunchConfig given{config.grid.x,
-                               config.grid.y,
-                               config.grid.z,
-                               config.block.x,
-                               config.block.y,
-                               config.block.z,
-                               static_cast<unsigned>(config.dynamic_shared),
-                               config.stream,
-                               config.attributes,
-                               config.attribute_count};
+    const CUlaunchConfig given = driver_config(config);
     return cuLaunchKernelEx(&given, function_of(kernel), parameters, nullptr);
   });
 }
@@ -60,6 +64,15 @@ CUDA_API __cudaLaunchKernel(const void* kernel, Dim3 grid, Dim3 block, void** pa
 CUDA_API cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** parameters) {
   if (!config) return failed(cudaErrorInvalidValue, "config is a null pointer");
   return launch(kernel, *config, parameters);
+}
+
+CUDA_API cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel,
+                                        const LaunchConfig* config) {
+  if (!config) return failed(cudaErrorInvalidValue, "config is a null pointer");
+  return call([&] {
+    const CUlaunchConfig given = driver_config(*config);
+    return cuOccupancyMaxActiveClusters(clusters, function_of(kernel), &given);
+  });
 }
 
 CUDA_API cudaLaunchCooperativeKernel(const void* kernel, Dim3 grid, Dim3 block, void** parameters,

@@ -142,7 +142,6 @@ ALIAS(cudaMemcpy3DPeer, _ptds)
 REFUSED(cudaMemcpy3DPeerAsync, kPeers)
 ALIAS(cudaMemcpy3DPeerAsync, _ptsz)
 
-REFUSED(cudaOccupancyMaxActiveClusters, kClusters)
 REFUSED(cudaOccupancyMaxPotentialClusterSize, kClusters)
 
 REFUSED(cudaMemcpy3DBatchAsync, kBatches)
@@ -156,8 +155,6 @@ REFUSED(cudaLogsDumpToMemory, kLogs)
 REFUSED(cudaLogsRegisterCallback, kLogs)
 REFUSED(cudaLogsUnregisterCallback, kLogs)
 
-REFUSED(cudaLibraryEnumerateKernels, kLibraries)
-REFUSED(cudaLibraryGetKernelCount, kLibraries)
 REFUSED(cudaLibraryGetManaged, kManaged)
 REFUSED(cudaLibraryGetUnifiedFunction, kLibraries)
 

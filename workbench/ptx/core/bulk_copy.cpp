@@ -113,8 +113,10 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
 
 // What is wrong with a tensor map, or null.
 const char* fault_of(const TensorMap& map, int dimensions) {
-  if (map.steps[0] == 0 || map.type >= static_cast<u8>(MapType::kCount))
-    return "a tensor map that nobody has encoded";
+  if (map.empty) return "a tensor map that nobody has encoded";
+  if (map.strange || map.type >= static_cast<u8>(MapType::kCount))
+    return "a tensor map with bits set that the machine does not know: no tensor map, or one of "
+           "another kind than tiled";
   if (map.rank_less_one + 1 != dimensions)
     return "a tensor map of another rank than the instruction's";
   if (map.interleave)
@@ -123,13 +125,12 @@ const char* fault_of(const TensorMap& map, int dimensions) {
     return "a tensor map with a swizzle of other atoms than 16 bytes, which the machine does not "
            "know";
   const MapType type = static_cast<MapType>(map.type);
-  if (type == MapType::f32_ftz || type >= MapType::tf32)
+  if (type == MapType::f32_ftz || type == MapType::tf32 || type == MapType::tf32_ftz)
     return "a tensor map that rounds or flushes its elements, which the machine does not know";
-  for (int d = 0; d < dimensions; ++d) {
-    if (map.box[d] == 0 || map.box[d] > 256) return "a box whose extent is not 1 to 256";
-    if (map.steps[d] == 0 || map.steps[d] > 8) return "an element stride that is not 1 to 8";
-    if (d && map.strides[d - 1] % 16) return "a stride that is no multiple of 16 bytes";
-  }
+  if (type == MapType::b4x16_p64 || type == MapType::b6x16_p32)
+    return "a tensor map that pads its elements of 4 or 6 bits, which the machine does not know";
+  if (type == MapType::b4x16 && (map.sizes[0] % 2 || map.box[0] % 2 || map.steps[0] > 1))
+    return "a tensor map of 4-bit elements that does not move whole bytes";
   if (map.address % 16) return "a tensor whose address is no multiple of 16";
   return nullptr;
 }
@@ -167,15 +168,14 @@ u64 fill_of(const TensorMap& map) {
 const u8* find_tensor_map(Warp& warp, u64 address) {
   Block& block = *warp.block;
   const u64 offset = address & kWindowMask;
-  if (address % alignof(TensorMap)) return nullptr;
+  if (address % kMapAlignment) return nullptr;
   if (address >> 56 == kParamWindow >> 56)
-    return offset + sizeof(TensorMap) <= block.launch->params.size()
+    return offset + kMapUsedBytes <= block.launch->params.size()
                ? block.launch->params.data() + offset
                : nullptr;
   if (address >> 56 == kSharedWindow >> 56)
-    return offset + sizeof(TensorMap) <= block.launch->shared_bytes ? block.shared + offset
-                                                                    : nullptr;
-  const Buffer* buffer = block.find(address, sizeof(TensorMap));
+    return offset + kMapUsedBytes <= block.launch->shared_bytes ? block.shared + offset : nullptr;
+  const Buffer* buffer = block.find(address, kMapUsedBytes);
   return buffer ? buffer->host + (address - buffer->address) : nullptr;
 }
 
@@ -186,12 +186,15 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
     misuse(warp, in, lane, "no tensor map at the address that it was given");
     return false;
   }
-  TensorMap map;
-  std::memcpy(&map, bytes, sizeof map);
+  TensorMap map = read_map(bytes);
   const int dimensions = static_cast<int>(in.bulk.dimensions);
   const char* fault = fault_of(map, dimensions);
   if (!fault && !reduces(static_cast<Reduction>(in.bulk.reduction), static_cast<MapType>(map.type)))
     fault = "a tensor map whose elements have a type that the reduction does not take";
+  // Two elements of 4 bits are one of a byte.
+  const u32 packed = map.type == static_cast<u8>(MapType::b4x16) ? 2 : 1;
+  map.sizes[0] /= packed;
+  map.box[0] /= packed;
   const u32 element = fault ? 1 : kMapTypeBytes[map.type],
             row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
   const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle_span(swizzle);
@@ -214,6 +217,11 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   s64 start[TensorMap::kMostDimensions] = {};
   for (int d = 0; d < dimensions; ++d)
     start[d] = at<const s32>(registers, in.bulk.coordinate[d])[lane];
+  if (start[0] % static_cast<s64>(packed)) {
+    misuse(warp, in, lane, "an odd coordinate in elements of 4 bits");
+    return false;
+  }
+  start[0] /= static_cast<s64>(packed);
   // Elements [first, last) of a row lie inside the tensor.
   const s64 left = map.steps[0];
   const s64 first = std::clamp<s64>(start[0] < 0 ? (-start[0] + left - 1) / left : 0, 0, counts[0]);

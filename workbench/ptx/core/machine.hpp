@@ -102,7 +102,7 @@ struct alignas(64) Instruction {
     operands::AsyncStore store;
     operands::Mbarrier mbarrier;
     operands::Bulk bulk;
-    operands::MapField map_field;
+    operands::MapChange map_change;
     operands::MapCopy map_copy;
     operands::Fragment fragment;
     operands::Exchange exchange;

@@ -8,7 +8,7 @@
 namespace workbench::ptx {
 namespace {
 
-constexpr u32 kBytes = sizeof(TensorMap);
+constexpr u32 kBytes = kMapBytes;
 
 // The block of an index, if it runs in the cluster of `block`: those of others belong to their own
 // worker.

@@ -555,19 +555,22 @@ void add_constants(nb::module_& m) {
                                    .field("bytes", &RecordedEvent::bytes)
                                    .field("to", &RecordedEvent::to)
                                    .field("tick", &RecordedEvent::tick));
-  // By the names of tensormap.replace.
-  m.attr("TENSOR_MAP") = nb::object(Layout<TensorMap>()
-                                        .field("global_address", &TensorMap::address)
-                                        .field("global_stride", &TensorMap::strides)
-                                        .field("global_dim", &TensorMap::sizes)
-                                        .field("box_dim", &TensorMap::box)
-                                        .field("element_stride", &TensorMap::steps)
-                                        .field("rank", &TensorMap::rank_less_one)
-                                        .field("elemtype", &TensorMap::type)
-                                        .field("interleave_layout", &TensorMap::interleave)
-                                        .field("swizzle_mode", &TensorMap::swizzle)
-                                        .field("swizzle_atomicity", &TensorMap::atomicity)
-                                        .field("fill_mode", &TensorMap::fill));
+  nb::list fields;
+  for (const MapPlace& place : kMapPlaces)
+    fields.append(nb::make_tuple(place.name, place.ordinals));
+  m.attr("TENSOR_MAP_FIELDS") = nb::tuple(fields);
+}
+
+// The 128 bytes of a tensor map, of (number of a field, ordinal, value).
+nb::bytes encode_tensor_map(const std::vector<std::tuple<u32, u32, u64>>& values) {
+  std::array<u8, kMapBytes> map{};
+  for (u32 mark : kMapMarks) map[mark / 8] |= static_cast<u8>(1u << mark % 8);
+  for (const auto& [field, ordinal, value] : values) {
+    if (field >= std::size(kMapPlaces) || ordinal >= kMapPlaces[field].ordinals)
+      throw nb::index_error("a field of a tensor map");
+    write_map_field(map.data(), static_cast<MapField>(field), ordinal, value);
+  }
+  return nb::bytes(reinterpret_cast<const char*>(map.data()), map.size());
 }
 
 }  // namespace
@@ -585,6 +588,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
   m.def("instruction_table", &table_rows);
   m.def("supports_v3", &supports_v3);
   m.def("scan", &scan);
+  m.def("encode_tensor_map", &encode_tensor_map);
   m.def("order_blocks", &order_blocks);
   m.def("allocate", &allocate);
   m.def("take_slot", [](u32 width, u32 size) {

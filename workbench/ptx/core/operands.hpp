@@ -57,10 +57,10 @@ struct Bulk {
   Slot shared, mbarrier, size, coordinate[5], multicast;
   u32 shared_offset, mbarrier_offset, global_offset, reduction, type, dimensions;
 };
-// tensormap.replace: `bytes` of the value, to `begin` in the half of the map at the address.
-struct MapField {
+// tensormap.replace; `field` is a MapField (tensor_map.hpp).
+struct MapChange {
   Slot value;
-  u32 begin, bytes;
+  u32 field, ordinal;
 };
 // tensormap.cp_fenceproxy. `wide`: the register of the source has 64 bits.
 struct MapCopy {

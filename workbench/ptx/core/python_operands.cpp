@@ -88,10 +88,10 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                   .operand("reduction", &Bulk::reduction)
                                   .operand("type", &Bulk::type)
                                   .operand("dimensions", &Bulk::dimensions));
-  m.attr("MapField") = nb::object(Columns<MapField>(first)
-                                      .operand("value", &MapField::value)
-                                      .operand("begin", &MapField::begin)
-                                      .operand("bytes", &MapField::bytes));
+  m.attr("MapChange") = nb::object(Columns<MapChange>(first)
+                                       .operand("value", &MapChange::value)
+                                       .operand("field", &MapChange::field)
+                                       .operand("ordinal", &MapChange::ordinal));
   m.attr("MapCopy") = nb::object(Columns<MapCopy>(first)
                                      .operand("source", &MapCopy::source)
                                      .operand("offset", &MapCopy::offset)

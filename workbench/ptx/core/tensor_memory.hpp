@@ -57,6 +57,7 @@ class TensorMemory {
   // All that was accessed in these columns is over for a warp that gives them back.
   void check_released(Warp& warp, const Instruction& in, u32 first, u32 columns);
 
+  static bool is_strict(const Warp& warp);
   // tcgen05.wait::ld or ::st of a warp of this block, and its fences.
   void wait(Warp& warp, TensorAccess kind);
   void fence_before(Warp& warp);
@@ -113,7 +114,6 @@ class TensorMemory {
     std::array<bool, 2> issued;  // loads and stores since it last waited
   };
 
-  static bool is_strict(const Warp& warp);
   static bool is_before(const Warp& warp, const Access& earlier, const Access& later);
   static bool is_fenced(const Warp& warp, const Access& earlier, const Access& later);
   static bool is_ordered(const Warp& warp, const Access& earlier, const Access& later) {

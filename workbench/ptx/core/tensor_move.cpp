@@ -226,6 +226,11 @@ void wait(u8*, const Instruction&, u32, Warp& warp) {
   warp.block->tensor->wait(warp, Kind);
 }
 
+// The assembler's own wait before registers of a load are used (tensor_loads.py).
+void wait_unless_strict(u8*, const Instruction&, u32, Warp& warp) {
+  if (!TensorMemory::is_strict(warp)) warp.block->tensor->wait(warp, TensorAccess::load);
+}
+
 template <bool Before>
 void fence(u8*, const Instruction&, u32, Warp& warp) {
   TensorMemory& tensor = *warp.block->tensor;
@@ -286,6 +291,7 @@ void add_tensor_memory(Table& table) {
   add("cp", &copy, Kind::timed, Class::other, "", "b32,b64");
   add("wait.ld", &wait<TensorAccess::load>, Kind::collective, Class::sync, "", "");
   add("wait.st", &wait<TensorAccess::store>, Kind::collective, Class::sync, "", "");
+  add("wait.assembler", &wait_unless_strict, Kind::plain, Class::sync, "", "");
   add("fence.before_thread_sync", &fence<true>, Kind::timed, Class::sync, "", "");
   add("fence.after_thread_sync", &fence<false>, Kind::timed, Class::sync, "", "");
   add("commit", &commit, Kind::timed, Class::sync, "", "address");

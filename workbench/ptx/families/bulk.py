@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from workbench.ptx.families.memory import place
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, FLAGS, STRONG, core
@@ -123,7 +119,7 @@ def _nothing(symbols: Symbols, operands: list[str]) -> Instruction:
     return Instruction(opcode("nop"), {})
 
 
-_MAP = np.dtype(core.TENSOR_MAP).fields or {}
+_MAP = {name: (number, ordinals) for number, (name, ordinals) in enumerate(core.TENSOR_MAP_FIELDS)}
 
 
 def tensormap(parts: list[str]) -> Plan:
@@ -134,24 +130,18 @@ def tensormap(parts: list[str]) -> Plan:
         raise Refused("the machine does not know this tensormap")
     field, space, type_name = parts[3], parts[4].split("::")[0], parts[-1]
     row, size = opcode(f"tensormap.replace.{space}.{type_name}"), 8 if type_name == "b64" else 4
-    layout, offset, *_ = _MAP[field]
-    width, count = layout.base.itemsize, math.prod(layout.shape)
-    ordered = bool(layout.shape)
+    number, ordinals = _MAP[field]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
-        expect(operands, 3 if ordered else 2)
-        at = offset
-        if ordered:
-            ordinal = int(operands[1], 0)
-            if not 0 <= ordinal < count:
-                raise Refused(f"dimension {ordinal} of a tensor map, which has {count}")
-            at += ordinal * width
-        slots: dict[int, Operand] = {core.MapField.value: source(symbols, operands[-1], type_name, size)}
+        expect(operands, 3 if ordinals > 1 else 2)
+        ordinal = int(operands[1], 0) if ordinals > 1 else 0
+        if not 0 <= ordinal < ordinals:
+            raise Refused(f"dimension {ordinal} of a tensor map, which has {ordinals}")
+        slots: dict[int, Operand] = {core.MapChange.value: source(symbols, operands[-1], type_name, size)}
         address = symbols.address(operands[0])
         flags = place(symbols, address, slots, ADDRESS, space)
-        half = at // 64 * 64
-        raw = {core.MapField.begin: at - half, core.MapField.bytes: width, FLAGS: flags}
-        return Instruction(row, slots, (), raw, address.offset + half, 1, 64)
+        raw = {core.MapChange.field: number, core.MapChange.ordinal: ordinal, FLAGS: flags}
+        return Instruction(row, slots, (), raw, address.offset, 1, 64)
 
     return bind
 
