@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.prediction.chain import Chain
-from workbench.analysis.prediction.predict import Prediction, launch_counts, predict_counts
+from workbench.analysis.prediction.counting import launch_counts
+from workbench.analysis.prediction.predict import Prediction, predict_counts
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
