@@ -22,6 +22,8 @@ ONE = Judged(
     seed=0,
     rows=60,
     valid=5220,
+    clock_mhz=1695.0,
+    unconfirmed=0,
     refused={"not compiled within 120 s": 2},
     rankings={"prediction": Ranking(0.91234567, 0.8, 1.024, 1.0), "fewest instructions": Ranking(0.5, 0.4, 2.5, 1.5)}
     | {"its own single runs": Ranking(0.9766, 0.9, 1.0, 1.0)},
