@@ -47,8 +47,10 @@ import numpy as np
 
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.prediction.block_time import launch_clocks
+from workbench.analysis.prediction.confidence import level, ranking
 from workbench.analysis.prediction.counting import launch_counts
 from workbench.analysis.prediction.tensor_flops import tensor_clocks
+from workbench.base.tables import Table
 from workbench.toolchain import CompiledKernel
 from workbench.toolchain.occupancy import Occupancy, occupancy
 
@@ -96,7 +98,12 @@ _MACHINE_PIPES = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted time in seconds, what bounds it, and each part in seconds; ``device`` names the device model."""
+    """A predicted time in seconds, what bounds it, and each part in seconds; ``device`` names the device model.
+
+    ``level`` says how predicted times for the model's architecture compared with measured ones, and ``ranking`` how the
+    order of predicted times did (:mod:`workbench.analysis.prediction.confidence`). They are two things: an order holds
+    on GPUs that were never compared, a level may not.
+    """
 
     seconds: float
     bound_by: str
@@ -105,12 +112,22 @@ class Prediction:
     waves: float
     occupancy: float
     version: int = field(default=VERSION)
+    level: str = field(default="", compare=False)
+    ranking: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"predicted {self.seconds * 1e6:.2f} µs on {self.device}, bound by {self.bound_by}"
 
+    def _repr_html_(self) -> str:
+        rows = [("predicted", f"{self.seconds * 1e6:.2f} µs on {self.device}"), ("bound by", self.bound_by)]
+        rows += [("level", self.level), ("ranking", self.ranking)]
+        return Table(("", "prediction"), rows, "ll").html()
+
     def to_dict(self) -> PredictionRecord:
-        """Return the prediction as a store keeps it, with the parts to six digits."""
+        """Return the prediction as a store keeps it, with the parts to six digits.
+
+        Level and ranking are left out: they are facts of the record of comparisons, not of this prediction.
+        """
         parts = {name: float(f"{value:.6g}") for name, value in self.parts.items()}
         return {
             "seconds": self.seconds,
@@ -148,7 +165,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     threads, blocks = counts["block_threads"], counts["grid_blocks"]
     resident = occupancy(model.arch, threads, counts["registers"], counts["shared_bytes"])
     if resident.blocks_per_sm == 0:
-        return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0)
+        return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0, level=level(model), ranking=ranking(model))
     clock, machine = model.clock_hz, counts.get("machine")
     issued = machine["instructions"] if machine else counts["warp_instructions"]
     # Share of the busiest multiprocessor in the work, which blocks are taken to do evenly.
@@ -193,7 +210,10 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     parts["first access"] = first_access
     if parts["launch"] > parts[bound_by]:
         bound_by = f"launch, then {bound_by}"
-    return Prediction(seconds, bound_by, parts, model.name, float(waves), resident.fraction)
+    return Prediction(
+        seconds, bound_by, parts, model.name, float(waves), resident.fraction,
+        level=level(model), ranking=ranking(model),
+    )  # fmt: skip
 
 
 def overlapped(rates: np.ndarray, latency: np.ndarray) -> np.ndarray:
