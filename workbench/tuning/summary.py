@@ -215,9 +215,9 @@ def text_of(run: TuningResult) -> str:
         if run.best.basis == "predicted":
             bounds = dict.fromkeys(trial.prediction["bound_by"] for trial in run.best.trials)
             lines += [f"  {trust(bound)}" for bound in bounds]
-            named = dict.fromkeys(trial.predicted_for for trial in run.best.trials)
-            for model in (device_models()[key] for key in named if key in device_models()):
-                lines += [f"  level: {level(model)}", f"  ranking: {ranking(model)}"]
+            for named in dict.fromkeys(trial.predicted_for or "" for trial in run.best.trials):
+                if model := device_models().get(named):
+                    lines += [f"  level: {level(model)}", f"  ranking: {ranking(model)}"]
         if run.ties:
             near = f" ({in_order()[TIE]:.0%} of pairs as near were measured in the predicted order)"
             near = near if run.best.basis == "predicted" else ""

@@ -164,7 +164,7 @@ def confirmed(trials: Sequence[Trial], conditions: MeasuringConditions) -> list[
     for trial in timed:
         key = tuple(sorted((name, value) for name, value in trial.config.items() if name not in conditions.same_time))
         alike.setdefault(key, []).append(trial)
-    found = set()
+    found: set[int] = set()
     for group in alike.values():
         times = [trial.measured_seconds or 0.0 for trial in group]
         if len(group) > 1 and max(times) <= (1 + AGREEMENT) * min(times):

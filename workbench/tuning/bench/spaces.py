@@ -223,11 +223,12 @@ def load_space(name: str, folders: list[Path]) -> PublishedSpace:
 
 def _check_conditions(path: Path, measured: Any) -> None:
     """Raise StoreError for a table ``measured`` that describes no conditions of a GPU."""
-    for gpu, given in measured.items() if isinstance(measured, Mapping) else [("measured", measured)]:
-        clock = given.get("clock_mhz", 1.0) if isinstance(given, Mapping) else None
-        tunables = given.get("same_time", []) if isinstance(given, Mapping) else None
-        fits = isinstance(clock, int | float) and clock > 0 and isinstance(tunables, list)
-        if not fits or set(given) - set(_CONDITIONS) or not all(isinstance(name, str) for name in tunables):
+    for gpu, given in measured.items() if isinstance(measured, Mapping) else [("", measured)]:
+        table = given if isinstance(given, Mapping) else {"": given}
+        clock, tunables = table.get("clock_mhz", 1.0), table.get("same_time", [])
+        numbers = isinstance(clock, int | float) and clock > 0
+        names = isinstance(tunables, list) and all(isinstance(name, str) for name in tunables)
+        if not (numbers and names) or set(table) - set(_CONDITIONS):
             raise StoreError(
                 f"{path}: measured.{gpu!r} is {given!r}. It may hold clock_mhz, a number above 0, and same_time, a "
                 "list of names of tunables; see workbench.tuning.bench.spaces."
