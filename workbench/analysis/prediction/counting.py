@@ -50,16 +50,19 @@ def launch_counts(
     *,
     block_threads: int | None = None,
     grid_blocks: int | None = None,
+    copies: int = 1,
     model: DeviceModel | None = None,
 ) -> Counts:
     """Return `counts_of` for one launch.
 
     ``block_threads`` and ``grid_blocks`` replace the report's own block and grid, if it was taken with others. If a
-    sample of the blocks ran, the counts are scaled to all of them. With a ``model``, recorded blocks are timed, and the
-    bytes that blocks share are taken from the blocks that ran, as a sample of those that run at the same time.
+    sample of the blocks ran, the counts are scaled to all of them. With ``copies`` they are those of a launch of as
+    many times the blocks, which do the same work on as much more memory, such as further sequences of a batch. With a
+    ``model``, recorded blocks are timed, and the bytes that blocks share are taken from the blocks that ran, as a
+    sample of those that run at the same time.
     """
-    *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
-    counts = _ptx_counts(report, kernel, *extent)
+    *_, scale, warps = extent = _extent(report, block_threads, grid_blocks, copies)
+    counts = _ptx_counts(report, kernel, *extent, copies)
     parts = getattr(report, "parts_recorded", None)
     whole = parts if parts is not None and not any(one.truncated for one in parts.recordings) else None
     if whole is not None and model and (code := _machine_code(kernel)):
@@ -79,18 +82,21 @@ def launch_counts(
     return counts
 
 
-def _extent(report: LaunchReport, threads: int | None = None, blocks: int | None = None) -> tuple[int, int, float, int]:
+def _extent(
+    report: LaunchReport, threads: int | None = None, blocks: int | None = None, copies: int = 1
+) -> tuple[int, int, float, int]:
     """Return the threads of a block, the blocks, how many blocks each executed one stands for, and executed warps."""
     given = blocks is not None
     threads = math.prod(_tuple(report.block)) if threads is None else threads
     blocks = math.prod(_tuple(report.grid)) if blocks is None else blocks
     run = getattr(report, "blocks_run", 0) or blocks
+    blocks *= copies
     scale = blocks / run if run < blocks and not given else 1
     return threads, blocks, scale, (run if scale > 1 else blocks) * -(-threads // _WARP)
 
 
 def _ptx_counts(
-    report: LaunchReport, kernel: CompiledKernel, threads: int, blocks: int, scale: float, warps: int
+    report: LaunchReport, kernel: CompiledKernel, threads: int, blocks: int, scale: float, warps: int, copies: int = 1
 ) -> Counts:
     """Return the `launch_counts` that need no machine code."""
     return {
@@ -113,20 +119,21 @@ def _ptx_counts(
         "shared_ideal_wavefronts": round(scale * report.shared_ideal_wavefronts),
         "shared_conflicts": round(scale * report.shared_conflicts),
         "operand_wavefronts": round(scale * report.operand_wavefronts),
-        **_bytes(report, scale),
+        **_bytes(report, scale, copies),
         **flop_counts(report.lines, scale),
         "chain": dependent_chain(report.lines, warps).to_dict(),
     }
 
 
-def _bytes(report: LaunchReport, scale: float) -> Counts:
+def _bytes(report: LaunchReport, scale: float, copies: int) -> Counts:
     """Return global bytes that blocks read and write: distinct in the launch, distinct per block, and read again."""
     buffers = getattr(report, "buffers", ())
     read: float = report.unique_bytes_read
     written: float = report.unique_bytes_written
     if scale > 1:  # blocks that did not run read other bytes, but no more than there are
-        read = sum(min(scale * one.read_unique, _up(one.size, _SECTOR)) for one in buffers)
-        written = sum(min(scale * one.written_unique, _up(one.size, _SECTOR)) for one in buffers)
+        sizes = [copies * _up(one.size, _SECTOR) for one in buffers]
+        read = sum(min(scale * one.read_unique, size) for one, size in zip(buffers, sizes, strict=True))
+        written = sum(min(scale * one.written_unique, size) for one, size in zip(buffers, sizes, strict=True))
     found: Counts = {"unique_bytes_read": round(read), "unique_bytes_written": round(written)}
     if buffers:
         again = [round(scale * sum(each)) for each in zip_longest(*(one.read_again for one in buffers), fillvalue=0)]
