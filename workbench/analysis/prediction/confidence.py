@@ -104,7 +104,7 @@ class ArchitectureComparison:
 def comparisons() -> Mapping[str, ArchitectureComparison]:
     """Return the comparisons of published kernels in the record, by architecture."""
     by_arch: dict[str, list[dict]] = {}
-    for entry in _entries():
+    for entry in [*_entries(), *read_tables(RECORD)]:
         by_arch.setdefault(device_models()[entry["model"]].arch, []).append(entry)
     found = {}
     for arch, entries in by_arch.items():
@@ -167,11 +167,20 @@ def in_order() -> Mapping[str, float]:
 
 def read(path: str | Path = RECORD) -> list[dict]:
     """Return the entries of a record. Raises StoreError for a file that is none."""
+    return _record(path)["spaces"]
+
+
+def read_tables(path: str | Path = RECORD) -> list[dict]:
+    """Return the entries of a record that stand for a table of measured times in the documentation, not for a space."""
+    return _record(path).get("tables", [])
+
+
+def _record(path: str | Path) -> dict[str, Any]:
     try:
         record = json.loads(Path(path).read_text())
         if record["format"] > FORMAT:
             raise StoreError(f"{path}: format {record['format']} is newer than {FORMAT}. Update the workbench.")
-        return record["spaces"]
+        return record | {"spaces": record["spaces"]}
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise StoreError(f"{path}: no record of predictions ({type(error).__name__}: {error}).") from error
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.analysis.device_models import device_model
-from workbench.analysis.prediction.confidence import FORMAT, OURS, read
+from workbench.analysis.prediction.confidence import FORMAT, OURS, read, read_tables
 from workbench.analysis.prediction.predict import VERSION
 from workbench.base.files import replace_file
 from workbench.base.tables import Table
@@ -34,6 +34,7 @@ def write(judgement: PredictionJudgement, path: str | Path) -> Path:
     """Write the results of a comparison into a record, beside its entries on other spaces and seeds."""
     path = Path(path)
     entries = {_key(entry): entry for entry in read(path)} if path.exists() else {}
+    tables = read_tables(path) if path.exists() else []
     used = {"workbench": versions()["workbench"], "model": str(VERSION), "NVRTC": nvrtc.version()}
     for judged in judgement.spaces:
         entry = _short(asdict(judged)) | {"date": time.strftime("%Y-%m-%d", time.gmtime()), "versions": used}
@@ -43,6 +44,8 @@ def write(judgement: PredictionJudgement, path: str | Path) -> Path:
         "kind": "predicted against measured",
         "spaces": [entries[key] for key in sorted(entries)],
     }
+    if tables:
+        record["tables"] = tables
     replace_file(path, json.dumps(record, indent=1) + "\n")
     return path
 
