@@ -163,7 +163,7 @@ extern "C" __global__ void f(float *x, const float *y, int n) {
 def test_machine_code_counts_what_a_division_takes():
     import numpy as np
 
-    from workbench.analysis.prediction.predict import launch_counts
+    from workbench.analysis.prediction.counting import launch_counts
     from workbench.launch import devices
 
     kernel = compile_cuda(DIVISION, "f", arch="sm_86", threads_per_block=64)
@@ -178,7 +178,7 @@ def test_machine_code_counts_what_a_division_takes():
 def test_a_division_of_zero_by_zero_runs_the_slow_path():
     import numpy as np
 
-    from workbench.analysis.prediction.predict import launch_counts
+    from workbench.analysis.prediction.counting import launch_counts
     from workbench.launch import devices
 
     kernel = compile_cuda(DIVISION, "f", arch="sm_86", threads_per_block=64)

@@ -12,7 +12,7 @@ from sampling import long_if
 
 import workbench as wb
 from workbench.analysis.device_models import device_model
-from workbench.analysis.prediction.predict import launch_counts
+from workbench.analysis.prediction.counting import launch_counts
 from workbench.analysis.prediction.tensor_flops import tensor_clocks
 
 SHAPE = (128, 128, 256)

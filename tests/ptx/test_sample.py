@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.analysis.prediction.predict import launch_counts
+from workbench.analysis.prediction.counting import launch_counts
 from workbench.errors import ArgumentError
 from workbench.launch import devices
 from workbench.ptx.sample import blocks_of, middles_of, parts_of

@@ -12,8 +12,8 @@ from workbench.base.trials.trial import Trial
 from workbench.cli import main
 from workbench.errors import CompileTimeout, StoreError, UnknownKeyError
 from workbench.toolchain import nvrtc_client
-from workbench.tuning.bench.measured import in_order, judge_all, ranking, sampled
-from workbench.tuning.bench.prediction_record import read
+from workbench.tuning.bench.measured import PredictionJudgement, in_order, judge_all, ranking, sampled
+from workbench.tuning.bench.prediction_record import read, table, write
 from workbench.tuning.bench.spaces import SHIPPED, PublishedSpace, load_space
 
 SOURCE = """
@@ -79,7 +79,7 @@ def test_what_was_counted_is_kept_and_what_takes_too_long_to_compile_is_told(fol
 
     space = load_space("steps", [folder])
     counted = {steps: space.counts({"STEPS": steps, "BLOCK": block}, "sm_86") for steps, block in TIMES}
-    (folder / "steps" / "steps.toml").write_text(LAUNCH + "# another description, of which nothing is kept\n")
+    (folder / "steps" / "steps.toml").write_text(LAUNCH + "macros = {OTHER = 1}\n")  # another launch: nothing is kept
     monkeypatch.setattr(PublishedSpace, "_count", compiles)
     for _ in range(2):
         (found,) = judge_all(folder, folder, compile_seconds=30).spaces
@@ -135,6 +135,44 @@ def test_a_ranking_knows_the_regret_and_means_over_ties():
     assert ranking(measured, measured, 1.0).first == 1
     assert ranking(-measured, measured, 1.0).spearman == pytest.approx(-1)
     assert ranking(np.array([1.0, 1.0, 2.0, 3.0]), measured, 1.0).first == 1.5
+
+
+CONDITIONS = '[measured."NVIDIA GeForce RTX 3090"]\nclock_mhz = 900\nsame_time = ["AGAIN"]\n'
+
+
+def test_repeated_measurements_that_disagree_are_left_out_and_times_are_predicted_for_their_clock(folder):
+    place = folder / "steps"
+    cache = json.loads((place / "gpu.json").read_text())
+    cache["tune_params_keys"].append("AGAIN")
+    cache["tune_params"]["AGAIN"] = [0, 1]
+    apart = {(4, 0): 1.0, (4, 1): 1.04, (64, 0): 1.0, (64, 1): 0.6, (256, 0): 1.0, (256, 1): 1.0}
+    cache["cache"] = {
+        f"{steps},128,{again}": {"STEPS": steps, "BLOCK": 128, "AGAIN": again, "time": TIMES[steps, 128] * factor}
+        for (steps, again), factor in apart.items()
+    }
+    (place / "gpu.json").write_text(json.dumps(cache))
+    (as_told,) = judge_all(folder, folder).spaces
+    assert (as_told.rows, as_told.unconfirmed, as_told.clock_mhz) == (6, 0, 1695)
+    (place / "steps.toml").write_text(LAUNCH + CONDITIONS)
+    (found,) = judge_all(folder, folder).spaces
+    assert (found.rows, found.valid, found.unconfirmed, found.clock_mhz) == (4, 4, 2, 900)
+    (place / "steps.toml").write_text(LAUNCH + CONDITIONS.replace("clock_mhz = 900\n", ""))
+    (faster,) = judge_all(folder, folder).spaces
+    assert faster.ratio[0] < found.ratio[0] < faster.ratio[0] * 1695 / 900
+    assert "at 900 MHz: 4 of 4" in str(found)
+    assert "2 more times are not used" in str(found)
+    (entry,) = read(write(PredictionJudgement((found,), (), 60, 0), folder / "record.out"))
+    assert "RTX 3090 at 900 MHz" in table([entry]).markdown()
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    ["measured = 3", "[measured.gpu]\nclock_mhz = 0", "[measured.gpu]\nsame_time = 1", "[measured.gpu]\nspeed = 1"],
+)
+def test_conditions_that_are_none_are_told(folder, conditions):
+    (folder / "steps" / "steps.toml").write_text(LAUNCH + conditions)
+    with pytest.raises(StoreError, match="clock_mhz, a number above 0"):
+        load_space("steps", [folder])
 
 
 @pytest.mark.parametrize(

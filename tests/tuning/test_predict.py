@@ -155,6 +155,8 @@ def test_every_figure_of_every_device_has_a_source():
         for name in figures:
             assert getattr(model, name) > 0
             assert model.sources[name], (model.key, name)
+        assert model.base_clock_hz is None or model.base_clock_hz < model.clock_hz
+        assert (model.base_clock_hz is None) == ("base_clock_hz" not in model.sources)
     published = {"a100-sxm-80gb": 19.5e12, "rtx-4090": 82.6e12, "l4": 30.3e12, "l40s": 91.6e12, "a10": 31.2e12}
     published |= {"rtx-3090": 35.6e12, "rtx-a4000": 19.2e12, "rtx-a6000": 38.7e12, "rtx-3060": 12.7e12, "t4": 8.1e12}
     published |= {"rtx-2080-ti": 13.4e12, "titan-rtx": 16.3e12}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from workbench.errors import StoreError
 from workbench.tuning.bench.measured import Judged, PredictionJudgement, Ranking
-from workbench.tuning.bench.prediction_record import read, table, write
+from workbench.tuning.bench.prediction_record import read, read_tables, table, write
+from workbench.tuning.ranking import spearman
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "PREDICTIONS.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, GPUS = DOCS / "PREDICTIONS.md", DOCS / "GPUS.md"
 
 ONE = Judged(
     space="steps",
@@ -22,6 +27,8 @@ ONE = Judged(
     seed=0,
     rows=60,
     valid=5220,
+    clock_mhz=1695.0,
+    unconfirmed=0,
     refused={"not compiled within 120 s": 2},
     rankings={"prediction": Ranking(0.91234567, 0.8, 1.024, 1.0), "fewest instructions": Ranking(0.5, 0.4, 2.5, 1.5)}
     | {"its own single runs": Ranking(0.9766, 0.9, 1.0, 1.0)},
@@ -62,12 +69,32 @@ def test_the_readme_has_the_table_of_the_record():
     assert table(read()).markdown() in PAGE.read_text()
 
 
+def test_the_entry_of_a_table_is_that_table():
+    (entry,) = read_tables()
+    row = r"^\|(?:[^|]+\|){5} ([\d.]+) \| ([\d.]+) \| [\d.]+ \|$"
+    rows = re.findall(row, GPUS.read_text(), re.M)
+    measured, predicted = np.array(rows, float).T
+    assert entry["model"] == "h200"
+    assert entry["space"] == f"{len(rows)} Triton kernels of docs/GPUS.md"
+    assert entry["ratio"] == pytest.approx(np.quantile(predicted / measured, [0.5, 0.1, 0.9]), abs=1e-3)
+    assert entry["rankings"]["prediction"]["spearman"] == pytest.approx(spearman(predicted, measured), abs=1e-3)
+
+
+def test_a_record_keeps_its_tables(tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"format": 1, "spaces": [], "tables": [{"space": "a page"}]}))
+    assert read_tables(write(judgement(ONE), path)) == [{"space": "a page"}]
+    assert [entry["space"] for entry in read(path)] == ["steps"]
+
+
 def test_the_record_is_of_published_kernels_and_of_ours():
     entries = read()
     assert {(entry["space"], entry["model"]) for entry in entries if entry["source"] != "our kernel"} == {
         ("convolution", "rtx-3090"),
         ("convolution", "rtx-2080-ti"),
         ("pnpoly", "rtx-3090"),
+        ("convolution_milo", "a100-pcie-40gb"),
+        ("dedispersion_milo", "a100-pcie-40gb"),
     }
     assert any(entry["source"] == "our kernel" for entry in entries)
     for entry in entries:

@@ -1,7 +1,8 @@
 """Device models: published figures of GPUs, on which predictions and launch rules without tuning rest.
 
 The figures come from the makers and from independent measurements. They are package data (``devices.json``), each with
-its source; ``assumed`` marks the ones that nobody publishes.
+its source; ``assumed`` marks the ones that nobody publishes. A second reading compared them with other publications:
+``also`` names one that agrees, ``differs`` says where one does not, and a figure with neither was read once.
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ class DeviceModel:
     shared_latency_clocks: float
     arithmetic_latency_clocks: float
     launch_seconds: float
+    base_clock_hz: float | None = None
+    """Clock that the GPU keeps under any load within its power and temperature limits; None where none is published.
+    ``clock_hz`` is the boost clock, which it reaches while these limits allow."""
     block_start_seconds: float | None = None
     """Time that the whole GPU takes to start one more block; None where nobody has measured it."""
     tensor_flops_per_clock_8_bits: float | None = None
@@ -141,7 +145,9 @@ def _model(key: str, entry: Mapping[str, Any], publications: Mapping[str, str]) 
             figure = entry[name]
             figures[name] = float(figure["value"])
             note = f" ({figure['note']})" if "note" in figure else ""
-            sources[name] = publications[figure["source"]] + note
+            also = f"; agrees with {publications[figure['also']]}" if "also" in figure else ""
+            differs = f"; differs from {figure['differs']}" if "differs" in figure else ""
+            sources[name] = publications[figure["source"]] + note + also + differs
     return DeviceModel(
         key=key, name=entry["name"], arch=entry["arch"], matches=tuple(entry["matches"]), sources=sources, **figures
     )

@@ -56,7 +56,8 @@ class RunTotals(MemoryCounts):
         The default is ``self.model``, or else one of the architecture that the kernel was compiled for. Raises
         UnknownNameError for a device model that does not exist.
         """
-        from workbench.analysis.prediction.predict import counts_of, predict_counts
+        from workbench.analysis.prediction.counting import counts_of
+        from workbench.analysis.prediction.predict import predict_counts
 
         found = self._model(model)
         return predict_counts(counts_of(self.report, self.kernels, found), found)

@@ -337,7 +337,8 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
                 "spaces": _list(
                     _object(
                         _each(_TEXT, "space gpu model source measured")
-                        | _each(_WHOLE, "seed rows valid")
+                        | _each(_WHOLE, "seed rows valid unconfirmed")
+                        | {"clock_mhz": _NUMBER}
                         | _each(_map(_ANY), "refused rankings bounds order")
                         | {"ratio": _NUMBERS}
                     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.prediction.predict import counts_of
+from workbench.analysis.prediction.counting import counts_of
 from workbench.base.trials.store import Identity, Store
 from workbench.base.trials.trial import Trial, canonical, digest
 from workbench.base.versions import toolchain, versions

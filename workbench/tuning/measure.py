@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel, device_model
-from workbench.analysis.prediction.predict import counts_of, predict_counts
+from workbench.analysis.prediction.counting import counts_of
+from workbench.analysis.prediction.predict import predict_counts
 from workbench.base.files import raise_if_full
 from workbench.base.trials.trial import Trial
 from workbench.base.trials.values import Resources, Timing

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from workbench.analysis.prediction.confidence import TIE, in_order, spread_of, trust
+from workbench.analysis.device_models import device_models
+from workbench.analysis.prediction.confidence import TIE, in_order, level, ranking, spread_of, trust
 from workbench.base.frames import data_frame
 from workbench.base.tables import Table, alike, cut
 from workbench.base.terminal import plain
@@ -214,6 +215,9 @@ def text_of(run: TuningResult) -> str:
         if run.best.basis == "predicted":
             bounds = dict.fromkeys(trial.prediction["bound_by"] for trial in run.best.trials)
             lines += [f"  {trust(bound)}" for bound in bounds]
+            for named in dict.fromkeys(trial.predicted_for or "" for trial in run.best.trials):
+                if model := device_models().get(named):
+                    lines += [f"  level: {level(model)}", f"  ranking: {ranking(model)}"]
         if run.ties:
             near = f" ({in_order()[TIE]:.0%} of pairs as near were measured in the predicted order)"
             near = near if run.best.basis == "predicted" else ""

@@ -1,4 +1,4 @@
-"""What is predicted without a GPU: counts on the line through two small runs, against the machine's own count."""
+"""What is predicted without a GPU: counts of one sequence taken as copies, against the machine's own count."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from workbench.analysis.device_models import device_model
+from workbench.analysis.prediction.counting import launch_counts
 from workbench.analysis.prediction.predict import predict_counts
 from workbench.attention.bench.paged_attention import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Ours, ours
@@ -43,10 +44,11 @@ def predictor():
     ],
     ids=["more partitions", "within one", "not split", "fp8"],
 )
-def test_extrapolated_counts_are_those_of_the_full_cell(predictor, variant, config, cell):
+def test_counts_of_copies_are_those_of_the_full_cell(predictor, variant, config, cell):
     one = Ours(OP.variant(variant))
     config = config or one.variant.default_config(cell.problem(one.form, "sm_80"))
-    expected, found = predictor._count(cell, one, config), predictor.counts(cell, one, config)
+    expected = [launch_counts(report, kernel) for kernel, report in predictor.run(cell, one, config)]
+    found = predictor.counts(cell, one, config)
     for right, guess in zip(expected, found.get("parts", [found]), strict=True):
         assert guess["grid_blocks"] == right["grid_blocks"]
         for name in ("warp_instructions", "global_load_sectors", "global_store_sectors", "shared_wavefronts"):
@@ -60,15 +62,15 @@ def test_extrapolated_counts_are_those_of_the_full_cell(predictor, variant, conf
 
 
 def test_one_long_sequence_is_slow_unless_it_is_split(predictor):
-    cell, counted = BenchmarkCell(8, 2, num_seqs=1, context=8192, head_size=64), len(predictor.counted)
+    cell, counted = BenchmarkCell(8, 2, num_seqs=1, context=8192, head_size=64), len(predictor.ran)
     whole, split = predictor(cell, [Ours(OP.variant(name)) for name in ("cuda_thread_group", "cuda_partitioned")])
     assert whole.outcome == split.outcome == "predicted"
     assert split.seconds < whole.seconds / 2
     assert whole.prediction["device"] == "H200-SXM5-141GB"
     assert split.bytes_per_second < predictor.model.dram_bytes_per_second
-    assert len(predictor.counted) == counted + 2
+    assert len(predictor.ran) == counted + 2
     predictor(cell, [Ours(OP.variant("cuda_partitioned"))])
-    assert len(predictor.counted) == counted + 2, "counted once"
+    assert len(predictor.ran) == counted + 2, "counted once"
 
 
 def test_what_cannot_be_predicted_is_blank_and_says_why(predictor):

@@ -1,4 +1,8 @@
-"""Trust in a predicted time: how far comparable predictions were from measured times, by what bounds the kernel.
+"""Trust in a predicted time: how far comparable predictions were from measured times.
+
+Three things are known apart: the spread by what bounds the kernel, and for each architecture the level (predicted /
+measured) and the ranking (Spearman's correlation). A ranking carries over to GPUs that were not compared, a level does
+not: it depends on the clock, which is not known in advance.
 
 The comparisons are those of the package's record (``predictions.json``, written by ``workbench bench predict
 --measured FOLDER --record FILE``): kernels of published search spaces, measured elsewhere.
@@ -8,11 +12,14 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from workbench.analysis.device_models import DeviceModel, device_models
 from workbench.errors import StoreError
 
 RECORD = Path(__file__).with_name("predictions.json")
@@ -73,6 +80,80 @@ def trust(bound_by: str) -> str:
     return str(spread_of(bound_by) or few)
 
 
+@dataclass(frozen=True)
+class ArchitectureComparison:
+    """Comparison of the predictions for one architecture with published times.
+
+    ``level`` is the range of predicted / measured, from the lowest 10th to the highest 90th percentile of the samples,
+    ``ranking`` the lowest and the highest Spearman correlation. ``kernels`` and ``gpus`` name what was compared.
+    """
+
+    arch: str
+    level: tuple[float, float]
+    ranking: tuple[float, float]
+    kernels: tuple[str, ...]
+    gpus: tuple[str, ...]
+
+    @property
+    def of(self) -> str:
+        """Short list of the kernels and GPUs, such as "convolution, pnpoly on RTX 3090"."""
+        return f"{', '.join(self.kernels)} on {', '.join(self.gpus)}"
+
+
+@functools.cache
+def comparisons() -> Mapping[str, ArchitectureComparison]:
+    """Return the comparisons of published kernels in the record, by architecture."""
+    by_arch: dict[str, list[dict]] = {}
+    for entry in [*_entries(), *read_tables(RECORD)]:
+        by_arch.setdefault(device_models()[entry["model"]].arch, []).append(entry)
+    found = {}
+    for arch, entries in by_arch.items():
+        ranks = [entry["rankings"]["prediction"]["spearman"] for entry in entries]
+        kernels, gpus = dict.fromkeys(map(_compared, entries)), dict.fromkeys(entry["model"] for entry in entries)
+        found[arch] = ArchitectureComparison(
+            arch,
+            (min(entry["ratio"][1] for entry in entries), max(entry["ratio"][2] for entry in entries)),
+            (min(ranks), max(ranks)),
+            tuple(kernels),
+            tuple(device_models()[key].name for key in gpus),
+        )
+    return found
+
+
+def _compared(entry: Mapping[str, Any]) -> str:
+    """Return the kernel of an entry, with the clock that it was compared at, if that was not the model's."""
+    published = device_models()[entry["model"]].clock_hz / 1e6
+    clock = entry.get("clock_mhz", published)
+    return entry["space"] if math.isclose(clock, published, rel_tol=1e-3) else f"{entry['space']} at {clock:,.0f} MHz"
+
+
+def level(model: DeviceModel) -> str:
+    """Return a phrase on the level of predicted times for a device model: where it was compared, and the clock."""
+    compared, clock = comparisons().get(model.arch), model.clock_hz / 1e6
+    if compared is None:
+        text = f"not compared with measured times on {model.arch}"
+    else:
+        low, high = compared.level
+        text = f"predicted / measured was {low:.2f} to {high:.2f} on {model.arch} ({compared.of})"
+    if model.base_clock_hz is None:
+        return f"{text}; for {clock:,.0f} MHz, no base clock is published"
+    slower = model.clock_hz / model.base_clock_hz
+    return f"{text}; for {clock:,.0f} MHz, up to {slower:.2f} times as long at the base clock"
+
+
+def ranking(model: DeviceModel) -> str:
+    """Return a phrase on the ranking by predicted times for a device model, apart from their level."""
+    compared = comparisons().get(model.arch)
+    if compared is not None:
+        low, high = compared.ranking
+        return f"Spearman {low:.2f} to {high:.2f} on {model.arch} ({compared.of})"
+    others = [one.ranking for one in comparisons().values()]
+    if not others:
+        return f"not compared with measured times on {model.arch}"
+    low, high = min(low for low, _ in others), max(high for _, high in others)
+    return f"not compared on {model.arch}; Spearman {low:.2f} to {high:.2f} on {', '.join(sorted(comparisons()))}"
+
+
 @functools.cache
 def in_order() -> Mapping[str, float]:
     """Return the fraction of pairs ranked correctly, by how far their predicted times differ ("to 1%", ...)."""
@@ -86,11 +167,20 @@ def in_order() -> Mapping[str, float]:
 
 def read(path: str | Path = RECORD) -> list[dict]:
     """Return the entries of a record. Raises StoreError for a file that is none."""
+    return _record(path)["spaces"]
+
+
+def read_tables(path: str | Path = RECORD) -> list[dict]:
+    """Return the entries of a record that stand for a table of measured times in the documentation, not for a space."""
+    return _record(path).get("tables", [])
+
+
+def _record(path: str | Path) -> dict[str, Any]:
     try:
         record = json.loads(Path(path).read_text())
         if record["format"] > FORMAT:
             raise StoreError(f"{path}: format {record['format']} is newer than {FORMAT}. Update the workbench.")
-        return record["spaces"]
+        return record | {"spaces": record["spaces"]}
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise StoreError(f"{path}: no record of predictions ({type(error).__name__}: {error}).") from error
 

@@ -39,26 +39,23 @@ wherever it is printed. :mod:`workbench.analysis.prediction.confidence` says how
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from workbench.analysis.device_models import DeviceModel, device_model
-from workbench.analysis.prediction.block_time import CodeRates, launch_clocks, pipeline_counts
-from workbench.analysis.prediction.chain import dependent_chain
-from workbench.analysis.prediction.machine_counts import Lines, Ran, machine_counts
-from workbench.analysis.prediction.tensor_flops import flop_counts, tensor_clocks
-from workbench.errors import MissingToolError
-from workbench.toolchain import CompiledKernel, sass_codes, sass_flow
+from workbench.analysis.prediction.block_time import launch_clocks
+from workbench.analysis.prediction.confidence import level, ranking
+from workbench.analysis.prediction.counting import launch_counts
+from workbench.analysis.prediction.tensor_flops import tensor_clocks
+from workbench.base.tables import Table
+from workbench.toolchain import CompiledKernel
 from workbench.toolchain.occupancy import Occupancy, occupancy
 
 if TYPE_CHECKING:
-    from workbench.base.trials.values import Counts, MachineCounts, PredictionRecord
+    from workbench.base.trials.values import Counts, PredictionRecord
     from workbench.ptx import LaunchReport
 
 VERSION = 3
@@ -101,7 +98,12 @@ _MACHINE_PIPES = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predicted time in seconds, what bounds it, and each part in seconds; ``device`` names the device model."""
+    """A predicted time in seconds, what bounds it, and each part in seconds; ``device`` names the device model.
+
+    ``level`` says how predicted times for the model's architecture compared with measured ones, and ``ranking`` how the
+    order of predicted times did (:mod:`workbench.analysis.prediction.confidence`). They are two things: an order holds
+    on GPUs that were never compared, a level may not.
+    """
 
     seconds: float
     bound_by: str
@@ -110,12 +112,22 @@ class Prediction:
     waves: float
     occupancy: float
     version: int = field(default=VERSION)
+    level: str = field(default="", compare=False)
+    ranking: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"predicted {self.seconds * 1e6:.2f} µs on {self.device}, bound by {self.bound_by}"
 
+    def _repr_html_(self) -> str:
+        rows = [("predicted", f"{self.seconds * 1e6:.2f} µs on {self.device}"), ("bound by", self.bound_by)]
+        rows += [("level", self.level), ("ranking", self.ranking)]
+        return Table(("", "prediction"), rows, "ll").html()
+
     def to_dict(self) -> PredictionRecord:
-        """Return the prediction as a store keeps it, with the parts to six digits."""
+        """Return the prediction as a store keeps it, with the parts to six digits.
+
+        Level and ranking are left out: they are facts of the record of comparisons, not of this prediction.
+        """
         parts = {name: float(f"{value:.6g}") for name, value in self.parts.items()}
         return {
             "seconds": self.seconds,
@@ -126,149 +138,6 @@ class Prediction:
             "occupancy": self.occupancy,
             "version": self.version,
         }
-
-
-def counts_of(report: LaunchReport, kernels: Sequence[CompiledKernel], model: DeviceModel) -> Counts:
-    """Return the plain numbers that a prediction needs of a run, as a store can keep them.
-
-    ``report`` is a ``LaunchReport`` with statistics, ``kernels`` the ``CompiledKernel`` of each launch in it. For
-    several launches the counts are sums, and ``"parts"`` has those of each launch. Clocks of recorded blocks are those
-    on GPUs of the ``model``'s architecture.
-    """
-    if len(kernels) == 1:
-        return launch_counts(report, kernels[0], model=model)
-    counts = _ptx_counts(report, kernels[0], *_extent(report))
-    counts["parts"] = [launch_counts(part, kernel) for part, kernel in zip(report.parts, kernels, strict=True)]
-    counts["tensor_flops"] = sum(part["tensor_flops"] for part in counts["parts"])
-    return counts
-
-
-def launch_counts(
-    report: LaunchReport,
-    kernel: CompiledKernel,
-    *,
-    block_threads: int | None = None,
-    grid_blocks: int | None = None,
-    model: DeviceModel | None = None,
-) -> Counts:
-    """Return `counts_of` for one launch.
-
-    ``block_threads`` and ``grid_blocks`` replace the report's own block and grid, if it was taken with others. If a
-    sample of the blocks ran, the counts are scaled to all of them. With a ``model``, recorded blocks are timed, and the
-    bytes that blocks share are taken from the blocks that ran, as a sample of those that run at the same time.
-    """
-    *_, scale, warps = extent = _extent(report, block_threads, grid_blocks)
-    counts = _ptx_counts(report, kernel, *extent)
-    parts = getattr(report, "parts_recorded", None)
-    whole = parts if parts is not None and not any(one.truncated for one in parts.recordings) else None
-    if whole is not None and model and (code := _machine_code(kernel)):
-        rates = CodeRates(code, _executed(report), kernel.ptx, model)
-        resident = occupancy(model.arch, extent[0], counts["registers"], counts["shared_bytes"]).blocks_per_sm
-        mean = report.instructions / (report.blocks_run or extent[1])
-        counts["pipeline"] = pipeline_counts(whole, report.grid, mean, rates, model, max(resident, 1))
-        counts["sharing"] = _sharing(report)
-    machine = machine_counts_of(report, kernel, warps)
-    if report.sampled is not None:
-        counts["sample"] = report.sampled.to_dict()
-    if machine is not None:
-        machine["instructions"] = round(scale * machine["instructions"])
-        machine["local_bytes"] = round(scale * machine["local_bytes"])
-        machine["pipes"] = {name: round(scale * count) for name, count in machine["pipes"].items()}
-        counts["machine"] = machine
-    return counts
-
-
-def _extent(report: LaunchReport, threads: int | None = None, blocks: int | None = None) -> tuple[int, int, float, int]:
-    """Return the threads of a block, the blocks, how many blocks each executed one stands for, and executed warps."""
-    given = blocks is not None
-    threads = math.prod(_tuple(report.block)) if threads is None else threads
-    blocks = math.prod(_tuple(report.grid)) if blocks is None else blocks
-    run = getattr(report, "blocks_run", 0) or blocks
-    scale = blocks / run if run < blocks and not given else 1
-    return threads, blocks, scale, (run if scale > 1 else blocks) * -(-threads // _WARP)
-
-
-def _ptx_counts(
-    report: LaunchReport, kernel: CompiledKernel, threads: int, blocks: int, scale: float, warps: int
-) -> Counts:
-    """Return the `launch_counts` that need no machine code."""
-    return {
-        "grid_blocks": blocks,
-        "block_threads": threads,
-        "registers": kernel.registers,
-        "shared_bytes": kernel.static_shared_bytes + kernel.dynamic_shared_bytes,
-        "spill_bytes": kernel.spill_bytes,
-        "stack_bytes": getattr(kernel, "stack_bytes", 0),
-        "warp_instructions": round(scale * report.instructions),
-        "thread_instructions": round(scale * report.thread_instructions),
-        "mix": {name: round(scale * count) for name, count in report.mix.items() if count},
-        "global_load_requests": round(scale * report.global_load_requests),
-        "global_load_sectors": round(scale * report.global_load_sectors),
-        "global_store_requests": round(scale * report.global_store_requests),
-        "global_store_sectors": round(scale * report.global_store_sectors),
-        "global_bytes_requested": round(scale * report.global_bytes_requested),
-        "shared_requests": round(scale * report.shared_requests),
-        "shared_wavefronts": round(scale * report.shared_wavefronts),
-        "shared_ideal_wavefronts": round(scale * report.shared_ideal_wavefronts),
-        "shared_conflicts": round(scale * report.shared_conflicts),
-        "operand_wavefronts": round(scale * report.operand_wavefronts),
-        **_bytes(report, scale),
-        **flop_counts(report.lines, scale),
-        "chain": dependent_chain(report.lines, warps).to_dict(),
-    }
-
-
-def _bytes(report: LaunchReport, scale: float) -> Counts:
-    """Return global bytes that blocks read and write: distinct in the launch, distinct per block, and read again."""
-    buffers = getattr(report, "buffers", ())
-    read: float = report.unique_bytes_read
-    written: float = report.unique_bytes_written
-    if scale > 1:  # blocks that did not run read other bytes, but no more than there are
-        read = sum(min(scale * one.read_unique, _up(one.size, _SECTOR)) for one in buffers)
-        written = sum(min(scale * one.written_unique, _up(one.size, _SECTOR)) for one in buffers)
-    found: Counts = {"unique_bytes_read": round(read), "unique_bytes_written": round(written)}
-    if buffers:
-        again = [round(scale * sum(each)) for each in zip_longest(*(one.read_again for one in buffers), fillvalue=0)]
-        found["block_bytes_read"] = round(scale * sum(one.read_by_blocks for one in buffers))
-        found["read_again"] = again
-    return found
-
-
-def _sharing(report: LaunchReport) -> float:
-    """Return the exponent by which blocks share reads: n blocks read n ** (1 - exponent) times one block's bytes."""
-    blocks, each = report.blocks_run, sum(one.read_by_blocks for one in report.buffers)
-    together = sum(one.read_unique for one in report.buffers)
-    return math.log(each / together) / math.log(blocks) if blocks > 1 and together else 0.0
-
-
-def machine_counts_of(report: LaunchReport, kernel: CompiledKernel, warps: float) -> MachineCounts | None:
-    """Return `machine_counts` of a launch of ``warps`` warps, or None if the kernel has no readable machine code."""
-    blocks = _machine_code(kernel)
-    return machine_counts(blocks, _executed(report), warps) if blocks else None
-
-
-def _machine_code(kernel: CompiledKernel) -> Sequence[sass_flow.SassBlock] | None:
-    if getattr(kernel, "assembly", None) is None:
-        return None
-    try:
-        return _blocks_of(kernel)
-    except MissingToolError:
-        return None
-
-
-def _executed(report: LaunchReport) -> Lines:
-    lines: dict[int, Ran] = {}
-    for line in report.lines:
-        opcode = re.sub(r"^@\S+\s+", "", line.text.strip()).split(".")[0].split()[0].rstrip(";")
-        before = lines.get(line.ptx_line, Ran())
-        lines[line.ptx_line] = Ran(opcode, max(before.executions, line.executions), before.slow_paths + line.slow_paths)
-    return lines
-
-
-@lru_cache(maxsize=64)
-def _blocks_of(kernel: CompiledKernel) -> Sequence[sass_flow.SassBlock]:
-    """Return the basic blocks of a kernel, cached: a client of the driver may have every launch of a loop timed."""
-    return sass_codes.blocks_of_kernel(kernel)
 
 
 def predict(
@@ -284,7 +153,9 @@ def predict(
 
 
 def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
-    """Predict from stored counts (see :func:`counts_of`). The time is infinite, bound by occupancy, if no block fits.
+    """Predict from stored counts (see `workbench.analysis.prediction.counting.counts_of`).
+
+    The time is infinite, bound by occupancy, if no block fits.
 
     Launches that follow each other take the sum of their times, with the overhead of a launch once: the later ones are
     queued while the first one runs.
@@ -294,7 +165,7 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     threads, blocks = counts["block_threads"], counts["grid_blocks"]
     resident = occupancy(model.arch, threads, counts["registers"], counts["shared_bytes"])
     if resident.blocks_per_sm == 0:
-        return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0)
+        return Prediction(math.inf, "occupancy", {}, model.name, 0.0, 0.0, level=level(model), ranking=ranking(model))
     clock, machine = model.clock_hz, counts.get("machine")
     issued = machine["instructions"] if machine else counts["warp_instructions"]
     # Share of the busiest multiprocessor in the work, which blocks are taken to do evenly.
@@ -339,7 +210,10 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
     parts["first access"] = first_access
     if parts["launch"] > parts[bound_by]:
         bound_by = f"launch, then {bound_by}"
-    return Prediction(seconds, bound_by, parts, model.name, float(waves), resident.fraction)
+    return Prediction(
+        seconds, bound_by, parts, model.name, float(waves), resident.fraction,
+        level=level(model), ranking=ranking(model),
+    )  # fmt: skip
 
 
 def overlapped(rates: np.ndarray, latency: np.ndarray) -> np.ndarray:
@@ -432,11 +306,3 @@ def _warp_clocks(counts: Counts, model: DeviceModel, memory: _Traffic) -> float:
 def _accessed(counts: Counts, name: Literal["shared_wavefronts", "shared_ideal_wavefronts"]) -> int:
     """Return the wavefronts of loads and stores: operands of wgmma, which have no conflicts, are in the tensor time."""
     return counts[name] - counts.get("operand_wavefronts", 0)
-
-
-def _up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
-
-
-def _tuple(extent: int | tuple[int, ...]) -> tuple[int, ...]:
-    return extent if isinstance(extent, tuple) else (extent,)

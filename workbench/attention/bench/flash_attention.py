@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from workbench.analysis.device_models import DeviceModel, device_model
-from workbench.analysis.prediction.predict import Prediction, counts_of, predict_counts
+from workbench.analysis.prediction.counting import counts_of
+from workbench.analysis.prediction.predict import Prediction, predict_counts
 from workbench.attention.ops.causal_attention import CausalAttentionTensors
 from workbench.attention.ops.causal_attention.cuda_wgmma import VARIANT
 from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem

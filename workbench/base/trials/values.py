@@ -44,9 +44,9 @@ class SampleRecord(TypedDict):
 class Counts(TypedDict, total=False):
     """Counts of one launch, or of several together, which are its ``parts``.
 
-    See `workbench.analysis.prediction.predict.counts_of`. A row stored by an earlier version may lack some. ``machine``
-    is missing if the machine code cannot be read, ``pipeline`` and ``sharing`` if no blocks were recorded, ``sample``
-    if the launch was not sampled.
+    See `workbench.analysis.prediction.counting.counts_of`. A row stored by an earlier version may lack some.
+    ``machine`` is missing if the machine code cannot be read, ``pipeline`` and ``sharing`` if no blocks were recorded,
+    ``sample`` if the launch was not sampled.
     """
 
     grid_blocks: int

@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from workbench.errors import CompileError, CompileTimeout, StoreError, UnknownKe
 from workbench.toolchain.nvrtc_client import DEFAULT_SECONDS
 from workbench.toolchain.occupancy import occupancy
 from workbench.tuning.bench.results import Benchmark
-from workbench.tuning.bench.spaces import SHIPPED, PublishedSpace, load_space
+from workbench.tuning.bench.spaces import SHIPPED, MeasuringConditions, PublishedSpace, load_space
 from workbench.tuning.ranking import kendall, spearman
 from workbench.tuning.sweep import load
 from workbench.tuning.sweep_checks import RefusedSweep
@@ -37,6 +37,8 @@ from workbench.tuning.sweep_record import SUFFIXES, Sweep
 BEST = 10
 """Number of the best configurations that are always among the rows."""
 
+AGREEMENT = 0.05
+"""Most by which times of configurations that should take the same time may differ."""
 
 APART = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, math.inf)
 """Upper bounds of the classes of pairs of configurations, by how far their predicted times differ."""
@@ -60,14 +62,15 @@ class Ranking:
 class Judged:
     """Comparison on one space and GPU: ``rows`` configurations of ``valid``, ranked by prediction and by baselines.
 
-    The rows are the best ten and others, spread evenly over the order of the times by ``seed``; ``measured`` says where
-    the times are from. ``refused`` counts configurations that were measured but cannot be predicted: the compiler takes
-    too long for them or refuses them, or they do not fit. ``rankings`` has the quality of each order. ``ratio`` is
-    predicted / measured: median, 10th and 90th percentile. ``bounds`` has, by the prediction's bound, the number of
-    rows and that ratio. ``order`` has, for pairs of rows by how far their predicted times differ (at most this share),
-    their number and the share that is in the measured order. Some caches keep single runs whose mean is not the time
-    beside them. The order by that mean ("its own single runs") shows how far measurements agree among themselves, and
-    is more than a prediction can reach.
+    The rows are the best ten and others, spread evenly over the order of the times by ``seed``; ``measured`` says
+    where the times are from, ``clock_mhz`` for which clock they were predicted. ``unconfirmed`` measured times are
+    left out of everything, as repeated measurements disagree (see `confirmed`). ``refused`` counts configurations
+    that were measured but cannot be predicted: the compiler takes too long for them or refuses them, or they do not
+    fit. ``rankings`` has the quality of each order. ``ratio`` is predicted / measured: median, 10th and 90th
+    percentile. ``bounds`` has, by the prediction's bound, the number of rows and that ratio. ``order`` has, for pairs
+    of rows by how far their predicted times differ (at most this share), their number and the share that is in the
+    measured order. Some caches keep single runs whose mean is not the time beside them. The order by that mean ("its
+    own single runs") shows how far measurements agree among themselves, and is more than a prediction can reach.
     """
 
     space: str
@@ -78,6 +81,8 @@ class Judged:
     seed: int
     rows: int
     valid: int
+    clock_mhz: float
+    unconfirmed: int
     refused: Mapping[str, int]
     rankings: Mapping[str, Ranking]
     ratio: tuple[float, float, float]
@@ -87,7 +92,9 @@ class Judged:
     def __str__(self) -> str:
         refused = "".join(f", {count} more {why}" for why, count in self.refused.items())
         lines = [
-            f"{self.space} on {self.gpu} ({self.source}): {self.rows} of {self.valid} configurations{refused}",
+            f"{self.space} on {self.gpu} ({self.source}) at {self.clock_mhz:,.0f} MHz: "
+            f"{self.rows} of {self.valid} configurations{refused}",
+            *([f"  {self.unconfirmed} more times are not used: repeated measurements differ"] * (self.unconfirmed > 0)),
             f"  {'':22}{'Spearman':>10}{'Kendall':>10}{'first':>10}{'best of 10':>12}",
         ]
         for name, found in self.rankings.items():
@@ -144,6 +151,27 @@ def sampled(trials: Sequence[Trial], limit: int, seed: int = 0) -> list[Trial]:
     return [*best, *(others[place] for place in drawn)]
 
 
+def confirmed(trials: Sequence[Trial], conditions: MeasuringConditions) -> list[Trial]:
+    """Return the measured trials whose time is confirmed by the configurations that should take the same time.
+
+    Those differ from a trial only in the tunables ``conditions.same_time``; there must be at least one, and all their
+    times must agree within `AGREEMENT`. Without such tunables, all measured trials are returned.
+    """
+    timed = [trial for trial in trials if trial.measured_seconds is not None]
+    if not conditions.same_time:
+        return timed
+    alike: dict[tuple, list[Trial]] = {}
+    for trial in timed:
+        key = tuple(sorted((name, value) for name, value in trial.config.items() if name not in conditions.same_time))
+        alike.setdefault(key, []).append(trial)
+    found: set[int] = set()
+    for group in alike.values():
+        times = [trial.measured_seconds or 0.0 for trial in group]
+        if len(group) > 1 and max(times) <= (1 + AGREEMENT) * min(times):
+            found.update(map(id, group))
+    return [trial for trial in timed if id(trial) in found]
+
+
 def _reversed_bits(number: int) -> float:
     """Return an element of the van der Corput sequence: 0, 1/2, 1/4, 3/4, 1/8, ...."""
     return int(f"{number:b}"[::-1], 2) / 2 ** number.bit_length()
@@ -193,7 +221,11 @@ def judge(
     compile_seconds: float = DEFAULT_SECONDS,
 ) -> Judged:
     """Predict a sample of a measured sweep's configurations and compare. ``said`` is called with progress lines."""
-    trials = sampled(sweep.trials, limit, seed)
+    conditions = space.conditions(sweep.machine)
+    timed = confirmed(sweep.trials, conditions)
+    trials = sampled(timed, limit, seed)
+    if conditions.clock_mhz is not None:
+        model = replace(model, clock_hz=1e6 * conditions.clock_mhz)
 
     def counted(trial: Trial) -> Counts | str:
         try:
@@ -222,7 +254,7 @@ def judge(
             refused["too large for a multiprocessor"] += 1
     predicted = np.array([prediction.seconds for *_, prediction in kept])
     measured = np.array([trial.measured_seconds for trial, *_ in kept])
-    best = min(t.measured_seconds for t in sweep.trials if t.measured_seconds is not None)
+    best = min(t.measured_seconds for t in timed if t.measured_seconds is not None)
     orders = {"prediction": predicted} | baselines([one for _, one, _ in kept], model)
     repeated = [trial.samples for trial, *_ in kept]
     if all(repeated):
@@ -239,7 +271,9 @@ def judge(
         measured=sweep.label,
         seed=seed,
         rows=len(kept),
-        valid=sum(t.measured_seconds is not None for t in sweep.trials),
+        valid=len(timed),
+        clock_mhz=model.clock_hz / 1e6,
+        unconfirmed=sum(t.measured_seconds is not None for t in sweep.trials) - len(timed),
         refused=dict(refused),
         rankings=rankings,
         ratio=_ratio(predicted, measured),

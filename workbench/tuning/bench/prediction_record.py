@@ -7,13 +7,15 @@ kernel and seed, which replaces an earlier one. The times were measured elsewher
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.prediction.confidence import FORMAT, OURS, read
+from workbench.analysis.device_models import device_model
+from workbench.analysis.prediction.confidence import FORMAT, OURS, read, read_tables
 from workbench.analysis.prediction.predict import VERSION
 from workbench.base.files import replace_file
 from workbench.base.tables import Table
@@ -32,6 +34,7 @@ def write(judgement: PredictionJudgement, path: str | Path) -> Path:
     """Write the results of a comparison into a record, beside its entries on other spaces and seeds."""
     path = Path(path)
     entries = {_key(entry): entry for entry in read(path)} if path.exists() else {}
+    tables = read_tables(path) if path.exists() else []
     used = {"workbench": versions()["workbench"], "model": str(VERSION), "NVRTC": nvrtc.version()}
     for judged in judgement.spaces:
         entry = _short(asdict(judged)) | {"date": time.strftime("%Y-%m-%d", time.gmtime()), "versions": used}
@@ -41,6 +44,8 @@ def write(judgement: PredictionJudgement, path: str | Path) -> Path:
         "kind": "predicted against measured",
         "spaces": [entries[key] for key in sorted(entries)],
     }
+    if tables:
+        record["tables"] = tables
     replace_file(path, json.dumps(record, indent=1) + "\n")
     return path
 
@@ -55,9 +60,12 @@ def _row(entry: Mapping) -> tuple[str, ...]:
     runs = entry["rankings"].get("its own single runs")
     middle, low, high = entry["ratio"]
     ours = ", our kernel" if entry["source"] == OURS else ""
+    published = device_model(entry["model"]).clock_hz / 1e6
+    clock = entry.get("clock_mhz", published)
+    at = "" if math.isclose(clock, published, rel_tol=1e-3) else f" at {clock:,.0f} MHz"
     return (
         f"{entry['space']}{ours}",
-        entry["gpu"].removeprefix("NVIDIA GeForce "),
+        entry["gpu"].removeprefix("NVIDIA ").removeprefix("GeForce ") + at,
         f"{entry['rows']} of {entry['valid']:,}, seed {entry['seed']}",
         f"{found['spearman']:.3f}",
         f"{found['first']:.2f}x",

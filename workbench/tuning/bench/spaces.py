@@ -18,6 +18,16 @@ filled with "zeros" (the default), "normal" or "uniform" numbers, or read from a
 whole number is an ``int``, another one a ``float``. ``shared_bytes`` is dynamic shared memory. ``macros`` are further
 macros; one with the name of a tunable replaces it. That is for a tunable on which the measured times do not depend, as
 the kernel that was measured did not use it.
+
+A table names a GPU and says under which conditions its times were measured::
+
+    [measured."NVIDIA A100-PCIE-40GB"]
+    clock_mhz = 765
+    same_time = ["read_only"]
+
+``clock_mhz`` is the clock of its multiprocessors, if that was not its device model's. ``same_time`` are tunables on
+which the time of this kernel does not depend. Configurations that differ in these alone are repeated measurements:
+where they disagree, the GPU changed between them, for example its clock, and none of them is used.
 """
 
 from __future__ import annotations
@@ -34,7 +44,7 @@ from typing import Any
 import numpy as np
 
 import workbench
-from workbench.analysis.prediction.predict import launch_counts
+from workbench.analysis.prediction.counting import launch_counts
 from workbench.base.home import cuda_sources
 from workbench.base.trials.values import Counts
 from workbench.errors import ArgumentError, CompileTimeout, StoreError, UnknownKeyError
@@ -51,7 +61,20 @@ SAMPLE = 8
 """Blocks of a launch that are run."""
 
 _FILLS = ("zeros", "normal", "uniform")
-_KEYS = ("source", "kernel", "grid", "block", "arguments", "constants", "macros", "shared_bytes")
+_KEYS = ("source", "kernel", "grid", "block", "arguments", "constants", "macros", "shared_bytes", "measured")
+_CONDITIONS = ("clock_mhz", "same_time")
+
+
+@dataclass(frozen=True)
+class MeasuringConditions:
+    """Conditions under which a space was measured on one GPU.
+
+    ``clock_mhz`` is the clock of the multiprocessors, None for that of the device model. Configurations that differ
+    only in the tunables ``same_time`` take the same time.
+    """
+
+    clock_mhz: float | None = None
+    same_time: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +90,11 @@ class PublishedSpace:
     def source(self) -> str:
         """Text of the kernel's source."""
         return (self.path.parent / self.record["source"]).read_text()
+
+    def conditions(self, gpu: str) -> MeasuringConditions:
+        """Return the conditions under which the times of a GPU were measured, as far as the description has them."""
+        given = self.record.get("measured", {}).get(gpu, {})
+        return MeasuringConditions(given.get("clock_mhz"), tuple(given.get("same_time", ())))
 
     def compile(self, config: Mapping[str, Any], arch: str) -> CompiledKernel:
         """Return the compiled kernel of one configuration, with its machine code. Raises CompileError."""
@@ -99,9 +127,10 @@ class PublishedSpace:
 
     def _key(self, config: Mapping[str, Any], arch: str) -> str:
         """Return the hash of all that the counts depend on."""
-        files = [self.path, *(self.path.parent / name for name in self._files())]
+        files = [self.path.parent / name for name in self._files()]
         digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-        return disk_cache.content_key(["counts", digests, dict(config), arch, nvrtc.version(), SAMPLE, _code()])
+        launch = {name: value for name, value in self.record.items() if name != "measured"}
+        return disk_cache.content_key(["counts", launch, digests, dict(config), arch, nvrtc.version(), SAMPLE, _code()])
 
     def _files(self) -> list[str]:
         values = [*self.record["arguments"], *self.record.get("constants", {}).values()]
@@ -150,10 +179,11 @@ class PublishedSpace:
 
 @cache
 def _code() -> str:
-    """Return the hash of the package's own code that counts."""
+    """Return the hash of the package's own code that counts; what only converts counts to times is left out."""
     package = Path(workbench.__file__).parent
-    rooms = ("analysis/prediction", "ptx", "toolchain")
+    rooms, later = ("analysis/prediction", "ptx", "toolchain"), ("predict.py", "confidence.py")
     files = [file for room in rooms for file in package.glob(f"{room}/*") if file.suffix in (".py", ".so")]
+    files = [file for file in files if file.name not in later]
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
 
 
@@ -187,4 +217,19 @@ def load_space(name: str, folders: list[Path]) -> PublishedSpace:
     if missing or unknown:
         told = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}"
         raise StoreError(f"{path}: {told}. It holds {', '.join(_KEYS)}; see workbench.tuning.bench.spaces.")
+    _check_conditions(path, record.get("measured", {}))
     return PublishedSpace(name, path, record)
+
+
+def _check_conditions(path: Path, measured: Any) -> None:
+    """Raise StoreError for a table ``measured`` that describes no conditions of a GPU."""
+    for gpu, given in measured.items() if isinstance(measured, Mapping) else [("", measured)]:
+        table = given if isinstance(given, Mapping) else {"": given}
+        clock, tunables = table.get("clock_mhz", 1.0), table.get("same_time", [])
+        numbers = isinstance(clock, int | float) and clock > 0
+        names = isinstance(tunables, list) and all(isinstance(name, str) for name in tunables)
+        if not (numbers and names) or set(table) - set(_CONDITIONS):
+            raise StoreError(
+                f"{path}: measured.{gpu!r} is {given!r}. It may hold clock_mhz, a number above 0, and same_time, a "
+                "list of names of tunables; see workbench.tuning.bench.spaces."
+            )

@@ -1,10 +1,9 @@
-"""Prediction of one cell without a GPU, from counts of the PTX machine on a scaled-down copy of it.
+"""Prediction of one cell without a GPU, from counts of the PTX machine for a part of it.
 
-A kernel here does the same work for every sequence and KV head, and its work grows linearly with the tokens (with the
-partitions, where it splits the sequence). So two runs of a kernel are enough: one sequence, one KV head with its query
-heads, at two contexts, in the configuration of the full cell. The line through the two gives every count at the full
-context, multiplied by sequences and KV heads; `workbench.analysis.prediction.predict` converts the counts to a time for
-a device model. All runs are checked against float64, like a measurement.
+A kernel here does the same work for every sequence and KV head. So the machine runs one sequence with one KV head and
+its query heads, in the configuration of the full cell, and `workbench.analysis.prediction.counting.launch_counts` takes
+the cell as copies of it; `workbench.analysis.prediction.predict` converts the counts to a time for a device model. All
+runs are checked against float64, like a measurement.
 
 A prediction ranks variants and names what binds them. It does not model:
 
@@ -24,12 +23,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.device_models import DeviceModel
-from workbench.analysis.prediction.chain import Chain
-from workbench.analysis.prediction.predict import Prediction, launch_counts, predict_counts
+from workbench.analysis.prediction.counting import launch_counts
+from workbench.analysis.prediction.predict import Prediction, predict_counts
 from workbench.attention.bench.paged_attention.cells import BenchmarkCell
 from workbench.attention.bench.paged_attention.contender import Contender, Ours
 from workbench.attention.bench.paged_attention.inputs import BenchmarkInputs
@@ -38,23 +36,21 @@ from workbench.errors import ConfigurationError, WrongResultError
 
 if TYPE_CHECKING:
     from workbench.base.trials.values import Counts
+    from workbench.ptx import LaunchReport
+    from workbench.toolchain import CompiledKernel
 
-_SHORT = 512
-"""Least number of tokens of the shorter run, if the full cell has them; fewer would overweight code outside loops."""
-
-_NOT_COUNTS = ("block_threads", "registers", "shared_bytes", "spill_bytes", "stack_bytes")
-"""Entries of `launch_counts` that do not grow with the work."""
+    Launched = tuple[CompiledKernel, LaunchReport]
 
 
 @dataclass
 class Predictor:
-    """Prediction of cells for one device model; counts are kept for all cells that share them."""
+    """Prediction of cells for one device model; a run is kept for all cells that are copies of it."""
 
     model: DeviceModel
     device: Any
     """The simulator."""
-    counted: dict[tuple, list[list[Counts]]] = field(default_factory=dict)
-    """Counts of the two scaled-down runs, one per kernel, by what these runs depend on."""
+    ran: dict[tuple, list[Launched]] = field(default_factory=dict)
+    """Kernels and reports of one sequence with one KV head, by what they depend on."""
     now: Callable[[], float] = time.monotonic
     deadline: float = math.inf
 
@@ -87,33 +83,22 @@ class Predictor:
         """Predict the time of a variant in a configuration.
 
         Raises:
-            WrongResultError: if a scaled-down run missed its error bound.
+            WrongResultError: if the run missed its error bound.
         """
         return predict_counts(self.counts(cell, one, config), self.model)
 
     def counts(self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any]) -> Counts:
         """Return the counts of the full cell for `predict_counts`."""
-        partition = config.get("PARTITION_SIZE", cell.context)
-        if partition >= cell.context:
-            shorter = min(_SHORT, cell.context // 2)  # within one partition the work grows with the tokens
-        else:  # with several it grows with the partitions, and at least two are needed, so that they are combined
-            shorter = partition * max(2, _SHORT // partition)
-        launches = self._line(cell, one, config, shorter, cell.context)
+        key = (one.name, tuple(config.items()), cell.context, cell.group, cell.head_size, cell.cache)
+        if key not in self.ran:
+            part = replace(cell, num_heads=cell.group, num_kv_heads=1, num_seqs=1)
+            self.ran[key] = self.run(part, one, config)
+        copies = cell.num_seqs * cell.num_kv_heads
+        launches = [launch_counts(report, kernel, copies=copies) for kernel, report in self.ran[key]]
         return {"parts": launches} if len(launches) > 1 else launches[0]
 
-    def _line(
-        self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any], shorter: int, tokens: int
-    ) -> list[Counts]:
-        """Return each kernel's counts for a context of ``tokens``, from runs at ``shorter`` and twice that."""
-        key = (one.name, tuple(config.items()), shorter, cell.group, cell.head_size, cell.cache)
-        if key not in self.counted:
-            small = replace(cell, num_heads=cell.group, num_kv_heads=1, num_seqs=1)
-            self.counted[key] = [self._count(replace(small, context=n), one, config) for n in (shorter, 2 * shorter)]
-        share, copies = tokens / shorter - 1, cell.num_seqs * cell.num_kv_heads
-        return [extrapolated(short, long, share, copies) for short, long in zip(*self.counted[key], strict=True)]
-
-    def _count(self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any]) -> list[Counts]:
-        """Run a small cell in the machine, check it, and count each of its kernels."""
+    def run(self, cell: BenchmarkCell, one: Ours, config: Mapping[str, Any]) -> list[Launched]:
+        """Run a cell in the machine, check it, and return each of its kernels with what it did."""
         arch = one.variant.machine_arch(cell.problem(one.form, self.device.arch))
         if cell.cache == "fp8":
             arch = max(arch, "sm_89")  # the first architecture with instructions that convert fp8
@@ -125,42 +110,8 @@ class Predictor:
             report = self.device.launch(
                 kernel, launch.grid, launch.block, launch.arguments, shared_bytes=launch.shared_bytes, statistics=True
             )
-            found.append(launch_counts(report, kernel))
+            found.append((kernel, report))
         check = inputs.check(tensors.out)
         if not check.ok:
             raise WrongResultError(f"{one.name} on {cell.label}: {check}")
         return found
-
-
-def extrapolated(short: Counts, long: Counts, share: float, copies: int) -> Counts:
-    """Extrapolate one kernel's counts along the line through those of two runs, times ``copies``.
-
-    ``share`` is the place on the line: 0 is the first run, 1 the second, more is beyond it.
-    """
-
-    def line(low: Any, high: Any) -> Any:
-        if isinstance(low, Mapping):
-            return {name: line(low.get(name, 0), high.get(name, 0)) for name in {**low, **high}}
-        if isinstance(low, list):
-            return [line(*pair) for pair in zip_longest(low, high, fillvalue=0)]
-        return copies * max(0.0, low + (high - low) * share)
-
-    warps = [-(-counts["block_threads"] // 32) * counts["grid_blocks"] for counts in (short, long)]
-    total = line(*warps)
-
-    def mean(low: Any, high: Any) -> Any:
-        """Extrapolate an average over warps, by its sum, which grows along the line."""
-        if isinstance(low, Mapping):
-            return {name: mean(low[name], high[name]) for name in low}
-        return line(low * warps[0], high * warps[1]) / total
-
-    others: Mapping[str, Any] = long
-    found: Any = {name: value if name in _NOT_COUNTS else line(value, others[name]) for name, value in short.items()}
-    found["chain"] = Chain(**mean(short["chain"], long["chain"])).to_dict()
-    if "machine" in found:
-        found["machine"] |= {
-            "clocks": mean(short["machine"]["clocks"], long["machine"]["clocks"]),
-            "waits": mean(short["machine"]["waits"], long["machine"]["waits"]),
-        }
-    found["grid_blocks"] = max(1, round(found["grid_blocks"]))
-    return found
