@@ -21,7 +21,7 @@ LAUNCH = {
 }
 MAP = {
     "tensor": "x", "element": "f16", "sizes": [64, 8], "strides": [128], "box": [64, 8], "steps": [1, 1],
-    "swizzle": 128, "fill": "zero",
+    "swizzle": 128, "fill": "zero", "atom": 16,
 }  # fmt: skip
 GOOD = {
     "programs": ["ptx"],

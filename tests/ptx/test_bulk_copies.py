@@ -10,7 +10,7 @@ import torch
 from ptx_support import module
 
 from workbench import ptx
-from workbench.errors import ArgumentError, KernelFault
+from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.ptx.tensor_map import TensorMap
 
 BOX_BYTES = 8192
@@ -30,11 +30,13 @@ def _kernel(body: str, parameters: str) -> ptx.Program:
     return ptx.Program.from_text(module("copy", parameters, shared + body).replace("sm_80", "sm_90a"))
 
 
-def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int) -> tuple[np.ndarray, int]:
+def load_box(
+    tensor_map: TensorMap, start: tuple[int, ...], count: int, mode: str = "tile"
+) -> tuple[np.ndarray, int]:
     """The first ``count`` bytes of shared memory after a load of one box, by one thread, and how many were read."""
-    coordinates = ", ".join(map(str, start))
+    coordinates, rank = ", ".join(map(str, start)), 2 if mode == "tile::gather4" else len(start)
     copy = (
-        f"cp.async.bulk.tensor.{len(start)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
         f" [tile], [%d1, {{{coordinates}}}], [bar];"
     )
     body = _INIT.format(bytes=count) + "mov.b64 %d1, map; cvta.param.u64 %d1, %d1;\n" + copy + _WAIT
@@ -51,7 +53,7 @@ def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int) -> tuple
 
 
 def expected_box(
-    array: np.ndarray, start: tuple[int, ...], box: tuple[int, ...], fill: float, swizzle: int
+    array: np.ndarray, start: tuple[int, ...], box: tuple[int, ...], fill: float, swizzle: int, atom: int = 16
 ) -> np.ndarray:
     """``array`` has the outermost dimension first, ``start`` and ``box`` the innermost."""
     out = np.full(box[::-1], fill, array.dtype)
@@ -59,9 +61,14 @@ def expected_box(
         where = tuple(i + s for i, s in zip(place, start[::-1], strict=True))
         if all(0 <= i < n for i, n in zip(where, array.shape, strict=True)):
             out[place] = array[where]
-    chunks = out.reshape(-1).view(np.uint8).reshape(-1, 16)
-    order = np.arange(len(chunks))
-    return chunks[order ^ (order >> 3 & swizzle // 16 - 1 if swizzle else 0)].reshape(-1)
+    return reordered(out, swizzle, atom)
+
+
+def reordered(box: np.ndarray, swizzle: int, atom: int = 16) -> np.ndarray:
+    """Bytes of a box in shared memory: atoms of each 128 bytes trade places by the number of the line."""
+    atoms = box.reshape(-1).view(np.uint8).reshape(-1, atom)
+    order = np.arange(len(atoms))
+    return atoms[order ^ (order // (128 // atom) & swizzle // atom - 1 if swizzle else 0)].reshape(-1)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +96,79 @@ def test_a_box_of_every_rank(
         np.testing.assert_array_equal(got.view(dtype), want.view(dtype))
     else:
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("atom", [32, 64])
+def test_swizzles_in_larger_atoms(atom: int) -> None:
+    """PTX ISA, "Swizzling Modes": the tables of 128 bytes with 32-byte and 64-byte atomicity."""
+    array = np.arange(16 * 32, dtype=np.int32).reshape(16, 32)
+    tensor_map = TensorMap.of(torch.from_numpy(array), (16, 32), swizzle=128, atom=atom)
+    got, _ = load_box(tensor_map, (0, 0), array.nbytes)
+    np.testing.assert_array_equal(got, reordered(array, 128, atom))
+    lines = got.view(np.int32).reshape(16, 8, 4)[:, :, 0] % 32 // 4  # the chunk of 16 bytes in each place
+    table = {
+        32: ["01234567", "23016745", "45670123", "67452301"],
+        64: ["01234567", "45670123"],
+    }[atom]
+    assert ["".join(map(str, line)) for line in lines[: len(table)]] == table
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "swizzle", "atom", "fill", "start"),
+    [
+        ("float16", 64, 128, 16, "zero", (0, 7, 2, 2, 11)),
+        ("float32", 32, 128, 32, "nan", (8, 3, -1, 12, 0)),  # rows before and behind the tensor, and columns
+        ("uint8", 32, 32, 16, "zero", (-5, 0, 11, 1, 10)),
+        ("int32", 16, 0, 16, "zero", (30, 4, 3, 100, 1)),
+    ],
+)
+def test_four_rows_are_gathered(
+    dtype: str, width: int, swizzle: int, atom: int, fill: str, start: tuple[int, ...]
+) -> None:
+    array = np.arange(1, 12 * 40 + 1).reshape(12, 40).astype(dtype)
+    array = np.concatenate([array, array], 1)
+    tensor_map = TensorMap.of(torch.from_numpy(array), (1, width), swizzle=swizzle, fill=fill, atom=atom)
+    got, _ = load_box(tensor_map, start, 4 * width * array.itemsize, "tile::gather4")
+    want = np.full((4, width), np.nan if fill == "nan" else 0, dtype)
+    for (row, into), column in itertools.product(zip(start[1:], want, strict=True), range(width)):
+        if 0 <= row < 12 and 0 <= start[0] + column < 80:
+            into[column] = array[row, start[0] + column]
+    np.testing.assert_array_equal(got.view(dtype), reordered(want, swizzle, atom).view(dtype))
+
+
+def test_four_rows_are_scattered() -> None:
+    """Rows and columns outside the tensor are left out."""
+    x, y = np.arange(64, dtype=np.float32), np.zeros((12, 20), np.float32)
+    copy = "mov.b64 %d6, map; cvta.param.u64 %d6, %d6;"
+    copy += "cp.async.bulk.tensor.2d.tile::scatter4.global.shared::cta.bulk_group [%d6, {8, 3, 11, 12, 0}], [tile];"
+    program = _kernel(_STORE.format(copy=copy), ".param .u64 x, .param .u64 y, .param .align 64 .b8 map[128]")
+    tensor_map = TensorMap.of(torch.from_numpy(y), (1, 16))
+    report = program["copy"].launch(1, 32, [x, y, tensor_map], checks=True)
+    assert report.findings == []
+    want = np.zeros_like(y)
+    for source, row in enumerate((3, 11, 12, 0)):
+        if row < 12:
+            want[row, 8:] = x.reshape(4, 16)[source, :12]
+    np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize(
+    ("form", "coordinates", "message"),
+    [
+        ("3d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes", "0, 1, 2, 3, 4", "2 dimensions"),
+        ("2d.shared::cluster.global.tile::scatter4.mbarrier::complete_tx::bytes", "0, 1, 2, 3, 4", "2 dimensions"),
+        ("2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes", "0, 1", "2 coordinates, where 5"),
+    ],
+)
+def test_other_gathers_are_refused(form: str, coordinates: str, message: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=message):
+        _kernel(f"cp.async.bulk.tensor.{form} [tile], [%d1, {{{coordinates}}}], [bar];", "")["copy"]
+
+
+def test_a_gather_by_a_box_of_several_rows_is_told() -> None:
+    tensor_map = TensorMap.of(torch.zeros(12, 16), (4, 16))
+    with pytest.raises(KernelFault, match="a box of several rows, where .tile::gather4"):
+        load_box(tensor_map, (0, 1, 2, 3, 4), 256, "tile::gather4")
 
 
 def test_steps_between_the_elements_of_a_box() -> None:

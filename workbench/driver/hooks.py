@@ -39,7 +39,7 @@ from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
-from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import DRIVER_ELEMENTS, DRIVER_SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -445,12 +445,15 @@ def _encode(pointer: Any) -> None:
     asked: HookTensorMap = pointer.contents
     if asked.interleave:
         raise _Failed(_NOT_SUPPORTED, "a tensor map with an interleaved layout, which the PTX machine does not know")
-    if asked.type >= len(DRIVER_ELEMENTS) or asked.swizzle >= len(SWIZZLES) or asked.fill > 1:
+    if asked.type >= len(DRIVER_ELEMENTS) or asked.swizzle >= len(DRIVER_SWIZZLES) or asked.fill > 1:
         raise _Failed(_INVALID_VALUE, "a tensor map with a type, swizzle or fill that the driver does not have")
-    rank = asked.rank
+    layout = DRIVER_SWIZZLES[asked.swizzle]
+    if layout is None:
+        raise _Failed(_NOT_SUPPORTED, "a swizzle with a flip of 8 bytes, which the PTX machine does not know")
+    rank, (swizzle, atom) = asked.rank, layout
     encoded = TensorMap(
         DRIVER_ELEMENTS[asked.type], asked.address, asked.sizes[:rank], asked.strides[: rank - 1], asked.box[:rank],
-        asked.steps[:rank], SWIZZLES[asked.swizzle], "nan" if asked.fill else "zero",
+        asked.steps[:rank], swizzle, "nan" if asked.fill else "zero", atom=atom,
     )  # fmt: skip
     ctypes.memmove(asked.out, bytes(encoded), TENSOR_MAP_BYTES)
 

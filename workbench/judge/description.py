@@ -70,6 +70,7 @@ class MapOf:
     steps: tuple[int, ...]
     swizzle: int
     fill: str
+    atom: int
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,8 @@ def _bytes(text: str) -> bytes:
 def _map(record: Mapping[str, Any]) -> MapOf:
     tensor, element, fill = (_value(record, name, str) for name in ("tensor", "element", "fill"))
     sizes, strides, box, steps = (_sizes(record, name) for name in ("sizes", "strides", "box", "steps"))
-    return MapOf(tensor, element, sizes, strides, box, steps, _value(record, "swizzle", int), fill)
+    swizzle, atom = (_value(record, name, int) for name in ("swizzle", "atom"))
+    return MapOf(tensor, element, sizes, strides, box, steps, swizzle, fill, atom)
 
 
 def argument_record(value: Any, name_of: Callable[[Any], str | None]) -> list:
@@ -224,7 +226,7 @@ def argument_record(value: Any, name_of: Callable[[Any], str | None]) -> list:
     if name is not None:
         return ["tensor", name]
     if isinstance(value, TensorMap):
-        record = {one: getattr(value, one) for one in ("element", "swizzle", "fill")}
+        record = {one: getattr(value, one) for one in ("element", "swizzle", "fill", "atom")}
         record |= {one: list(getattr(value, one)) for one in ("sizes", "strides", "box", "steps")}
         return ["map", record | {"tensor": name_of(value.owner)}]
     if value is None:

@@ -263,7 +263,7 @@ def _argument(argument: Argument, buffers: Buffers) -> Any:
 def _map_of(given: MapOf, tensor: torch.Tensor) -> TensorMap:
     shape = (given.sizes, given.strides, given.box, given.steps)
     try:
-        return TensorMap(given.element, tensor.data_ptr(), *shape, given.swizzle, given.fill, tensor)
+        return TensorMap(given.element, tensor.data_ptr(), *shape, given.swizzle, given.fill, tensor, given.atom)
     except ArgumentError as error:
         raise Failed("unsupported", str(error)) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from workbench.errors import ArgumentError
-from workbench.ptx.tensor_map import DRIVER_ELEMENTS, SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import DRIVER_ELEMENTS, DRIVER_SWIZZLES, TENSOR_MAP_BYTES, TensorMap
 
 
 def encoded(tensor_map: TensorMap) -> bytes:
@@ -17,7 +17,7 @@ def encoded(tensor_map: TensorMap) -> bytes:
     box, steps = (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*tensor_map.steps)
     result = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(at), index, rank, ctypes.c_void_p(tensor_map.address), sizes, strides, box, steps,
-        0, SWIZZLES.index(tensor_map.swizzle), 0, int(tensor_map.fill == "nan"),
+        0, DRIVER_SWIZZLES.index((tensor_map.swizzle, tensor_map.atom)), 0, int(tensor_map.fill == "nan"),
     )  # fmt: skip
     if result:
         remedy = "See cuTensorMapEncodeTiled; it needs compute capability 9.0."

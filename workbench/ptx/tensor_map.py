@@ -25,7 +25,11 @@ DRIVER_ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
 )  # fmt: skip
 _NUMBERS = {name: number for number, (name, _) in enumerate(ELEMENTS)}
-SWIZZLES = (0, 32, 64, 128)  # bytes that a pattern spans, by the number of the mode
+SWIZZLES = (0, 32, 64, 128)  # bytes that a pattern spans, by the number of the mode in tensormap.replace
+ATOMS = {16: 0, 32: 1, 64: 3}  # bytes that a swizzle keeps together: their number there; 2 is FLIP_8B
+# (swizzle, atom) in the order of the driver's CUtensorMapSwizzle; None for 128B_ATOM_32B_FLIP_8B, which the machine
+# does not know: the documents say that it flips every other line, and not which ones.
+DRIVER_SWIZZLES = ((0, 16), (32, 16), (64, 16), (128, 16), (128, 32), None, (128, 64))
 _OF_TORCH = {
     "uint8": "u8", "int8": "u8", "bool": "u8", "float8_e4m3fn": "u8", "float8_e5m2": "u8", "uint16": "u16",
     "int16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64", "float16": "f16",
@@ -45,7 +49,8 @@ class TensorMap:
     ``element`` is one of `ELEMENTS`, ``address`` that of the first element. ``sizes`` are in elements, ``strides`` in
     bytes and of all dimensions but the innermost. ``box`` is the part that one copy moves, ``steps`` the distance
     between copied elements (default: 1 each). ``swizzle`` is 0, 32, 64 or 128 bytes; ``fill`` replaces elements outside
-    the tensor, ``"zero"`` or ``"nan"``. ``owner`` keeps the memory.
+    the tensor, ``"zero"`` or ``"nan"``. ``owner`` keeps the memory. ``atom`` is the number of bytes that a swizzle of
+    128 bytes keeps together: 16, 32 (for transposed tf32 operands of tcgen05.mma) or 64.
 
     Raises ArgumentError for a map that breaks a rule of the CUDA driver API's cuTensorMapEncodeTiled.
     """
@@ -59,6 +64,7 @@ class TensorMap:
     swizzle: int = 0
     fill: str = "zero"
     owner: Any = field(default=None, repr=False)
+    atom: int = 16
 
     def __post_init__(self) -> None:
         rank = len(self.sizes)
@@ -66,7 +72,9 @@ class TensorMap:
         self._check(rank)
 
     @classmethod
-    def of(cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero") -> TensorMap:
+    def of(
+        cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero", atom: int = 16
+    ) -> TensorMap:
         """Return the map of a tensor whose last dimension is contiguous; ``box`` is in the order of its shape."""
         if not hasattr(tensor, "data_ptr"):  # such as the placeholders in the declaration of a user's op
             remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."
@@ -83,7 +91,7 @@ class TensorMap:
         size = tensor.element_size()
         strides = tuple(stride * size for stride in reversed(tensor.stride()[:-1]))
         sizes, box = tuple(reversed(tensor.shape)), tuple(reversed([int(extent) for extent in box]))
-        return cls(_OF_TORCH[name], tensor.data_ptr(), sizes, strides, box, (), swizzle, fill, tensor)
+        return cls(_OF_TORCH[name], tensor.data_ptr(), sizes, strides, box, (), swizzle, fill, tensor, atom)
 
     @property
     def element_bytes(self) -> int:
@@ -97,6 +105,7 @@ class TensorMap:
             "rank": [len(self.sizes) - 1],
             "elemtype": [_NUMBERS[self.element]],
             "swizzle_mode": [SWIZZLES.index(self.swizzle)],
+            "swizzle_atomicity": [ATOMS[self.atom]],
             "fill_mode": [int(self.fill == "nan")],
             "global_stride": self.strides,
             "global_dim": self.sizes,
@@ -122,6 +131,8 @@ class TensorMap:
                 refuse(name, f"{len(values)} numbers", f"{count} for {rank} dimensions", "Give one for each")
         if self.swizzle not in SWIZZLES:
             refuse("swizzle", self.swizzle, "0, 32, 64, 128 bytes", "Use one of these")
+        if self.atom not in ATOMS or (self.atom != 16 and self.swizzle != 128):
+            refuse("atom", self.atom, "16; with a swizzle of 128 bytes also 32 and 64", "Use one of these")
         if self.fill not in ("zero", "nan") or (self.fill == "nan" and self.element not in _FLOATS):
             refuse("fill", repr(self.fill), "'zero', and 'nan' for floating point", "Use one of these")
         if self.address % 16:

@@ -21,6 +21,7 @@ namespace workbench::ptx {
 namespace {
 
 constexpr u32 kPieceBytes = 16;
+constexpr u32 kRowsApart = 4;  // of .tile::gather4 and .tile::scatter4
 
 void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
   warp.block->problem(Problem::bulk_misuse, in, warp.thread(lane), 0, 0, text);
@@ -58,7 +59,7 @@ struct Operands {
 // Appends a row's pieces: `bytes` bytes from a global address on (null: filled in), to shared
 // memory from `offset` on.
 void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 address, bool inside,
-             u32 offset, u32 swizzle, u32 bytes, u32 piece, BulkCopy& copy) {
+             u32 offset, const Swizzle& swizzle, u32 bytes, u32 piece, BulkCopy& copy) {
   Block& block = *warp.block;
   u8* host = nullptr;
   if (inside) {
@@ -73,7 +74,7 @@ void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 add
   }
   for (u32 done = 0; done < bytes; done += piece)
     copy.pieces.push_back({inside ? host + done : nullptr, address + done,
-                           swizzled(offset + done, swizzle), std::min(piece, bytes - done)});
+                           swizzle(offset + done), std::min(piece, bytes - done)});
 }
 
 // Whether a range of shared memory exists; tells otherwise.
@@ -106,8 +107,8 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
   copy.bytes = size;
   copy.type = static_cast<MapType>(in.bulk.type);
   if (size)
-    add_row(warp, in, lane, is_write, operands.global, true, operands.shared, 0, size, kPieceBytes,
-            copy);
+    add_row(warp, in, lane, is_write, operands.global, true, operands.shared, kSwizzles[0], size,
+            kPieceBytes, copy);
   return true;
 }
 
@@ -121,9 +122,13 @@ const char* fault_of(const TensorMap& map, int dimensions) {
     return "a tensor map of another rank than the instruction's";
   if (map.interleave)
     return "a tensor map with an interleaved layout, which the machine does not know";
-  if (map.swizzle > 3 || map.atomicity)
-    return "a tensor map with a swizzle of other atoms than 16 bytes, which the machine does not "
-           "know";
+  if (map.swizzle > 3 || map.atomicity >= static_cast<u8>(SwizzleAtoms::kCount))
+    return "a tensor map with a swizzle that PTX does not have";
+  if (map.atomicity && map.swizzle != 3)
+    return "a tensor map with atoms that a swizzle of 128 bytes alone has";
+  if (map.atomicity == static_cast<u8>(SwizzleAtoms::of_32_flipped))
+    return "a tensor map with a flip of 8 bytes in every other line, of which no source says which "
+           "lines those are: use atoms of 32 bytes without a flip";
   const MapType type = static_cast<MapType>(map.type);
   if (type == MapType::f32_ftz || type == MapType::tf32 || type == MapType::tf32_ftz)
     return "a tensor map that rounds or flushes its elements, which the machine does not know";
@@ -133,6 +138,15 @@ const char* fault_of(const TensorMap& map, int dimensions) {
     return "a tensor map of 4-bit elements that does not move whole bytes";
   if (map.address % 16) return "a tensor whose address is no multiple of 16";
   return nullptr;
+}
+
+// The number in kSwizzles of a map without a fault.
+u32 swizzle_of(const TensorMap& map) {
+  switch (static_cast<SwizzleAtoms>(map.atomicity)) {
+    case SwizzleAtoms::of_32: return kSwizzleIn32;
+    case SwizzleAtoms::of_64: return kSwizzleIn64;
+    default: return map.swizzle;
+  }
 }
 
 // Whether the ISA's table for cp.reduce.async.bulk.tensor has elements of the type for the
@@ -197,11 +211,16 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   map.box[0] /= packed;
   const u32 element = fault ? 1 : kMapTypeBytes[map.type],
             row = ((map.box[0] + map.steps[0] - 1) / std::max(map.steps[0], 1u)) * element;
-  const u32 swizzle = fault ? 0 : kSwizzleMask[map.swizzle], span = swizzle_span(swizzle);
+  const u32 swizzle_number = fault ? 0 : swizzle_of(map);
+  const Swizzle& swizzle = kSwizzles[swizzle_number];
+  const u32 span = swizzle.span;
   if (!fault && row % 16) fault = "a box whose rows are no multiple of 16 bytes";
   if (!fault && span && row > span) fault = "a box whose rows are longer than its swizzle";
   if (!fault && span && row < span)
     fault = "a box whose rows are shorter than its swizzle, whose layout the machine does not know";
+  const bool by_rows = in.flags & BulkFlags::rows;
+  if (!fault && by_rows && map.box[1] != 1)
+    fault = "a box of several rows, where .tile::gather4 and .tile::scatter4 take one of one row";
   if (fault) {
     misuse(warp, in, lane, fault);
     return false;
@@ -210,9 +229,12 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   u64 rows = 1;
   for (int d = 0; d < dimensions; ++d) counts[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
   for (int d = 1; d < dimensions; ++d) rows *= counts[d];
+  if (by_rows) rows = kRowsApart;
   if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
-  copy.bytes = static_cast<u32>(rows) * row, copy.element = element, copy.fill = fill_of(map),
-  copy.swizzle = map.swizzle;
+  copy.bytes = static_cast<u32>(rows) * row;
+  copy.element = element;
+  copy.fill = fill_of(map);
+  copy.swizzle = static_cast<u8>(swizzle_number);
   copy.type = static_cast<MapType>(map.type);
   s64 start[TensorMap::kMostDimensions] = {};
   for (int d = 0; d < dimensions; ++d)
@@ -229,6 +251,7 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
                                    first, counts[0]);
   u32 index[TensorMap::kMostDimensions] = {};
   for (u32 r = 0; r < rows; ++r) {
+    if (by_rows) start[1] = at<const s32>(registers, in.bulk.coordinate[1 + r])[lane];
     u64 address = map.address;
     bool inside = first < last;
     for (int d = 1; d < dimensions; ++d) {

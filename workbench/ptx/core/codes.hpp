@@ -28,10 +28,10 @@ struct Meeting {
 };
 
 // Flags of bulk copies beside those of any access to memory: registers of 64 bits hold the address;
-// the mbarrier may be one of the other block of a pair (.cta_group::2); all blocks of the cluster
-// get the same.
+// the mbarrier may be one of the other block of a pair (.cta_group::2); each row of the box has a
+// coordinate of its own (.tile::gather4 and .tile::scatter4).
 struct BulkFlags {
-  enum Flags : u32 { shared_wide = 256, barrier_wide = 512, pair = 8192 };
+  enum Flags : u32 { shared_wide = 256, barrier_wide = 512, pair = 8192, rows = 16384 };
 };
 enum class Reduction : u32 { none, add, min, max, inc, dec, and_, or_, xor_ };
 

@@ -10,33 +10,40 @@ constexpr u32 kRowBytes = 32, kChunk = 16;  // of a row of K; of what lies toget
 constexpr u32 kSwizzleBytes =
     1024;  // after which every swizzle repeats itself, and within which it stays
 
+constexpr u32 kAtomsOf32 = 4;  // Descriptor::mode
+
 // A matrix descriptor: where the 16-byte chunks of an operand lie.
 struct Descriptor {
-  u32 start, leading, stride, mode, base;
+  u32 start, leading, stride, base;
+  u32 mode;  // wgmma's four; then 128 bytes in atoms of 32, which tcgen05 alone has
 
   explicit Descriptor(u64 bits)
       : start(field(bits, 0)),
         leading(field(bits, 16)),
         stride(field(bits, 32)),
-        mode(static_cast<u32>(bits >> 62)),
-        base(static_cast<u32>(bits >> 49 & 7)) {}
+        base(static_cast<u32>(bits >> 49 & 7)),
+        mode(static_cast<u32>(bits >> 62)) {}
   static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
 
   u32 width() const {  // chunks of an atom's row
-    static constexpr u32 widths[] = {1, 8, 4, 2};
+    static constexpr u32 widths[] = {1, 8, 4, 2, 8};
     return widths[mode];
   }
-  u32 swizzle() const { return width() - 1; }
-  u32 placed(u32 offset) const { return swizzled(start + offset, swizzle()); }
+  u32 depth() const { return mode == kAtomsOf32 ? 4 : 8; }  // of an atom, along K
+  const Swizzle& swizzle() const {
+    static constexpr u32 numbers[] = {0, 3, 2, 1, kSwizzleIn32};
+    return kSwizzles[numbers[mode]];
+  }
+  u32 placed(u32 offset) const { return swizzle()(start + offset); }
   // Chunk `chunk` of the two that row `row` of M or N has along K.
   u32 along_k(u32 row, u32 chunk) const {
     return placed(row / 8 * stride + row % 8 * 16 * width() + chunk * (mode ? 16 : leading));
   }
-  // The chunk of eight 16-bit elements along M or N, from 8 * `eight` on, at `k`.
-  u32 along_rows(u32 eight, u32 k) const {
-    if (mode == 0) return placed(eight * stride + k % 8 * 16 + k / 8 * leading);
-    return placed(eight % width() * 16 + eight / width() * leading + k % 8 * 16 * width() +
-                  k / 8 * stride);
+  // Chunk `chunk` along M or N, at `k`.
+  u32 along_rows(u32 chunk, u32 k) const {
+    if (mode == 0) return placed(chunk * stride + k % 8 * 16 + k / 8 * leading);
+    return placed(chunk % width() * 16 + chunk / width() * leading + k % depth() * 16 * width() +
+                  k / depth() * stride);
   }
 };
 
@@ -68,7 +75,8 @@ inline bool is_regular(const Operand& operand, u32 shared_bytes) {
 template <class F>
 [[gnu::always_inline]] inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
   const Descriptor from = operand.from;
-  const u32 swizzle = from.swizzle(), pitch = 16 * from.width(),
+  const Swizzle swizzle = from.swizzle();
+  const u32 pitch = 16 * from.width(),
             further = from.mode ? kChunk : from.leading;
   u32 places[8][2];
   for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
@@ -76,8 +84,8 @@ template <class F>
     if (eight == 0 || from.stride % kSwizzleBytes) {
       for (u32 row = 0; row < 8; ++row) {
         const u32 address = from.start + first * from.stride + row * pitch;
-        places[row][0] = swizzled(address, swizzle),
-        places[row][1] = swizzled(address + further, swizzle);
+        places[row][0] = swizzle(address);
+        places[row][1] = swizzle(address + further);
       }
     }
     const u8* at = shared + (from.stride % kSwizzleBytes ? 0 : eight * from.stride);
@@ -153,13 +161,16 @@ inline bool gather(Warp& warp, const Instruction& in, const Operand& operand, u8
 inline bool is_swizzled_otherwise(Warp& warp, const Instruction& in, const Descriptor& from,
                                   u32 offset, Problem problem) {
   const u8 written = warp.block->shadow->swizzle_at(warp, offset);
-  if (written == Shadow::kNoSwizzle || kSwizzleMask[written] == from.swizzle()) return false;
+  const Swizzle& read = from.swizzle();
+  if (written == Shadow::kNoSwizzle || kSwizzles[written].bits == read.bits) return false;
+  const auto name = [](const Swizzle& swizzle) {
+    return std::to_string(swizzle.span) +
+           (swizzle.atom == kChunk ? "" : " in atoms of " + std::to_string(swizzle.atom));
+  };
   warp.block->problem(problem, in, warp.thread(0), 0, 0,
-                      "a matrix descriptor with a swizzle of " +
-                          std::to_string(swizzle_span(from.swizzle())) +
+                      "a matrix descriptor with a swizzle of " + name(read) +
                           " bytes, for a tile at offset " + std::to_string(offset) +
-                          " that a tensor copy wrote with one of " +
-                          std::to_string(swizzle_span(kSwizzleMask[written])));
+                          " that a tensor copy wrote with one of " + name(kSwizzles[written]));
   return true;
 }
 

@@ -118,7 +118,8 @@ void bind_enums(nb::module_& m) {
   nb::enum_<BulkFlags::Flags>(m, "BulkFlags", nb::is_flag(), nb::is_arithmetic())
       .value("shared_wide", BulkFlags::shared_wide)
       .value("barrier_wide", BulkFlags::barrier_wide)
-      .value("pair", BulkFlags::pair);
+      .value("pair", BulkFlags::pair)
+      .value("rows", BulkFlags::rows);
   nb::enum_<Reduction>(m, "Reduction", nb::is_arithmetic())
       .value("none", Reduction::none)
       .value("add", Reduction::add)

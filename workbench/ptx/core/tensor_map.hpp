@@ -103,10 +103,19 @@ constexpr u8 kMapTypeCodes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16 | 7, 16 | 8
 void write_map_field(u8* map, MapField field, u32 ordinal, u64 value);
 TensorMap read_map(const u8* map);
 
-// The bits of an address from 7 on that a swizzle mode (none, 32, 64, 128 bytes) adds to those from
-// 4 on.
-constexpr u32 kSwizzleMask[] = {0, 1, 3, 7};
-inline u32 swizzled(u32 offset, u32 mask) { return offset ^ (offset >> 7 & mask) << 4; }
-inline u32 swizzle_span(u32 mask) { return mask ? 16 * (mask + 1) : 0; }  // bytes
+// The bits of an address from 7 on, so many further down, that a swizzle adds to some of those
+// before.
+struct Swizzle {
+  u32 shift, bits;
+  u32 span, atom;  // bytes that are reordered together, and that stay together
+  u32 operator()(u32 offset) const { return offset ^ (offset >> shift & bits); }
+};
+// By number: of none, 32, 64 and 128 bytes as tensormap.replace numbers them; then of 128 bytes in
+// atoms of 32 and of 64 (PTX ISA, "Swizzling Modes").
+constexpr Swizzle kSwizzles[] = {{3, 0x00, 0, 16},   {3, 0x10, 32, 16},  {3, 0x30, 64, 16},
+                                 {3, 0x70, 128, 16}, {2, 0x60, 128, 32}, {1, 0x40, 128, 64}};
+constexpr u32 kSwizzleIn32 = 4, kSwizzleIn64 = 5;
+// The atoms of a swizzle as tensormap.replace numbers them.
+enum class SwizzleAtoms : u8 { of_16, of_32, of_32_flipped, of_64, kCount };
 
 }  // namespace workbench::ptx

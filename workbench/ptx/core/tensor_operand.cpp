@@ -45,9 +45,18 @@ bool TensorOperand::check(Warp& warp, const Instruction& in, u32 lane, const Blo
     return false;
   };
   if ((bits >> 46 & 7) != 1) return wrong("whose bits 46 to 48 are not 0b001");
-  if (layout() == 1)
-    return wrong("with a swizzle of 128 bytes in atoms of 32, which the machine does not know");
-  if (layout() % 2) return wrong("whose layout, in bits 61 to 63, PTX does not have");
+  // PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling". It has no atom along K in
+  // atoms of 32 bytes (its table "Layout for swizzle atoms"), and CUTLASS none either.
+  const bool of_32 = layout() == 1;
+  if (layout() % 2 && !of_32) return wrong("whose layout, in bits 61 to 63, PTX does not have");
+  if (of_32 && !(transposed && together == 4))
+    return wrong(
+        "with a swizzle of 128 bytes in atoms of 32, which is for transposed elements of 32 bits");
+  if (transposed && together == 4 && !of_32)
+    return wrong(
+        "of transposed elements of 32 bits, which need a swizzle of 128 bytes in atoms of 32 (1 in "
+        "bits 61 to 63)");
+  if (of_32 && from.start % 32) return wrong("whose start is no multiple of an atom's 32 bytes");
   if (from.base) return wrong("with a base offset, which the machine does not know");
   if (bits >> 52 & 1) return wrong("with an absolute leading offset, which sm_103a alone has");
   const u32 size = block.launch->shared_bytes;

@@ -30,7 +30,8 @@ struct TensorOperand {
         rows(row_count),
         chunks(row_chunks),
         together(wgmma::kChunk / element_bytes) {
-    static constexpr u32 modes[] = {0, 0, 1, 0, 2, 0, 3, 0};  // as wgmma numbers them
+    // As wgmma numbers them.
+    static constexpr u32 modes[] = {0, wgmma::kAtomsOf32, 1, 0, 2, 0, 3, 0};
     from.mode = modes[layout()];
   }
 

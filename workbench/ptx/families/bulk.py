@@ -18,7 +18,8 @@ _REDUCED = {
     "max": {"u32", "s32", "u64", "s64", "f16", "bf16"},
     "inc": {"u32"}, "dec": {"u32"}, "and": {"b32", "b64"}, "or": {"b32", "b64"}, "xor": {"b32", "b64"},
 }  # fmt: skip
-IM2COL = "copies by im2col or by gather and scatter are out of the machine's scope: use .tile"
+IM2COL = "copies by im2col are out of the machine's scope: use .tile"
+_ROWS = {"tile::gather4": "shared", "tile::scatter4": "global"}  # where four rows of a coordinate each go
 BETWEEN_BLOCKS = "a bulk copy from shared to shared memory is out of the machine's scope: use st.async, or ld and st"
 
 
@@ -33,13 +34,19 @@ def bulk(parts: list[str]) -> Plan:
         return _nothing
     if rest[0] == "tensor":
         dimensions, rest = int(rest[1][0]), rest[2:]
-        if any(part.startswith(("im2col", "tile::")) for part in rest):
+        if any(part.startswith("im2col") for part in rest):
             raise Refused(IM2COL)
+    # Modes may stand before the state spaces.
+    rows = [part for part in rest if part in _ROWS]
+    rest = [part for part in rest if part != "tile" and part not in _ROWS]
     to, from_ = rest[0].split("::")[0], rest[1].split("::")[0]
     if (to, from_) == ("shared", "shared"):
         raise Refused(BETWEEN_BLOCKS)
     if (to, from_) not in (("shared", "global"), ("global", "shared")):
         raise Refused("the machine does not know this copy")
+    if rows and (dimensions != 2 or reduces or rows != [mode for mode, end in _ROWS.items() if end == to]):
+        allowed = "for tensors of 2 dimensions: .tile::gather4 to load, .tile::scatter4 to store"
+        raise Refused(f".{rows[0]}, which PTX has {allowed}")
     is_load, hinted, multicast = to == "shared", "L2::cache_hint" in rest, "multicast::cluster" in rest
     if "cp_mask" in rest:
         raise Refused("a copy of some bytes of each 16 is out of the machine's scope: copy all of them")
@@ -56,6 +63,8 @@ def bulk(parts: list[str]) -> Plan:
             type_name = _TYPES[rest[-1]]
     row = opcode(f"cp.async.bulk.{'tensor.' if dimensions else ''}{to}.{from_}")
     pair = _FLAGS.pair if "cta_group::2" in rest else 0
+    by_rows = _FLAGS.rows if rows else 0
+    needed = 5 if rows else dimensions  # coordinates
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         operands = list(operands)
@@ -70,8 +79,8 @@ def bulk(parts: list[str]) -> Plan:
         here, there = (operands[0], operands[1]) if is_load else (operands[1], operands[0])
         if dimensions:
             there, coordinates = _map_and_coordinates(there)
-            if len(coordinates) != dimensions:
-                raise Refused(f"{len(coordinates)} coordinates for {dimensions} dimensions")
+            if len(coordinates) != needed:
+                raise Refused(f"{len(coordinates)} coordinates, where {needed} belong")
             for i, token in enumerate(coordinates):
                 slots[_BULK.coordinate + i] = source(symbols, token, "s32", 4)
         else:
@@ -82,6 +91,7 @@ def bulk(parts: list[str]) -> Plan:
         flags = (
             ASYNC_PROXY
             | pair
+            | by_rows
             | (STRONG if reduces else 0)
             | (_FLAGS.shared_wide if slots[_BULK.shared].width == 8 else 0)
         )
