@@ -166,6 +166,16 @@ def test_an_address_of_no_block_is_out_of_bounds(cluster: int) -> None:
     assert [one.kind for one in report.findings] == ["out-of-bounds"] * 2
 
 
+@pytest.mark.parametrize("is_used", [False, True])
+def test_an_address_of_a_rank_that_does_not_exist_is_wrong_where_it_is_used(is_used: bool) -> None:
+    text = _STRAY.replace("add.u32 %r2, %r2, 150994944;", "mapa.shared::cluster.u32 %r2, %r2, 8;")
+    text = text.replace("ld.u32 %r1, [%d2];", "")
+    if not is_used:
+        text = text.replace("ld.shared::cluster.u32 %r3, [%r2];", "mov.u32 %r3, %r2;")
+    report = Program.from_text(text)["stray"].launch(2, 1, [torch.zeros(1)], cluster=2, checks=True)
+    assert any("out-of-bounds" in one.kind for one in report.findings) == is_used
+
+
 def test_a_tensor_map_leads_to_its_tensor_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.ptx.buffers.lookup", lambda addresses: pytest.fail("a search"))
     a, b, out = torch.ones(64, 64).half(), torch.ones(8, 64).half(), torch.zeros(64, 8)

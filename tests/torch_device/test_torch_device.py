@@ -23,6 +23,13 @@ def half(*size: int) -> torch.Tensor:
     return randn(*size).half()
 
 
+def in_tiles(scales: torch.Tensor) -> torch.Tensor:
+    """Return scales of rows in the order in which cuBLAS takes them."""
+    rows, columns = scales.shape
+    tiles = scales.view(rows // 128, 4, 32, columns // 4, 4).permute(0, 3, 2, 1, 4)
+    return tiles.flatten().to(torch.float8_e4m3fn).cuda()
+
+
 CUDA_ONLY: dict[str, Callable[[], torch.Tensor]] = {
     "mm out_dtype": lambda: torch.mm(half(8, 8), half(8, 8), out_dtype=torch.float32),
     "bmm out_dtype": lambda: torch.bmm(half(2, 8, 8), half(2, 8, 8), out_dtype=torch.float32),
@@ -205,3 +212,17 @@ def test_nvidia_smi_is_on_path():
 def test_an_operator_without_a_kernel_is_refused_by_name():
     with pytest.raises(NotImplementedError, match="aten::_histogramdd_bin_edges"):
         torch.histogramdd(randn(4, 2), bins=2)
+
+
+def test_a_product_of_nvfp4_matrices() -> None:
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = torch.randint(0, 8, (2, 128, 128))
+    scales = torch.randint(1, 9, (2, 128, 8)).float() / 4
+    a, b = values[codes] * scales.repeat_interleave(16, 2)
+    packed = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8).view(torch.float4_e2m1fn_x2).cuda()
+    given = [packed[0], packed[1].t(), in_tiles(scales[0]), in_tiles(scales[1])]
+    torch.testing.assert_close(torch._scaled_mm(*given, out_dtype=torch.float32).cpu(), a @ b.t())
+    eights = [torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2)]
+    one = torch.ones(1, device="cuda")
+    plain = torch._scaled_mm(eights[0].cuda(), eights[1].cuda().t(), one, one, out_dtype=torch.float32)
+    torch.testing.assert_close(plain.cpu(), eights[0].float() @ eights[1].float().t())

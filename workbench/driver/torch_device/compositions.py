@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from workbench.driver.torch_device import attention, sparse_tensors, varlen_attention
+from workbench.driver.torch_device import attention, block_scaled, sparse_tensors, varlen_attention
 
 _libraries: list[torch.library.Library] = []
 
 
 def register(names: Sequence[str]) -> None:
-    """Register the compositions of the named operators; names without a composition are skipped."""
+    """Register the compositions of the named operators, and those that replace torch's own for the host."""
     known = {name: one for name, one in _COMPOSITIONS.items() if f"aten::{name}" in names}
     library = torch.library.Library("aten", "IMPL", "CUDA")
-    for name, composition in known.items():
+    for name, composition in (known | _BETTER).items():
         library.impl(name, composition, allow_override=True)
     _libraries.extend([library, *sparse_tensors.register()])
 
@@ -132,6 +132,7 @@ def _never(*arguments: object, **options: object) -> bool:
     return False
 
 
+_BETTER: dict[str, Callable[..., object]] = {"_scaled_mm": block_scaled.scaled_mm}
 _COMPOSITIONS: dict[str, Callable[..., object]] = {
     "mm.dtype": _mm,
     "mm.dtype_out": _into(_mm),

@@ -1,6 +1,8 @@
 // mapa, getctarank, barrier.cluster and st.async: what the blocks of a cluster do with each other.
 #include "cluster.hpp"
 
+#include <algorithm>
+
 #include "access.hpp"
 #include "mbarrier.hpp"
 
@@ -14,23 +16,18 @@ void misuse(Block& block, const Instruction& in, s32 thread, const std::string& 
 }
 
 // The address, in the shared memory of the block with the second operand's rank, that corresponds
-// to the first one.
+// to the first one. A rank that does not exist is no fault before the address is used: CuTe DSL's
+// lanes compute addresses of as many blocks as they are, and some of them use theirs.
 template <class T>
 void map_address(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  constexpr u32 kNoRank = 0xff;
   const T* address = at<const T>(registers, in.elementwise.source[0]);
   const u32* rank = at<const u32>(registers, in.elementwise.source[1]);
   alignas(64) T out[kLanes] = {};
-  const Cluster& cluster = *warp.block->cluster;
   PTX_FOR_EACH_LANE (lane, mask) {
-    if (rank[lane] >= cluster.blocks.size()) {
-      misuse(*warp.block, in, warp.thread(lane),
-             "rank " + std::to_string(rank[lane]) + " of a cluster of " +
-                 std::to_string(cluster.blocks.size()) + " blocks");
-      continue;
-    }
     const T own = address[lane] & ~(T{0xff} << kRankShift);
-    out[lane] =
-        rank[lane] == warp.block->rank ? own : own | static_cast<T>(rank[lane] + 1) << kRankShift;
+    const u32 number = rank[lane] == warp.block->rank ? 0 : std::min(rank[lane], kNoRank - 1) + 1;
+    out[lane] = own | static_cast<T>(number) << kRankShift;
   }
   write_lanes(registers, in.elementwise.destination, mask, out);
 }
