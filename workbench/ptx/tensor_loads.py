@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 from workbench.ptx.flow import BasicBlock, propagate
 from workbench.ptx.instruction import Form, InstructionStep
+from workbench.ptx.machine import core
 from workbench.ptx.operands import Register
-from workbench.ptx.products import Misuse, results
+from workbench.ptx.products import Misuse, at, results
 
 # Kind of findings.
 UNAWAITED: str = "register of a tensor load touched before wait"
 
+_REDUCED = core.TensorMove.reduced
 _Pending = dict[Register, InstructionStep]  # loads that may not be over, by register
 
 
@@ -30,7 +32,7 @@ def misused(blocks: Sequence[BasicBlock], order: Sequence[int]) -> list[Misuse]:
 
 def is_load(form: Form) -> bool:
     """Return True if steps of a form are tcgen05.ld."""
-    return form.opcode.name == "tcgen05.ld"
+    return form.opcode.name in ("tcgen05.ld", "tcgen05.ld.red")
 
 
 def _after(code: Sequence[InstructionStep], state: _Pending, found: dict[int, Misuse]) -> _Pending:
@@ -53,4 +55,6 @@ def _after(code: Sequence[InstructionStep], state: _Pending, found: dict[int, Mi
                 found.setdefault(id(step), Misuse(UNAWAITED, step, pending.pop(register)))
         if is_load(step.form):
             pending.update(dict.fromkeys(results(step), step))
+            if step.opcode.name == "tcgen05.ld.red":
+                pending.update(dict.fromkeys(at(step, range(_REDUCED, _REDUCED + 1)), step))
     return pending
