@@ -134,6 +134,43 @@ def test_four_rows_are_gathered(
     np.testing.assert_array_equal(got.view(dtype), reordered(want, swizzle, atom).view(dtype))
 
 
+# The two blocks of a cluster gather: one copy for both, or one of each that counts at the first one's mbarrier.
+_TOGETHER = """
+.reg .pred %first, %own; mov.u32 %r1, %tid.x; setp.eq.u32 %first, %r1, 64; mov.u32 %r2, %cluster_ctarank;
+mov.b64 %d1, map; cvta.param.u64 %d1, %d1; mov.u32 %r3, bar; setp.eq.and.u32 %own, %r2, 0, %first; mov.b16 %h1, 3;
+@%first mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {bytes};
+barrier.cluster.arrive; barrier.cluster.wait;
+{copy}
+{who} AGAIN: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [bar], 0; @!%p1 bra AGAIN;
+READY:
+barrier.cluster.arrive; barrier.cluster.wait;
+setp.ge.u32 %p2, %r1, 64; @%p2 bra END; mov.u32 %r4, tile; mad.lo.u32 %r4, %r1, 4, %r4; ld.shared.u32 %r5, [%r4];
+mad.lo.u32 %r6, %r2, 64, %r1; ld.param.u64 %d2, [out]; mad.wide.u32 %d2, %r6, 4, %d2; st.global.u32 [%d2], %r5;
+END:
+"""
+_ROWS = "[tile], [%d1, {0, 7, 1, 5, 3}]"
+
+
+@pytest.mark.parametrize(
+    ("copy", "bytes_", "who"),
+    [
+        ("@%own cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes"
+         f".multicast::cluster {_ROWS}, [bar], %h1;", 256, ""),
+        ("and.b32 %r3, %r3, 0xFEFFFFFF; @%first cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global"
+         f".tile::gather4.mbarrier::complete_tx::bytes {_ROWS}, [%r3];", 512, "@!%own bra READY;"),
+    ],
+    ids=["multicast", "pair"],
+)  # fmt: skip
+def test_blocks_gather_together(copy: str, bytes_: int, who: str) -> None:
+    x, out = torch.arange(8 * 16, dtype=torch.int32).reshape(8, 16), torch.zeros(2, 4, 16, dtype=torch.int32)
+    text = _TOGETHER.format(copy=copy, bytes=bytes_, who=who)
+    kernel = _kernel(text, ".param .align 64 .b8 map[128], .param .u64 out")["copy"]
+    report = kernel.launch(2, 96, [TensorMap.of(x, (1, 16)), out], cluster=2, checks=True)
+    assert report.findings == []
+    assert out.equal(x[[7, 1, 5, 3]].expand(2, 4, 16))
+
+
 def test_four_rows_are_scattered() -> None:
     """Rows and columns outside the tensor are left out."""
     x, y = np.arange(64, dtype=np.float32), np.zeros((12, 20), np.float32)

@@ -39,10 +39,12 @@ def bulk(parts: list[str]) -> Plan:
         dimensions, rest = int(rest[1][0]), rest[2:]
         if any(part.startswith("im2col") for part in rest):
             raise Refused(IM2COL)
-    # Modes may stand before the state spaces.
     rows = [part for part in rest if part in _ROWS]
-    rest = [part for part in rest if part != "tile" and part not in _ROWS]
-    to, from_ = rest[0].split("::")[0], rest[1].split("::")[0]
+    # Other words may stand before the state spaces.
+    spaces = [part.split("::")[0] for part in rest if part.split("::")[0] in ("shared", "global")]
+    if len(spaces) != 2:
+        raise Refused("the machine does not know this copy")
+    to, from_ = spaces
     if (to, from_) == ("shared", "shared") and reduces:
         raise Refused(REDUCED_IN_SHARED)
     if (to, from_) not in (("shared", "global"), ("global", "shared"), ("shared", "shared")):
