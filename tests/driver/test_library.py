@@ -360,6 +360,11 @@ def test_tensor_maps(cuda):
     assert cuda.cuTensorMapReplaceAddress(VOID(at), VOID(8192)) == 0
     moved = TensorMap("f16", 8192, (64, 8), (128,), (32, 4), (1, 1), 64)
     assert ctypes.string_at(at, 128) == bytes(moved)
+    for number, atom in ((3, 16), (4, 32), (6, 64)):
+        code, at, room = encode(cuda, swizzle=number)
+        assert code == 0
+        expected = TensorMap("f16", 4096, (64, 8), (128,), (32, 4), (1, 1), 128, atom=atom)
+        assert ctypes.string_at(at, 128) == bytes(expected)
     del room
 
 
@@ -370,6 +375,7 @@ def test_tensor_maps(cuda):
         ({"strides": (100,)}, 1, "multiples of 16 bytes"),
         ({"swizzle": 9}, 1, "type, swizzle or fill"),
         ({"interleave": 1}, 801, "interleaved"),
+        ({"swizzle": 5}, 801, "a flip of 8 bytes"),
     ],
 )
 def test_tensor_maps_that_break_a_rule(cuda, change: dict[str, object], code: int, words: str):

@@ -122,7 +122,8 @@ def count(name: str) -> int:
 for op in ("add", "sub", "mul", "fma"):
     for ftz in ("", ".ftz"):
         kinds = " ".join(["f32x2"] * (count(op) + 1))
-        case(f"{op}.rn{ftz}.f32x2", kinds, packed(forms(op, "f32", ftz=bool(ftz)), 32))
+        for mode in ("rn", "rz", "rm", "rp"):
+            case(f"{op}.{mode}{ftz}.f32x2", kinds, packed(forms(op, "f32", mode, bool(ftz)), 32))
 
 for op in ("add", "sub", "mul", "fma"):
     rn = ".rn" if op == "fma" else ""

@@ -169,6 +169,94 @@ class Atomic(NamedTuple):
         return module("cell", PARAMETERS, "\n".join(body))
 
 
+class VectorAtomic(NamedTuple):
+    """All lanes work on two elements next to each other; both elements' old values come back."""
+
+    space: str
+    operation: str
+    type: str
+
+    @property
+    def text(self) -> str:
+        size, prefix = (4, "r") if self.type.endswith("x2") else (2, "h")
+        body = [
+            THREAD, place(self.space, 0), f"ld.param.u64 %d40, [in]; mad.wide.u32 %d42, %r60, {2 * size}, %d40;",
+            f"ld.param.u64 %d41, [out]; mad.wide.u32 %d43, %r60, {2 * size}, %d41;",
+            f"ld.global.v2.b{8 * size} {{%{prefix}1, %{prefix}2}}, [%d42+{2 * size}];",
+            f"atom{suffix(self.space)}.{self.operation}.noftz.v2.{self.type} {{%{prefix}3, %{prefix}4}}, [%d50],"
+            f" {{%{prefix}1, %{prefix}2}};",
+            f"st.global.v2.b{8 * size} [%d43], {{%{prefix}3, %{prefix}4}};",
+        ]  # fmt: skip
+        return module("cell", PARAMETERS, "\n".join(body)).replace("sm_80", "sm_90")
+
+
+VECTOR_ATOMICS = [
+    VectorAtomic(space, operation, kind)
+    for space in ("global", "generic global")
+    for operation in ("min", "max")
+    for kind in ("f16", "bf16", "f16x2", "bf16x2")
+]
+
+
+class WideAtomic(NamedTuple):
+    """Likewise with 128 bits: of each lane two halves in ``in``, and two that came back in ``out``."""
+
+    space: str
+    operation: str
+
+    @property
+    def text(self) -> str:
+        where, extra = base(self.space), ", %w3" if self.operation == "cas" else ""
+        body = [
+            ".reg .b128 %w<8>;",
+            THREAD,
+            place(self.space, 0),
+            "ld.param.u64 %d40, [in];",
+            "mad.wide.u32 %d42, %r60, 16, %d40; ld.param.u64 %d41, [out]; mad.wide.u32 %d43, %r60, 16, %d41;",
+            "ld.global.b128 %w1, [%d42+16]; ld.global.b128 %w3, [%d42+32]; ld.global.b128 %w5, [%d40];",
+            f"st{suffix(self.space)}.b128 [{where}], %w5; bar.warp.sync -1;",
+            f"atom{suffix(self.space)}.{self.operation}.b128 %w2, [{where}], %w1{extra};",
+            "st.global.b128 [%d43+16], %w2; bar.warp.sync -1;",
+            f"ld{suffix(self.space)}.b128 %w4, [{where}]; st.global.b128 [%d41], %w4;",
+        ]
+        return module("cell", PARAMETERS, "\n".join(body)).replace("sm_80", "sm_90")
+
+
+WIDE_ATOMICS = [
+    WideAtomic(space, operation)
+    for space in ("global", "shared", "generic global", "generic shared")
+    for operation in ("exch", "cas")
+]
+
+
+class BulkFill(NamedTuple):
+    """st.bulk of every other 128 bytes of a tile that is full of ones."""
+
+    space: str
+    bits: int  # of the size's register; 0 for a literal
+
+    @property
+    def text(self) -> str:
+        size = {0: "72", 32: "%r30", 64: "%d30"}[self.bits]
+        body = [
+            THREAD,
+            place(self.space, 64),
+            "mov.b64 %d1, -1; mov.u32 %r30, 72; mov.u64 %d30, 72;",
+            *(f"st{suffix(self.space)}.b64 [{base(self.space)}+{i}], %d1;" for i in range(0, 64, 8)),
+            "bar.warp.sync -1; and.b32 %r1, %r60, 1; setp.eq.u32 %p1, %r1, 0;",
+            f"@%p1 st.bulk{'.weak.shared::cta' if self.space == 'shared' else ''} [{base(self.space)}+16], {size}, 0;",
+            "bar.warp.sync -1; ld.param.u64 %d41, [out]; mad.wide.u32 %d41, %r60, 64, %d41;",
+            *(
+                f"ld{suffix(self.space)}.b64 %d2, [{base(self.space)}+{i}]; st.global.b64 [%d41+{i}], %d2;"
+                for i in range(0, 64, 8)
+            ),
+        ]
+        return module("filled", PARAMETERS, "\n".join(body)).replace("sm_80", "sm_100")
+
+
+BULK_FILLS = [BulkFill(space, bits) for space in ("shared", "generic shared") for bits in (0, 32, 64)]
+
+
 _TYPES = {
     "exch": ("b16", "b32", "b64"), "cas": ("b16", "b32", "b64"), "and": ("b32", "b64"), "or": ("b32", "b64"),
     "xor": ("b32", "b64"), "min": ("s32", "u32", "s64", "u64"), "max": ("s32", "u32", "s64", "u64"), "inc": ("u32",),

@@ -10,6 +10,7 @@ from ptx_float_cases import (
     NAN,
     as_float,
     flush,
+    forms,
     operate,
     packed,
     round_float,
@@ -449,3 +450,45 @@ def whole(kind: str, mode: str, to: str) -> Callable[[int], int]:
 for to in ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"):
     for mode in ("rni", "rzi", "rmi", "rpi"):
         case(f"cvt.{mode}.{to}.bf16", f"b{max(int(to[1:]), 16)} bf16", whole("bf16", mode, to))
+
+
+# ---- fma.oob: +0 where a factor is the NaN that tensor copies fill in ----
+
+OUTSIDE = 0x7FF7
+
+
+def outside(kind: str, relu: bool) -> Callable[..., object]:
+    plain = forms("fma", kind, end="relu" if relu else "")
+    return lambda a, b, c: 0 if OUTSIDE in (a, b) else plain(a, b, c)
+
+
+def with_factor(place: int, value: int, function: Callable[..., object]) -> Callable[..., object]:
+    """A factor becomes ``value`` where the summand's bits are below 2 ** 14."""
+
+    def chosen(*values: int) -> object:
+        factors = list(values)
+        if values[2] < 16384:
+            factors[place] = value
+        return function(*factors)
+
+    return chosen
+
+
+def in_one_half(function: Callable[..., object]) -> Callable[..., object]:
+    both = packed(function)
+    return lambda a, b, c: both(0x3C000000 | OUTSIDE if c < 1 << 30 else a, b, c)
+
+
+for kind in ("f16", "bf16"):
+    for relu in (False, True):
+        name, function = f"fma.rn.oob{'.relu' * relu}.{kind}", outside(kind, relu)
+        for place in range(2):
+            for value in (OUTSIDE, OUTSIDE + 1):
+                operands = ["{s0}", "{s1}", "{s2}"]
+                operands[place] = "%h50"
+                text = f"mov.b16 %h51, {value}; setp.lt.u16 %p40, {{s2}}, 16384;"
+                text += f"selp.b16 %h50, %h51, {{s{place}}}, %p40; {name} {{d0}}, {', '.join(operands)};"
+                CASES.append(Case(text, kind, (kind,) * 3, with_factor(place, value, function)))
+        text = f"setp.lt.u32 %p40, {{s2}}, 0x40000000; selp.b32 %r50, {0x3C000000 | OUTSIDE}, {{s0}}, %p40;"
+        text += f"{name}x2 {{d0}}, %r50, {{s1}}, {{s2}};"
+        CASES.append(Case(text, f"{kind}x2", (f"{kind}x2",) * 3, in_one_half(function)))

@@ -17,7 +17,31 @@ NUMBERS["mxf8f6f4"] = NUMBERS["f8f6f4"]
 # Where the parts of shared memory begin: A, B, the scales of A and of B; and where in tensor memory, by columns.
 A_AT, B_AT, SCALES_AT, SHARED_BYTES = 0, 16384, 32768, 34816
 A_COLUMN, SCALE_COLUMNS = 256, (272, 280)
-LAYOUTS = (0, 2, 4, 6)  # by the mode that wgmma numbers them with
+LAYOUTS = (0, 2, 4, 6, 1)  # by the mode that wgmma numbers them with; the last is 128 bytes in atoms of 32
+
+
+class ZeroColumns(NamedTuple):
+    """A mask of columns of B that count as zeros: spans of ``used`` and ``zeros`` columns by turns."""
+
+    zeros: int
+    used: int
+    starts: tuple[int, ...] = (0, 0, 0, 0)
+    zeros_first: tuple[int, ...] = (0, 0, 0, 0)
+    shift: int = 0
+    enabled: bool = True
+
+    @property
+    def descriptor(self) -> int:
+        bits = (self.zeros - 1) << 40 | (self.used - 1) << 48 | self.shift << 56 | self.enabled << 39
+        for i in range(4):
+            bits |= self.starts[i] << 8 * i | self.zeros_first[i] << 32 + i
+        return bits
+
+    def columns(self, part: int, count: int) -> list[bool]:
+        """Of one part's columns: True for those of zeros."""
+        spans = (False,) * self.used, (True,) * self.zeros
+        pattern = (spans[1] + spans[0] if self.zeros_first[part] else spans[0] + spans[1]) * count
+        return [*pattern[self.starts[part] :][:count]] if self.enabled else [False] * count
 
 
 class Tcgen05(NamedTuple):
@@ -44,6 +68,7 @@ class Tcgen05(NamedTuple):
     stationary: bool = False
     lane: int = 0
     pair: bool = False
+    mask: ZeroColumns | None = None
 
     @property
     def depth(self) -> int:
@@ -68,6 +93,8 @@ class Tcgen05(NamedTuple):
         bits |= self.transposed_a << 15 | self.transposed_b << 16 | self.columns >> 3 << 17 | self.rows >> 4 << 24
         if self.scales:
             return bits | self.powers << 23 | self.scale_ids[1] << 4 | self.scale_ids[0] << 29
+        if self.mask:
+            bits |= next(code for code, most in enumerate((0, 8, 16, 32)) if self.mask.shift <= most) << 30
         return bits | {"f16": 0, "f32": 1, "s32": 2}[self.sums] << 4 | self.saturating << 3
 
     def text(self, leading: tuple[int, int], stride: tuple[int, int]) -> str:
@@ -93,6 +120,8 @@ class Tcgen05(NamedTuple):
         operands.append("%keep")
         if self.shift:
             operands.append(str(self.shift))
+        if self.mask:
+            operands.append(str(self.mask.descriptor))
         scaling = f".block_scale.{self.scales}" if self.scales else ""
         product = f"tcgen05.mma{'.ws' * self.stationary}.{group}.kind::{self.kind}{scaling}"
 
@@ -158,6 +187,10 @@ TCGEN05 = (
     Tcgen05("f16", "f16", "f16", 64, 40, 1, 1, sums="f16", masks=(0xF0, 0, 0x3, 0)),
     Tcgen05("f16", "f16", "f16", shift=3, masks=(1, 2, 0xFFFFFFFF, 0x80000000)),
     Tcgen05("tf32", "tf32", "tf32", 128, 64), Tcgen05("tf32", "tf32", "tf32", 64, 16, None, 2, keep=False, shift=1),
+    Tcgen05("tf32", "tf32", "tf32", 128, 64, 4, 4, True, True),
+    Tcgen05("tf32", "tf32", "tf32", 64, 48, 2, 4, False, True),
+    Tcgen05("tf32", "tf32", "tf32", 128, 32, 4, 0, True, False),
+    Tcgen05("tf32", "tf32", "tf32", 256, 64, 4, 4, True, True, pair=True),
     *(Tcgen05("f8f6f4", a, b, 128, 16) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
     Tcgen05("f8f6f4", "e4m3", "e5m2", 64, 16, 1, 2, True, True), Tcgen05("f8f6f4", "e5m2", "e4m3", 128, 16, None, 0),
     Tcgen05("f8f6f4", "e2m1", "e2m3"), Tcgen05("f8f6f4", "e3m2", "e2m1", sums="f16", signs=(-1, -1)),
@@ -169,7 +202,17 @@ TCGEN05 = (
     Tcgen05("mxf4", "e2m1", "e2m1", scales="scale_vec::2X", scale_ids=(2, 0)),
     Tcgen05("mxf4nvf4", "e2m1", "e2m1", scales="scale_vec::4X", powers=False, signs=(-1, 1)),
     Tcgen05("mxf4nvf4", "e2m1", "e2m1", 128, 128, 2, 3, scales="block32"),
+    Tcgen05("f8f6f4", "e2m1", "e3m2", 128, 32, None, 1), Tcgen05("f8f6f4", "e2m3", "e4m3", 64, 32, None, 2, lane=16),
+    Tcgen05("mxf8f6f4", "e3m2", "e2m1", 128, 32, None, 3, scales="scale_vec::1X"),
     *(Tcgen05("f16", "f16", "f16", rows, 64, stationary=True) for rows in (32, 64, 128)),
+    Tcgen05("f16", "f16", "f16", 128, 64, stationary=True, mask=ZeroColumns(3, 4)),
+    Tcgen05("tf32", "tf32", "tf32", 64, 64, stationary=True, mask=ZeroColumns(3, 4, zeros_first=(1, 0, 0, 0))),
+    Tcgen05("f16", "f16", "f16", 32, 128, None, 2, stationary=True,
+            mask=ZeroColumns(3, 4, (0, 1, 2, 1), (1, 1, 0, 0), 2)),
+    Tcgen05("i8", "s8", "u8", 128, 64, 1, 1, True, True, sums="s32", stationary=True, mask=ZeroColumns(1, 9, shift=13)),
+    Tcgen05("tf32", "tf32", "tf32", 64, 64, 4, 4, True, True, stationary=True, mask=ZeroColumns(256, 1, shift=32)),
+    Tcgen05("f16", "bf16", "f16", 128, 64, 1, 3, False, True, stationary=True,
+            mask=ZeroColumns(5, 6, shift=7, enabled=False)),
     Tcgen05("tf32", "tf32", "tf32", 64, 64, None, 2, stationary=True),
     Tcgen05("f16", "f16", "f16", 256, 64, pair=True),
     Tcgen05("f16", "bf16", "f16", 128, 64, 1, 2, True, True, pair=True),

@@ -30,9 +30,7 @@ def _kernel(body: str, parameters: str) -> ptx.Program:
     return ptx.Program.from_text(module("copy", parameters, shared + body).replace("sm_80", "sm_90a"))
 
 
-def load_box(
-    tensor_map: TensorMap, start: tuple[int, ...], count: int, mode: str = "tile"
-) -> tuple[np.ndarray, int]:
+def load_box(tensor_map: TensorMap, start: tuple[int, ...], count: int, mode: str = "tile") -> tuple[np.ndarray, int]:
     """The first ``count`` bytes of shared memory after a load of one box, by one thread, and how many were read."""
     coordinates, rank = ", ".join(map(str, start)), 2 if mode == "tile::gather4" else len(start)
     copy = (
@@ -136,6 +134,43 @@ def test_four_rows_are_gathered(
     np.testing.assert_array_equal(got.view(dtype), reordered(want, swizzle, atom).view(dtype))
 
 
+# The two blocks of a cluster gather: one copy for both, or one of each that counts at the first one's mbarrier.
+_TOGETHER = """
+.reg .pred %first, %own; mov.u32 %r1, %tid.x; setp.eq.u32 %first, %r1, 64; mov.u32 %r2, %cluster_ctarank;
+mov.b64 %d1, map; cvta.param.u64 %d1, %d1; mov.u32 %r3, bar; setp.eq.and.u32 %own, %r2, 0, %first; mov.b16 %h1, 3;
+@%first mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {bytes};
+barrier.cluster.arrive; barrier.cluster.wait;
+{copy}
+{who} AGAIN: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [bar], 0; @!%p1 bra AGAIN;
+READY:
+barrier.cluster.arrive; barrier.cluster.wait;
+setp.ge.u32 %p2, %r1, 64; @%p2 bra END; mov.u32 %r4, tile; mad.lo.u32 %r4, %r1, 4, %r4; ld.shared.u32 %r5, [%r4];
+mad.lo.u32 %r6, %r2, 64, %r1; ld.param.u64 %d2, [out]; mad.wide.u32 %d2, %r6, 4, %d2; st.global.u32 [%d2], %r5;
+END:
+"""
+_ROWS = "[tile], [%d1, {0, 7, 1, 5, 3}]"
+
+
+@pytest.mark.parametrize(
+    ("copy", "bytes_", "who"),
+    [
+        ("@%own cp.async.bulk.tensor.2d.shared::cluster.global.tile::gather4.mbarrier::complete_tx::bytes"
+         f".multicast::cluster {_ROWS}, [bar], %h1;", 256, ""),
+        ("and.b32 %r3, %r3, 0xFEFFFFFF; @%first cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global"
+         f".tile::gather4.mbarrier::complete_tx::bytes {_ROWS}, [%r3];", 512, "@!%own bra READY;"),
+    ],
+    ids=["multicast", "pair"],
+)  # fmt: skip
+def test_blocks_gather_together(copy: str, bytes_: int, who: str) -> None:
+    x, out = torch.arange(8 * 16, dtype=torch.int32).reshape(8, 16), torch.zeros(2, 4, 16, dtype=torch.int32)
+    text = _TOGETHER.format(copy=copy, bytes=bytes_, who=who)
+    kernel = _kernel(text, ".param .align 64 .b8 map[128], .param .u64 out")["copy"]
+    report = kernel.launch(2, 96, [TensorMap.of(x, (1, 16)), out], cluster=2, checks=True)
+    assert report.findings == []
+    assert out.equal(x[[7, 1, 5, 3]].expand(2, 4, 16))
+
+
 def test_four_rows_are_scattered() -> None:
     """Rows and columns outside the tensor are left out."""
     x, y = np.arange(64, dtype=np.float32), np.zeros((12, 20), np.float32)
@@ -150,6 +185,57 @@ def test_four_rows_are_scattered() -> None:
         if row < 12:
             want[row, 8:] = x.reshape(4, 16)[source, :12]
     np.testing.assert_array_equal(y, want)
+
+
+# Rows are gathered, changed and scattered, and others gathered where they were.
+_TURNS = [
+    ".reg .pred %first; mov.u32 %r1, %tid.x; setp.eq.u32 %first, %r1, 0; mov.u32 %r2, tile; mov.b64 %d1, from;",
+    "cvta.param.u64 %d1, %d1; mov.b64 %d2, to; cvta.param.u64 %d2, %d2; mad.lo.u32 %r2, %r1, 4, %r2;",
+    "@%first mbarrier.init.shared::cta.b64 [bar], 1;",
+    "fence.mbarrier_init.release.cluster;",
+    "bar.sync 0;",
+    "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;",
+    "@%first cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
+    " [tile], [%d1, {0, 7, 1, 5, 3}], [bar];",
+    "FIRST: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra FIRST;",
+    "ld.shared.u32 %r3, [%r2]; add.u32 %r3, %r3, 1; st.shared.u32 [%r2], %r3;",
+    "fence.proxy.async.shared::cta;",
+    "bar.sync 0;",
+    "@%first cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%d2, {0, 2, 6, 4, 0}], [tile];",
+    "@%first cp.async.bulk.commit_group;",
+    "@%first cp.async.bulk.wait_group.read 0;",
+    "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;",
+    "@%first cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
+    " [tile], [%d1, {0, 0, 2, 4, 6}], [bar];",
+    "SECOND: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 1; @!%p1 bra SECOND;",
+    "ld.shared.u32 %r3, [%r2]; ld.param.u64 %d3, [out]; mad.wide.u32 %d3, %r1, 4, %d3; st.global.u32 [%d3], %r3;",
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new"),
+    [(-1, "", ""), *((place, _TURNS[place], "") for place in (2, 3, 4, 5, 7, 9, 10, 12, 13, 14, 16)),
+     (5, "256", "240"), (5, "256", "272"), (15, "2, 4, 6", "3, 4, 6"), (11, "2, 6", "6, 6")],
+)  # fmt: skip
+def test_the_order_of_gathers_and_scatters_matters(place: int, old: str, new: str) -> None:
+    """Each statement of the kernel left out or changed is told, or shows in the values."""
+    lines = [*_TURNS]
+    if place >= 0:
+        assert old in lines[place]
+        lines[place] = lines[place].replace(old, new)
+    program = _kernel("\n".join(lines), ".param .align 64 .b8 from[128], .param .align 64 .b8 to[128], .param .u64 out")
+    x = torch.arange(8 * 16, dtype=torch.int32).reshape(8, 16)
+    y, out = torch.zeros_like(x), torch.zeros(4, 16, dtype=torch.int32)
+    try:
+        maps = TensorMap.of(x, (1, 16)), TensorMap.of(y, (1, 16))
+        report = program["copy"].launch(1, 64, [*maps, out], checks=True)
+    except KernelFault:
+        assert place >= 0
+        return
+    want = torch.zeros_like(y)
+    want[[2, 6, 4, 0]] = x[[7, 1, 5, 3]] + 1
+    right = y.equal(want) and out.equal(x[[0, 2, 4, 6]])
+    assert (right and not report.findings) == (place < 0), report.findings
 
 
 @pytest.mark.parametrize(
@@ -167,7 +253,7 @@ def test_other_gathers_are_refused(form: str, coordinates: str, message: str) ->
 
 def test_a_gather_by_a_box_of_several_rows_is_told() -> None:
     tensor_map = TensorMap.of(torch.zeros(12, 16), (4, 16))
-    with pytest.raises(KernelFault, match="a box of several rows, where .tile::gather4"):
+    with pytest.raises(KernelFault, match="a box of several rows, where"):
         load_box(tensor_map, (0, 1, 2, 3, 4), 256, "tile::gather4")
 
 
@@ -270,6 +356,59 @@ def test_sums_of_f32_flush_subnormal_numbers() -> None:
     copy = "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d2], [tile], 256;"
     _kernel(_STORE.format(copy=copy), ".param .u64 x, .param .u64 y")["copy"].launch(1, 32, [x, y])
     assert y[:3].view(np.uint32).tolist() == [0, 0x80000000, 0]
+
+
+def test_some_bytes_of_each_sixteen_are_stored() -> None:
+    x, y = np.arange(1, 257, dtype=np.uint8), np.full(256, 99, np.uint8)
+    copy = "mov.b16 %h1, 0x8421; cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d2+16], [tile], 224, %h1;"
+    program = _kernel(_STORE.format(copy=copy), ".param .u64 x, .param .u64 y")
+    assert program["copy"].launch(1, 32, [x, y], checks=True).findings == []
+    want = np.full(256, 99, np.uint8)
+    for i in range(224):
+        if 0x8421 >> i % 16 & 1:
+            want[16 + i] = x[i]
+    np.testing.assert_array_equal(y, want)
+
+
+# Each of two blocks sends its tile to the other one.
+_SEND = [
+    ".reg .pred %first; mov.u32 %r1, %tid.x; setp.eq.u32 %first, %r1, 0; mov.u32 %r2, %cluster_ctarank;",
+    "mov.u32 %r3, tile; mad.lo.u32 %r4, %r1, 4, %r3; mad.lo.u32 %r5, %r2, 1000, %r1; xor.b32 %r6, %r2, 1;",
+    "@%first mbarrier.init.shared::cta.b64 [bar], 1; @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;",
+    "fence.mbarrier_init.release.cluster; st.shared.u32 [%r4], %r5;",
+    "fence.proxy.async.shared::cta;",
+    "barrier.cluster.arrive; barrier.cluster.wait;",
+    "add.u32 %r7, %r3, 1024; mapa.shared::cluster.u32 %r7, %r7, %r6; mov.u32 %r8, bar;",
+    "mapa.shared::cluster.u32 %r8, %r8, %r6;",
+    "@%first cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r7], [%r3], 256, [%r8];",
+    "AGAIN: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [bar], 0; @!%p1 bra AGAIN;",
+    "ld.shared.u32 %r9, [%r4+1024]; ld.param.u64 %d1, [out]; mad.lo.u32 %r10, %r2, 64, %r1;",
+    "mad.wide.u32 %d1, %r10, 4, %d1; st.global.u32 [%d1], %r9;",
+    "barrier.cluster.arrive; barrier.cluster.wait;",
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new"),
+    [(-1, "", ""), *((place, _SEND[place], "") for place in (4, 9, 12)), (2, "256", "240"), (8, "[%r8]", "[bar]"),
+     (8, "256, [", "264, ["), (10, "ld.shared", "st.shared.u32 [%r4], %r5; ld.shared"),
+     (8, "@%first cp", "@%first add.u32 %r3, %r3, 8192; @%first cp")],
+)  # fmt: skip
+def test_blocks_of_a_cluster_send_each_other_bytes(place: int, old: str, new: str) -> None:
+    """Each statement left out or changed is told, or shows in the values; a source may be written when it has left."""
+    lines = [*_SEND]
+    if place >= 0:
+        assert old in lines[place]
+        lines[place] = lines[place].replace(old, new)
+    out = np.zeros((2, 64), np.uint32)
+    kernel = _kernel("\n".join(lines), ".param .u64 out")["copy"]
+    try:
+        report = kernel.launch(2, 64, [out], cluster=2, checks=True)
+    except KernelFault:
+        assert place >= 0
+        return
+    right = (out == np.arange(64) + 1000 * np.array([[1], [0]])).all()
+    assert (right and not report.findings) == (place < 0), report.findings
 
 
 def test_a_stored_box_leaves_out_what_lies_outside() -> None:

@@ -8,7 +8,15 @@ from ptx_float_cases import CASES as FLOAT_CASES
 from ptx_integer_cases import CASES as INTEGER_CASES
 from ptx_mbarrier_cases import random_steps
 from ptx_mbarrier_cases import text as mbarrier_text
-from ptx_memory_cases import ATOMICS, CONSTANT_LOADS, PARAMETER_LOADS, ROUND_TRIPS
+from ptx_memory_cases import (
+    ATOMICS,
+    BULK_FILLS,
+    CONSTANT_LOADS,
+    PARAMETER_LOADS,
+    ROUND_TRIPS,
+    VECTOR_ATOMICS,
+    WIDE_ATOMICS,
+)
 from ptx_mma_cases import MMAS, SCALED_MMAS
 from ptx_rare_cases import CASES as RARE_CASES
 from ptx_small_cases import CASES as SMALL_CASES
@@ -45,6 +53,7 @@ ELSEWHERE = {
     "barrier.cluster.wait", "clusterlaunchcontrol.try_cancel",
     "st.async.b32", "st.async.b64", "mbarrier.expect_tx.shared.b64",
     "mbarrier.complete_tx.shared.b64",
+    "cp.async.bulk.shared.shared", "tcgen05.ld.red", "tcgen05.shift",
 }  # fmt: skip
 # No test yet; this list may only shrink.
 UNTESTED: set[str] = set()
@@ -56,7 +65,7 @@ def test_every_instruction_has_a_semantic_test() -> None:
         for case in INTEGER_CASES + FLOAT_CASES + RARE_CASES + SMALL_CASES
     ]
     kernels += [lane_kernel(f"{name} {{d0}}, {{s0}};", ["f32"], ["f32"]) for name in APPROXIMATE]
-    memory = (*ROUND_TRIPS, *PARAMETER_LOADS, *CONSTANT_LOADS, *ATOMICS)
+    memory = (*ROUND_TRIPS, *PARAMETER_LOADS, *CONSTANT_LOADS, *ATOMICS, *VECTOR_ATOMICS, *WIDE_ATOMICS, *BULK_FILLS)
     kernels += [case.text for case in (*memory, *MMAS, *SCALED_MMAS, *PRODUCTS)] + texts()
     kernels += [case.text((0, 0), (0, 0)) for case in (*WGMMAS, *TCGEN05)]
     kernels += [mbarrier_text(*random_steps(seed)) for seed in range(40)]
@@ -92,20 +101,18 @@ def test_what_the_page_refuses_is_refused_for_that_reason() -> None:
 # An instruction of every section of the PTX ISA (9.0) that is not in the table, and a word of the reason.
 SECTIONS = {
     "shfl.up.b32": ".sync", "vote.all.pred": ".sync", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16": "sparse",
-    "tcgen05.mma.sp.cta_group::1.kind::f16": "sparse", "tcgen05.shift.cta_group::1.down": "shifts",
-    "st.bulk.weak.shared::cta": "sm_100",
-    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes": "st.async",
+    "tcgen05.mma.sp.cta_group::1.kind::f16": "sparse", "tcgen05.mma.cta_group::1.kind::f16.ashift": "after the shift",
+    "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32": "red.async",
     "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes": "im2col",
-    "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes": "gather",
-    "cp.async.bulk.global.shared::cta.bulk_group.cp_mask": "some bytes",
-    "red.async.relaxed.cluster.global.add.u32": "use red.global",
+    "red.async.mmio.release.sys.global.add.u32": "red.global",
+    "st.async.mmio.release.sys.global.u32": "use st.global",
     "multimem.ld_reduce.global.add.f32": "several GPUs",
     "tex.2d.v4.f32.s32": "textures", "tld4.r.2d.v4.f32.f32": "textures", "txq.width.b32": "textures",
     "istypep.texref": "textures", "suld.b.2d.b32.trap": "surfaces", "sust.b.2d.b32.trap": "surfaces",
     "sured.b.add.2d.b32.trap": "surfaces", "suq.width.b32": "surfaces", "alloca.u64": "stack", "stacksave.u64": "stack",
     "stackrestore.u64": "stack", "vadd.s32.u32.s32": "video", "vset4.s32.u32.s32": "video", "vmad.s32.u32.s32": "video",
     "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16": "sparse",
-    "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16": "Volta", "atom.exch.b128": "128-bit",
+    "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16": "Volta", "atom.add.b128": "exch and cas",
     "ldmatrix.sync.aligned.m16n16.x1.shared.b8": ".m16n16.trans",
 }  # fmt: skip
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from ptx_memory_cases import (
     ATOMICS,
+    BULK_FILLS,
     CONSTANT_LOADS,
     CONSTANTS,
     PARAMETER_LOADS,
     ROUND_TRIPS,
     THREAD,
+    VECTOR_ATOMICS,
+    WIDE_ATOMICS,
     WIDTHS,
     Atomic,
+    BulkFill,
     ConstantLoad,
     ParameterLoad,
     RoundTrip,
+    VectorAtomic,
+    WideAtomic,
 )
 from ptx_support import decode_float, module, patterns, round_float, signed
 
 from workbench import ptx
+from workbench.errors import UnsupportedInstructionError
 
 UINTS = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 ALL_LANES = 0xFFFFFFFF
@@ -98,6 +106,92 @@ def test_atomic_lanes_go_in_order(case: Atomic) -> None:
         cell = step(case, cell, values[lane + 1], values[lane + 2])
     assert out[1:33].tolist() == old
     assert int(out[0]) == cell
+
+
+@pytest.mark.parametrize("case", VECTOR_ATOMICS, ids=str)
+def test_minima_of_vectors(case: VectorAtomic) -> None:
+    kind = case.type.removesuffix("x2")
+    count = 4 if case.type.endswith("x2") else 2
+    rng = np.random.default_rng(8)
+    numbers = rng.integers(-9, 10, (33, count)) / 4
+    bits = np.array([[round_float(Fraction(float(x)), kind) for x in row] for row in numbers], np.uint16)
+    out, scratch = np.zeros((32, count), np.uint16), bits[0].copy()
+    report = ptx.Program(case.text)["cell"].launch(1, 32, [out, bits, scratch], checks=True)
+    assert report.findings == []
+    expected, cell = [], list(zip(numbers[0], bits[0], strict=True))
+    for x, b in zip(numbers[1:], bits[1:], strict=True):
+        expected.append([old for _, old in cell])
+        pairs = zip(cell, zip(x, b, strict=True), strict=True)
+        cell = [(min if case.operation == "min" else max)(pair, key=lambda one: one[0]) for pair in pairs]
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(scratch, [old for _, old in cell])
+
+
+@pytest.mark.parametrize("apart", [0, 8])
+@pytest.mark.parametrize("case", WIDE_ATOMICS, ids=str)
+def test_atomics_of_128_bits(case: WideAtomic, apart: int) -> None:
+    """Also where the host's memory is aligned to 8 bytes alone."""
+    data = np.random.default_rng(3).integers(0, 2, (35, 2)).astype(np.uint64)
+    out, room = np.zeros((33, 2), np.uint64), np.zeros(128, np.uint8)
+    at = room.ctypes.data + -room.ctypes.data % 16 + apart
+    scratch = np.frombuffer((ctypes.c_uint8 * 64).from_address(at), np.uint8)
+    report = ptx.Program(case.text)["cell"].launch(1, 32, [out, data, scratch], checks=True)
+    assert report.findings == []
+    cell, old = data[0], []
+    for lane in range(32):
+        old.append(cell)
+        if case.operation == "exch" or (cell == data[lane + 1]).all():
+            cell = data[lane + (1 if case.operation == "exch" else 2)]
+    np.testing.assert_array_equal(out[1:], old)
+    np.testing.assert_array_equal(out[0], cell)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("atom.global.add.b128 %w1, [%d1], %w2;", "for exch and cas alone"),
+        ("red.global.exch.b128 [%d1], %w2;", "for exch and cas alone"),
+        ("atom.global.min.noftz.f16 %h1, [%d1], %h2;", "for vectors alone"),
+    ],
+)
+def test_other_atomics_are_refused(statement: str, reason: str) -> None:
+    with pytest.raises(UnsupportedInstructionError, match=reason):
+        ptx.Program(module("no", "", f".reg .b128 %w<4>; {statement}"))["no"]
+
+
+@pytest.mark.parametrize("case", BULK_FILLS, ids=str)
+def test_shared_memory_is_filled_with_zeros(case: BulkFill) -> None:
+    out = np.zeros(32 * 64, np.uint8)
+    report = ptx.Program(case.text)["filled"].launch(1, 32, [out, np.zeros(1), np.zeros(1)], checks=True)
+    assert report.findings == []
+    want = np.full((16, 128), 255, np.uint8)
+    want[:, 16:88] = 0
+    np.testing.assert_array_equal(out, want.reshape(-1))
+
+
+_FILL = ".shared .align 16 .b8 tile[256]; mov.u32 %r1, tile; mov.u32 %r2, %tid.x; mov.u32 %r3, 0;"
+
+
+@pytest.mark.parametrize(
+    ("body", "threads", "kind"),
+    [
+        ("st.bulk.shared::cta [%r1], 64, 0; ld.shared.u32 %r4, [%r1+60];", 1, None),
+        ("st.bulk.shared::cta [%r1], 64, 0; ld.shared.u32 %r4, [%r1+64];", 1, "uninitialised"),
+        ("setp.eq.u32 %p1, %r2, 0; @%p1 st.bulk.shared::cta [%r1], 256, 0; setp.ne.u32 %p1, %r2, 0;"
+         "@%p1 st.shared.u32 [%r1+8], %r2;", 64, "race"),
+        ("setp.eq.u32 %p1, %r2, 0; @%p1 st.bulk.shared::cta [%r1], 256, 0; bar.sync 0;"
+         "setp.eq.u32 %p1, %r2, 40; @%p1 st.shared.u32 [%r1+8], %r2;", 64, None),
+        ("st.bulk.shared::cta [%r1], 60, 0;", 1, "misuse"),
+        ("st.bulk.shared::cta [%r1+128], 136, 0;", 1, "out-of-bounds"),
+        ("ld.param.u64 %d1, [out]; st.bulk [%d1], 64, 0;", 1, "misuse"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_fills_are_checked_as_stores(body: str, threads: int, kind: str | None) -> None:
+    program = ptx.Program(module("fill", ".param .u64 out", _FILL + body).replace("sm_80", "sm_100"))
+    report = program["fill"].launch(1, threads, [np.zeros(64, np.uint8)], checks=True)
+    kinds = [one.kind for one in report.findings]
+    assert kinds == [] if kind is None else any(kind in one for one in kinds), kinds
 
 
 def test_red_has_no_result() -> None:

@@ -7,13 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from ptx_support import HEADER, module
-from ptx_tcgen05_cases import A_AT, B_AT, BITS, SCALES_AT, SHARED_BYTES, TCGEN05, Tcgen05
+from ptx_tcgen05_cases import A_AT, B_AT, BITS, SCALES_AT, SHARED_BYTES, TCGEN05, Tcgen05, ZeroColumns
 from test_mma import codes, value_of
 from test_wgmma import CHUNKS, offsets
 
 from workbench import ptx
 from workbench.errors import KernelFault, UnsupportedInstructionError
+from workbench.ptx.tensor_map import TensorMap
 
 NARROW = {"e2m3": (2, 3, 1), "e3m2": (3, 2, 3), "e2m1": (2, 1, 1)}  # exponent and mantissa bits, bias
 
@@ -40,12 +42,21 @@ def packed(patterns: np.ndarray, width: int, together: int) -> np.ndarray:
     return out
 
 
-def factor(case: Tcgen05, kind: str, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def in_bytes(patterns: np.ndarray, width: int) -> np.ndarray:
+    """Elements of four and six bits as tensor memory has them: in a byte each, four bits in its middle."""
+    return (patterns << 2 if width == 4 else patterns).astype(np.uint8)
+
+
+def factor(
+    case: Tcgen05, kind: str, rows: int, rng: np.random.Generator, in_tensor_memory: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """A matrix by rows of K: its bytes (32 a row), and its values."""
     shape = rows, case.depth
     if kind in NARROW:
         patterns = rng.integers(0, 1 << BITS[kind], shape)
         values = np.vectorize(lambda code: float(narrow_value(kind, int(code))))(patterns)
+        if in_tensor_memory and case.depth == 32:
+            return in_bytes(patterns, BITS[kind]), values
         return packed(patterns, BITS[kind], 32 if case.depth == 64 else 16), values
     if kind in ("bf16", "tf32"):
         values = rng.integers(-8, 9, shape) / 4
@@ -63,13 +74,14 @@ def factor(case: Tcgen05, kind: str, rows: int, rng: np.random.Generator) -> tup
 
 def put(out: np.ndarray, rows: np.ndarray, mode: int, transposed: bool, size: int) -> None:
     """Lay a matrix out in shared memory as a descriptor of that mode describes it."""
-    width, mask = CHUNKS[mode], (0, 7, 3, 1)[mode]
+    width, mask, shift = (*CHUNKS, 8)[mode], (0, 7, 3, 1, 3)[mode], 5 if mode == 4 else 4
+    depth = 4 if mode == 4 else 8
     leading, stride = leading_and_stride(mode, transposed, size)
     together = 16 // size
 
     def store(offset: int, value: np.ndarray) -> None:
         chunk = offset // 16 * 16
-        at = (chunk ^ (chunk >> 7 & mask) << 4) + offset % 16
+        at = (chunk ^ (chunk >> 7 & mask) << shift) + offset % 16
         out[at : at + len(value)] = value
 
     for row, bytes_ in enumerate(rows):
@@ -85,12 +97,14 @@ def put(out: np.ndarray, rows: np.ndarray, mode: int, transposed: bool, size: in
             else:
                 atom = together * width
                 at = row % atom // together * 16 + here
-                at += row // atom * leading + k % 8 * 16 * width + k // 8 * stride
+                at += row // atom * leading + k % depth * 16 * width + k // depth * stride
             store(at, bytes_[size * k : size * k + size])
 
 
 def leading_and_stride(mode: int, transposed: bool, size: int) -> tuple[int, int]:
     """The offsets of a tile without gaps; of bytes that are transposed there are four atoms along K."""
+    if mode == 4:
+        return (1024, 512)
     if transposed and size == 1:
         atom = 128 * CHUNKS[mode]
         return (128, 512) if mode == 0 else (4 * atom, atom)
@@ -145,8 +159,13 @@ def run(case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: Sequ
 @pytest.mark.parametrize("case", TCGEN05, ids=lambda case: case.name)
 def test_every_product(case: Tcgen05) -> None:
     rng = np.random.default_rng(7)
-    a_bytes, a = factor(case, case.a, case.rows, rng)
-    b_bytes, b = factor(case, case.b, case.columns, rng)
+    a_bytes, a = factor(case, case.a, case.rows, rng, case.mode_a is None)
+    shift = case.mask.shift if case.mask else 0
+    b_bytes, b = factor(case, case.b, case.columns + shift, rng)
+    b = b[shift:]
+    if case.mask:
+        parts = 128 // case.rows
+        b[[zero for i in range(parts) for zero in case.mask.columns(i, case.columns // parts)]] = 0
     a, b = a * case.signs[0], b * case.signs[1]
     scales = [np.zeros((0, 0), np.uint8)] * 2
     for which, matrix in enumerate((a, b) if case.scales else ()):
@@ -246,10 +265,21 @@ def test_loads_and_stores(shape: str, pack: bool) -> None:
 
 
 COPIES = {"128x256b": 2, "128x128b": 1, "64x128b.warpx2::02_13": 1, "64x128b.warpx2::01_23": 1, "32x128b.warpx4": 1}
+WIDENED = {"": 0, ".b8x16.b4x16_p64": 4, ".b8x16.b6x16_p32": 6}  # bits of an element
 
 
+def widened(chunks: np.ndarray, bits: int) -> np.ndarray:
+    """Sixteen elements from the begin of each 16 bytes, as tensor memory has them in bytes."""
+    if not bits:
+        return chunks
+    numbers = [int.from_bytes(chunk.tobytes(), "little") for chunk in chunks]
+    codes = [[number >> bits * i & (1 << bits) - 1 for i in range(16)] for number in numbers]
+    return in_bytes(np.array(codes), bits).view(np.uint32)
+
+
+@pytest.mark.parametrize("format", WIDENED)
 @pytest.mark.parametrize("shape", COPIES)
-def test_copies(shape: str) -> None:
+def test_copies(shape: str, format: str) -> None:
     chunks, rows = COPIES[shape], int(shape.split("x")[0])
     lines = [
         ".reg .pred %p, %first; .reg .b32 %v<8>, %t, %n, %at, %tm, %bar, %w; .reg .b64 %in, %out, %x;",
@@ -263,7 +293,7 @@ def test_copies(shape: str) -> None:
         "@%first tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 32;",
         "fence.proxy.async.shared::cta; bar.sync 0; ld.shared.b32 %tm, [where];",
         f"mov.b64 %x, {(2048 >> 4) << 16 | (128 >> 4) << 32 | 1 << 46};",
-        f"@%p tcgen05.cp.cta_group::1.{shape} [%tm], %x;",
+        f"@%p tcgen05.cp.cta_group::1.{shape}{format} [%tm], %x;",
         "@%p tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%bar];",
         "WAIT: mbarrier.try_wait.parity.shared.b64 %p, [%bar], 0; @!%p bra WAIT;",
         "shl.b32 %w, %w, 21; add.u32 %w, %w, %tm;",
@@ -280,7 +310,166 @@ def test_copies(shape: str) -> None:
     lane = np.arange(128)
     row = lane // 64 * 32 + lane % 32 if shape.endswith("01_23") else lane % rows
     for chunk in range(chunks):
-        np.testing.assert_array_equal(out[:, 4 * chunk : 4 * chunk + 4], given[128 * chunk + row])
+        want = widened(given[128 * chunk + row], WIDENED[format])
+        np.testing.assert_array_equal(out[:, 4 * chunk : 4 * chunk + 4], want)
+
+
+def shifting(body: str, group: int = 1) -> str:
+    """A kernel of 128 threads: ``in`` is 132 rows of 32 bytes, the first 128 of which are copied to tensor memory."""
+    form = f"cta_group::{group}"
+    values = ", ".join(f"%v{i}" for i in range(8))
+    lines = [
+        ".reg .pred %p, %first, %leads; .reg .b32 %v<8>, %t, %n, %at, %tm, %bar, %w; .reg .b64 %in, %from, %out, %x;",
+        ".shared .align 1024 .b8 tile[5120]; .shared .align 8 .b64 done; .shared .align 4 .b32 where;",
+        "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %n, where; mov.u32 %bar, done;",
+        # Rows of 32 bytes in a swizzle of 32: chunk 1 of lines with bit 7 of their address goes before chunk 0.
+        "mov.u32 %v0, %t; mov.u32 %v7, tile;",
+        "NEXT: mad.wide.u32 %from, %v0, 32, %in; shl.b32 %at, %v0, 5; shr.u32 %v1, %at, 3; and.b32 %v1, %v1, 16;",
+        "xor.b32 %at, %at, %v1; add.u32 %v2, %at, %v7; xor.b32 %v3, %v2, 16;",
+        "ld.global.v4.b32 {%v4, %v5, %v6, %w}, [%from]; st.shared.v4.b32 [%v2], {%v4, %v5, %v6, %w};",
+        "ld.global.v4.b32 {%v4, %v5, %v6, %w}, [%from+16]; st.shared.v4.b32 [%v3], {%v4, %v5, %v6, %w};",
+        "add.u32 %v0, %v0, 128; setp.lt.u32 %p, %v0, 132; @%p bra NEXT;",
+        "shr.u32 %w, %t, 5; setp.eq.u32 %first, %w, 0; setp.eq.u32 %leads, %t, 0;",
+        "@%leads mbarrier.init.shared.b64 [%bar], 1;",
+        f"@%first tcgen05.alloc.{form}.sync.aligned.shared::cta.b32 [%n], 32;",
+        "fence.proxy.async.shared::cta; bar.sync 0; ld.shared.b32 %tm, [where];",
+        f"mov.b64 %x, {(256 >> 4) << 32 | 1 << 46 | 6 << 61};",
+        f"@%leads tcgen05.cp.{form}.128x256b [%tm], %x; @!%leads bra DONE;",
+        f"mov.b64 %x, {(4096 >> 4) | (256 >> 4) << 32 | 1 << 46 | 6 << 61};",
+        body,
+        f"tcgen05.commit.{form}.mbarrier::arrive::one.b64 [%bar];",
+        "DONE: mbarrier.try_wait.parity.shared.b64 %p, [%bar], 0; @!%p bra DONE;",
+        "shl.b32 %w, %w, 21; add.u32 %w, %w, %tm;",
+        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {{{values}}}, [%w]; tcgen05.wait::ld.sync.aligned;",
+        "mad.wide.u32 %out, %t, 32, %out;",
+        *(f"st.global.b32 [%out+{4 * i}], %v{i};" for i in range(8)),
+        f"bar.sync 0; @%first tcgen05.dealloc.{form}.sync.aligned.b32 %tm, 32;",
+    ]
+    header, inside = HEADER.replace("sm_80", "sm_100a"), "\n".join(lines)
+    return f"{header}.visible .entry shifting(.param .u64 in, .param .u64 out)\n{{\n{inside}\nret;\n}}\n"
+
+
+def test_lanes_are_shifted_and_the_last_ones_copied() -> None:
+    """What a convolution does with the rows of A: all but the last of each warp's lanes get those behind them."""
+    given = np.random.default_rng(4).integers(0, 1 << 32, (132, 8)).astype(np.uint32)
+    out = np.zeros((128, 8), np.uint32)
+    want = given[:128].reshape(4, 32, 8).copy()
+    want[:, :31] = want[:, 1:].copy()
+    report = ptx.Program.from_text(shifting("tcgen05.shift.cta_group::1.down [%tm];"))["shifting"].launch(
+        1, 128, [given, out], checks=True
+    )
+    assert report.findings == []
+    np.testing.assert_array_equal(out, want.reshape(128, 8))
+    want[:, 31] = given[128:]
+    body = "tcgen05.shift.down.cta_group::1 [%tm]; tcgen05.cp.cta_group::1.4x256b [%tm+2031616], %x;"
+    report = ptx.Program.from_text(shifting(body))["shifting"].launch(1, 128, [given, out], checks=True)
+    assert report.findings == []
+    np.testing.assert_array_equal(out, want.reshape(128, 8))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("tcgen05.shift.cta_group::1.down [%tm+2097152];", "a shift from lane 32 on"),
+        ("tcgen05.shift.cta_group::1.down [%tm+28];", "8 columns of tensor memory from column 28"),
+        ("tcgen05.cp.cta_group::1.4x256b [%tm+2097152], %x;", "a copy to lane 32, where one of the lanes 0 to 31"),
+        ("tcgen05.shift.cta_group::2.down [%tm];", "in a cluster of 1"),
+    ],
+)
+def test_shifts_are_checked(body: str, words: str) -> None:
+    group = 2 if "::2" in body else 1
+    kernel = ptx.Program.from_text(shifting(body, 1).replace("cta_group::1", f"cta_group::{group}"))["shifting"]
+    with pytest.raises(KernelFault, match=words):
+        kernel.launch(1, 128, [np.zeros((132, 8), np.uint32), np.zeros((128, 8), np.uint32)])
+
+
+@pytest.mark.parametrize("atom", [16, 32, 64])
+def test_a_tile_is_read_in_the_swizzle_that_it_was_written_in(atom: int) -> None:
+    lines = [
+        ".reg .pred %p, %first; .reg .b32 %t, %n, %tm, %bar; .reg .b64 %map, %x;",
+        ".shared .align 1024 .b8 tile[4096]; .shared .align 8 .b64 bars[2]; .shared .align 4 .b32 where;",
+        "mov.u32 %t, %tid.x; setp.eq.u32 %first, %t, 0; mov.u32 %bar, bars; mov.u32 %n, where; mov.u32 %t, tile;",
+        "mov.b64 %map, map; cvta.param.u64 %map, %map;",
+        "@%first mbarrier.init.shared.b64 [%bar], 1; @%first mbarrier.init.shared.b64 [%bar+8], 1;",
+        "fence.mbarrier_init.release.cluster; @%first mbarrier.arrive.expect_tx.shared.b64 _, [%bar], 4096;",
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 32; bar.warp.sync -1; ld.shared.b32 %tm, [%n];",
+        "@%first cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%t], [%map, {0, 0}], [%bar];",
+        "WAIT: mbarrier.try_wait.parity.shared.b64 %p, [%bar], 0; @!%p bra WAIT;",
+        f"mov.b64 %x, {(1024 >> 4) << 32 | 1 << 46 | 2 << 61};",
+        "@%first tcgen05.cp.cta_group::1.32x128b.warpx4 [%tm], %x;",
+        "@%first tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%bar+8];",
+        "DONE: mbarrier.try_wait.parity.shared.b64 %p, [%bar+8], 0; @!%p bra DONE;",
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tm, 32;",
+    ]
+    header, inside = HEADER.replace("sm_80", "sm_100a"), "\n".join(lines)
+    text = f"{header}.visible .entry reads(.param .align 64 .b8 map[128])\n{{\n{inside}\nret;\n}}\n"
+    tensor_map = TensorMap.of(torch.zeros(32, 32), (32, 32), swizzle=128, atom=atom)
+    report = ptx.Program.from_text(text)["reads"].launch(1, 32, [tensor_map], checks=True)
+    found = [one.message for one in report.findings]
+    assert len(found) == (atom != 16), found
+    assert atom == 16 or f"wrote with one of 128 in atoms of {atom}" in found[0]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        "fence.proxy.async.shared::cta;", "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%bar];",
+        "DONE: mbarrier.try_wait.parity.shared.b64 %p, [%bar], 0; @!%p bra DONE;", "tcgen05.wait::ld.sync.aligned;",
+    ],
+)  # fmt: skip
+def test_the_order_around_a_shift_matters(left_out: str) -> None:
+    text = shifting("tcgen05.shift.cta_group::1.down [%tm];")
+    assert left_out in text
+    kernel = ptx.Program.from_text(text.replace(left_out, "DONE:" if left_out[0] == "D" else ""))["shifting"]
+    given = np.zeros((132, 8), np.uint32), np.zeros((128, 8), np.uint32)
+    if "commit" in left_out:
+        with pytest.raises(KernelFault, match="deadlock"):
+            kernel.launch(1, 128, [*given], checks=True)
+    else:
+        assert kernel.launch(1, 128, [*given], checks=True, strict=True).findings
+
+
+def reduced(operation: str, values: np.ndarray) -> np.ndarray:
+    """The minimum or maximum of each column's 32-bit words; of floating point by the PTX ISA's redux.sync."""
+    name, *rest = operation.split(".")
+    kind = rest[-1]
+    if kind != "f32":
+        whole = values.view(np.int32) if kind == "s32" else values
+        return (whole.max(0) if name == "max" else whole.min(0)).view(np.uint32)
+    numbers = values.view(np.float32)
+    if "abs" in rest:
+        numbers = np.abs(numbers)
+    # -0 is below 0, and a NaN gives way to numbers.
+    keys = [[(x, not np.signbit(x)) for x in column if not np.isnan(x)] for column in numbers.T]
+    found = [(max if name == "max" else min)(column)[0] if column else np.nan for column in keys]
+    if "NaN" in rest:
+        found = [np.nan if np.isnan(column).any() else x for x, column in zip(found, numbers.T, strict=True)]
+    words = np.array(found, np.float32).view(np.uint32)
+    words[np.isnan(found)] = 0x7FFFFFFF
+    return words
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["min.f32", "max.f32", "min.abs.f32", "max.abs.NaN.f32", "min.NaN.f32", "min.u32", "max.s32", "u32.max"],
+)
+@pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
+def test_loads_with_a_reduction(shape: str, operation: str) -> None:
+    split = ", 8" if shape == "16x32bx2" else ""
+    store = f"tcgen05.st.sync.aligned.{shape}.x4.b32 [%tm]{split}, LISTED; tcgen05.wait::st.sync.aligned;"
+    load = f"tcgen05.ld.red.sync.aligned.{shape}.x4.{operation} LISTED, %c, [%tm]{split};"
+    body = f"{store} mov.u32 %v1, 0; {load} tcgen05.wait::ld.sync.aligned; mov.b32 %v0, %c;"
+    rng = np.random.default_rng(6)
+    given = rng.integers(0, 1 << 32, (4, 32)).astype(np.uint32)
+    given[:, ::2] = rng.choice(np.array([0, 1 << 31, 0x7FC00000, 0x3F800000, 0xBF800000], np.uint32), (4, 16))
+    given[:, 0] = 0x7FC00000
+    out = np.zeros_like(given)
+    report = ptx.Program.from_text(moves(body, 4))["moves"].launch(1, 32, [given, out], checks=True)
+    assert report.findings == []
+    assert report.notes == []
+    np.testing.assert_array_equal(out[1:], given[1:])
+    kind = ".".join(sorted(operation.split("."), key=lambda part: part[0] in "us"))
+    np.testing.assert_array_equal(out[0], reduced(kind, given))
 
 
 @pytest.mark.parametrize(
@@ -295,6 +484,9 @@ def test_copies(shape: str) -> None:
         ("tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm+2097152], LISTED;", "misuse",
          "lane 32 of tensor memory from warp 0"),
         ("tcgen05.st.sync.aligned.32x32b.x4.b32 [%tm], LISTED;", "race", "tcgen05.wait::st"),
+        (".reg .pred %p; setp.eq.u32 %p, %t, 0; @%p tcgen05.shift.cta_group::1.down [%tm];"
+         "tcgen05.ld.sync.aligned.32x32b.x4.b32 LISTED, [%tm]; tcgen05.wait::ld.sync.aligned;", "race",
+         "tcgen05.commit behind the shift"),
         ("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
          "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 32;", "misuse", "after tcgen05.relinquish"),
         ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 48;", "misuse", "48 columns"),
@@ -344,6 +536,11 @@ def test_a_strict_launch_asks_for_fences(fence: str) -> None:
         ("mov.b32 %c, %v1; add.u32 %c, %c, 1; tcgen05.wait::ld.sync.aligned;", True),
         ("mov.b32 %c, %v1; tcgen05.wait::ld.sync.aligned; add.u32 %c, %c, 1;", False),
         ("mov.u32 %v1, 0; tcgen05.wait::ld.sync.aligned;", True),
+        (
+            "tcgen05.wait::ld.sync.aligned; tcgen05.ld.red.sync.aligned.32x32b.x4.min.u32 LISTED, %c, [%tm];"
+            "add.u32 %c, %c, 1; tcgen05.wait::ld.sync.aligned;",
+            True,
+        ),
     ],
 )
 def test_registers_of_a_load_are_used_behind_its_wait(use: str, is_early: bool) -> None:
@@ -385,6 +582,12 @@ def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
     [
         ({"rows": 96}, "no such number of rows"), ({"columns": 24}, "in steps of 16"),
         ({"rows": 64, "columns": 32, "lane": 32}, "lane 32, where 0 or 16"), ({"a": "bf16", "kind": "tf32"}, ""),
+        ({"transposed_a": True, "mode_a": 4}, "for transposed elements of 32 bits"),
+        ({"kind": "tf32", "a": "tf32", "b": "tf32", "mode_b": 4}, "for transposed elements of 32 bits"),
+        ({"kind": "tf32", "a": "tf32", "b": "tf32", "transposed_b": True}, "need a swizzle of 128 bytes in atoms"),
+        ({"stationary": True, "columns": 64, "mask": ZeroColumns(3, 4, (4, 0, 0, 0))}, "behind its first span"),
+        ({"stationary": True, "columns": 64, "rows": 32, "mask": ZeroColumns(3, 4, shift=17)}, "at most 16 are"),
+        ({"stationary": True, "columns": 64, "mask": ZeroColumns(3, 4, zeros_first=(0, 0, 0, 2))}, "that PTX reserves"),
     ],
     ids=str,
 )  # fmt: skip
@@ -404,13 +607,16 @@ def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
     ("statement", "reason"),
     [
         ("mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;", "sparse"),
-        ("mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %d2, %r3, %p1;", "shifts"),
+        ("mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %d2, %r3, %p1;", "before or after the shift"),
         ("mma.cta_group::1.kind::mxf4 [%r1], %d1, %d2, %r3, %p1;", "scales that the kind"),
         ("mma.kind::f16 [%r1], %d1, %d2, %r3, %p1;", "without .cta_group"),
         ("mma.cta_group::1.kind::f16 [%r1], %d1, %d2, %r3, {%r4, %r5}, %p1;", "2 masks of lanes"),
-        ("cp.cta_group::1.4x256b [%r1], %d1;", "four lanes"),
-        ("cp.cta_group::1.128x128b.b8x16.b4x16_p64 [%r1], %d1;", "widen"),
-        ("shift.cta_group::1.down [%r1];", "shifts"),
+        ("cp.cta_group::1.4x256b.warpx4 [%r1], %d1;", "does not know"),
+        ("cp.cta_group::1.128x128b.b8x16 [%r1], %d1;", "does not know"),
+        ("shift.cta_group::1 [%r1];", "does not know"),
+        ("ld.red.sync.aligned.32x32b.x1.min.u32 {%r1}, %r3, [%r2];", "does not know"),
+        ("ld.red.sync.aligned.16x64b.x2.min.u32 {%r1, %r4}, %r3, [%r2];", "does not know"),
+        ("ld.red.sync.aligned.32x32b.x2.min.abs.u32 {%r1, %r4}, %r3, [%r2];", "does not know"),
         ("ld.sync.aligned.32x32b.x2.b32 {%r1}, [%r2];", "1 registers for 2"),
     ],
 )

@@ -68,17 +68,18 @@ def is_product(form: Form) -> bool:
     return form.opcode.group == "tensor" and form.opcode.name.startswith("wgmma.")
 
 
-def _at(step: InstructionStep, wanted: range) -> list[Register]:
+def at(step: InstructionStep, wanted: range) -> list[Register]:
+    """Return the registers in a range of a step's columns."""
     return [step.registers[place] for slot, place in step.form.places if slot in wanted]
 
 
 def results(step: InstructionStep) -> list[Register]:
     """Return the registers of D, or of another fragment that a step writes."""
-    return _at(step, range(FRAGMENT, FRAGMENT + 256))
+    return at(step, range(FRAGMENT, FRAGMENT + 256))
 
 
 def _factors(step: InstructionStep) -> list[Register]:
-    return _at(step, range(core.GroupProduct.a, core.GroupProduct.a + 4))
+    return at(step, range(core.GroupProduct.a, core.GroupProduct.a + 4))
 
 
 def _joined(a: _State, b: _State) -> _State:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 from workbench.ptx.flow import BasicBlock, propagate
 from workbench.ptx.instruction import Form, Instruction, InstructionStep
-from workbench.ptx.machine import OPCODES
+from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import Register
-from workbench.ptx.products import Misuse, results
+from workbench.ptx.products import Misuse, at, results
 
 # Kind of findings.
 UNAWAITED: str = "register of a tensor load touched before wait"
 
+_REDUCED = core.TensorMove.reduced
 _Pending = dict[Register, InstructionStep]  # loads that may not be over, by register
 
 
@@ -44,7 +45,7 @@ def insert_waits(blocks: Sequence[BasicBlock], found: Sequence[Misuse]) -> None:
 
 def is_load(form: Form) -> bool:
     """Return True if steps of a form are tcgen05.ld."""
-    return form.opcode.name == "tcgen05.ld"
+    return form.opcode.name in ("tcgen05.ld", "tcgen05.ld.red")
 
 
 def _after(code: Sequence[InstructionStep], state: _Pending, found: dict[int, Misuse]) -> _Pending:
@@ -69,4 +70,6 @@ def _after(code: Sequence[InstructionStep], state: _Pending, found: dict[int, Mi
                 pending = {other: by for other, by in pending.items() if by is not load}
         if is_load(step.form):
             pending.update(dict.fromkeys(results(step), step))
+            if step.opcode.name == "tcgen05.ld.red":
+                pending.update(dict.fromkeys(at(step, range(_REDUCED, _REDUCED + 1)), step))
     return pending

@@ -72,9 +72,7 @@ class TensorMap:
         self._check(rank)
 
     @classmethod
-    def of(
-        cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero", atom: int = 16
-    ) -> TensorMap:
+    def of(cls, tensor: Any, box: Sequence[int], *, swizzle: int = 0, fill: str = "zero", atom: int = 16) -> TensorMap:
         """Return the map of a tensor whose last dimension is contiguous; ``box`` is in the order of its shape."""
         if not hasattr(tensor, "data_ptr"):  # such as the placeholders in the declaration of a user's op
             remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."

@@ -73,8 +73,8 @@ void add_row(Warp& warp, const Instruction& in, u32 lane, bool is_write, u64 add
     }
   }
   for (u32 done = 0; done < bytes; done += piece)
-    copy.pieces.push_back({inside ? host + done : nullptr, address + done,
-                           swizzle(offset + done), std::min(piece, bytes - done)});
+    copy.pieces.push_back({inside ? host + done : nullptr, address + done, swizzle(offset + done),
+                           std::min(piece, bytes - done)});
 }
 
 // Whether a range of shared memory exists; tells otherwise.
@@ -106,6 +106,14 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
   if (!in_shared(warp, in, lane, operands.shared, size, kPieceBytes)) return false;
   copy.bytes = size;
   copy.type = static_cast<MapType>(in.bulk.type);
+  if (in.bulk.bytes != kNoSlot) {
+    const u32 chosen = at<const u16>(registers, in.bulk.bytes)[lane];
+    for (u32 i = 0; i < size; ++i)
+      if (chosen >> i % kPieceBytes & 1)
+        add_row(warp, in, lane, is_write, operands.global + i, true, operands.shared + i,
+                kSwizzles[0], 1, 1, copy);
+    return true;
+  }
   if (size)
     add_row(warp, in, lane, is_write, operands.global, true, operands.shared, kSwizzles[0], size,
             kPieceBytes, copy);
@@ -171,9 +179,9 @@ u64 fill_of(const TensorMap& map) {
   if (!map.fill) return 0;
   switch (static_cast<MapType>(map.type)) {
     case MapType::f16:
-    case MapType::bf16: return 0x7fff;
-    case MapType::f32_: return kNaN32;
-    case MapType::f64_: return kNaN64;
+    case MapType::bf16:
+    case MapType::f32_:
+    case MapType::f64_: return kOutside;
     default: return 0;
   }
 }
@@ -336,6 +344,14 @@ void for_units(const BulkCopy& copy, bool real, F function) {
 // `block`: that of the mbarrier.
 void land(const BulkCopy& copy, Block& block) {
   Block& home = copy.to ? *copy.to : block;
+  if (copy.from && copy.from->ended) {
+    copy.from->note({.problem = Problem::bulk_misuse,
+                     .pc = copy.pc,
+                     .block = copy.from->index,
+                     .thread = copy.warp->thread(copy.lane),
+                     .text = "the block has ended while its shared memory is still to be read: "
+                             "wait with barrier.cluster until the other block has it"});
+  }
   for (const BulkPiece& piece : copy.pieces) {
     u8* to = home.shared + piece.offset;
     if (piece.host)
@@ -354,6 +370,9 @@ void land(const BulkCopy& copy, Block& block) {
                                     copy.swizzle, landing);
   });
   block.shadow->clocks.publish(block.flag(copy.barrier), copy.seen);
+  if (!copy.from) return;
+  for (const BulkPiece& piece : copy.pieces)
+    copy.from->shadow->let_go(static_cast<u32>(piece.host - copy.from->shared), piece.bytes);
 }
 
 // ---- stores and reductions: groups of the lane that asked for them; and loads, which wait for
@@ -584,6 +603,62 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
+// From a block's shared memory to that of a block of its cluster, counted by an mbarrier there.
+void send(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  Block& block = *warp.block;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const s32 thread = warp.thread(lane);
+    const u32 size = at<const u32>(registers, in.bulk.size)[lane];
+    const u32 to = shared_offset(registers, in.bulk.shared, in.bulk.shared_offset,
+                                 in.flags & BulkFlags::shared_wide, lane),
+              counted = shared_offset(registers, in.bulk.mbarrier, in.bulk.mbarrier_offset,
+                                      in.flags & BulkFlags::barrier_wide, lane),
+              from = static_cast<u32>(
+                  plain(block, shared_offset(registers, in.address, in.bulk.global_offset,
+                                             !(in.flags & kNarrowBase), lane)));
+    Block& home = home_of(block, in, thread, to);
+    if (&home_of(block, in, thread, counted) != &home) {
+      misuse(warp, in, lane, "an mbarrier of another block than the one that gets the bytes");
+      continue;
+    }
+    if (size % kPieceBytes) {
+      misuse(warp, in, lane, std::to_string(size) + " bytes, where a multiple of 16 belongs");
+      continue;
+    }
+    const u32 into = static_cast<u32>(plain(block, to)),
+              barrier = static_cast<u32>(plain(block, counted));
+    if (!in_shared(warp, in, lane, into, size, kPieceBytes) ||
+        !in_shared(warp, in, lane, from, size, kPieceBytes) ||
+        !in_shared(warp, in, lane, barrier, 8, 8))
+      continue;
+    BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = barrier};
+    copy.from = &block;
+    copy.bytes = size;
+    for (u32 done = 0; done < size; done += kPieceBytes)
+      copy.pieces.push_back({block.shared + from + done, 0, into + done, kPieceBytes});
+    if (block.shadow) {
+      bool reported = false, overwritten = false;
+      Shadow::AsyncReader reader(*block.shadow, warp, in, 1u << lane);
+      for (u32 done = 0; done < size; done += kPieceBytes) {
+        reader.read(from + done, kPieceBytes, reported);
+        block.shadow->keep(warp, in, lane, from + done, kPieceBytes);
+        home.shadow->async_write_issued(warp, in, lane, into + done, kPieceBytes, overwritten);
+      }
+      home.shadow->check_initialised(warp, in, lane, barrier);
+      copy.seen = block.shadow->clocks.seen(warp.agent);
+      block.shadow->clocks.fence(warp.agent);
+    }
+    count_landing(block, copy);
+    record_event(home, in, warp, RecordedEvent::copy, barrier, 0, size, into);
+    if (block.launch->copies_early) {
+      land(copy, home);
+      complete_bytes(home, in, thread, barrier, size);
+    } else {
+      home.bulk_loads.push_back(std::move(copy));
+    }
+  }
+}
+
 // clusterlaunchcontrol.try_cancel: takes a cluster that has not started from the launch. The answer
 // is opaque in PTX; here x, y and z of the cluster's first block and 1, or zeros if there is none.
 // The immediate: whether every block of the caller's cluster gets it.
@@ -725,6 +800,7 @@ void add_bulk_copies(Table& table) {
     table.push_back({name, run, Kind::timed, group, "", sources});
   };
   add("cp.async.bulk.shared.global", &load<false>, Class::global, "address,address,b32,address");
+  add("cp.async.bulk.shared.shared", &send, Class::shared, "address,address,b32,address");
   add("cp.async.bulk.global.shared", &store<false>, Class::global, "address,address,b32");
   add("cp.async.bulk.tensor.shared.global", &load<true>, Class::global,
       "address,address,b32,address");

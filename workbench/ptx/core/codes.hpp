@@ -60,7 +60,13 @@ enum class TensorShape : u32 {
   l128_b128,
   l64_b128_02_13,
   l64_b128_01_23,
-  l32_b128_x4
+  l32_b128_x4,
+  l4_b256
+};
+
+// tcgen05.ld.red: what it does with the registers of a lane.
+struct TensorReduction {
+  enum Flags : u32 { max = 1, of_signed = 2, of_floats = 4, absolute = 8, nan = 16 };
 };
 
 enum class TensorKind : u32 { f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4, mxf4nvf4 };

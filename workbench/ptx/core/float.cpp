@@ -79,6 +79,11 @@ void add_pairs2(Table& table, const std::string& name, F) {
   table.push_back(op(name + ".ftz.f32x2", Class::fp32, [](u64 a, u64 b) -> u64 {
     return on_pair([](f32 x, f32 y) { return flush(F{}(flush(x), flush(y))); }, a, b);
   }));
+  add_directed(table, name, ".f32x2", Class::fp32,
+               [](u64 a, u64 b) -> u64 { return on_pair(F{}, a, b); });
+  add_directed(table, name, ".ftz.f32x2", Class::fp32, [](u64 a, u64 b) -> u64 {
+    return on_pair([](f32 x, f32 y) { return flush(F{}(flush(x), flush(y))); }, a, b);
+  });
 }
 
 }  // namespace
@@ -103,14 +108,18 @@ void add_float(Table& table) {
   add_pairs2(table, "add", [](f32 a, f32 b) { return a + b; });
   add_pairs2(table, "sub", [](f32 a, f32 b) { return a - b; });
   add_pairs2(table, "mul", [](f32 a, f32 b) { return a * b; });
-  single("fma.f32x2", [](u64 a, u64 b, u64 c) -> u64 {
+  const auto fused_pair = [](u64 a, u64 b, u64 c) -> u64 {
     return on_pair([](f32 x, f32 y, f32 z) { return __builtin_fmaf(x, y, z); }, a, b, c);
-  });
-  single("fma.ftz.f32x2", [](u64 a, u64 b, u64 c) -> u64 {
+  };
+  const auto flushed_pair = [](u64 a, u64 b, u64 c) -> u64 {
     return on_pair(
         [](f32 x, f32 y, f32 z) { return flush(__builtin_fmaf(flush(x), flush(y), flush(z))); }, a,
         b, c);
-  });
+  };
+  single("fma.f32x2", fused_pair);
+  single("fma.ftz.f32x2", flushed_pair);
+  add_directed(table, "fma", ".f32x2", Class::fp32, fused_pair);
+  add_directed(table, "fma", ".ftz.f32x2", Class::fp32, flushed_pair);
   single("fma.f32", [](f32 a, f32 b, f32 c) -> f32 { return __builtin_fmaf(a, b, c); });
   single("fma.ftz.f32", [](f32 a, f32 b, f32 c) -> f32 {
     return flush(__builtin_fmaf(flush(a), flush(b), flush(c)));

@@ -76,8 +76,7 @@ template <class F>
 [[gnu::always_inline]] inline void for_each_row(const Operand& operand, const u8* shared, F visit) {
   const Descriptor from = operand.from;
   const Swizzle swizzle = from.swizzle();
-  const u32 pitch = 16 * from.width(),
-            further = from.mode ? kChunk : from.leading;
+  const u32 pitch = 16 * from.width(), further = from.mode ? kChunk : from.leading;
   u32 places[8][2];
   for (u32 eight = 0; eight < operand.rows / 8; ++eight) {
     const u32 first = operand.first / 8 + eight;

@@ -24,6 +24,13 @@ inline T relu(T x) {
   return value != value ? T{0x7fff} : value > 0 ? x : T{0};
 }
 
+// PTX ISA, fma: .oob gives +0 where a factor is the NaN that tensor copies write outside of a
+// tensor; as in CUTLASS (functional.h, guarded_multiply_add) the summand is not asked.
+template <class T, class F>
+inline T unless_outside(T a, T b, F function) {
+  return a.bits == kOutside16 || b.bits == kOutside16 ? T{0} : function();
+}
+
 // `name` with .f16 replaced for the type, scalar and packed.
 template <class F>
 void add_both(Table& table, const std::string& stem, const char* type, F function) {
@@ -39,6 +46,11 @@ void add_type(Table& table, const char* type) {
   add("mul", [](T a, T b) -> T { return from_f32<T>(to_f32(a) * to_f32(b)); });
   add("fma", [](T a, T b, T c) -> T { return fused(a, b, c); });
   add("fma.relu", [](T a, T b, T c) -> T { return relu(fused(a, b, c)); });
+  add("fma.oob",
+      [](T a, T b, T c) -> T { return unless_outside(a, b, [&] { return fused(a, b, c); }); });
+  add("fma.oob.relu", [](T a, T b, T c) -> T {
+    return unless_outside(a, b, [&] { return relu(fused(a, b, c)); });
+  });
   add("min", [](T a, T b) -> T { return from_f32<T>(minimum(to_f32(a), to_f32(b))); });
   add("max", [](T a, T b) -> T { return from_f32<T>(maximum(to_f32(a), to_f32(b))); });
   add("min.NaN", [](T a, T b) -> T { return from_f32<T>(minimum_nan(to_f32(a), to_f32(b))); });

@@ -180,6 +180,41 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   store_resolved<S, M, R, Observed>(registers, in, mask, warp);
 }
 
+// st.bulk: zeros from an address in shared memory on, a weak store of each lane (PTX ISA, st.bulk,
+// which names no proxy).
+template <Space S, class T>
+void fill(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  constexpr u32 least = 8, most = 32;  // bytes that are stored together
+  constexpr u64 limit = u64{1} << 24;  // bytes that PTX allows
+  constexpr u8 zeros[most] = {};
+  const T* sizes = at<const T>(registers, in.access.data[0]);
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u64 size = sizes[lane];
+    u64 address = in.flags & kNarrowBase
+                      ? at<const u32>(registers, in.address)[lane] + static_cast<u32>(in.offset)
+                      : at<const u64>(registers, in.address)[lane] + static_cast<u64>(in.offset);
+    if (size % least || size > limit || (S == Space::generic && !in_shared(address))) {
+      warp.block->problem(
+          Problem::bulk_misuse, in, warp.thread(lane), 0, 0,
+          size % least || size > limit
+              ? "st.bulk of " + std::to_string(size) +
+                    " bytes, where a multiple of 8 to 16777216 belongs"
+              : "st.bulk to an address outside of shared memory, which alone it fills");
+      continue;
+    }
+    for (u64 done = 0; done < size;) {
+      const u64 odd = (address + done) | (size - done) | most;
+      const u32 bytes = std::max(least, static_cast<u32>(odd & (~odd + 1)));
+      Request request;
+      for (u64& each : request.address) each = address + done;
+      resolve_addresses<S>(in, 1u << lane, warp, bytes, true, false, request);
+      if (!request.mask) break;
+      store_lane(warp, in, request, lane, zeros, bytes);
+      done += bytes;
+    }
+  }
+}
+
 // Parameters are the same for every lane.
 template <class M, class R>
 void load_param(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
@@ -253,6 +288,13 @@ void add_memory(Table& table) {
   add_space<Space::global>(table), add_space<Space::shared>(table), add_space<Space::local>(table);
   add_space<Space::generic>(table), add_space<Space::param>(table),
       add_space<Space::constant>(table);
+  const auto add_fill = [&](const char* name, Handler run, const char* sources) {
+    table.push_back({name, run, Kind::plain, Class::shared, "", sources});
+  };
+  add_fill("st.bulk.shared.b32", &fill<Space::shared, u32>, "address,b32");
+  add_fill("st.bulk.shared.b64", &fill<Space::shared, u64>, "address,b64");
+  add_fill("st.bulk.generic.b32", &fill<Space::generic, u32>, "address,b32");
+  add_fill("st.bulk.generic.b64", &fill<Space::generic, u64>, "address,b64");
   add_param<u8, u16>(table), add_param<u8, u32>(table), add_param<u8, u64>(table);
   add_param<s8, u16>(table), add_param<s8, u32>(table), add_param<s8, u64>(table);
   add_param<u16, u16>(table), add_param<u16, u32>(table), add_param<u16, u64>(table);

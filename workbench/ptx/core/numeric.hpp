@@ -6,6 +6,11 @@ namespace workbench::ptx {
 
 constexpr u32 kNaN32 = 0x7fffffffu;
 constexpr u64 kNaN64 = 0x7ff8000000000000ull;
+// PTX ISA, "Out of Boundary Access": the special NaN "OOB-NaN", of every sixteen bits. PTX does not
+// give its bits; they are those of public tests that ran fma.oob on a GPU (sm_100) and read what
+// tensor copies filled in, and differ from the NaN that arithmetic makes.
+constexpr u64 kOutside = 0x7ff77ff77ff77ff7ull;
+constexpr u16 kOutside16 = static_cast<u16>(kOutside);
 
 inline f32 flush(f32 x) {
   const u32 bits = bits_as<u32>(x);

@@ -37,6 +37,7 @@ struct Access {
 };
 struct Atomic {
   Slot old, operand, second;
+  Slot old_high, operand_high, second_high;  // of 128 bits, whose lower halves those are then
 };
 // cp.async, from global memory; `ignored` is the predicate of ignore-src, `flags` are those of the
 // destination's register.
@@ -52,9 +53,11 @@ struct Mbarrier {
   Slot result, operand, expected;
   u32 may_give_up;  // try_wait
 };
-// Instruction::address is that of global memory, or of the tensor map.
+// Instruction::address is that of global memory, of the tensor map, or of shared memory to copy
+// from.
 struct Bulk {
   Slot shared, mbarrier, size, coordinate[5], multicast;
+  Slot bytes;  // a mask of those of each sixteen that are copied (.cp_mask)
   u32 shared_offset, mbarrier_offset, global_offset, reduction, type, dimensions;
 };
 // tensormap.replace; `field` is a MapField (tensor_map.hpp).
@@ -94,16 +97,20 @@ struct GroupProduct {
   Slot a[4], b, keeps_d;
   u32 flags;  // WarpGroupProduct
 };
-// tcgen05.alloc, dealloc, ld, st and cp: Instruction::address is one in tensor memory; of alloc it
-// is in shared memory. The registers of ld and st are Kernel::fragments.
+// tcgen05.alloc, dealloc, ld, st, cp and shift: Instruction::address is one in tensor memory; of
+// alloc it is in shared memory. The registers of ld and st are Kernel::fragments.
 struct TensorMove {
   Slot columns, matrix;      // of alloc and dealloc; the descriptor of cp
+  Slot reduced;              // of ld.red: the result
   u32 shape, packed, apart;  // TensorShape; 16 bits of each column; columns between the halves
   u32 two_blocks;            // .cta_group::2
+  u32 bits;                  // of an element of cp that it widens to eight; 0 for others
+  u32 reduction;             // TensorReduction
 };
 // tcgen05.mma. Instruction::address is D's; the masks of lanes to leave out are Kernel::fragments.
 struct TensorProduct {
   Slot a, b, descriptor, keeps_d, scale_a, scale_b;
+  Slot zero_columns;  // the descriptor of a mask of B's columns
   u32 a_offset, scale_a_offset, scale_b_offset, kind, flags, shift;  // TensorKind, TensorFlags
 };
 // tcgen05.commit. Instruction::address is the mbarrier's.

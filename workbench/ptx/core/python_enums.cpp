@@ -147,7 +147,14 @@ void bind_enums(nb::module_& m) {
       .value("l128_b128", TensorShape::l128_b128)
       .value("l64_b128_02_13", TensorShape::l64_b128_02_13)
       .value("l64_b128_01_23", TensorShape::l64_b128_01_23)
-      .value("l32_b128_x4", TensorShape::l32_b128_x4);
+      .value("l32_b128_x4", TensorShape::l32_b128_x4)
+      .value("l4_b256", TensorShape::l4_b256);
+  nb::enum_<TensorReduction::Flags>(m, "TensorReduction", nb::is_flag(), nb::is_arithmetic())
+      .value("max", TensorReduction::max)
+      .value("of_signed", TensorReduction::of_signed)
+      .value("of_floats", TensorReduction::of_floats)
+      .value("absolute", TensorReduction::absolute)
+      .value("nan", TensorReduction::nan);
   nb::enum_<TensorKind>(m, "TensorKind", nb::is_arithmetic())
       .value("f16", TensorKind::f16)
       .value("tf32", TensorKind::tf32)

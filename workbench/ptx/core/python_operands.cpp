@@ -61,7 +61,10 @@ void bind_operands(nb::module_& m, std::size_t first) {
   m.attr("Atomic") = nb::object(Columns<Atomic>(first)
                                     .operand("old", &Atomic::old)
                                     .operand("operand", &Atomic::operand)
-                                    .operand("second", &Atomic::second));
+                                    .operand("second", &Atomic::second)
+                                    .operand("old_high", &Atomic::old_high)
+                                    .operand("operand_high", &Atomic::operand_high)
+                                    .operand("second_high", &Atomic::second_high));
   m.attr("AsyncCopy") = nb::object(Columns<AsyncCopy>(first)
                                        .operand("destination", &AsyncCopy::destination)
                                        .operand("size", &AsyncCopy::size)
@@ -82,6 +85,7 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                   .operand("size", &Bulk::size)
                                   .operand("coordinate", &Bulk::coordinate)
                                   .operand("multicast", &Bulk::multicast)
+                                  .operand("bytes", &Bulk::bytes)
                                   .operand("shared_offset", &Bulk::shared_offset)
                                   .operand("mbarrier_offset", &Bulk::mbarrier_offset)
                                   .operand("global_offset", &Bulk::global_offset)
@@ -133,10 +137,13 @@ void bind_operands(nb::module_& m, std::size_t first) {
   m.attr("TensorMove") = nb::object(Columns<TensorMove>(first)
                                         .operand("columns", &TensorMove::columns)
                                         .operand("matrix", &TensorMove::matrix)
+                                        .operand("reduced", &TensorMove::reduced)
                                         .operand("shape", &TensorMove::shape)
                                         .operand("packed", &TensorMove::packed)
                                         .operand("apart", &TensorMove::apart)
-                                        .operand("two_blocks", &TensorMove::two_blocks));
+                                        .operand("two_blocks", &TensorMove::two_blocks)
+                                        .operand("bits", &TensorMove::bits)
+                                        .operand("reduction", &TensorMove::reduction));
   m.attr("TensorProduct") =
       nb::object(Columns<TensorProduct>(first)
                      .operand("a", &TensorProduct::a)
@@ -145,6 +152,7 @@ void bind_operands(nb::module_& m, std::size_t first) {
                      .operand("keeps_d", &TensorProduct::keeps_d)
                      .operand("scale_a", &TensorProduct::scale_a)
                      .operand("scale_b", &TensorProduct::scale_b)
+                     .operand("zero_columns", &TensorProduct::zero_columns)
                      .operand("a_offset", &TensorProduct::a_offset)
                      .operand("scale_a_offset", &TensorProduct::scale_a_offset)
                      .operand("scale_b_offset", &TensorProduct::scale_b_offset)

@@ -26,14 +26,13 @@ const char* remedy(TensorAccess earlier) {
     case TensorAccess::product:
       return "wait at the mbarrier of a tcgen05.commit behind the product";
     case TensorAccess::copy: return "wait at the mbarrier of a tcgen05.commit behind the copy";
+    case TensorAccess::shift: return "wait at the mbarrier of a tcgen05.commit behind the shift";
     case TensorAccess::none: break;
   }
   return "";
 }
 
-constexpr bool is_issued(TensorAccess kind) {
-  return kind == TensorAccess::product || kind == TensorAccess::copy;
-}
+constexpr bool is_issued(TensorAccess kind) { return kind >= TensorAccess::product; }
 
 constexpr std::size_t number_of(TensorAccess kind) { return kind == TensorAccess::store; }
 

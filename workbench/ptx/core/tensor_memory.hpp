@@ -4,8 +4,8 @@
 // Everything happens when it is issued, which is as early as a GPU may. What it may be reordered
 // with there is a matter of checks: of each column and sixteen lanes the last write and two reads
 // are known, and an access races with one that it does not come after. Loads and stores are over
-// at tcgen05.wait, products and copies at the mbarrier of a tcgen05.commit; products and copies
-// keep the order in which they were issued (Clocks::Part). A strict launch asks for both fences
+// at tcgen05.wait; products, copies and shifts at the mbarrier of a tcgen05.commit, and they keep
+// the order in which they were issued (Clocks::Part). A strict launch asks for both fences
 // too, which Triton does not write: loads and stores count for other warps from
 // tcgen05.fence::before_thread_sync on, and an access comes after what its warp had seen at its
 // last tcgen05.fence::after_thread_sync.
@@ -22,7 +22,7 @@ struct Block;
 struct Instruction;
 struct Warp;
 
-enum class TensorAccess : u8 { none, load, store, product, copy };
+enum class TensorAccess : u8 { none, load, store, product, copy, shift };
 
 class TensorMemory {
  public:

@@ -11,6 +11,7 @@
 #include "cluster.hpp"
 #include "codes.hpp"
 #include "mbarrier.hpp"
+#include "numeric.hpp"
 #include "tensor_memory.hpp"
 #include "tensor_operand.hpp"
 
@@ -183,21 +184,103 @@ void move(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   }
 }
 
+template <class T, class F>
+void reduce_registers(u8* registers, const std::vector<u32>& slots, u32* out, F function) {
+  for (u32 lane = 0; lane < kLanes; ++lane) {
+    T result = bits_as<T>(at<const u32>(registers, slots[0])[lane]);
+    for (std::size_t i = 1; i < slots.size(); ++i)
+      result = function(result, bits_as<T>(at<const u32>(registers, slots[i])[lane]));
+    out[lane] = bits_as<u32>(result);
+  }
+}
+
+// With the minimum or maximum of what each lane has loaded; .abs and .NaN as in redux.sync.
+void move_reduced(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  using Flags = TensorReduction;
+  move<true>(registers, in, mask, warp);
+  const std::vector<u32>& slots =
+      warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
+  const u32 flags = in.tensor_move.reduction;
+  const bool max = flags & Flags::max;
+  alignas(64) u32 out[kLanes];
+  const auto of_integers = [&](auto zero) {
+    using T = decltype(zero);
+    reduce_registers<T>(registers, slots, out,
+                        [&](T a, T b) { return max ? std::max(a, b) : std::min(a, b); });
+  };
+  if (flags & Flags::of_floats) {
+    reduce_registers<f32>(registers, slots, out, [&](f32 a, f32 b) {
+      if (flags & Flags::absolute) {
+        a = magnitude(a);
+        b = magnitude(b);
+      }
+      if (flags & Flags::nan) return max ? maximum_nan(a, b) : minimum_nan(a, b);
+      return max ? maximum(a, b) : minimum(a, b);
+    });
+  } else if (flags & Flags::of_signed) {
+    of_integers(s32{});
+  } else {
+    of_integers(u32{});
+  }
+  write_lanes(registers, in.tensor_move.reduced, mask, out);
+}
+
 // ---- copies from shared memory ----
+
+// Sixteen elements of `bits` bits, in a byte each, from the begin of as many bytes (PTX ISA,
+// "Optional Decompression"). A byte of tensor memory has the four bits of an E2M1 in its middle.
+void widen_elements(u32 bits, const u8* from, u8* to) {
+  for (u32 i = 0; i < 16; ++i) {
+    const u32 bit = i * bits, two = from[bit / 8] | from[bit / 8 + 1] << 8;
+    const u32 code = two >> bit % 8 & ((1u << bits) - 1);
+    to[i] = static_cast<u8>(bits == 4 ? code << 2 : code);
+  }
+}
+
+// The row of shared memory that comes to a lane, of a shape that fills all of them.
+u32 row_of(TensorShape shape, u32 lane) {
+  switch (shape) {
+    case TensorShape::l64_b128_01_23: return lane / 64 * 32 + lane % 32;
+    case TensorShape::l64_b128_02_13: return lane % 64;
+    case TensorShape::l32_b128_x4: return lane % 32;
+    default: return lane;
+  }
+}
+
+u32 rows_of(TensorShape shape) {
+  return shape == TensorShape::l4_b256 ? 4 : row_of(shape, kRows - 1) + 1;
+}
+
+// Copies a row of a matrix to a lane, `chunks` times 16 bytes.
+void copy_row(const Instruction& in, const TensorOperand& operand, u32 row, u32 lane, u32 first,
+              Block& target) {
+  const u32 bits = in.tensor_move.bits;
+  for (u32 chunk = 0; chunk < operand.chunks; ++chunk) {
+    u8 bytes[wgmma::kChunk];
+    const u8* from = target.shared + operand.from.along_k(row, chunk);
+    if (bits)
+      widen_elements(bits, from, bytes);
+    else
+      std::memcpy(bytes, from, sizeof bytes);
+    for (u32 i = 0; i < 4; ++i)
+      std::memcpy(target.tensor->column(first + 4 * chunk + i) + lane, bytes + 4 * i, sizeof(u32));
+  }
+}
 
 void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const TensorShape shape = static_cast<TensorShape>(in.tensor_move.shape);
-  const u32 chunks = shape == TensorShape::l128_b256 ? 2 : 1, columns = 4 * chunks;
-  const u32 rows = shape == TensorShape::l32_b128_x4 ? 32
-                   : shape == TensorShape::l64_b128_01_23 || shape == TensorShape::l64_b128_02_13
-                       ? 64
-                       : kRows;
+  const bool of_four = shape == TensorShape::l4_b256;
+  const u32 chunks = shape == TensorShape::l128_b256 || of_four ? 2 : 1, columns = 4 * chunks;
+  const u32 rows = rows_of(shape);
   PTX_FOR_EACH_LANE (lane, mask) {
     const u32 address = at<const u32>(registers, in.address)[lane] + static_cast<u32>(in.offset);
-    const u32 first = address & 0xffff;
-    if (address >> 16) {
+    const u32 first = address & 0xffff, top = address >> 16;
+    // Four rows come to a lane of each warp's 32, mostly the last one, which a shift leaves as it
+    // was (CUTLASS, copy_traits_sm100.hpp, SM100_UTCCP_4dp256bit_1cta).
+    if (of_four ? top >= kLanes : top != 0) {
       misuse(warp, in,
-             "a copy to lane " + std::to_string(address >> 16) + ", where lane 0 belongs");
+             "a copy to lane " + std::to_string(top) + ", where " +
+                 (of_four ? "one of the lanes 0 to 31" : "lane 0") + " belongs");
       continue;
     }
     if (!is_ours(warp, in, first, columns)) continue;
@@ -205,16 +288,45 @@ void copy(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     const TensorOperand operand(bits, false, rows, chunks, 1);
     for (Block* target : blocks_of(warp, in, lane, in.tensor_move.two_blocks != 0)) {
       if (!operand.check(warp, in, lane, *target)) break;
-      target->tensor->access(warp, in, TensorAccess::copy, first, columns, 0, kRows, false, true);
       operand.look(warp, in, lane, *target);
-      for (u32 r = 0; r < kRows; ++r) {
-        const u32 from = shape == TensorShape::l64_b128_01_23 ? r / 64 * 32 + r % 32 : r % rows;
-        for (u32 chunk = 0; chunk < chunks; ++chunk) {
-          u32 words[4];
-          std::memcpy(words, target->shared + operand.from.along_k(from, chunk), sizeof words);
-          for (u32 i = 0; i < 4; ++i) target->tensor->column(first + 4 * chunk + i)[r] = words[i];
+      if (of_four) {
+        for (u32 row = 0; row < rows; ++row) {
+          const u32 to = row * kLanes + top;
+          target->tensor->access(warp, in, TensorAccess::copy, first, columns,
+                                 to / TensorMemory::kRowsTogether * TensorMemory::kRowsTogether,
+                                 TensorMemory::kRowsTogether, false, true);
+          copy_row(in, operand, row, to, first, *target);
         }
+        continue;
       }
+      target->tensor->access(warp, in, TensorAccess::copy, first, columns, 0, kRows, false, true);
+      for (u32 to = 0; to < kRows; ++to)
+        copy_row(in, operand, row_of(shape, to), to, first, *target);
+    }
+  }
+}
+
+// tcgen05.shift: 32 bytes of every lane but the last one of each warp's 32 become those of the
+// lane behind it; the last one's come by a copy of .4x256b (see copy).
+void shift(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
+  constexpr u32 columns = 8;
+  PTX_FOR_EACH_LANE (lane, mask) {
+    const u32 address = at<const u32>(registers, in.address)[lane] + static_cast<u32>(in.offset);
+    const u32 first = address & 0xffff;
+    if (address >> 16) {
+      misuse(warp, in,
+             "a shift from lane " + std::to_string(address >> 16) +
+                 " on, of which PTX does not say what it moves: begin at lane 0");
+      continue;
+    }
+    if (!is_ours(warp, in, first, columns)) continue;
+    for (Block* target : blocks_of(warp, in, lane, in.tensor_move.two_blocks != 0)) {
+      TensorMemory& tensor = *target->tensor;
+      tensor.access(warp, in, TensorAccess::shift, first, columns, 0, kRows, true, true);
+      for (u32 column = first; column < first + columns; ++column)
+        for (u32 row = 0; row < kRows; row += kLanes)
+          std::memmove(tensor.column(column) + row, tensor.column(column) + row + 1,
+                       (kLanes - 1) * sizeof(u32));
     }
   }
 }
@@ -287,8 +399,10 @@ void add_tensor_memory(Table& table) {
   add("dealloc", &release, Kind::collective, Class::sync, "", "b32,b32");
   add("relinquish_alloc_permit", &relinquish, Kind::collective, Class::sync, "", "");
   add("ld", &move<true>, Kind::collective, Class::other, "fragment", "b32");
+  add("ld.red", &move_reduced, Kind::collective, Class::other, "fragment,b32", "b32");
   add("st", &move<false>, Kind::collective, Class::other, "", "b32,fragment");
   add("cp", &copy, Kind::timed, Class::other, "", "b32,b64");
+  add("shift", &shift, Kind::timed, Class::other, "", "b32");
   add("wait.ld", &wait<TensorAccess::load>, Kind::collective, Class::sync, "", "");
   add("wait.st", &wait<TensorAccess::store>, Kind::collective, Class::sync, "", "");
   add("wait.assembler", &wait_unless_strict, Kind::plain, Class::sync, "", "");

@@ -44,7 +44,7 @@ struct TensorOperand {
   // The operand as one of wgmma, which has two chunks a row, and transposes elements of 16 bits.
   wgmma::Operand as_of_group() const { return {from, transposed, 0, rows}; }
   bool is_regular(u32 shared_bytes) const {
-    return chunks == 2 && (!transposed || together == 8) &&
+    return chunks == 2 && rows % 8 == 0 && (!transposed || together == 8) &&
            wgmma::is_regular(as_of_group(), shared_bytes);
   }
   // Whether the descriptor makes sense, and its chunks lie in shared memory; tells otherwise.

@@ -22,6 +22,7 @@ using wgmma::kRowBytes;
 
 constexpr u32 kLanesOfMemory = TensorMemory::kRows;
 constexpr u32 kMostRows = 128, kMostColumns = 256, kMostDepth = 64;
+constexpr u32 kMostShift = 32;  // of the columns of B that a product with stationary weights takes
 
 void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
   warp.block->problem(Problem::tensor_misuse, in, warp.thread(lane), 0, 0, text);
@@ -52,6 +53,10 @@ struct InstructionDescriptor {
   bool scales_by_powers() const { return field(23, 1); }
   u32 element_bytes() const {
     return kind == TensorKind::f16 ? 2 : kind == TensorKind::tf32 ? 4 : 1;
+  }
+  u32 most_shift() const {  // of B's columns, with stationary weights
+    static constexpr u32 shifts[] = {0, 8, 16, 32};
+    return shifts[field(30, 2)];
   }
   u32 depth() const { return is_packed() ? 64 : kRowBytes / element_bytes(); }
 };
@@ -128,6 +133,7 @@ struct Factor {
   Element element;
   bool transposed, negated;
   u32 rows, depth, element_bytes;
+  bool in_bytes = false;  // elements of four and six bits in a byte each, as in tensor memory
 };
 
 // Elements along K of each row, from elements along the rows at each K.
@@ -161,7 +167,8 @@ void widen_factor(const u8* raw, const Factor& factor, f32* out) {
 }
 
 // Elements of four and six bits: in shared memory sixteen in a row, then a gap up to 16 bytes; of
-// packed ones none.
+// packed ones none. In tensor memory each has a byte, four bits in its middle (PTX ISA, "Packing
+// format used for matrix A by .kind::mxf8f6f4 in Tensor Memory").
 template <int ExponentBits, int MantissaBits, int Bias>
 f32 decode_narrow(u32 code) {
   constexpr u32 top = 1u << (ExponentBits + MantissaBits);
@@ -189,6 +196,11 @@ void widen_narrow(const u8* raw, const Factor& factor, f32* out) {
     values[code] = (factor.negated ? -1.0f : 1.0f) * decode_narrow(factor.element, code);
   for (u32 row = 0; row < factor.rows; ++row) {
     for (u32 k = 0; k < factor.depth; ++k) {
+      if (factor.in_bytes && !packed) {
+        const u32 code = raw[row * kRowBytes + k];
+        out[k * factor.rows + row] = values[(width == 4 ? code >> 2 : code) & ((1u << width) - 1)];
+        continue;
+      }
       const u8* chunk = raw + row * kRowBytes + k / together * kChunk;
       const u32 bit = k % together * width;
       const u32 two = chunk[bit / 8] | (bit / 8 + 1 < kChunk ? chunk[bit / 8 + 1] : 0u) << 8;
@@ -198,7 +210,7 @@ void widen_narrow(const u8* raw, const Factor& factor, f32* out) {
 }
 
 void widen_factor(const u8* raw, Factor factor, f32* out) {
-  alignas(64) u8 turned[kMostColumns * kRowBytes];
+  alignas(64) u8 turned[(kMostColumns + kMostShift) * kRowBytes];
   if (factor.transposed && factor.element_bytes != 2) {
     transpose_elements(raw, factor, turned);
     raw = turned;
@@ -290,6 +302,47 @@ void multiply(const Sums& sums, u32 columns) {
   multiply_tiles<Row, 2, 4>(sums, columns);
 }
 
+// ---- columns of B that count as zeros ----
+
+// The descriptor of tcgen05.mma.ws (PTX ISA, "Zero-Column Mask Descriptor"): by parts of the
+// columns, as many as there are of 32 or 64 rows in D's lanes, columns that are used and that are
+// zero take turns. PTX's table exchanges the names of the two spans; its examples and CUTLASS
+// (mma_sm100_desc.hpp, MaskAndShiftB) do not.
+struct ZeroColumns {
+  u64 bits;
+  u32 part;  // columns of each
+
+  u32 field(u32 from, u32 width) const {
+    return static_cast<u32>(bits >> from) & ((1u << width) - 1);
+  }
+  u32 zeros() const { return field(40, 8) + 1; }
+  u32 used() const { return field(48, 8) + 1; }
+  u32 shift() const { return field(56, 6); }
+  u32 start(u32 number) const { return field(8 * number, 8); }
+  bool begins_with_zeros(u32 number) const { return field(32 + number, 1); }
+  bool is_zero(u32 column) const {
+    if (!field(39, 1)) return false;
+    const u32 number = column / part;
+    const u32 at = (column % part + start(number)) % (zeros() + used());
+    return begins_with_zeros(number) ? at < zeros() : at >= used();
+  }
+  // What is wrong with it, or an empty text.
+  std::string fault(const InstructionDescriptor& what) const {
+    if (field(36, 3) || field(62, 2))
+      return "a mask of zero columns with bits that PTX reserves (36 to 38, 62 and 63)";
+    const u32 most = std::min(what.most_shift(), what.rows() == 32 ? 16u : kMostShift);
+    if (shift() > most)
+      return "a mask that shifts B by " + std::to_string(shift()) + " columns, where at most " +
+             std::to_string(most) +
+             " are allowed (bits 30 and 31 of the instruction descriptor; 16 with 32 rows)";
+    for (u32 number = 0; field(39, 1) && number < what.columns() / part; ++number)
+      if (start(number) >= (begins_with_zeros(number) ? zeros() : used()))
+        return "a mask of zero columns that starts behind its first span, of which PTX does not "
+               "say what it means";
+    return "";
+  }
+};
+
 // ---- one product ----
 
 // Rows of a block's part of D that lie in consecutive lanes.
@@ -309,6 +362,16 @@ class ProductTask {
   u32 value(Slot slot) const { return at<const u32>(registers_, slot)[lane_]; }
   void fetch_a(Block& block, f32* out);
   void fetch_b(f32* out);
+  void fetch_masked_b(f32* out);
+  TensorOperand operand_b() const {
+    const bool transposed = what_.transposes_b();
+    // A shift takes columns behind the others; transposed, all that lie together in eights.
+    const u32 columns = own_columns_ + (has_mask() ? zero_columns_.shift() : 0),
+              together = transposed ? std::max(8u, kChunk / what_.element_bytes()) : 1;
+    return {at<const u64>(registers_, in_.tensor_product.b)[lane_], transposed,
+            (columns + together - 1) / together * together, 2, what_.element_bytes()};
+  }
+  bool has_mask() const { return in_.tensor_product.zero_columns != kNoSlot; }
   bool check_addresses();
   void scale(Block& block, u32 address, u32 first, u32 id, u32 rows, f32* values, u32 all);
   u32 scale_parts() const {  // scales of a row
@@ -330,6 +393,7 @@ class ProductTask {
   u32 d_ = 0, a_ = 0;               // addresses in tensor memory
   u32 rows_ = 0, own_columns_ = 0;  // of A and of B that each block has
   bool keep_ = false;
+  ZeroColumns zero_columns_{};
 };
 
 bool ProductTask::check_addresses() {
@@ -381,6 +445,7 @@ void ProductTask::fetch_a(Block& block, f32* out) {
                 what_.element_bytes()};
   if (flags_ & Flags::a_in_tensor_memory) {
     factor.transposed = false;
+    factor.in_bytes = true;
     const u32 first = a_ & 0xffff, words = kRowBytes / sizeof(u32);
     for (const Band& band : bands()) {
       if (band.column) break;  // A is there once for each part of the columns
@@ -402,7 +467,26 @@ void ProductTask::fetch_a(Block& block, f32* out) {
   widen_factor(raw, factor, out);
 }
 
+void ProductTask::fetch_masked_b(f32* out) {
+  constexpr u32 most = kMostColumns + kMostShift;
+  alignas(64) u8 raw[most * kRowBytes] = {};
+  alignas(64) f32 all[kMostDepth * most];
+  const TensorOperand operand = operand_b();
+  operand.look(warp_, in_, lane_, *blocks_[0]);
+  operand.gather(*blocks_[0], raw);
+  const u32 rows = (operand.rows + 7) / 8 * 8, columns = what_.columns();
+  widen_factor(raw,
+               Factor{element_of(what_.kind, what_.b()), operand.transposed, what_.negates_b(),
+                      rows, what_.depth(), what_.element_bytes()},
+               all);
+  for (u32 k = 0; k < what_.depth(); ++k)
+    for (u32 column = 0; column < columns; ++column)
+      out[k * columns + column] =
+          zero_columns_.is_zero(column) ? 0.0f : all[k * rows + column + zero_columns_.shift()];
+}
+
 void ProductTask::fetch_b(f32* out) {
+  if (has_mask()) return fetch_masked_b(out);
   alignas(64) u8 raw[kMostColumns * kRowBytes];
   alignas(64) f32 own[kMostDepth * kMostColumns];
   const Factor factor{element_of(what_.kind, what_.b()),
@@ -413,8 +497,7 @@ void ProductTask::fetch_b(f32* out) {
                       what_.element_bytes()};
   const u32 all = what_.columns();
   for (std::size_t part = 0; part < blocks_.size(); ++part) {
-    const TensorOperand operand(at<const u64>(registers_, in_.tensor_product.b)[lane_],
-                                factor.transposed, own_columns_, 2, factor.element_bytes);
+    const TensorOperand operand = operand_b();
     operand.look(warp_, in_, lane_, *blocks_[part]);
     operand.gather(*blocks_[part], raw);
     if (blocks_.size() == 1) return widen_factor(raw, factor, out);
@@ -563,6 +646,12 @@ void ProductTask::run() {
   if (flags_ & Flags::a_in_tensor_memory) a_ = value(product.a) + product.a_offset;
   keep_ = *at<const u32>(registers_, product.keeps_d) >> lane_ & 1;
   if (!check_addresses()) return;
+  if (has_mask()) {
+    zero_columns_ = {at<const u64>(registers_, product.zero_columns)[lane_],
+                     what_.columns() * what_.rows() / kMostRows};
+    if (const std::string fault = zero_columns_.fault(what_); !fault.empty())
+      return misuse(warp_, in_, lane_, fault);
+  }
   const u32 size = what_.element_bytes();
   for (Block* block : blocks_) {
     if (!(flags_ & Flags::a_in_tensor_memory) &&
@@ -570,10 +659,7 @@ void ProductTask::run() {
                        size)
              .check(warp_, in_, lane_, *block))
       return;
-    if (!TensorOperand(at<const u64>(registers_, product.b)[lane_], what_.transposes_b(),
-                       own_columns_, 2, size)
-             .check(warp_, in_, lane_, *block))
-      return;
+    if (!operand_b().check(warp_, in_, lane_, *block)) return;
   }
   record();
   alignas(64) f32 a[kMostDepth * kMostRows];

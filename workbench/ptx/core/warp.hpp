@@ -49,6 +49,7 @@ struct BulkCopy {
   u32 lane;
   u32 barrier = 0;                  // of a load: where its mbarrier lies
   Block* to = nullptr;              // likewise: where it lands, if not beside its mbarrier
+  Block* from = nullptr;            // of a copy between blocks: whose shared memory it reads
   u32 bytes = 0;                    // with those that are filled in: what the mbarrier counts
   u64 fill = 0;                     // the element that is filled in
   u32 element = 1;                  // bytes of an element

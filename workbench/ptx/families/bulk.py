@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.ptx.families.memory import place
+from workbench.ptx.families.refused import IM2COL, REDUCED_IN_SHARED
 from workbench.ptx.instruction import Instruction, Plan, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, FLAGS, STRONG, core
 from workbench.ptx.operands import Operand, Refused, Symbols
@@ -18,9 +19,7 @@ _REDUCED = {
     "max": {"u32", "s32", "u64", "s64", "f16", "bf16"},
     "inc": {"u32"}, "dec": {"u32"}, "and": {"b32", "b64"}, "or": {"b32", "b64"}, "xor": {"b32", "b64"},
 }  # fmt: skip
-IM2COL = "copies by im2col are out of the machine's scope: use .tile"
 _ROWS = {"tile::gather4": "shared", "tile::scatter4": "global"}  # where four rows of a coordinate each go
-BETWEEN_BLOCKS = "a bulk copy from shared to shared memory is out of the machine's scope: use st.async, or ld and st"
 
 
 def bulk(parts: list[str]) -> Plan:
@@ -36,20 +35,23 @@ def bulk(parts: list[str]) -> Plan:
         dimensions, rest = int(rest[1][0]), rest[2:]
         if any(part.startswith("im2col") for part in rest):
             raise Refused(IM2COL)
-    # Modes may stand before the state spaces.
     rows = [part for part in rest if part in _ROWS]
-    rest = [part for part in rest if part != "tile" and part not in _ROWS]
-    to, from_ = rest[0].split("::")[0], rest[1].split("::")[0]
-    if (to, from_) == ("shared", "shared"):
-        raise Refused(BETWEEN_BLOCKS)
-    if (to, from_) not in (("shared", "global"), ("global", "shared")):
+    # Other words may stand before the state spaces.
+    spaces = [part.split("::")[0] for part in rest if part.split("::")[0] in ("shared", "global")]
+    if len(spaces) != 2:
+        raise Refused("the machine does not know this copy")
+    to, from_ = spaces
+    if (to, from_) == ("shared", "shared") and reduces:
+        raise Refused(REDUCED_IN_SHARED)
+    if (to, from_) not in (("shared", "global"), ("global", "shared"), ("shared", "shared")):
         raise Refused("the machine does not know this copy")
     if rows and (dimensions != 2 or reduces or rows != [mode for mode, end in _ROWS.items() if end == to]):
         allowed = "for tensors of 2 dimensions: .tile::gather4 to load, .tile::scatter4 to store"
         raise Refused(f".{rows[0]}, which PTX has {allowed}")
     is_load, hinted, multicast = to == "shared", "L2::cache_hint" in rest, "multicast::cluster" in rest
-    if "cp_mask" in rest:
-        raise Refused("a copy of some bytes of each 16 is out of the machine's scope: copy all of them")
+    masked = "cp_mask" in rest
+    if masked and (dimensions or reduces or is_load):
+        raise Refused(".cp_mask, which PTX has for bulk copies to global memory")
     operation, type_name = 0, 0
     if reduces:
         name = next((part for part in rest if part in _OPERATIONS), None)
@@ -68,9 +70,11 @@ def bulk(parts: list[str]) -> Plan:
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         operands = list(operands)
+        slots: dict[int, Operand] = {}
+        if masked:
+            slots[_BULK.bytes] = source(symbols, operands.pop(), "b16", 2)
         if hinted:
             operands.pop()
-        slots: dict[int, Operand] = {}
         raw = {_BULK.reduction: operation, _BULK.type: type_name, _BULK.dimensions: dimensions}
         if multicast:
             slots[_BULK.multicast] = source(symbols, operands.pop(), "b16", 2)
@@ -87,9 +91,11 @@ def bulk(parts: list[str]) -> Plan:
             slots[_BULK.size] = source(symbols, size, "u32", 4)
         shared, elsewhere = symbols.address(here), symbols.address(there)
         place(symbols, shared, slots, _BULK.shared, "shared")
-        place(symbols, elsewhere, slots, ADDRESS, "global")
+        between = to == from_
+        width = place(symbols, elsewhere, slots, ADDRESS, "shared" if between else "global")
         flags = (
             ASYNC_PROXY
+            | (width if between else 0)
             | pair
             | by_rows
             | (STRONG if reduces else 0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from workbench.ptx.families import arithmetic
 from workbench.ptx.instruction import Instruction, Plan, destination, elementwise, expect, opcode, source
-from workbench.ptx.machine import LOCAL_WINDOW, SHARED_WINDOW, core
+from workbench.ptx.machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.operands import Operand, Refused, Symbols
 from workbench.ptx.parse import TYPE_SIZES
 
 _LINK = core.Carrying
 _OWN = 1 << 8
-_WINDOWS = {"global": 0, "shared::cluster": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56}
+_WINDOWS = {"global": 0, "shared::cluster": SHARED_WINDOW >> 56, "local": LOCAL_WINDOW >> 56,
+            "param::entry": PARAM_WINDOW >> 56}  # fmt: skip
 _WINDOWS |= dict.fromkeys(("shared", "shared::cta"), SHARED_WINDOW >> 56 | _OWN)
 
 
@@ -45,7 +46,7 @@ def is_space(parts: list[str]) -> Plan:
     """Plan ``isspacep.space p, a;``."""
     space = parts[1]
     if space not in _WINDOWS:
-        raise Refused(f"isspacep.{space}: the machine answers for global, shared and local")
+        raise Refused(f"isspacep.{space}: the machine answers for global, shared, local and param::entry")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)

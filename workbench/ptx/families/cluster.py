@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.ptx.families import mbarrier, memory, warp
 from workbench.ptx.families.memory import place
+from workbench.ptx.families.refused import ASYNC_IN_GLOBAL
 from workbench.ptx.instruction import (
     Instruction,
     Plan,
@@ -63,6 +64,8 @@ def store(parts: list[str]) -> Plan:
     """Plan ``st.async{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.vec}.type [a], value, [mbar];``."""
     if parts[1] != "async":
         return memory.store(parts)
+    if "global" in parts or "mmio" in parts:
+        raise Refused(ASYNC_IN_GLOBAL)
     type_name, elements = parts[-1], next((int(part[1:]) for part in parts if part in ("v2", "v4")), 1)
     size = TYPE_SIZES[type_name]
     row = opcode(f"st.async.b{8 * size}")
@@ -90,7 +93,7 @@ def reduction(parts: list[str]) -> Plan:
     if parts[1] != "async":
         return memory.atomic(parts)
     if "shared::cluster" not in parts:
-        raise Refused("an asynchronous reduction in global memory needs sm_100: use red.global")
+        raise Refused(ASYNC_IN_GLOBAL)
     reduce = memory.atomic(["red", "relaxed", "cluster", "shared::cluster", *parts[-2:]])
     complete = mbarrier.mbarrier(["mbarrier", "complete_tx", "shared::cluster", "b64"])
 

@@ -148,8 +148,28 @@ def load(parts: list[str]) -> Plan:
 
 
 def store(parts: list[str]) -> Plan:
-    """Plan ``st{.modifiers}{.space}{.vec}.type [a], b;``."""
-    return _access(parts, False)
+    """Plan ``st{.modifiers}{.space}{.vec}.type [a], b;`` and ``st.bulk``."""
+    return _fill(parts) if parts[1] == "bulk" else _access(parts, False)
+
+
+def _fill(parts: list[str]) -> Plan:
+    """Plan ``st.bulk{.weak}{.shared::cta} [a], size, 0;``."""
+    rest = [part for part in parts[2:] if part != "weak"]
+    if rest not in ([], ["shared"], ["shared::cta"]):
+        raise Refused(f".{rest[0]} in st.bulk, which takes .weak and .shared::cta")
+    space = "shared" if rest else "generic"
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 3)
+        if int(operands[2], 0):
+            raise Refused(f"st.bulk of the value {operands[2]}: PTX has 0 alone")
+        size = source(symbols, operands[1], "b64")
+        address = symbols.address(operands[0])
+        slots: dict[int, Operand] = {core.Access.data: size}
+        raw = {FLAGS: place(symbols, address, slots, ADDRESS, space)}
+        return Instruction(opcode(f"st.bulk.{space}.b{8 * size.width}"), slots, (), raw, address.offset, 1, 8)
+
+    return bind
 
 
 _OPERATIONS = {"add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec"}
@@ -158,10 +178,12 @@ _SIGNLESS = {"add", "and", "or", "xor", "exch", "cas"}
 
 def atomic(parts: list[str]) -> Plan:
     """Plan atom and red; the host's sequentially consistent atomics satisfy all scopes and orders."""
-    type_name, space, operation, elements = parts[-1], "generic", None, 1
+    # The type of a vector may stand before the operation.
+    type_name = next((part for part in parts[1:] if part in TYPE_SIZES), "")
+    space, operation, elements = "generic", None, 1
     base = CLUSTER_BASE if "shared::cluster" in parts else 0
-    for part in parts[1:-1]:
-        if part == "shared::cluster":
+    for part in parts[1:]:
+        if part in ("shared::cluster", type_name):
             continue
         if part in _SPACES:
             space = part.split("::")[0]
@@ -171,10 +193,12 @@ def atomic(parts: list[str]) -> Plan:
             elements = int(part[1:])
         elif not (_known(part) or part == "noftz"):
             raise Refused(f".{part} in an atomic")
-    if type_name == "b128":
+    if type_name == "b128" and (operation not in ("exch", "cas") or parts[0] == "red"):
         raise Refused(WIDE_ATOMICS)
-    if operation is None or type_name not in TYPE_SIZES:
+    if operation is None or not type_name:
         raise Refused("the machine does not know this atomic")
+    if operation in ("min", "max") and "f" in type_name and elements == 1:
+        raise Refused(f"PTX has .{operation} of .{type_name} for vectors alone: use .v2 and more")
     size, kind = TYPE_SIZES[type_name], type_name
     if operation in _SIGNLESS and kind[0] in "su":
         kind = f"b{kind[1:]}"
@@ -201,15 +225,23 @@ def atomic(parts: list[str]) -> Plan:
 
     def one(symbols: Symbols, operands: list[str], further: int) -> Instruction:
         """Bind the atomic on one element, ``further`` bytes from the address."""
-        target = unless_sink(symbols, operands[0], size)
-        slots: dict[int, Operand] = {core.Atomic.operand: source(symbols, operands[2], type_name, size)}
-        if target is not None:
-            slots[core.Atomic.old] = target
+        at, slots, targets = core.Atomic, dict[int, Operand](), []
+        wanted = [(operands[2], at.operand, at.operand_high)]
         if second:
-            slots[core.Atomic.second] = source(symbols, operands[3], type_name, size)
+            wanted.append((operands[3], at.second, at.second_high))
+        for token, *columns in wanted:
+            names = symbols.halves(token) if size == 16 else (token,)
+            for column, name in zip(columns, names, strict=False):
+                slots[column] = source(symbols, name, "b64" if size == 16 else type_name, min(size, 8))
+        names = (operands[0],) if size < 16 or operands[0] == "_" else symbols.halves(operands[0])
+        for column, name in zip((at.old, at.old_high), names, strict=False):
+            target = unless_sink(symbols, name, min(size, 8))
+            if target is not None:
+                slots[column] = target
+                targets.append(target)
         address = symbols.address(operands[1])
         raw = {FLAGS: strong | place(symbols, address, slots, ADDRESS, "shared" if base else space)}
-        return Instruction(row, slots, (target,) if target else (), raw, address.offset + further, 1, size)
+        return Instruction(row, slots, tuple(targets), raw, address.offset + further, 1, size)
 
     return bind
 

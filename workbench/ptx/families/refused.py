@@ -9,10 +9,15 @@ TEXTURES = "textures and surfaces are out of the machine's scope: read from a po
 VIDEO = "scalar video instructions are out of the machine's scope: use integer arithmetic, as GPUs since Maxwell do"
 STACK = "stack allocation at run time is out of the machine's scope: use an array of fixed size"
 OLD_SYNC = "without .sync it needs a GPU older than sm_70: use its .sync form"
-MULTIMEM = "memory of several GPUs at once needs sm_90 and is out of the machine's scope: use ld, st and red"
+MULTIMEM = "memory of several GPUs at once is out of the machine's scope, which runs one: use ld, st and red"
 VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n8k16"
 SPARSE = "sparse mma is out of the machine's scope: use the dense product"
-WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
+WIDE_ATOMICS = "PTX has 128-bit atomics for exch and cas alone: use one of them, or 64 bits"
+IM2COL = "copies by im2col are out of the machine's scope: use .tile"
+REDUCED_IN_SHARED = "a bulk reduction in shared memory is out of the machine's scope: use red.async"
+ASYNC_IN_GLOBAL = (
+    "asynchronous stores and reductions in global memory are out of the machine's scope: use st.global and red.global"
+)
 INDIRECT_CALL = "an indirect call without a .callprototype: call the function by its name"
 NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.address_size 64)"
 SHAPES = (
@@ -21,30 +26,27 @@ SHAPES = (
 )
 
 SPARSE_TENSOR = "sparse products in tensor memory are out of the machine's scope: use the dense product"
-TENSOR_SHIFT = "shifts of tensor memory are out of the machine's scope: load and store it by tcgen05.ld and st"
-WIDENING_COPY = "copies to tensor memory that widen elements are out of the machine's scope: widen them before the copy"
-COPY_OF_FOUR = "copies of four lanes are out of the machine's scope: use .32x128b.warpx4"
-REDUCED_LOAD = "loads of tensor memory with a reduction are out of the machine's scope: use tcgen05.ld, then max or min"
-ZERO_COLUMNS = "products with a mask of zero columns are out of the machine's scope: set those columns of B to zero"
+SHIFTED_PRODUCT = (
+    "PTX does not say whether a product with .ashift reads A before or after the shift, nor whether the shifted rows "
+    "stay in tensor memory: use tcgen05.shift before the product"
+)
 
 # Refused forms of instructions that the machine knows in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
     "mma.sp": SPARSE,
-    "atom with .b128": WIDE_ATOMICS,
+    "atom with .b128 but exch and cas": WIDE_ATOMICS,
     "tcgen05.mma.sp": SPARSE_TENSOR,
-    "tcgen05.shift, tcgen05.mma with .ashift": TENSOR_SHIFT,
-    "tcgen05.cp with .b8x16": WIDENING_COPY,
-    "tcgen05.cp.4x256b": COPY_OF_FOUR,
-    "tcgen05.ld.red": REDUCED_LOAD,
-    "tcgen05.mma.ws with a mask of zero columns": ZERO_COLUMNS,
+    "tcgen05.mma with .ashift": SHIFTED_PRODUCT,
+    "cp.async.bulk.tensor with .im2col": IM2COL,
+    "cp.reduce.async.bulk in shared memory": REDUCED_IN_SHARED,
+    "st.async, red.async with .global": ASYNC_IN_GLOBAL,
     "cvta with .u32": NARROW_ADDRESSES,
     "call through a register without .callprototype": INDIRECT_CALL,
 }
 
 # By the first words of the instruction; the longest match counts. Plans give reasons about operands and modifiers.
 REASONS: dict[str, str] = {
-    "st.bulk": "it fills shared memory through the async proxy, which needs sm_100: use st.shared",
     "multimem": MULTIMEM,
     "tex": TEXTURES, "tld4": TEXTURES, "txq": TEXTURES, "istypep": TEXTURES,
     "suld": TEXTURES, "sust": TEXTURES, "sured": TEXTURES, "suq": TEXTURES,
@@ -52,7 +54,6 @@ REASONS: dict[str, str] = {
     "vmad": VIDEO, "vset": VIDEO, "vset2": VIDEO, "vset4": VIDEO,
     "alloca": STACK, "stacksave": STACK, "stackrestore": STACK,
     "mma.sync.aligned.m8n8k4": VOLTA,
-    "fma.rn.oob": "fma with .oob needs sm_90: use fma.rn",
 }  # fmt: skip
 
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.ptx.families.memory import place
-from workbench.ptx.families.refused import (
-    COPY_OF_FOUR,
-    REDUCED_LOAD,
-    SPARSE_TENSOR,
-    TENSOR_SHIFT,
-    WIDENING_COPY,
-    ZERO_COLUMNS,
-)
+from workbench.ptx.families.refused import SHIFTED_PRODUCT, SPARSE_TENSOR
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, CLUSTER_BASE, FLAGS, FRAGMENT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
@@ -30,7 +23,11 @@ _COPIED = {
     ("64x128b", "warpx2::02_13"): _SHAPE.l64_b128_02_13,
     ("64x128b", "warpx2::01_23"): _SHAPE.l64_b128_01_23,
     ("32x128b", "warpx4"): _SHAPE.l32_b128_x4,
+    ("4x256b", ""): _SHAPE.l4_b256,
 }
+_WIDENED = {"": 0, "b8x16.b4x16_p64": 4, "b8x16.b6x16_p32": 6}  # bits of an element that a copy widens to eight
+_REDUCTION = core.TensorReduction
+_REDUCED = {"u32": 0, "s32": _REDUCTION.of_signed, "f32": _REDUCTION.of_floats}
 _SCALED = (_KIND.mxf8f6f4, _KIND.mxf4, _KIND.mxf4nvf4)
 # Elements that a scale is for, by its qualifier; of kind mxf8f6f4 it is 32.
 _SCALES = {"block16": 16, "block32": 32, "scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16}
@@ -85,8 +82,8 @@ def _allocation(parts: list[str]) -> Plan:
 def _move(parts: list[str]) -> Plan:
     """Plan ``tcgen05.ld|st.sync.aligned.shape.num{.pack::16b|.unpack::16b}.b32``."""
     is_load = parts[1] == "ld"
-    if "red" in parts:
-        raise Refused(REDUCED_LOAD)
+    if parts[2] == "red":
+        return _reduced_load(parts)
     shape, registers = _MOVED[parts[4]]
     count = registers * int(parts[5].removeprefix("x"))
     packed = parts[6] == ("pack::16b" if is_load else "unpack::16b")
@@ -113,15 +110,50 @@ def _move(parts: list[str]) -> Plan:
     return bind
 
 
+def _reduced_load(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.ld.red.sync.aligned.shape.num.min|max{.abs}{.NaN}.type``, or with the type before the rest."""
+    shape, registers = _MOVED.get(parts[5], (None, 0))
+    count, rest = registers * int(parts[6].removeprefix("x")), parts[7:]
+    kind = next((part for part in rest if part in _REDUCED), "")
+    operation = [part for part in rest if part != kind]
+    allowed = ("abs", "NaN") if kind == "f32" else ()
+    if (
+        parts[3:5] != ["sync", "aligned"]
+        or shape not in (_SHAPE.l32_b32, _SHAPE.l16_b32_x2)
+        or not 2 <= count <= _MOST_REGISTERS
+        or not kind
+        or operation[:1] not in (["min"], ["max"])
+        or operation[1:] != [part for part in allowed if part in operation]
+    ):
+        raise Refused(_UNKNOWN)
+    flags = int(_REDUCED[kind]) | _REDUCTION.max * (operation[0] == "max")
+    flags |= _REDUCTION.absolute * ("abs" in operation) | _REDUCTION.nan * ("NaN" in operation)
+    plain = _move(["tcgen05", "ld", "sync", "aligned", parts[5], parts[6], "b32"])
+    row = opcode("tcgen05.ld.red")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        if len(operands) < 3:
+            raise Refused(f"{len(operands)} operands")
+        made = plain(symbols, [operands[0], *operands[2:]])
+        assert isinstance(made, Instruction)
+        target = destination(symbols, operands[1], 4)
+        slots = {**made.slots, _MOVE.reduced: target}
+        raw = {**made.raw, _MOVE.reduction: int(flags)}
+        return Instruction(row, slots, (*made.destinations, target), raw, made.imm)
+
+    return bind
+
+
 def _copy(parts: list[str]) -> Plan:
-    """Plan ``tcgen05.cp.cta_group.shape{.multicast} [taddr], descriptor;``."""
+    """Plan ``tcgen05.cp.cta_group.shape{.multicast}{.b8x16.source} [taddr], descriptor;``."""
     pair, rest = _is_pair(parts), [part for part in parts[2:] if not part.startswith("cta_group")]
-    if rest[0] == "4x256b":
-        raise Refused(COPY_OF_FOUR)
-    if any(part.startswith("b8x16") for part in rest):
-        raise Refused(WIDENING_COPY)
-    shape = _COPIED.get((rest[0], ".".join(rest[1:])))
-    if shape is None:
+    # The shape may stand behind the warps that get a copy.
+    shapes = {part for part, _ in _COPIED}
+    size = next((part for part in rest if part in shapes), "")
+    warps = ".".join(part for part in rest if part.startswith("warpx"))
+    shape = _COPIED.get((size, warps))
+    bits = _WIDENED.get(".".join(part for part in rest if part != size and not part.startswith("warpx")))
+    if shape is None or bits is None:
         raise Refused(_UNKNOWN)
     row = opcode("tcgen05.cp")
 
@@ -129,9 +161,24 @@ def _copy(parts: list[str]) -> Plan:
         expect(operands, 2)
         slots: dict[int, Operand] = {_MOVE.matrix: source(symbols, operands[1], "b64", 8)}
         offset = _tensor_address(symbols, operands[0], slots, ADDRESS)
-        return Instruction(
-            row, slots, (), {_MOVE.shape: int(shape), _MOVE.two_blocks: int(pair), FLAGS: ASYNC_PROXY}, offset
-        )
+        raw = {_MOVE.shape: int(shape), _MOVE.two_blocks: int(pair), _MOVE.bits: bits, FLAGS: ASYNC_PROXY}
+        return Instruction(row, slots, (), raw, offset)
+
+    return bind
+
+
+def _shift(parts: list[str]) -> Plan:
+    """Plan ``tcgen05.shift.cta_group.down [taddr];``, or with the words in the other order."""
+    pair = _is_pair(parts)
+    if len(parts) != 4 or "down" not in parts:
+        raise Refused(_UNKNOWN)
+    row = opcode("tcgen05.shift")
+
+    def bind(symbols: Symbols, operands: list[str]) -> Instruction:
+        expect(operands, 1)
+        slots: dict[int, Operand] = {}
+        offset = _tensor_address(symbols, operands[0], slots, ADDRESS)
+        return Instruction(row, slots, (), {_MOVE.two_blocks: int(pair)}, offset)
 
     return bind
 
@@ -173,7 +220,7 @@ def _product(parts: list[str]) -> Plan:
     if "sp" in parts:
         raise Refused(SPARSE_TENSOR)
     if "ashift" in parts:
-        raise Refused(TENSOR_SHIFT)
+        raise Refused(SHIFTED_PRODUCT)
     stationary, pair = "ws" in parts, _is_pair(parts)
     kind = _KIND[next(part for part in parts if part.startswith("kind::")).removeprefix("kind::")]
     block_scaled, size = "block_scale" in parts, [_SCALES[part] for part in parts if part in _SCALES]
@@ -219,8 +266,8 @@ def _product(parts: list[str]) -> Plan:
         else:
             slots[_PRODUCT.keeps_d] = source(symbols, keeps, "pred", 0)
         if rest and stationary:
-            raise Refused(ZERO_COLUMNS)
-        if rest:
+            slots[_PRODUCT.zero_columns] = source(symbols, rest.pop(0), "b64", 8)
+        elif rest:
             shift = int(rest.pop(0), 0)
         if rest or not 0 <= shift <= 15 or (shift and kind not in (_KIND.f16, _KIND.tf32)):
             raise Refused(f"{len(operands)} operands")
@@ -230,16 +277,9 @@ def _product(parts: list[str]) -> Plan:
     return bind
 
 
-def _refused(reason: str) -> Callable[[list[str]], Plan]:
-    def family(parts: list[str]) -> Plan:
-        raise Refused(reason)
-
-    return family
-
-
 _PLANS: dict[str, Callable[[list[str]], Plan]] = {
     "alloc": _allocation, "dealloc": _allocation, "relinquish_alloc_permit": _allocation, "ld": _move, "st": _move,
-    "cp": _copy, "shift": _refused(TENSOR_SHIFT), "commit": _commit, "mma": _product,
+    "cp": _copy, "shift": _shift, "commit": _commit, "mma": _product,
     "wait::ld": _order, "wait::st": _order, "fence::before_thread_sync": _order, "fence::after_thread_sync": _order,
 }  # fmt: skip
 FAMILY = {"tcgen05": tcgen05}
