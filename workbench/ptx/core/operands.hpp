@@ -88,6 +88,13 @@ struct Product {
 struct ScaledProduct {
   Slot d[4], a[4], b[2], c[4], scale_a, scale_b, selectors;
 };
+// mma.sp, with scales or without. D's registers are Kernel::fragments; `ordered` for
+// .sp::ordered_metadata; `selectors` as of ScaledProduct.
+struct SparseProduct {
+  Slot a[4], b[4], c[4], metadata;
+  u32 selector, ordered;
+  Slot scale_a, scale_b, selectors;
+};
 // wgmma. A is in registers, or what Instruction::address describes; D's registers are
 // Kernel::fragments.
 struct GroupProduct {

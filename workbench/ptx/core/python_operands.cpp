@@ -125,6 +125,16 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                            .operand("scale_a", &ScaledProduct::scale_a)
                                            .operand("scale_b", &ScaledProduct::scale_b)
                                            .operand("selectors", &ScaledProduct::selectors));
+  m.attr("SparseProduct") = nb::object(Columns<SparseProduct>(first)
+                                           .operand("a", &SparseProduct::a)
+                                           .operand("b", &SparseProduct::b)
+                                           .operand("c", &SparseProduct::c)
+                                           .operand("metadata", &SparseProduct::metadata)
+                                           .operand("selector", &SparseProduct::selector)
+                                           .operand("ordered", &SparseProduct::ordered)
+                                           .operand("scale_a", &SparseProduct::scale_a)
+                                           .operand("scale_b", &SparseProduct::scale_b)
+                                           .operand("selectors", &SparseProduct::selectors));
   m.attr("GroupProduct") = nb::object(Columns<GroupProduct>(first)
                                           .operand("a", &GroupProduct::a)
                                           .operand("b", &GroupProduct::b)

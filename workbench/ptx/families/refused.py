@@ -11,7 +11,6 @@ STACK = "stack allocation at run time is out of the machine's scope: use an arra
 OLD_SYNC = "without .sync it needs a GPU older than sm_70: use its .sync form"
 MULTIMEM = "memory of several GPUs at once needs sm_90 and is out of the machine's scope: use ld, st and red"
 VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n8k16"
-SPARSE = "sparse mma is out of the machine's scope: use the dense product"
 WIDE_ATOMICS = "128-bit atomics need sm_90: use 64 bits"
 INDIRECT_CALL = "an indirect call without a .callprototype: call the function by its name"
 NARROW_ADDRESSES = "32-bit addresses: compile for a 64-bit address space (.address_size 64)"
@@ -30,7 +29,6 @@ ZERO_COLUMNS = "products with a mask of zero columns are out of the machine's sc
 # Refused forms of instructions that the machine knows in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
-    "mma.sp": SPARSE,
     "atom with .b128": WIDE_ATOMICS,
     "tcgen05.mma.sp": SPARSE_TENSOR,
     "tcgen05.shift, tcgen05.mma with .ashift": TENSOR_SHIFT,
