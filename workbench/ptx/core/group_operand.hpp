@@ -14,7 +14,7 @@ constexpr u32 kSwizzleBytes =
 struct Descriptor {
   u32 start, leading, stride, mode, base;
 
-  explicit Descriptor(u64 bits)
+  explicit Descriptor(u64 bits = 0)
       : start(field(bits, 0)),
         leading(field(bits, 16)),
         stride(field(bits, 32)),

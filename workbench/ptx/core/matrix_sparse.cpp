@@ -113,10 +113,9 @@ void SparseTask::expand_a(u32 half) {
     const u32 mine = metadata[lane] >> begin;
     const u32 fault = sparse::first_fault(mine, form_.is_small ? 8 : 4, allowed);
     if (fault != sparse::kNone)
-      warp_.block->problem(
-          Problem::invalid_metadata, in_, warp_.thread(lane), 0, 0,
-          sparse::fault_text("the metadata of lane " + std::to_string(lane), begin + 4 * fault,
-                             mine >> 4 * fault & 15, allowed));
+      warp_.block->problem(Problem::invalid_metadata, in_, warp_.thread(lane), 0, 0,
+                           sparse::fault_text("the metadata of lane " + std::to_string(lane),
+                                              begin + 4 * fault, mine >> 4 * fault & 15, allowed));
     const u8* stored = registers_ + product_.a[2 * half + row / 8] + row % 8 * kRowBytes;
     u8 full[2 * kRowBytes];
     if (form_.is_small)
@@ -239,8 +238,8 @@ std::vector<SparseForm> list_forms() {
   }
   const auto add_scaled = [&](u32 dense_depth, u32 scales, const std::string& types,
                               const std::string& scale) {
-    const std::string rest = ".block_scale." + std::to_string(scales) + "X.f32." + types + ".f32." +
-                             scale;
+    const std::string rest =
+        ".block_scale." + std::to_string(scales) + "X.f32." + types + ".f32." + scale;
     forms.push_back({.name = "m16n8k" + std::to_string(2 * dense_depth) + rest,
                      .dense = "m16n8k" + std::to_string(dense_depth) + rest,
                      .is_small = true,
@@ -284,7 +283,8 @@ constexpr std::array<Handler, kForms> list_handlers(std::index_sequence<Numbers.
 
 // Behind all dense ones: it looks for their handlers.
 void add_sparse_matrix(Table& table) {
-  constexpr std::array<Handler, kForms> handlers = list_handlers(std::make_index_sequence<kForms>{});
+  constexpr std::array<Handler, kForms> handlers =
+      list_handlers(std::make_index_sequence<kForms>{});
   std::vector<SparseForm>& forms = sparse_forms();
   if (forms.size() != kForms) throw std::logic_error("kForms is not the number of sparse products");
   for (std::size_t number = 0; number < kForms; ++number) {

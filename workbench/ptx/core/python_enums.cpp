@@ -161,7 +161,8 @@ void bind_enums(nb::module_& m) {
       .value("two_blocks", TensorFlags::two_blocks)
       .value("scales_of_16", TensorFlags::scales_of_16)
       .value("stationary", TensorFlags::stationary)
-      .value("masked", TensorFlags::masked);
+      .value("masked", TensorFlags::masked)
+      .value("sparse", TensorFlags::sparse);
   nb::enum_<RecordedEvent::Kind>(m, "Event", nb::is_arithmetic())
       .value("arrive", RecordedEvent::arrive)
       .value("arrive_late", RecordedEvent::arrive_late)

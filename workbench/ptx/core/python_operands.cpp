@@ -139,7 +139,9 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                           .operand("a", &GroupProduct::a)
                                           .operand("b", &GroupProduct::b)
                                           .operand("keeps_d", &GroupProduct::keeps_d)
-                                          .operand("flags", &GroupProduct::flags));
+                                          .operand("metadata", &GroupProduct::metadata)
+                                          .operand("flags", &GroupProduct::flags)
+                                          .operand("selector", &GroupProduct::selector));
   m.attr("TensorMove") = nb::object(Columns<TensorMove>(first)
                                         .operand("columns", &TensorMove::columns)
                                         .operand("matrix", &TensorMove::matrix)
@@ -155,9 +157,11 @@ void bind_operands(nb::module_& m, std::size_t first) {
                      .operand("keeps_d", &TensorProduct::keeps_d)
                      .operand("scale_a", &TensorProduct::scale_a)
                      .operand("scale_b", &TensorProduct::scale_b)
+                     .operand("metadata", &TensorProduct::metadata)
                      .operand("a_offset", &TensorProduct::a_offset)
                      .operand("scale_a_offset", &TensorProduct::scale_a_offset)
                      .operand("scale_b_offset", &TensorProduct::scale_b_offset)
+                     .operand("metadata_offset", &TensorProduct::metadata_offset)
                      .operand("kind", &TensorProduct::kind)
                      .operand("flags", &TensorProduct::flags)
                      .operand("shift", &TensorProduct::shift));

@@ -13,8 +13,8 @@ namespace workbench::ptx::sparse {
 
 // Which values of four bits are allowed, a bit for each of the sixteen.
 enum class Allowed : u16 {
-  distinct = 0x7bde,   // mma.sp and wgmma.sp: two different places
-  ascending = 0x7310,  // mma.sp::ordered_metadata
+  distinct = 0x7bde,    // mma.sp and wgmma.sp: two different places
+  ascending = 0x7310,   // mma.sp::ordered_metadata
   one_of_two = 0x4010,  // of TF32: the halves of one element
   tensor = 0x7350       // tcgen05.mma.sp: ascending, and 0b0110
 };
@@ -40,8 +40,9 @@ inline std::string fault_text(const std::string& where, u32 begin, u32 four, All
   std::string text = "bits " + std::to_string(begin) + " to " + std::to_string(begin + 3) + " of " +
                      where + " are " + bits_text(four) + ", where ";
   if (allowed == Allowed::distinct)
-    return text + "two different places of 2 bits each belong, which 0b0000, 0b0101, 0b1010 and "
-                  "0b1111 are not";
+    return text +
+           "two different places of 2 bits each belong, which 0b0000, 0b0101, 0b1010 and "
+           "0b1111 are not";
   u32 rest = static_cast<u32>(allowed);
   while (rest) {
     text += bits_text(static_cast<u32>(__builtin_ctz(rest)));

@@ -19,7 +19,9 @@ SHAPES = (
     ".b8x16.b4x16_p64, .m8n16 with the latter two; stmatrix .m16n8.trans with .b8"
 )
 
-SPARSE_TENSOR = "sparse products in tensor memory are out of the machine's scope: use the dense product"
+SPARSE_STATIONARY = (
+    "products .ws with a sparse A are out of the machine's scope: use tcgen05.mma.sp without .ws, or the dense product"
+)
 TENSOR_SHIFT = "shifts of tensor memory are out of the machine's scope: load and store it by tcgen05.ld and st"
 WIDENING_COPY = "copies to tensor memory that widen elements are out of the machine's scope: widen them before the copy"
 COPY_OF_FOUR = "copies of four lanes are out of the machine's scope: use .32x128b.warpx4"
@@ -30,7 +32,7 @@ ZERO_COLUMNS = "products with a mask of zero columns are out of the machine's sc
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
     "atom with .b128": WIDE_ATOMICS,
-    "tcgen05.mma.sp": SPARSE_TENSOR,
+    "tcgen05.mma.ws.sp": SPARSE_STATIONARY,
     "tcgen05.shift, tcgen05.mma with .ashift": TENSOR_SHIFT,
     "tcgen05.cp with .b8x16": WIDENING_COPY,
     "tcgen05.cp.4x256b": COPY_OF_FOUR,
