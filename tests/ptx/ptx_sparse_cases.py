@@ -57,7 +57,8 @@ class SparseMma(NamedTuple):
         mark = "sp::ordered_metadata" if self.ordered else "sp"
         kind = f".kind::{self.kind}" if self.kind else ""
         scaled = f".block_scale.scale_vec::{self.runs}X" if self.runs else ""
-        saturating = ".satfinite" if self.saturating else ""
+        last = ".satfinite" if self.saturating and self.selector else ""  # as CUTLASS writes it
+        first = ".satfinite" if self.saturating and not last else ""
         counts = self.counts
         names = [[f"%{x}{i}" for i in range(count)] for x, count in zip("dabc", counts, strict=True)]
         loaded = [*names[1], *names[2], *names[3], "%e", "%sa", "%sb"]
@@ -71,7 +72,7 @@ class SparseMma(NamedTuple):
             "ld.param.u64 %p0, [in]; ld.param.u64 %p1, [out];",
             "mov.u32 %t, %tid.x; mad.wide.u32 %p2, %t, 4, %p0; mad.wide.u32 %p3, %t, 4, %p1;",
             *(f"ld.global.b32 {name}, [%p2+{128 * i}];" for i, name in enumerate(loaded)),
-            f"mma.{mark}.sync.aligned.m16n8k{self.k}.row.col{kind}{scaled}{saturating}.{types}",
+            f"mma.{mark}.sync.aligned.m16n8k{self.k}.row.col{kind}{scaled}{first}.{types}{last}",
             f"{', '.join(operands)};",
             *(f"st.global.b32 [%p3+{128 * i}], {name};" for i, name in enumerate(names[0])),
         ]

@@ -80,7 +80,15 @@ def metadata(nibbles: np.ndarray, bits: int, selector: int) -> np.ndarray:
     return words
 
 
-def run(case: SparseMma, a: np.ndarray, b: np.ndarray, c: np.ndarray, words: np.ndarray, scales: np.ndarray) -> tuple:
+def run(
+    case: SparseMma,
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    words: np.ndarray,
+    scales: np.ndarray,
+    strict: bool = False,
+) -> tuple:
     """D [16][8] for the codes of stored A and of B, C, the metadata and both registers of scales; and the findings."""
     spots = [(GROUP + 8 * (i // 2), 2 * MEMBER + i % 2) for i in range(4)]
     d_kind = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[case.kinds[0]]
@@ -93,7 +101,7 @@ def run(case: SparseMma, a: np.ndarray, b: np.ndarray, c: np.ndarray, words: np.
     registers = [*factors, *(each.view(np.uint32) for each in sums), words, *scales]
     given = np.stack([each.astype(np.uint64) for each in registers]).astype(np.uint32)
     out = np.zeros((case.counts[0], 32), np.uint32)
-    report = ptx.Program(case.text)["tile"].launch(1, 32, [given, out], checks=True)
+    report = ptx.Program(case.text)["tile"].launch(1, 32, [given, out], checks=True, strict=strict)
     got = np.zeros((16, 8), d_kind)
     for i, spot in enumerate(spots):
         if d_kind is np.float16:
@@ -144,14 +152,14 @@ def test_every_product(case: SparseMma) -> None:
     np.testing.assert_array_equal(got, want.astype(got.dtype))
 
 
-def found(case: SparseMma, lane: int, word: int) -> list[str]:
-    """The findings of a product of zeros in which one lane has other metadata than the rest."""
+def found(case: SparseMma, lane: int, word: int, element: int = 1, strict: bool = False) -> list[str]:
+    """The findings of a product in which one lane has other metadata than the rest; all of A is one element."""
     rng = np.random.default_rng(1)
     bits = case.element_bits
     words = metadata(chosen(bits, (16, case.k), rng, ASCENDING), bits, case.selector)
     words[lane] = word
-    a, b = np.zeros((16, case.k // 2), np.uint64), np.zeros((8, case.k), np.uint64)
-    _, findings = run(case, a, b, np.zeros((16, 8)), words, np.zeros((2, 32), np.uint64))
+    a, b = np.full((16, case.k // 2), element, np.uint64), np.zeros((8, case.k), np.uint64)
+    _, findings = run(case, a, b, np.zeros((16, 8)), words, np.zeros((2, 32), np.uint64), strict)
     assert all(finding.kind == "invalid sparsity metadata" for finding in findings)
     return [finding.message for finding in findings]
 
@@ -179,10 +187,19 @@ def test_metadata_is_checked(case: SparseMma, lane: int, word: int, message: str
     assert not message or message in messages[0]
 
 
+def test_metadata_of_zeros_matters_to_strict_launches_alone() -> None:
+    """CUTLASS writes 0b0000 where a chunk of A is zero."""
+    case = SparseMma(64, "s32.s8.s8.s32")
+    assert [len(found(case, 5, 0, element, strict)) for element, strict in ((0, False), (0, True), (1, False))] == [
+        0, 1, 1,
+    ]  # fmt: skip
+
+
 def test_invalid_metadata_ends_a_launch_without_checks() -> None:
-    case = SparseMma(32, "f32.f16.f16.f32")
-    with pytest.raises(KernelFault, match="invalid sparsity metadata.*lane 0 are 0b0000"):
-        ptx.Program(case.text)["tile"].launch(1, 32, [np.zeros((15, 32), np.uint32), np.zeros((4, 32), np.uint32)])
+    given, out = np.zeros((15, 32), np.uint32), np.zeros((4, 32), np.uint32)
+    given[0, 0] = 1
+    with pytest.raises(KernelFault, match=r"invalid sparsity metadata.*lane 0 are 0b0000"):
+        ptx.Program(SparseMma(32, "f32.f16.f16.f32").text)["tile"].launch(1, 32, [given, out])
 
 
 @pytest.mark.parametrize(

@@ -438,10 +438,10 @@ def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
         words = "a type of elements"
     else:
         text = Tcgen05("f16", "f16", "f16")._replace(**field).text((16, 16), (1024, 1024))
+    given, out = np.zeros(1 << 17, np.uint8), np.zeros((256, 128), np.uint32)
+    given[:B_AT] = 1
     with pytest.raises(KernelFault, match=words):
-        ptx.Program.from_text(text)["tile_product"].launch(
-            1, 128, [np.zeros(1 << 17, np.uint8), np.zeros((256, 128), np.uint32)]
-        )
+        ptx.Program.from_text(text)["tile_product"].launch(1, 128, [given, out])
 
 
 @pytest.mark.parametrize(

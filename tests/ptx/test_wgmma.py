@@ -159,7 +159,7 @@ SPARSE = next(case for case in PRODUCTS if case.sparse and case.selector == 1 an
 )
 def test_metadata_is_checked(thread: int, word: int, message: str) -> None:
     """Each warp's own, in the lanes that the selector names."""
-    a, b = np.zeros((64, 32), np.uint8), np.zeros((SPARSE.columns, 64), np.uint8)
+    a, b = np.ones((64, 32), np.uint8), np.zeros((SPARSE.columns, 64), np.uint8)
     words = np.full(128, 0x44444444, np.uint32)
     words[thread] = word
     d = np.zeros((64, SPARSE.columns))

@@ -12,7 +12,10 @@
 // lane has row g + 8, and the lanes behind both the next half.
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
+#include <stdexcept>
+#include <utility>
 
 #include "sparse.hpp"
 #include "tiles.hpp"
@@ -111,12 +114,16 @@ void SparseTask::expand_a(u32 half) {
   for (u32 row = 0; row < 16; ++row) {
     const u32 lane = metadata_lane(row, half), begin = form_.is_small ? 0 : row / 8 * 16;
     const u32 mine = metadata[lane] >> begin;
-    const u32 fault = sparse::first_fault(mine, form_.is_small ? 8 : 4, allowed);
+    const u8* stored = registers_ + product_.a[2 * half + row / 8] + row % 8 * kRowBytes;
+    const u32 fault = sparse::first_fault(
+        mine, form_.is_small ? 8 : 4, allowed, warp_.block->launch->strict, [&](u32 chunk) {
+          return form_.is_small ? sparse::is_zero<u8>(stored, chunk)
+                                : sparse::is_zero<u16>(stored, chunk);
+        });
     if (fault != sparse::kNone)
       warp_.block->problem(Problem::invalid_metadata, in_, warp_.thread(lane), 0, 0,
                            sparse::fault_text("the metadata of lane " + std::to_string(lane),
                                               begin + 4 * fault, mine >> 4 * fault & 15, allowed));
-    const u8* stored = registers_ + product_.a[2 * half + row / 8] + row % 8 * kRowBytes;
     u8 full[2 * kRowBytes];
     if (form_.is_small)
       sparse::expand<u8>(stored, mine, full);

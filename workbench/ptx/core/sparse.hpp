@@ -21,11 +21,24 @@ enum class Allowed : u16 {
 
 constexpr u32 kNone = ~0u;
 
-// The number of the first four bits of `count` that are not allowed, or kNone.
-inline u32 first_fault(u64 metadata, u32 count, Allowed allowed) {
+// The number of the first four bits of `count` that are not allowed, or kNone. CUTLASS' compressor
+// writes 0b0000 where all four elements are zero, and it does not matter then: a launch that is not
+// strict passes over chunks for which is_zero(chunk) holds.
+template <class F>
+inline u32 first_fault(u32 metadata, u32 count, Allowed allowed, bool strict, F is_zero) {
   for (u32 chunk = 0; chunk < count; ++chunk)
-    if (!(static_cast<u32>(allowed) >> (metadata >> 4 * chunk & 15) & 1)) return chunk;
+    if (!(static_cast<u32>(allowed) >> (metadata >> 4 * chunk & 15) & 1) &&
+        (strict || !is_zero(chunk)))
+      return chunk;
   return kNone;
+}
+
+// Whether both units that are stored of a chunk are zero.
+template <class Unit>
+inline bool is_zero(const u8* stored, u32 chunk) {
+  Unit units[2];
+  std::memcpy(units, stored + chunk * sizeof units, sizeof units);
+  return !(units[0] | units[1]);
 }
 
 inline std::string bits_text(u32 four) {
@@ -66,11 +79,12 @@ inline void expand(const u8* stored, u32 metadata, u8* full) {
   std::memcpy(full, to, sizeof to);
 }
 
-// The place along K of the stored element `number` of a row. `Together` elements are placed as one.
-inline u32 place_of(u32 number, u32 four, bool is_pair_of_four) {
-  const u32 unit = is_pair_of_four ? number / 2 : number;
+// The place along K of the stored element `number` of a row, for the four bits of its chunk.
+// `in_pairs`: two elements are a unit.
+inline u32 place_of(u32 number, u32 four, bool in_pairs) {
+  const u32 unit = in_pairs ? number / 2 : number;
   const u32 place = 4 * (unit / 2) + (four >> 2 * (unit % 2) & 3);
-  return is_pair_of_four ? 2 * place + number % 2 : place;
+  return in_pairs ? 2 * place + number % 2 : place;
 }
 
 }  // namespace workbench::ptx::sparse

@@ -458,7 +458,14 @@ void ProductTask::expand_a(Block& block, const f32* stored, f32* out) {
       const u32 lane = halves ? row % 8 + 8 * step + row / 16 * 16 : row;
       const u32 column = halves ? first : first + step, begin = halves ? row / 8 % 2 * 16 : 0;
       const u32 mine = block.tensor->column(column)[lane] >> begin;
-      const u32 fault = sparse::first_fault(mine, halves ? 4 : 8, allowed);
+      const f32* values = stored + step * count * rows_ + row;
+      const auto is_zero = [&](u32 chunk) {
+        for (u32 number = chunk * together; number < (chunk + 1) * together; ++number)
+          if (values[number * rows_] != 0) return false;
+        return true;
+      };
+      const u32 fault =
+          sparse::first_fault(mine, halves ? 4 : 8, allowed, warp_.block->launch->strict, is_zero);
       if (fault != sparse::kNone)
         warp_.block->problem(
             Problem::invalid_metadata, in_, warp_.thread(lane_), 0, 0,
@@ -469,7 +476,7 @@ void ProductTask::expand_a(Block& block, const f32* stored, f32* out) {
         const u32 four = mine >> 4 * (number / together) & 15;
         const u32 place =
             is_tf32 ? 2 * number + (four >> 3) : sparse::place_of(number, four, what_.is_packed());
-        out[(step * depth + place) * rows_ + row] = stored[(step * count + number) * rows_ + row];
+        out[(step * depth + place) * rows_ + row] = values[number * rows_];
       }
     }
   }

@@ -262,6 +262,7 @@ void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* 
                     Row (*out)[2 * kDepth<T>][4]) {
   using sparse::Allowed;
   constexpr bool small = kFactorBytes<T> == 1;
+  using Unit = std::conditional_t<small, u8, u16>;
   constexpr Allowed allowed = std::is_same_v<T, Tf32> ? Allowed::one_of_two : Allowed::distinct;
   const u32 flags = in.group_product.flags, selector = in.group_product.selector;
   alignas(64) u8 turned[16 * kRowBytes];
@@ -279,13 +280,15 @@ void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* 
       const u32 lane = row % 8 * 4 + (small ? 2 * step + row / 8 : 2 * selector + step);
       const u32 begin = small ? 0 : row / 8 * 16;
       const u32 mine = metadata[lane] >> begin;
-      const u32 fault = sparse::first_fault(mine, small ? 8 : 4, allowed);
+      const u8* stored = raw + row * kRowBytes + step * kChunk;
+      const u32 fault =
+          sparse::first_fault(mine, small ? 8 : 4, allowed, warp.block->launch->strict,
+                              [&](u32 chunk) { return sparse::is_zero<Unit>(stored, chunk); });
       if (fault != sparse::kNone)
         warp.block->problem(Problem::invalid_metadata, in, warp.thread(lane), 0, 0,
                             sparse::fault_text("the metadata of lane " + std::to_string(lane),
                                                begin + 4 * fault, mine >> 4 * fault & 15, allowed));
-      sparse::expand<std::conditional_t<small, u8, u16>>(raw + row * kRowBytes + step * kChunk,
-                                                         mine, full + row * kRowBytes);
+      sparse::expand<Unit>(stored, mine, full + row * kRowBytes);
     }
     widen_a<T>(full, flags & ~u32{Product::transpose_a}, part);
     for (u32 half = 0; half < 2; ++half)

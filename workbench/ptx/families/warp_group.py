@@ -18,9 +18,9 @@ def wgmma(parts: list[str]) -> Plan:
     """Plan ``wgmma.mma_async{.sp}.sync.aligned.shape{.satfinite}.D.A.B{.and.popc}``, fence, commit and wait."""
     if parts[1] in ("fence", "commit_group", "wait_group"):
         return _group(parts[1])
-    sparse = parts[2] == "sp"
+    sparse = parts[1:3] == ["mma_async", "sp"]
     parts = [*parts[:2], *parts[3:]] if sparse else parts
-    if parts[1] != "mma_async" or len(parts) < 8:
+    if parts[1:4] != ["mma_async", "sync", "aligned"] or len(parts) < 8:
         raise Refused("the machine does not know this wgmma")
     shape = _SHAPE.fullmatch(parts[4])
     if shape is None:
