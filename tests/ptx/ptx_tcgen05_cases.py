@@ -14,9 +14,10 @@ NUMBERS = {
     "mxf4nvf4": {"e2m1": 1}, "f8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
 }  # fmt: skip
 NUMBERS["mxf8f6f4"] = NUMBERS["f8f6f4"]
-# Where the parts of shared memory begin: A, B, the scales of A and of B; and where in tensor memory, by columns.
-A_AT, B_AT, SCALES_AT, SHARED_BYTES = 0, 16384, 32768, 34816
-A_COLUMN, SCALE_COLUMNS = 256, (272, 280)
+# Where the parts of shared memory begin: A, B, the scales of A and of B, the metadata of a sparse A; and where in
+# tensor memory, by columns.
+A_AT, B_AT, SCALES_AT, METADATA_AT, SHARED_BYTES = 0, 16384, 32768, 34816, 36864
+A_COLUMN, SCALE_COLUMNS, METADATA_COLUMN = 256, (272, 280), 290
 LAYOUTS = (0, 2, 4, 6, 1)  # by the mode that wgmma numbers them with; the last is 128 bytes in atoms of 32
 
 
@@ -69,10 +70,21 @@ class Tcgen05(NamedTuple):
     lane: int = 0
     pair: bool = False
     mask: ZeroColumns | None = None
+    sparse: bool = False
+    selector: int = 0
+
+    @property
+    def is_packed(self) -> bool:
+        return self.kind in ("mxf4", "mxf4nvf4")
+
+    @property
+    def stored_depth(self) -> int:
+        """Elements in a row of A, half of K's if A is sparse."""
+        return 64 if self.is_packed else {"f16": 16, "tf32": 8}.get(self.kind, 32)
 
     @property
     def depth(self) -> int:
-        return 64 if self.kind in ("mxf4", "mxf4nvf4") else {"f16": 16, "tf32": 8}.get(self.kind, 32)
+        return self.stored_depth * (1 + self.sparse)
 
     @property
     def parts(self) -> int:
@@ -91,6 +103,7 @@ class Tcgen05(NamedTuple):
         numbers = NUMBERS[self.kind]
         bits = numbers[self.a] << 7 | numbers[self.b] << 10 | (self.signs[0] < 0) << 13 | (self.signs[1] < 0) << 14
         bits |= self.transposed_a << 15 | self.transposed_b << 16 | self.columns >> 3 << 17 | self.rows >> 4 << 24
+        bits |= self.sparse << 2 | self.selector
         if self.scales:
             return bits | self.powers << 23 | self.scale_ids[1] << 4 | self.scale_ids[0] << 29
         if self.mask:
@@ -112,7 +125,8 @@ class Tcgen05(NamedTuple):
         group = f"cta_group::{1 + self.pair}"
         meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" if self.pair else "bar.sync 0;"
         many, blocks = (".multicast::cluster", ", 3") if self.pair else ("", "")
-        operands = ["[%d]", "%a" if self.mode_a is not None else "[%ta]", "%b", str(self.descriptor)]
+        operands = ["[%d]", "%a" if self.mode_a is not None else "[%ta]", "%b"]
+        operands += [*(["[%md]"] if self.sparse else []), str(self.descriptor)]
         if self.scales:
             operands += ["[%sa]", "[%sb]"]
         if self.masks:
@@ -123,14 +137,14 @@ class Tcgen05(NamedTuple):
         if self.mask:
             operands.append(str(self.mask.descriptor))
         scaling = f".block_scale.{self.scales}" if self.scales else ""
-        product = f"tcgen05.mma{'.ws' * self.stationary}.{group}.kind::{self.kind}{scaling}"
+        product = f"tcgen05.mma{'.ws' * self.stationary}{'.sp' * self.sparse}.{group}.kind::{self.kind}{scaling}"
 
         def eight(first: int) -> str:
             return "{" + ", ".join(f"%v{i}" for i in range(first, first + 8)) + "}"
 
         lines = [
             f".reg .pred %keep, %p, %first, %leads; .reg .b32 %v<{8 + columns}>, %t, %n, %at, %bar, %w, %rank;",
-            ".reg .b32 %tm, %d, %ta, %sa, %sb;",
+            ".reg .b32 %tm, %d, %ta, %sa, %sb, %md;",
             ".reg .b64 %in, %out, %from, %to, %a, %b, %x;",
             f".shared .align 1024 .b8 tile[{SHARED_BYTES}]; .shared .align 8 .b64 done; .shared .align 4 .b32 where;",
             "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %rank, %ctaid.x;",
@@ -149,6 +163,7 @@ class Tcgen05(NamedTuple):
             "bar.sync 0; ld.shared.b32 %tm, [where];",
             f"add.u32 %d, %tm, {lane}; add.u32 %ta, %tm, {A_COLUMN + lane};",
             f"add.u32 %sa, %tm, {SCALE_COLUMNS[0]}; add.u32 %sb, %tm, {SCALE_COLUMNS[1]};",
+            f"add.u32 %md, %tm, {METADATA_COLUMN};",
             "mad.wide.u32 %from, %t, 4, %in; mad.wide.u32 %to, %t, 4, %out;",
             *(f"ld.global.b32 %v{i}, [%from+{SHARED_BYTES + 4 * threads * i}];" for i in range(8 + columns)),
             "shl.b32 %w, %w, 21; add.u32 %w, %w, %tm;",
@@ -163,6 +178,9 @@ class Tcgen05(NamedTuple):
             described = SCALES_AT + 512 * i >> 4 | 128 >> 4 << 32 | 1 << 46
             lines.append(f"mov.b64 %x, {described};")
             lines.append(f"@%leads tcgen05.cp.{group}.32x128b.warpx4 [{column}], %x;")
+        if self.sparse:
+            lines.append(f"mov.b64 %x, {METADATA_AT >> 4 | 128 >> 4 << 32 | 1 << 46};")
+            lines.append(f"@%leads tcgen05.cp.{group}.128x128b [%md], %x;")
         lines += [
             f"@%leads {product} {', '.join(operands)};",
             f"@%leads tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{many}.b64 [%bar]{blocks};",
@@ -219,4 +237,17 @@ TCGEN05 = (
     Tcgen05("tf32", "tf32", "tf32", 128, 32, None, 2, pair=True),
     Tcgen05("f8f6f4", "e4m3", "e5m2", 256, 32, None, 1, keep=False, pair=True),
     Tcgen05("mxf8f6f4", "e4m3", "e4m3", 256, 32, scales="scale_vec::1X", scale_ids=(2, 1), pair=True),
+    *(Tcgen05("f16", "f16", "f16", 128, 48, mode, mode % 3, sparse=True, selector=mode % 2) for mode in range(4)),
+    Tcgen05("f16", "bf16", "f16", 128, 32, 2, 3, True, True, (-1, 1), sparse=True),
+    Tcgen05("f16", "f16", "f16", 128, 16, None, 1, sums="f16", keep=False, sparse=True, selector=1),
+    *(Tcgen05("tf32", "tf32", "tf32", 128, 32, mode, 1, sparse=True, selector=1 - bool(mode)) for mode in (None, 1)),
+    *(Tcgen05("f8f6f4", a, b, 128, 16, sparse=True) for a in ("e4m3", "e2m3") for b in ("e5m2", "e2m1")),
+    Tcgen05("f8f6f4", "e4m3", "e5m2", 128, 32, 1, 2, True, True, sparse=True, masks=(1, 2, 0, 1 << 31)),
+    Tcgen05("i8", "s8", "u8", 128, 32, None, 0, sums="s32", saturating=True, sparse=True),
+    Tcgen05("mxf8f6f4", "e4m3", "e3m2", scales="scale_vec::1X", scale_ids=(1, 3), sparse=True),
+    Tcgen05("mxf4", "e2m1", "e2m1", scales="scale_vec::2X", scale_ids=(2, 0), sparse=True),
+    Tcgen05("mxf4nvf4", "e2m1", "e2m1", scales="scale_vec::4X", powers=False, sparse=True),
+    Tcgen05("f16", "f16", "bf16", 256, 64, sparse=True, selector=1, pair=True),
+    Tcgen05("f8f6f4", "e5m2", "e4m3", 256, 32, None, 1, sparse=True, pair=True),
+    Tcgen05("mxf8f6f4", "e4m3", "e4m3", 256, 32, scales="scale_vec::1X", scale_ids=(2, 1), sparse=True, pair=True),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from ptx_memory_cases import (
 from ptx_mma_cases import MMAS, SCALED_MMAS
 from ptx_rare_cases import CASES as RARE_CASES
 from ptx_small_cases import CASES as SMALL_CASES
+from ptx_sparse_cases import SPARSE_MMAS
 from ptx_support import lane_kernel, module, opcodes_of
 from ptx_tcgen05_cases import TCGEN05
 from ptx_wgmma_cases import PRODUCTS as WGMMAS
@@ -66,7 +67,7 @@ def test_every_instruction_has_a_semantic_test() -> None:
     ]
     kernels += [lane_kernel(f"{name} {{d0}}, {{s0}};", ["f32"], ["f32"]) for name in APPROXIMATE]
     memory = (*ROUND_TRIPS, *PARAMETER_LOADS, *CONSTANT_LOADS, *ATOMICS, *VECTOR_ATOMICS, *WIDE_ATOMICS, *BULK_FILLS)
-    kernels += [case.text for case in (*memory, *MMAS, *SCALED_MMAS, *PRODUCTS)] + texts()
+    kernels += [case.text for case in (*memory, *MMAS, *SCALED_MMAS, *SPARSE_MMAS, *PRODUCTS)] + texts()
     kernels += [case.text((0, 0), (0, 0)) for case in (*WGMMAS, *TCGEN05)]
     kernels += [mbarrier_text(*random_steps(seed)) for seed in range(40)]
     covered = set(ELSEWHERE)
@@ -100,8 +101,8 @@ def test_what_the_page_refuses_is_refused_for_that_reason() -> None:
 
 # An instruction of every section of the PTX ISA (9.0) that is not in the table, and a word of the reason.
 SECTIONS = {
-    "shfl.up.b32": ".sync", "vote.all.pred": ".sync", "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16": "sparse",
-    "tcgen05.mma.sp.cta_group::1.kind::f16": "sparse", "tcgen05.mma.cta_group::1.kind::f16.ashift": "after the shift",
+    "shfl.up.b32": ".sync", "vote.all.pred": ".sync", "tcgen05.mma.ws.sp.cta_group::1.kind::f16": "sparse",
+    "tcgen05.mma.cta_group::1.kind::f16.ashift": "after the shift",
     "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32": "red.async",
     "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes": "im2col",
     "red.async.mmio.release.sys.global.add.u32": "red.global",
@@ -111,7 +112,6 @@ SECTIONS = {
     "istypep.texref": "textures", "suld.b.2d.b32.trap": "surfaces", "sust.b.2d.b32.trap": "surfaces",
     "sured.b.add.2d.b32.trap": "surfaces", "suq.width.b32": "surfaces", "alloca.u64": "stack", "stacksave.u64": "stack",
     "stackrestore.u64": "stack", "vadd.s32.u32.s32": "video", "vset4.s32.u32.s32": "video", "vmad.s32.u32.s32": "video",
-    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16": "sparse",
     "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16": "Volta", "atom.add.b128": "exch and cas",
     "ldmatrix.sync.aligned.m16n16.x1.shared.b8": ".m16n16.trans",
 }  # fmt: skip

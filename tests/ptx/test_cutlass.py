@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("cutlass") / "run_gemm.py"
-KERNELS = {  # schedules of the main loop and of what follows it, rows of a tile, blocks of a cluster
-    "warps specialised": ("KernelTmaWarpSpecialized", "NoSmemWarpSpecialized", 64, 1),
-    "ping-pong": ("KernelTmaWarpSpecializedPingpong", "TmaWarpSpecialized", 64, 1),
-    "two blocks": ("KernelTmaWarpSpecializedCooperative", "TmaWarpSpecializedCooperative", 128, 2),
+KERNELS = {  # schedules of the main loop and what follows it, rows of a tile, blocks of a cluster, half of A stored
+    "warps specialised": ("KernelTmaWarpSpecialized", "NoSmemWarpSpecialized", 64, 1, 0),
+    "ping-pong": ("KernelTmaWarpSpecializedPingpong", "TmaWarpSpecialized", 64, 1, 0),
+    "two blocks": ("KernelTmaWarpSpecializedCooperative", "TmaWarpSpecializedCooperative", 128, 2, 0),
+    "sparse": ("KernelTmaWarpSpecializedPingpong", "TmaWarpSpecialized", 64, 1, 1),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from ptx_support import HEADER, module
-from ptx_tcgen05_cases import A_AT, B_AT, BITS, SCALES_AT, SHARED_BYTES, TCGEN05, Tcgen05, ZeroColumns
+from ptx_tcgen05_cases import A_AT, B_AT, BITS, METADATA_AT, SCALES_AT, SHARED_BYTES, TCGEN05, Tcgen05, ZeroColumns
 from test_mma import codes, value_of
+from test_sparse import ASCENDING, chosen, expanded
 from test_wgmma import CHUNKS, offsets
 
 from workbench import ptx
@@ -32,8 +34,8 @@ def narrow_value(kind: str, code: int) -> Fraction:
 
 
 def packed(patterns: np.ndarray, width: int, together: int) -> np.ndarray:
-    """Rows of 32 bytes: so many elements, one after the other, at the begin of each 16."""
-    out = np.zeros((len(patterns), 32), np.uint8)
+    """Rows of bytes: so many elements, one after the other, at the begin of each 16."""
+    out = np.zeros((len(patterns), patterns.shape[1] // together * 16), np.uint8)
     for row, elements in enumerate(patterns):
         for first in range(0, len(elements), together):
             number = sum(int(code) << width * i for i, code in enumerate(elements[first : first + together]))
@@ -48,35 +50,36 @@ def in_bytes(patterns: np.ndarray, width: int) -> np.ndarray:
 
 
 def factor(
-    case: Tcgen05, kind: str, rows: int, rng: np.random.Generator, in_tensor_memory: bool = False
+    case: Tcgen05, kind: str, shape: tuple[int, int], rng: np.random.Generator, in_tensor_memory: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix by rows of K: its bytes (32 a row), and its values."""
-    shape = rows, case.depth
+    """A matrix by rows of K: its bytes (32 a row, or 64), and its values."""
+    rows = shape[0]
     if kind in NARROW:
         patterns = rng.integers(0, 1 << BITS[kind], shape)
         values = np.vectorize(lambda code: float(narrow_value(kind, int(code))))(patterns)
-        if in_tensor_memory and case.depth == 32:
+        if in_tensor_memory and not case.is_packed:
             return in_bytes(patterns, BITS[kind]), values
-        return packed(patterns, BITS[kind], 32 if case.depth == 64 else 16), values
+        return packed(patterns, BITS[kind], 32 if case.is_packed else 16), values
     if kind in ("bf16", "tf32"):
         values = rng.integers(-8, 9, shape) / 4
         words = values.astype(np.float32).view(np.uint32)
         if kind == "bf16":
-            return (words >> 16).astype(np.uint16).view(np.uint8).reshape(rows, 32), values
-        return (words | rng.integers(0, 1 << 13, shape).astype(np.uint32)).view(np.uint8).reshape(rows, 32), values
+            return (words >> 16).astype(np.uint16).view(np.uint8).reshape(rows, -1), values
+        return (words | rng.integers(0, 1 << 13, shape).astype(np.uint32)).view(np.uint8).reshape(rows, -1), values
     patterns = codes(kind, shape, rng)
     if kind == "f16":
         values = patterns.astype(np.uint16).view(np.float16).astype(float)
     else:
         values = np.vectorize(lambda code: float(value_of(kind, int(code))))(patterns)
-    return patterns.astype(f"u{BITS[kind] // 8}").view(np.uint8).reshape(rows, 32), values
+    return patterns.astype(f"u{BITS[kind] // 8}").view(np.uint8).reshape(rows, -1), values
 
 
 def put(out: np.ndarray, rows: np.ndarray, mode: int, transposed: bool, size: int) -> None:
     """Lay a matrix out in shared memory as a descriptor of that mode describes it."""
     width, mask, shift = (*CHUNKS, 8)[mode], (0, 7, 3, 1, 3)[mode], 5 if mode == 4 else 4
     depth = 4 if mode == 4 else 8
-    leading, stride = leading_and_stride(mode, transposed, size)
+    chunks = rows.shape[1] // 16
+    leading, stride = leading_and_stride(mode, transposed, size, chunks)
     together = 16 // size
 
     def store(offset: int, value: np.ndarray) -> None:
@@ -86,11 +89,11 @@ def put(out: np.ndarray, rows: np.ndarray, mode: int, transposed: bool, size: in
 
     for row, bytes_ in enumerate(rows):
         if not transposed:
-            for chunk in range(2):
+            for chunk in range(chunks):
                 along = chunk * (leading if mode == 0 else 16)
                 store(row // 8 * stride + row % 8 * 16 * width + along, bytes_[16 * chunk : 16 * chunk + 16])
             continue
-        for k in range(32 // size):
+        for k in range(16 * chunks // size):
             here = row % together * size
             if mode == 0:
                 at = here + row // together * stride + k % 8 * 16 + k // 8 * leading
@@ -101,14 +104,32 @@ def put(out: np.ndarray, rows: np.ndarray, mode: int, transposed: bool, size: in
             store(at, bytes_[size * k : size * k + size])
 
 
-def leading_and_stride(mode: int, transposed: bool, size: int) -> tuple[int, int]:
-    """The offsets of a tile without gaps; of bytes that are transposed there are four atoms along K."""
+def leading_and_stride(mode: int, transposed: bool, size: int, chunks: int = 2) -> tuple[int, int]:
+    """The offsets of a tile without gaps; of bytes that are transposed there are two atoms for each chunk along K."""
     if mode == 4:
         return (1024, 512)
     if transposed and size == 1:
         atom = 128 * CHUNKS[mode]
-        return (128, 512) if mode == 0 else (4 * atom, atom)
-    return offsets(mode, transposed)
+        return (128, 256 * chunks) if mode == 0 else (2 * chunks * atom, atom)
+    return offsets(mode, transposed, chunks)
+
+
+def tensor_metadata(case: Tcgen05, nibbles: np.ndarray) -> np.ndarray:
+    """Four columns of 128 lanes that have the metadata of A's rows, and elsewhere what is not allowed.
+
+    As CUTLASS has it (mma_traits_sm100.hpp, tmem_e_frg), and JAX (format_tcgen05_sparse_metadata).
+    """
+    words = np.zeros((128, 4), np.uint64)
+    of_word = 4 if case.kind in ("f16", "tf32") else 8
+    for row, mine in enumerate(nibbles):
+        for half in range(2):
+            bits = sum(int(four) << 4 * i for i, four in enumerate(mine[of_word * half : of_word * (half + 1)]))
+            if of_word == 4:
+                lane = row % 8 + 8 * half + row // 16 * 16
+                words[lane, case.selector] |= np.uint64(bits << row // 8 % 2 * 16)
+            else:
+                words[row, half] = bits
+    return words.astype(np.uint32)
 
 
 def places(case: Tcgen05) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -124,7 +145,14 @@ def places(case: Tcgen05) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return block, row // 16 * 32 + row % 16 + case.lane, column
 
 
-def run(case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: Sequence[np.ndarray]) -> np.ndarray:
+def run(
+    case: Tcgen05,
+    a: np.ndarray,
+    b: np.ndarray,
+    d: np.ndarray,
+    scales: Sequence[np.ndarray],
+    nibbles: np.ndarray | None = None,
+) -> np.ndarray:
     """Columns of tensor memory after a product, [blocks][columns][lanes], for the bytes of A and B and D's words."""
     size, blocks = {"f16": 2, "tf32": 4}.get(case.kind, 1), 1 + case.pair
     block_of, lanes, _ = places(case)
@@ -145,10 +173,12 @@ def run(case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: Sequ
             for row, of_row in enumerate(parts):
                 at = SCALES_AT + 512 * (i + row // 128) + row % 32 * 16 + row % 128 // 32 * 4 + first
                 inside[at : at + len(of_row)] = of_row
+        if nibbles is not None:
+            inside[METADATA_AT:] = tensor_metadata(case, nibbles[block_of[:, 0] == block]).view(np.uint8).reshape(-1)
         given += [inside, words.reshape(-1).view(np.uint8), d[block].reshape(-1).view(np.uint8)]
     out = np.zeros_like(d)
     a_offsets = leading_and_stride(case.mode_a or 0, case.transposed_a, size)
-    b_offsets = leading_and_stride(case.mode_b, case.transposed_b, size)
+    b_offsets = leading_and_stride(case.mode_b, case.transposed_b, size, 2 + 2 * case.sparse)
     kernel = ptx.Program.from_text(case.text(*zip(a_offsets, b_offsets, strict=True)))["tile_product"]
     for options in ({"checks": True}, {}):
         report = kernel.launch(blocks, 128, [np.concatenate(given), out], cluster=blocks, **options)
@@ -159,13 +189,18 @@ def run(case: Tcgen05, a: np.ndarray, b: np.ndarray, d: np.ndarray, scales: Sequ
 @pytest.mark.parametrize("case", TCGEN05, ids=lambda case: case.name)
 def test_every_product(case: Tcgen05) -> None:
     rng = np.random.default_rng(7)
-    a_bytes, a = factor(case, case.a, case.rows, rng, case.mode_a is None)
+    a_bytes, a = factor(case, case.a, (case.rows, case.stored_depth), rng, case.mode_a is None)
     shift = case.mask.shift if case.mask else 0
-    b_bytes, b = factor(case, case.b, case.columns + shift, rng)
+    b_bytes, b = factor(case, case.b, (case.columns + shift, case.depth), rng)
     b = b[shift:]
     if case.mask:
         parts = 128 // case.rows
         b[[zero for i in range(parts) for zero in case.mask.columns(i, case.columns // parts)]] = 0
+    nibbles = None
+    if case.sparse:
+        bits = 4 if case.is_packed else {"f16": 16, "tf32": 32}.get(case.kind, 8)
+        nibbles = chosen(bits, (case.rows, case.depth), rng, (*ASCENDING, 0b0110))
+        a = expanded(a, nibbles, bits)
     a, b = a * case.signs[0], b * case.signs[1]
     scales = [np.zeros((0, 0), np.uint8)] * 2
     for which, matrix in enumerate((a, b) if case.scales else ()):
@@ -195,7 +230,7 @@ def test_every_product(case: Tcgen05) -> None:
     for i, mask in enumerate(case.masks or ()):
         kept[i // 4, i % 4 * 32 : i % 4 * 32 + 32] = [mask >> bit & 1 for bit in range(32)]
     expected[block, column, lane] = np.where(kept[block, lane], cells[block, column, lane], as_words(want))
-    np.testing.assert_array_equal(run(case, a_bytes, b_bytes, cells, scales), expected)
+    np.testing.assert_array_equal(run(case, a_bytes, b_bytes, cells, scales, nibbles), expected)
 
 
 SHAPES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}  # registers of .x1
@@ -571,6 +606,25 @@ def test_a_use_of_a_loads_registers_waits_for_the_load(use: str) -> None:
     assert "tensor memory race" in found[1]
 
 
+def test_metadata_is_in_tensor_memory_before_the_product() -> None:
+    """A copy of the same thread comes before the product without a wait; a store has to be waited for."""
+    case = Tcgen05("f16", "f16", "f16", sparse=True)
+    text = case.text((16, 16), (1024, 1024))
+    (copy,) = re.findall(r"@%leads tcgen05.cp[^;]*128x128b[^;]*;", text)
+    store = "tcgen05.st.sync.aligned.32x32b.x2.b32 [%w+290], {%n, %n};"
+    filled = f"mov.u32 %n, 0x44444444; {store} tcgen05.wait::st.sync.aligned; tcgen05.fence::before_thread_sync;"
+    late = f"mov.u32 %n, 0x44444444; {store} tcgen05.fence::before_thread_sync;"
+    kinds = []
+    for body in ("", filled, late):
+        meets = f"{body} bar.sync 0; tcgen05.fence::after_thread_sync;" if body else ""
+        kernel = ptx.Program.from_text(text.replace(copy, meets or copy))["tile_product"]
+        given = np.zeros(1 << 17, np.uint8)
+        given[METADATA_AT:SHARED_BYTES] = 0x44
+        report = kernel.launch(1, 128, [given, np.zeros((256, 128), np.uint32)], checks=True)
+        kinds.append({finding.kind for finding in report.findings})
+    assert kinds == [set(), set(), {"tensor memory race"}]
+
+
 def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
     body = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%n], 512;"
     with pytest.raises(KernelFault, match="deadlock"):
@@ -588,25 +642,30 @@ def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
         ({"stationary": True, "columns": 64, "mask": ZeroColumns(3, 4, (4, 0, 0, 0))}, "behind its first span"),
         ({"stationary": True, "columns": 64, "rows": 32, "mask": ZeroColumns(3, 4, shift=17)}, "at most 16 are"),
         ({"stationary": True, "columns": 64, "mask": ZeroColumns(3, 4, zeros_first=(0, 0, 0, 2))}, "that PTX reserves"),
+        ({"sparse": True, "rows": 64}, "a sparse A, whose metadata has a layout .* use 128 rows"),
+        ({"sparse": True, "selector": 2}, "selector of 2, where 0 or 1"),
+        ({"sparse": True, "mode_b": 3}, "B with a swizzle of 32 bytes, where a row of K has 64"),
+        ({"sparse": True}, "bits 0 to 3 of the metadata in lane 0, column 290 of tensor memory are 0b0000, where"),
     ],
     ids=str,
 )  # fmt: skip
 def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
+    """Of a dense product, and of a sparse one where the field says so."""
     if not words:
         text = Tcgen05("f16", "f16", "f16").text((0, 0), (0, 0)).replace("kind::f16", "kind::tf32")
         words = "a type of elements"
     else:
         text = Tcgen05("f16", "f16", "f16")._replace(**field).text((16, 16), (1024, 1024))
+    given, out = np.zeros(1 << 17, np.uint8), np.zeros((256, 128), np.uint32)
+    given[:B_AT] = 1
     with pytest.raises(KernelFault, match=words):
-        ptx.Program.from_text(text)["tile_product"].launch(
-            1, 128, [np.zeros(1 << 17, np.uint8), np.zeros((256, 128), np.uint32)]
-        )
+        ptx.Program.from_text(text)["tile_product"].launch(1, 128, [given, out])
 
 
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("mma.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;", "sparse"),
+        ("mma.ws.sp.cta_group::1.kind::f16 [%r1], %d1, %d2, [%r2], %r3, %p1;", "sparse"),
         ("mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %d2, %r3, %p1;", "before or after the shift"),
         ("mma.cta_group::1.kind::mxf4 [%r1], %d1, %d2, %r3, %p1;", "scales that the kind"),
         ("mma.kind::f16 [%r1], %d1, %d2, %r3, %p1;", "without .cta_group"),

@@ -176,7 +176,6 @@ def test_requests_of_a_load() -> None:
         ("wmma.load.a.sync.aligned.row.m16n16k4.f16 {%r1}, [%d1];", "no A of .f16 in .m16n16k4"),
         ("wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1, %r2}, [%d1];", "2 registers for a fragment of 8"),
         ("wmma.load.b.sync.aligned.row.m8n8k32.s4 {%r1}, [%d1];", "B by columns only"),
-        ("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1}, {%r2}, {%r3}, {%r4}, %r5, 0;", "sparse"),
     ],
 )
 def test_refusals(statement: str, reason: str) -> None:

@@ -72,6 +72,7 @@ KINDS = {
     "tensor_misuse": "tensor memory misuse",
     "tensor_race": "tensor memory race",
     "unwritten_tensor": "unwritten tensor memory read",
+    "invalid_metadata": "invalid sparsity metadata",
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
@@ -108,6 +109,7 @@ _TOLD = (
     "remote_misuse",
     "unawaited_arrivals",
     "tensor_misuse",
+    "invalid_metadata",
 )  # problems whose text the core writes
 _EXPLAINED = ("unawaited_copy",)  # problems whose text stands beside the place
 _IN_SHARED = (

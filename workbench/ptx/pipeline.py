@@ -3,9 +3,10 @@
 A recording has the events of each warp, with the number of its instructions before them. A model turns these into
 times. An instruction takes one cycle, and a copy the cycles that the caller gives. A product of a warp group, or in
 tensor memory, takes half a cycle for each of its columns; the tensor cores of the processor compute products one after
-the other (their rate is 2,048 fp16 multiply-adds a cycle on sm_90, 4,096 on sm_100). A wait ends when its event has
-happened. So the program determines which warp waits for which, and the model for how long. With `Rates` the times of
-instructions come from the machine code for a processor, and warps that share a unit wait for it.
+the other (their rate is 2,048 fp16 multiply-adds a cycle on sm_90, 4,096 on sm_100; with a sparse A, of whose row of K
+half is stored, they are twice as fast). A wait ends when its event has happened. So the program determines which warp
+waits for which, and the model for how long. With `Rates` the times of instructions come from the machine code for a
+processor, and warps that share a unit wait for it.
 """
 
 from __future__ import annotations

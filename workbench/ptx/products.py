@@ -4,7 +4,8 @@ The PTX ISA, "Asynchronous wgmma instructions": until ``wgmma.wait_group`` the r
 written, nor those of A written; and if a register of either was written by anything but a product, ``wgmma.fence``
 belongs between that write and the product. Compilers copy such registers with ``mov`` at places where the assembler
 makes no copy of it, so a copy counts only as another name. They also move constants (``float d[4] = {}``) below the
-fence that follows them in the source; after a fence, writes of constants do not count.
+fence that follows them in the source; after a fence, writes of constants do not count. The rule does not name the
+metadata of a sparse product, and CUTLASS loads that of the next one while it runs.
 
 The numbers of ``wait_group`` on each way through the code tell which groups have been waited for. If several ways lead
 to a place, the one that has waited least counts.

@@ -29,11 +29,33 @@ template <class... Rest> CUresult encode(Map* map, Rest... rest) {
 
 struct Launch { int params_bytes, shared_bytes, threads, grid[3]; };
 
-extern "C" void make_launch(Launch* launch, void* params, int m, int n, int k, const void* a, const void* b, float* d) {
-  Gemm::Arguments arguments{
-      cutlass::gemm::GemmUniversalMode::kGemm, {m, n, k, 1},
-      {(const Half*)a, Gemm::StrideA{k, {}, 0}, (const Half*)b, Gemm::StrideB{k, {}, 0}},
-      {{1.f, 0.f}, nullptr, {}, d, Gemm::StrideD{n, {}, 0}}, {0, 2}};
+#if SPARSE
+using Config = Mainloop::SparseConfig;
+
+// Metadata as the kernel wants it: `fours` has four bits for each four elements of a row of A. Returns its bytes; with
+// `e` null it writes none.
+extern "C" int place_metadata(unsigned char* e, const unsigned char* fours, int m, int n, int k) {
+  const auto layout = Config::fill_layoutE(cute::make_tuple(m, n, k, 1));
+  for (int row = 0; e && row < m; ++row)
+    for (int chunk = 0; chunk < k / 4; ++chunk) {
+      const auto bit = layout(row, 4 * chunk, 0);
+      e[bit / 8] |= fours[row * (k / 4) + chunk] << bit % 8;
+    }
+  return cute::cosize(layout) / 8;
+}
+#endif
+
+extern "C" void make_launch(
+    Launch* launch, void* params, int m, int n, int k, const void* a, const void* b, float* d, const void* e) {
+#if SPARSE
+  const auto shape = cute::make_tuple(m, n, k, 1);
+  Mainloop::Arguments factors{(const Half*)a, Config::fill_layoutA(shape), (const Half*)b, Gemm::StrideB{k, {}, 0},
+                              (const Mainloop::ElementE*)e, Config::fill_layoutE(shape)};
+#else
+  Mainloop::Arguments factors{(const Half*)a, Gemm::StrideA{k, {}, 0}, (const Half*)b, Gemm::StrideB{k, {}, 0}};
+#endif
+  Gemm::Arguments arguments{cutlass::gemm::GemmUniversalMode::kGemm, {m, n, k, 1}, factors,
+                            {{1.f, 0.f}, nullptr, {}, d, Gemm::StrideD{n, {}, 0}}, {0, 2}};
   Gemm::Params made = Gemm::to_underlying_arguments(arguments, nullptr);
   dim3 grid = Gemm::get_grid_shape(made);
   *launch = {sizeof made, Gemm::SharedStorageSize, Gemm::MaxThreadsPerBlock, {(int)grid.x, (int)grid.y, (int)grid.z}};

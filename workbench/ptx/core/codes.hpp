@@ -72,14 +72,15 @@ struct TensorReduction {
 enum class TensorKind : u32 { f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4, mxf4nvf4 };
 
 // tcgen05.mma: A is in tensor memory; two blocks take part; a scale for sixteen elements, not for
-// 32; weights are stationary (.ws); some lanes of D stay as they are.
+// 32; weights are stationary (.ws); some lanes of D stay as they are; A is sparse (.sp).
 struct TensorFlags {
   enum Flags : u32 {
     a_in_tensor_memory = 1,
     two_blocks = 2,
     scales_of_16 = 4,
     stationary = 8,
-    masked = 16
+    masked = 16,
+    sparse = 32
   };
 };
 

@@ -17,7 +17,7 @@ struct Descriptor {
   u32 start, leading, stride, base;
   u32 mode;  // wgmma's four; then 128 bytes in atoms of 32, which tcgen05 alone has
 
-  explicit Descriptor(u64 bits)
+  explicit Descriptor(u64 bits = 0)
       : start(field(bits, 0)),
         leading(field(bits, 16)),
         stride(field(bits, 32)),

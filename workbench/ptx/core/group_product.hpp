@@ -82,34 +82,42 @@ struct KeptFactors {
 
 namespace wgmma {
 
-// `gathered`: B's chunks, or null where B is regular.
-template <class T>
-const Row* widen_b(Warp& warp, const Instruction& in, const Operand& b, const u8* gathered) {
+// `gathered`: the chunks of B, which has `Steps` operands one behind the other along K, or null
+// where they are regular.
+template <class T, u32 Steps>
+const Row* widen_b(Warp& warp, const Instruction& in, const Operand (&b)[Steps],
+                   const u8* gathered) {
   std::shared_ptr<KeptFactors>& kept = warp.block->worker->factors;
   if (!kept) kept = std::make_shared<KeptFactors>();
   Kept& entry = kept->entries[reinterpret_cast<std::uintptr_t>(&in) / sizeof in % 8];
-  const u32 bytes = b.rows * kRowBytes, eights = b.rows / 8, flags = in.group_product.flags;
+  const u32 bytes = b[0].rows * kRowBytes, eights = b[0].rows / 8, flags = in.group_product.flags;
   const u8* shared = warp.block->shared;
-  if (entry.in == &in && entry.raw.size() == bytes &&
-      (gathered ? std::memcmp(entry.raw.data(), gathered, bytes) == 0
-                : is_unchanged(b, shared, entry.raw.data())))
-    return entry.values.data();
-  entry.in = &in, entry.raw.resize(bytes), entry.values.resize(std::size_t{kDepth<T>} * eights);
-  u8* raw = entry.raw.data();
-  if (gathered)
-    std::memcpy(raw, gathered, bytes);
-  else
-    gather_regular(b, shared, raw);
-  for (u32 eight = 0; eight < eights; ++eight) {
-    Row* to = entry.values.data() + eight;
-    if constexpr (kHalves<T>) {
-      if (flags & Product::transpose_b) {
-        widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & Product::negate_b, to,
-                         eights);
-        continue;
+  const auto is_known = [&] {
+    if (entry.in != &in || entry.raw.size() != Steps * bytes) return false;
+    if (gathered) return std::memcmp(entry.raw.data(), gathered, Steps * bytes) == 0;
+    for (u32 step = 0; step < Steps; ++step)
+      if (!is_unchanged(b[step], shared, entry.raw.data() + step * bytes)) return false;
+    return true;
+  };
+  if (is_known()) return entry.values.data();
+  entry.in = &in;
+  entry.raw.resize(Steps * bytes);
+  entry.values.resize(std::size_t{Steps * kDepth<T>} * eights);
+  if (gathered) std::memcpy(entry.raw.data(), gathered, Steps * bytes);
+  for (u32 step = 0; step < Steps; ++step) {
+    u8* raw = entry.raw.data() + step * bytes;
+    if (!gathered) gather_regular(b[step], shared, raw);
+    for (u32 eight = 0; eight < eights; ++eight) {
+      Row* to = entry.values.data() + step * kDepth<T> * eights + eight;
+      if constexpr (kHalves<T>) {
+        if (flags & Product::transpose_b) {
+          widen_columns<T>(raw + eight * kChunk, eights * kChunk, flags & Product::negate_b, to,
+                           eights);
+          continue;
+        }
       }
+      widen_rows<T>(raw + eight * 8 * kRowBytes, flags & Product::negate_b, to, eights);
     }
-    widen_rows<T>(raw + eight * 8 * kRowBytes, flags & Product::negate_b, to, eights);
   }
   return entry.values.data();
 }

@@ -108,6 +108,7 @@ struct alignas(64) Instruction {
     operands::Exchange exchange;
     operands::Product product;
     operands::ScaledProduct scaled_product;
+    operands::SparseProduct sparse_product;
     operands::GroupProduct group_product;
     operands::TensorMove tensor_move;
     operands::TensorProduct tensor_product;
@@ -161,6 +162,7 @@ void add_matrix(Table&);
 void add_integer_matrix(Table&);
 void add_byte_matrix(Table&);
 void add_small_matrix(Table&);
+void add_sparse_matrix(Table&);
 void add_matrix_memory(Table&);
 // Faster handlers, where the processor has what they need.
 void widen_matrices(Table&);
@@ -266,7 +268,8 @@ enum class Problem : u8 {
   heap_misuse,
   tensor_misuse,
   tensor_race,
-  unwritten_tensor
+  unwritten_tensor,
+  invalid_metadata
 };
 
 struct Finding {

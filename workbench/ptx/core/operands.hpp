@@ -91,11 +91,18 @@ struct Product {
 struct ScaledProduct {
   Slot d[4], a[4], b[2], c[4], scale_a, scale_b, selectors;
 };
+// mma.sp, with scales or without. D's registers are Kernel::fragments; `ordered` for
+// .sp::ordered_metadata; `selectors` as of ScaledProduct.
+struct SparseProduct {
+  Slot a[4], b[4], c[4], metadata;
+  u32 selector, ordered;
+  Slot scale_a, scale_b, selectors;
+};
 // wgmma. A is in registers, or what Instruction::address describes; D's registers are
-// Kernel::fragments.
+// Kernel::fragments. `metadata` is that of a sparse A, and `selector` says which lanes have it.
 struct GroupProduct {
-  Slot a[4], b, keeps_d;
-  u32 flags;  // WarpGroupProduct
+  Slot a[4], b, keeps_d, metadata;
+  u32 flags, selector;  // WarpGroupProduct
 };
 // tcgen05.alloc, dealloc, ld, st, cp and shift: Instruction::address is one in tensor memory; of
 // alloc it is in shared memory. The registers of ld and st are Kernel::fragments.
@@ -109,9 +116,10 @@ struct TensorMove {
 };
 // tcgen05.mma. Instruction::address is D's; the masks of lanes to leave out are Kernel::fragments.
 struct TensorProduct {
-  Slot a, b, descriptor, keeps_d, scale_a, scale_b;
+  Slot a, b, descriptor, keeps_d, scale_a, scale_b, metadata;
   Slot zero_columns;  // the descriptor of a mask of B's columns
-  u32 a_offset, scale_a_offset, scale_b_offset, kind, flags, shift;  // TensorKind, TensorFlags
+  u32 a_offset, scale_a_offset, scale_b_offset, metadata_offset;
+  u32 kind, flags, shift;  // TensorKind, TensorFlags
 };
 // tcgen05.commit. Instruction::address is the mbarrier's.
 struct TensorCommit {

@@ -82,7 +82,8 @@ void bind_enums(nb::module_& m) {
       .value("heap_misuse", Problem::heap_misuse)
       .value("tensor_misuse", Problem::tensor_misuse)
       .value("tensor_race", Problem::tensor_race)
-      .value("unwritten_tensor", Problem::unwritten_tensor);
+      .value("unwritten_tensor", Problem::unwritten_tensor)
+      .value("invalid_metadata", Problem::invalid_metadata);
   nb::enum_<Video::Flags>(m, "Video", nb::is_flag(), nb::is_arithmetic())
       .value("signed_a", Video::signed_a)
       .value("signed_b", Video::signed_b)
@@ -168,7 +169,8 @@ void bind_enums(nb::module_& m) {
       .value("two_blocks", TensorFlags::two_blocks)
       .value("scales_of_16", TensorFlags::scales_of_16)
       .value("stationary", TensorFlags::stationary)
-      .value("masked", TensorFlags::masked);
+      .value("masked", TensorFlags::masked)
+      .value("sparse", TensorFlags::sparse);
   nb::enum_<RecordedEvent::Kind>(m, "Event", nb::is_arithmetic())
       .value("arrive", RecordedEvent::arrive)
       .value("arrive_late", RecordedEvent::arrive_late)

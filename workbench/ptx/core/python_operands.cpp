@@ -129,11 +129,23 @@ void bind_operands(nb::module_& m, std::size_t first) {
                                            .operand("scale_a", &ScaledProduct::scale_a)
                                            .operand("scale_b", &ScaledProduct::scale_b)
                                            .operand("selectors", &ScaledProduct::selectors));
+  m.attr("SparseProduct") = nb::object(Columns<SparseProduct>(first)
+                                           .operand("a", &SparseProduct::a)
+                                           .operand("b", &SparseProduct::b)
+                                           .operand("c", &SparseProduct::c)
+                                           .operand("metadata", &SparseProduct::metadata)
+                                           .operand("selector", &SparseProduct::selector)
+                                           .operand("ordered", &SparseProduct::ordered)
+                                           .operand("scale_a", &SparseProduct::scale_a)
+                                           .operand("scale_b", &SparseProduct::scale_b)
+                                           .operand("selectors", &SparseProduct::selectors));
   m.attr("GroupProduct") = nb::object(Columns<GroupProduct>(first)
                                           .operand("a", &GroupProduct::a)
                                           .operand("b", &GroupProduct::b)
                                           .operand("keeps_d", &GroupProduct::keeps_d)
-                                          .operand("flags", &GroupProduct::flags));
+                                          .operand("metadata", &GroupProduct::metadata)
+                                          .operand("flags", &GroupProduct::flags)
+                                          .operand("selector", &GroupProduct::selector));
   m.attr("TensorMove") = nb::object(Columns<TensorMove>(first)
                                         .operand("columns", &TensorMove::columns)
                                         .operand("matrix", &TensorMove::matrix)
@@ -153,9 +165,11 @@ void bind_operands(nb::module_& m, std::size_t first) {
                      .operand("scale_a", &TensorProduct::scale_a)
                      .operand("scale_b", &TensorProduct::scale_b)
                      .operand("zero_columns", &TensorProduct::zero_columns)
+                     .operand("metadata", &TensorProduct::metadata)
                      .operand("a_offset", &TensorProduct::a_offset)
                      .operand("scale_a_offset", &TensorProduct::scale_a_offset)
                      .operand("scale_b_offset", &TensorProduct::scale_b_offset)
+                     .operand("metadata_offset", &TensorProduct::metadata_offset)
                      .operand("kind", &TensorProduct::kind)
                      .operand("flags", &TensorProduct::flags)
                      .operand("shift", &TensorProduct::shift));

@@ -82,6 +82,7 @@ const std::vector<TableEntry>& instruction_table() {
         add_carries(all);
     add_small_matrix(all);
     widen_matrices(all), widen_integer_matrices(all);
+    add_sparse_matrix(all);
     return all;
   }();
   return table;

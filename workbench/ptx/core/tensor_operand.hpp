@@ -35,6 +35,14 @@ struct TensorOperand {
     from.mode = modes[layout()];
   }
 
+  // To the next 32 bytes of the rows, of an operand that has more along K.
+  void advance() {
+    if (transposed)
+      from.start += 2 * together / 8 * (from.mode ? from.stride : from.leading);
+    else
+      from.start += from.mode ? wgmma::kRowBytes : 2 * from.leading;
+  }
+
   u32 layout() const { return static_cast<u32>(bits >> 61); }
   u32 count() const { return rows * chunks; }
   u32 offset(u32 number) const {

@@ -5,12 +5,19 @@
 // in the lanes of their number; 64 of them in sixteen of every 32; and where two blocks have 64
 // rows each, or weights are stationary, the right half of the columns lies 64 lanes further (PTX
 // ISA, "Data Path Layout Organization"). Sums are in f32, over K in its order.
+//
+// A sparse A has 32 stored bytes in a row too, and B's rows of K have 64. Metadata is in tensor
+// memory (CUTLASS, mma_traits_sm100.hpp, tmem_e_frg): row m's in lane m, two columns of it; of
+// factors of 16 bits and more the half of a row along K is in lane m % 8 + 8 (half) + 16 (m / 16),
+// in the lower 16 bits of the column that the selector picks, or, where m / 8 is odd, the upper
+// ones.
 #include <algorithm>
 
 #include "access.hpp"
 #include "codes.hpp"
 #include "group_product.hpp"
 #include "numeric.hpp"
+#include "sparse.hpp"
 #include "tensor_operand.hpp"
 
 namespace workbench::ptx {
@@ -21,7 +28,7 @@ using wgmma::kChunk;
 using wgmma::kRowBytes;
 
 constexpr u32 kLanesOfMemory = TensorMemory::kRows;
-constexpr u32 kMostRows = 128, kMostColumns = 256, kMostDepth = 64;
+constexpr u32 kMostRows = 128, kMostColumns = 256, kMostDepth = 128;
 constexpr u32 kMostShift = 32;  // of the columns of B that a product with stationary weights takes
 
 void misuse(Warp& warp, const Instruction& in, u32 lane, const std::string& text) {
@@ -46,6 +53,8 @@ struct InstructionDescriptor {
   bool transposes_a() const { return field(15, 1); }
   bool transposes_b() const { return field(16, 1); }
   bool is_sparse() const { return field(2, 1); }
+  u32 selector() const { return field(0, 2); }
+  u32 steps() const { return is_sparse() ? 2 : 1; }  // of 32 bytes in a row of K
   bool saturates() const { return field(3, 1); }
   u32 sums() const { return is_scaled() ? 1 : field(4, 2); }  // 0: f16, 1: f32, 2: s32
   u32 scale_a() const { return field(29, 2); }                // bytes from the word's begin
@@ -58,7 +67,9 @@ struct InstructionDescriptor {
     static constexpr u32 shifts[] = {0, 8, 16, 32};
     return shifts[field(30, 2)];
   }
-  u32 depth() const { return is_packed() ? 64 : kRowBytes / element_bytes(); }
+  u32 stored_depth() const { return is_packed() ? 64 : kRowBytes / element_bytes(); }
+  u32 depth() const { return steps() * stored_depth(); }
+  bool has_selector() const { return kind == TensorKind::f16 || kind == TensorKind::tf32; }
 };
 
 // What an element is, by the kind and its number in the descriptor; kUnknown where there is none.
@@ -100,7 +111,20 @@ std::string fault_of(const InstructionDescriptor& what, u32 flags, u32 blocks) {
   const auto shape = [&] {
     return "a product of " + std::to_string(m) + " rows and " + std::to_string(n) + " columns";
   };
-  if (what.is_sparse()) return "the descriptor of a sparse product for a dense one";
+  if (what.is_sparse() && !(flags & Flags::sparse))
+    return "the descriptor of a sparse product for a dense one";
+  if (flags & Flags::sparse) {
+    if (!what.is_sparse()) return "the descriptor of a dense product for a sparse one";
+    if ((blocks == 2 && m == 128) || (blocks == 1 && m == 64))
+      return shape() +
+             " with a sparse A, whose metadata has a layout that the machine does not "
+             "know: use " +
+             std::to_string(128 * blocks) + " rows";
+    const u32 most = what.has_selector() ? 1 : 0;
+    if (!what.is_scaled() && what.selector() > most)
+      return "a sparsity selector of " + std::to_string(what.selector()) +
+             (most ? ", where 0 or 1 belongs" : ", where 0 belongs");
+  }
   const bool fits = blocks == 2  ? m == 128 || m == 256
                     : stationary ? m == 32 || m == 64 || m == 128
                                  : m == 64 || m == 128;
@@ -362,6 +386,7 @@ class ProductTask {
   u32 value(Slot slot) const { return at<const u32>(registers_, slot)[lane_]; }
   void fetch_a(Block& block, f32* out);
   void fetch_b(f32* out);
+  void expand_a(Block& block, const f32* stored, f32* out);
   void fetch_masked_b(f32* out);
   TensorOperand operand_b() const {
     const bool transposed = what_.transposes_b();
@@ -390,8 +415,8 @@ class ProductTask {
   u32 lane_, flags_;
   InstructionDescriptor what_{};
   std::vector<Block*> blocks_;
-  u32 d_ = 0, a_ = 0;               // addresses in tensor memory
-  u32 rows_ = 0, own_columns_ = 0;  // of A and of B that each block has
+  u32 d_ = 0, a_ = 0, metadata_ = 0;  // addresses in tensor memory
+  u32 rows_ = 0, own_columns_ = 0;    // of A and of B that each block has
   bool keep_ = false;
   ZeroColumns zero_columns_{};
 };
@@ -408,6 +433,17 @@ bool ProductTask::check_addresses() {
   u32 columns = 0;
   for (const Band& band : bands()) columns = std::max(columns, band.first + band.columns);
   if (!is_ours(warp_, in_, column, columns)) return false;
+  if (flags_ & Flags::sparse) {
+    const u32 first = metadata_ & 0xffff;
+    if (metadata_ >> 16 || (what_.has_selector() && first % 2)) {
+      misuse(warp_, in_, lane_,
+             "metadata at lane " + std::to_string(metadata_ >> 16) + " and column " +
+                 std::to_string(first) + ", where lane 0" +
+                 (what_.has_selector() ? " and an even column belong" : " belongs"));
+      return false;
+    }
+    if (!is_ours(warp_, in_, first, 2)) return false;
+  }
   if (!(flags_ & Flags::a_in_tensor_memory)) return true;
   if (a_ >> 16 != row) {
     misuse(warp_, in_, lane_,
@@ -441,7 +477,7 @@ void ProductTask::fetch_a(Block& block, f32* out) {
                 what_.transposes_a(),
                 what_.negates_a(),
                 rows_,
-                what_.depth(),
+                what_.stored_depth(),
                 what_.element_bytes()};
   if (flags_ & Flags::a_in_tensor_memory) {
     factor.transposed = false;
@@ -464,13 +500,56 @@ void ProductTask::fetch_a(Block& block, f32* out) {
     operand.look(warp_, in_, lane_, block);
     operand.gather(block, raw);
   }
-  widen_factor(raw, factor, out);
+  if (!(flags_ & Flags::sparse)) return widen_factor(raw, factor, out);
+  alignas(64) f32 stored[kMostDepth / 2 * kMostRows];
+  widen_factor(raw, factor, stored);
+  expand_a(block, stored, out);
+}
+
+// A by K with its zeros, from what is stored of it by K.
+void ProductTask::expand_a(Block& block, const f32* stored, f32* out) {
+  using sparse::Allowed;
+  const bool is_tf32 = what_.kind == TensorKind::tf32, halves = what_.has_selector();
+  const Allowed allowed = is_tf32 ? Allowed::one_of_two : Allowed::tensor;
+  const u32 together = is_tf32 ? 1 : what_.is_packed() ? 4 : 2;  // stored elements of four bits
+  const u32 count = what_.stored_depth() / 2, depth = what_.depth() / 2;  // of a step
+  const u32 first = (metadata_ & 0xffff) + (halves ? what_.selector() : 0);
+  block.tensor->access(warp_, in_, TensorAccess::product, first, halves ? 1 : 2, 0, kLanesOfMemory,
+                       true, false);
+  std::fill_n(out, 2 * depth * rows_, 0.0f);
+  for (u32 row = 0; row < rows_; ++row) {
+    for (u32 step = 0; step < 2; ++step) {
+      const u32 lane = halves ? row % 8 + 8 * step + row / 16 * 16 : row;
+      const u32 column = halves ? first : first + step, begin = halves ? row / 8 % 2 * 16 : 0;
+      const u32 mine = block.tensor->column(column)[lane] >> begin;
+      const f32* values = stored + step * count * rows_ + row;
+      const auto is_zero = [&](u32 chunk) {
+        for (u32 number = chunk * together; number < (chunk + 1) * together; ++number)
+          if (values[number * rows_] != 0) return false;
+        return true;
+      };
+      const u32 fault =
+          sparse::first_fault(mine, halves ? 4 : 8, allowed, warp_.block->launch->strict, is_zero);
+      if (fault != sparse::kNone)
+        warp_.block->problem(
+            Problem::invalid_metadata, in_, warp_.thread(lane_), 0, 0,
+            sparse::fault_text("the metadata in lane " + std::to_string(lane) + ", column " +
+                                   std::to_string(column) + " of tensor memory",
+                               begin + 4 * fault, mine >> 4 * fault & 15, allowed));
+      for (u32 number = 0; number < count; ++number) {
+        const u32 four = mine >> 4 * (number / together) & 15;
+        const u32 place =
+            is_tf32 ? 2 * number + (four >> 3) : sparse::place_of(number, four, what_.is_packed());
+        out[(step * depth + place) * rows_ + row] = values[number * rows_];
+      }
+    }
+  }
 }
 
 void ProductTask::fetch_masked_b(f32* out) {
   constexpr u32 most = kMostColumns + kMostShift;
   alignas(64) u8 raw[most * kRowBytes] = {};
-  alignas(64) f32 all[kMostDepth * most];
+  alignas(64) f32 all[kMostDepth / 2 * most];
   const TensorOperand operand = operand_b();
   operand.look(warp_, in_, lane_, *blocks_[0]);
   operand.gather(*blocks_[0], raw);
@@ -488,23 +567,30 @@ void ProductTask::fetch_masked_b(f32* out) {
 void ProductTask::fetch_b(f32* out) {
   if (has_mask()) return fetch_masked_b(out);
   alignas(64) u8 raw[kMostColumns * kRowBytes];
-  alignas(64) f32 own[kMostDepth * kMostColumns];
+  alignas(64) f32 own[kMostDepth / 2 * kMostColumns];
   const Factor factor{element_of(what_.kind, what_.b()),
                       what_.transposes_b(),
                       what_.negates_b(),
                       own_columns_,
-                      what_.depth(),
+                      what_.stored_depth(),
                       what_.element_bytes()};
   const u32 all = what_.columns();
   for (std::size_t part = 0; part < blocks_.size(); ++part) {
-    const TensorOperand operand = operand_b();
-    operand.look(warp_, in_, lane_, *blocks_[part]);
-    operand.gather(*blocks_[part], raw);
-    if (blocks_.size() == 1) return widen_factor(raw, factor, out);
-    widen_factor(raw, factor, own);
-    for (u32 k = 0; k < factor.depth; ++k)
-      std::memcpy(out + k * all + part * own_columns_, own + k * own_columns_,
-                  own_columns_ * sizeof(f32));
+    TensorOperand operand = operand_b();
+    for (u32 step = 0; step < what_.steps(); ++step) {
+      f32* to = out + step * factor.depth * all;
+      operand.look(warp_, in_, lane_, *blocks_[part]);
+      operand.gather(*blocks_[part], raw);
+      operand.advance();
+      if (blocks_.size() == 1) {
+        widen_factor(raw, factor, to);
+        continue;
+      }
+      widen_factor(raw, factor, own);
+      for (u32 k = 0; k < factor.depth; ++k)
+        std::memcpy(to + k * all + part * own_columns_, own + k * own_columns_,
+                    own_columns_ * sizeof(f32));
+    }
   }
 }
 
@@ -550,20 +636,20 @@ void ProductTask::with_masked_lanes(Block& block, const Band& band, F write) {
   }
 }
 
-// What the product takes: multiply-adds, scale factors (each block reads all of B's), and the
-// passes that bring its factors from shared memory, 128 bytes each and without conflicts, as of
-// wgmma.
+// What the product takes: multiply-adds (of a sparse A those with what is stored), scale factors
+// (each block reads all of B's), and the passes that bring its factors from shared memory, 128
+// bytes each and without conflicts, as of wgmma.
 void ProductTask::count_work() {
   constexpr u32 pass = 128;
   const Block& block = *warp_.block;
   if (!block.counts) return;
   Counts& counts = block.counts[block.pc_of(in_)];
   const u32 rows = what_.rows(), columns = what_.columns();
-  counts.products += u64{rows} * columns * what_.depth();
+  counts.products += u64{rows} * columns * what_.stored_depth();
   if (what_.is_scaled())
     counts.scale_bytes += u64{scale_parts()} * (rows + blocks_.size() * columns);
   const u32 rows_of_a = flags_ & Flags::a_in_tensor_memory ? 0 : rows;
-  const u64 passes = u64{rows_of_a + columns} * kRowBytes / pass;
+  const u64 passes = u64{rows_of_a + what_.steps() * columns} * kRowBytes / pass;
   counts.wavefronts += passes;
   counts.ideal += passes;
 }
@@ -644,6 +730,7 @@ void ProductTask::run() {
   own_columns_ = what_.columns() / count;
   d_ = value(in_.address) + static_cast<u32>(in_.offset);
   if (flags_ & Flags::a_in_tensor_memory) a_ = value(product.a) + product.a_offset;
+  if (flags_ & Flags::sparse) metadata_ = value(product.metadata) + product.metadata_offset;
   keep_ = *at<const u32>(registers_, product.keeps_d) >> lane_ & 1;
   if (!check_addresses()) return;
   if (has_mask()) {
@@ -659,7 +746,15 @@ void ProductTask::run() {
                        size)
              .check(warp_, in_, lane_, *block))
       return;
-    if (!operand_b().check(warp_, in_, lane_, *block)) return;
+    TensorOperand b = operand_b();
+    if (what_.is_sparse() && !b.transposed && b.from.width() == 2)
+      return misuse(warp_, in_, lane_,
+                    "a matrix descriptor of B with a swizzle of 32 bytes, where a row of K has 64: "
+                    "use one of 64 or 128 bytes, or none");
+    for (u32 step = 0; step < what_.steps(); ++step) {
+      if (!b.check(warp_, in_, lane_, *block)) return;
+      b.advance();
+    }
   }
   record();
   alignas(64) f32 a[kMostDepth * kMostRows];
@@ -691,6 +786,8 @@ void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
 void add_tensor_products(Table& table) {
   table.push_back(
       {"tcgen05.mma", &product, Kind::timed, Class::tensor, "", "b32,b64,b64,b32,pred"});
+  table.push_back(
+      {"tcgen05.mma.sp", &product, Kind::timed, Class::tensor, "", "b32,b64,b64,b32,b32,pred"});
 }
 
 }  // namespace workbench::ptx

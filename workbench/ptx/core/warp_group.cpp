@@ -4,10 +4,15 @@
 // `elements` is N / 8, `target` the list of D's registers. Each warp computes its sixteen rows when
 // it gets there, which is as early as the hardware may; what the operands' memory holds later is a
 // matter of checks. A group is over when all four warps have issued it.
+//
+// A sparse A has 32 stored bytes in a row too, which are 64 with its zeros, and so many has a row
+// of K. Each warp has the metadata of its own rows, as mma.sp has it (PTX ISA, "Matrix fragments
+// for warpgroup-level multiply-accumulate operation with sparse matrix A").
 #include <algorithm>
 #include <vector>
 
 #include "group_product.hpp"
+#include "sparse.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -147,11 +152,12 @@ bool alike(const T* lanes) {
 // What reading the operands from shared memory takes: each warp its sixteen rows of A, and a share
 // of B, which the four read once. A pass brings 128 bytes, and no layout that a descriptor can name
 // has conflicts. An H200 counts as many (docs/GPUS.md).
-void count_wavefronts(Warp& warp, const Instruction& in, bool reads_a) {
+void count_wavefronts(Warp& warp, const Instruction& in, bool reads_a, u32 steps) {
   Block& block = *warp.block;
   if (!block.counts) return;
   constexpr u32 pass = 128, members = 4;
-  const u32 of_a = reads_a ? 16 * kRowBytes / pass : 0, of_b = 8 * in.elements * kRowBytes / pass;
+  const u32 of_a = reads_a ? 16 * kRowBytes / pass : 0,
+            of_b = 8 * in.elements * steps * kRowBytes / pass;
   const u32 taken = of_a + (of_b + static_cast<u32>(warp.index) % members) / members;
   Counts& counts = block.counts[block.pc_of(in)];
   counts.wavefronts += taken;
@@ -176,21 +182,34 @@ void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) 
   }
 }
 
+template <u32 Steps>
 struct Task {
+  Operand from[Steps];  // B, by 32 bytes of a row of K
+  bool is_regular = true;
   alignas(64) u8 a[16 * kRowBytes];
-  alignas(64) u8 b[kMostColumns * kRowBytes];
+  alignas(64) u8 b[Steps * kMostColumns * kRowBytes];
+
+  Task(u8* registers, const Instruction& in, u32 shared_bytes) {
+    Operand operand{Descriptor(at<const u64>(registers, in.group_product.b)[0]),
+                    (in.group_product.flags & Product::transpose_b) != 0, 0, 8u * in.elements};
+    Descriptor& descriptor = operand.from;
+    for (u32 step = 0; step < Steps; ++step) {
+      from[step] = operand;
+      is_regular &= wgmma::is_regular(operand, shared_bytes);
+      if (operand.transposed)  // past sixteen K
+        descriptor.start += 2 * (descriptor.mode ? descriptor.stride : descriptor.leading);
+      else
+        descriptor.start += descriptor.mode ? kRowBytes : 2 * descriptor.leading;
+    }
+  }
 };
 
-Operand operand_b(u8* registers, const Instruction& in) {
-  return {Descriptor(at<const u64>(registers, in.group_product.b)[0]),
-          (in.group_product.flags & Product::transpose_b) != 0, 0, 8u * in.elements};
-}
-
-// Brings A, and with `with_b` B, together. False where one of both lies outside shared memory.
-bool fetch(u8* registers, const Instruction& in, Warp& warp, const Operand& b, bool with_b,
-           Task& task) {
+// Brings A together, and B where it is not regular. False where one of both lies outside shared
+// memory.
+template <u32 Steps>
+bool fetch(u8* registers, const Instruction& in, Warp& warp, Task<Steps>& task) {
   Block& block = *warp.block;
-  const u32 flags = in.group_product.flags, columns = b.rows,
+  const u32 flags = in.group_product.flags, columns = task.from[0].rows,
             row = 16 * static_cast<u32>(warp.index % 4);
   const u64* descriptor_a =
       flags & Product::a_registers ? nullptr : at<const u64>(registers, in.address);
@@ -209,8 +228,16 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, const Operand& b, b
          .bytes = descriptor_a ? Descriptor(descriptor_a[0]).start : RecordedEvent::kInRegisters,
          .to = Descriptor(descriptor_b[0]).start,
          .tick = warp.now});
-  count_wavefronts(warp, in, descriptor_a != nullptr);
-  bool fine = !with_b || gather(warp, in, b, task.b), reported = false;
+  count_wavefronts(warp, in, descriptor_a != nullptr, Steps);
+  bool fine = true, reported = false;
+  if (Steps > 1 && !task.from[0].transposed && task.from[0].from.width() == 2) {
+    misuse(warp, in,
+           "a matrix descriptor of B with a swizzle of 32 bytes, where a row of K has 64: use one "
+           "of 64 or 128 bytes, or none");
+    fine = false;
+  }
+  for (u32 step = 0; fine && !task.is_regular && step < Steps; ++step)
+    fine = gather(warp, in, task.from[step], task.b + step * columns * kRowBytes);
   if (descriptor_a) {
     const Operand a{Descriptor(descriptor_a[0]), (flags & Product::transpose_a) != 0, row, 16};
     fine &= gather(warp, in, a, task.a);
@@ -222,36 +249,79 @@ bool fetch(u8* registers, const Instruction& in, Warp& warp, const Operand& b, b
                     registers + in.group_product.a[part] + r * kChunk, kChunk);
   }
   if (fine && block.shadow) {
-    look(warp, in, b, true, group, product, reported);
+    for (const Operand& b : task.from) look(warp, in, b, true, group, product, reported);
     block.shadow->clocks.hand_on(warp.agent,
                                  kGroupKey + block.first_flag + static_cast<u64>(warp.index / 4));
   }
   return fine;
 }
 
-template <class A, class B, class Sum>
+// A with its zeros, as widen_a has it for each 32 bytes of a row.
+template <class T>
+void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* raw,
+                    Row (*out)[2 * kDepth<T>][4]) {
+  using sparse::Allowed;
+  constexpr bool small = kFactorBytes<T> == 1;
+  using Unit = std::conditional_t<small, u8, u16>;
+  constexpr Allowed allowed = std::is_same_v<T, Tf32> ? Allowed::one_of_two : Allowed::distinct;
+  const u32 flags = in.group_product.flags, selector = in.group_product.selector;
+  alignas(64) u8 turned[16 * kRowBytes];
+  if (flags & Product::transpose_a) {
+    for (u32 row = 0; row < 16; ++row)
+      for (u32 k = 0; k < 16; ++k)
+        std::memcpy(turned + row * kRowBytes + 2 * k, raw + k * kRowBytes + 2 * row, 2);
+    raw = turned;
+  }
+  const u32* metadata = at<const u32>(registers, in.group_product.metadata);
+  for (u32 step = 0; step < 2; ++step) {
+    alignas(64) u8 full[16 * kRowBytes];
+    alignas(64) Row part[2][kDepth<T>][4];
+    for (u32 row = 0; row < 16; ++row) {
+      const u32 lane = row % 8 * 4 + (small ? 2 * step + row / 8 : 2 * selector + step);
+      const u32 begin = small ? 0 : row / 8 * 16;
+      const u32 mine = metadata[lane] >> begin;
+      const u8* stored = raw + row * kRowBytes + step * kChunk;
+      const u32 fault =
+          sparse::first_fault(mine, small ? 8 : 4, allowed, warp.block->launch->strict,
+                              [&](u32 chunk) { return sparse::is_zero<Unit>(stored, chunk); });
+      if (fault != sparse::kNone)
+        warp.block->problem(Problem::invalid_metadata, in, warp.thread(lane), 0, 0,
+                            sparse::fault_text("the metadata of lane " + std::to_string(lane),
+                                               begin + 4 * fault, mine >> 4 * fault & 15, allowed));
+      sparse::expand<Unit>(stored, mine, full + row * kRowBytes);
+    }
+    widen_a<T>(full, flags & ~u32{Product::transpose_a}, part);
+    for (u32 half = 0; half < 2; ++half)
+      std::memcpy(out[half][step * kDepth<T>], part[half], sizeof part[half]);
+  }
+}
+
+template <class A, class B, class Sum, u32 Steps>
 void product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Task task;
-  const Operand from = operand_b(registers, in);
-  const bool regular = is_regular(from, warp.block->launch->shared_bytes);
-  if (!fetch(registers, in, warp, from, !regular, task)) return;
-  alignas(64) Row a[2][kDepth<A>][4];
-  widen_a<A>(task.a, in.group_product.flags, a);
-  const Row* b = widen_b<B>(warp, in, from, regular ? nullptr : task.b);
+  constexpr u32 depth = Steps * kDepth<A>;
+  Task<Steps> task(registers, in, warp.block->launch->shared_bytes);
+  if (!fetch(registers, in, warp, task)) return;
+  alignas(64) Row a[2][depth][4];
+  if constexpr (Steps == 1)
+    widen_a<A>(task.a, in.group_product.flags, a);
+  else
+    widen_sparse_a<A>(registers, in, warp, task.a, a);
+  const Row* b = widen_b<B, Steps>(warp, in, task.from, task.is_regular ? nullptr : task.b);
   const bool keep = !(in.group_product.flags & Product::drop_d) &&
                     (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
   u32 column = 0;
   if (std::is_same_v<Sum, f32> && mask == kAllLanes)
-    column = accumulate_pairs<kDepth<A>>(registers, in, d, keep, a, b);
+    column = accumulate_pairs<depth>(registers, in, d, keep, a, b);
   for (; column < in.elements; ++column)
-    accumulate<Sum, kDepth<A>>(registers, in, mask, d, column, keep, a, b);
+    accumulate<Sum, depth>(registers, in, mask, d, column, keep, a, b);
 }
 
 // Products of bits: how many are set in both rows.
 void bit_product(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
-  Task task;
-  if (!fetch(registers, in, warp, operand_b(registers, in), true, task)) return;
+  Task<1> task(registers, in, warp.block->launch->shared_bytes);
+  task.is_regular = false;
+  if (!fetch(registers, in, warp, task)) return;
   const bool keep = !(in.group_product.flags & Product::drop_d) &&
                     (*at<u32>(registers, in.group_product.keeps_d) & mask);
   const std::vector<u32>& d = warp.block->kernel->fragments[static_cast<std::size_t>(in.target)];
@@ -319,8 +389,10 @@ void nothing(u8*, const Instruction&, u32, Warp&) {}
 
 template <class A, class B, class Sum>
 void add_product(Table& table, const std::string& types) {
-  table.push_back({"wgmma." + types, &product<A, B, Sum>, Kind::collective, Class::tensor,
+  table.push_back({"wgmma." + types, &product<A, B, Sum, 1>, Kind::collective, Class::tensor,
                    "fragment", "address,address,pred"});
+  table.push_back({"wgmma.sp." + types, &product<A, B, Sum, 2>, Kind::collective, Class::tensor,
+                   "fragment", "address,address,b32,pred"});
 }
 
 template <class A, class B>

@@ -18,6 +18,7 @@ _RUNS = {
     ("mxf4nvf4", "ue8m0"): ("2X", "4X"), ("mxf4nvf4", "ue4m3"): ("4X",),
 }  # fmt: skip
 _BYTES = {"1X": (0, 1, 2, 3), "2X": (0, 2), "4X": (0,)}
+_UNKNOWN = "the machine does not know this mma with block scales"
 _THREADS = ((0, 1), (0, 1, 2, 3))  # of A: pairs of a quad; of B
 
 
@@ -27,17 +28,10 @@ def plan(parts: list[str]) -> Plan:
     Behind D, A, B and C come the scales of A with ``{byte, thread}``, which say where in a quad they lie, and those of
     B. The kind may stand before the shape.
     """
-    kinds = [part[6:] for part in parts if part.startswith("kind::")]
-    named = [part[11:] for part in parts if part.startswith("scale_vec::")]
     rest = [part for part in parts if part != "block_scale" and not part.startswith(("kind::", "scale_vec::"))]
-    kind, scale = "".join(kinds), rest[-1]
-    if rest[1:3] != ["sync", "aligned"] or rest[4:6] != ["row", "col"] or (kind, scale) not in _RUNS:
-        raise Refused("the machine does not know this mma with block scales")
-    allowed = _RUNS[kind, scale]
-    runs = named[0] if named else allowed[0]
-    if runs not in allowed or (kind == "mxf4nvf4" and not named):
-        listed = " or ".join(f".scale_vec::{each}" for each in allowed)
-        raise Refused(f"mma of .kind::{kind} with scales of .{scale} takes {listed}")
+    if rest[1:3] != ["sync", "aligned"] or rest[4:6] != ["row", "col"]:
+        raise Refused(_UNKNOWN)
+    runs = runs_of(parts, rest[-1])
     row = opcode(f"mma.{rest[3]}.block_scale.{runs}.{'.'.join(rest[6:])}")
 
     def bind(symbols: Symbols, operands: list[str]) -> list[Instruction]:
@@ -57,14 +51,28 @@ def plan(parts: list[str]) -> Plan:
         for column, operand in ((_COLUMNS.scale_a, operands[4]), (_COLUMNS.scale_b, operands[6])):
             (token,) = vector(operand)
             slots[column] = source(symbols, token, "b32", 4)
-        found, before = _selectors(symbols, [*vector(operands[5]), *vector(operands[7])], runs)
+        found, before = selectors(symbols, [*vector(operands[5]), *vector(operands[7])], runs)
         slots[_COLUMNS.selectors] = found
         return [*before, Instruction(row, slots, tuple(targets))]
 
     return bind
 
 
-def _selectors(symbols: Symbols, tokens: list[str], runs: str) -> tuple[Operand, list[Instruction]]:
+def runs_of(parts: list[str], scale: str) -> str:
+    """Return the runs along K of ``.kind`` and ``.scale_vec``, "1X" for example; raise Refused where PTX has none."""
+    kind = "".join(part[6:] for part in parts if part.startswith("kind::"))
+    named = [part[11:] for part in parts if part.startswith("scale_vec::")]
+    if (kind, scale) not in _RUNS:
+        raise Refused(_UNKNOWN)
+    allowed = _RUNS[kind, scale]
+    runs = named[0] if named else allowed[0]
+    if runs not in allowed or (kind == "mxf4nvf4" and not named):
+        listed = " or ".join(f".scale_vec::{each}" for each in allowed)
+        raise Refused(f"mma of .kind::{kind} with scales of .{scale} takes {listed}")
+    return runs
+
+
+def selectors(symbols: Symbols, tokens: list[str], runs: str) -> tuple[Operand, list[Instruction]]:
     """Return the operand that has byte and thread of A and of B, 16 bits each, and the instructions that make it."""
     values = [source(symbols, token, "u16", 2) for token in tokens]
     allowed = (_BYTES[runs], _THREADS[0], _BYTES[runs], _THREADS[1])

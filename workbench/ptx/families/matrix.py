@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from workbench.ptx.families import block_scale
+from workbench.ptx.families import block_scale, sparse
 from workbench.ptx.families.memory import place
-from workbench.ptx.families.refused import SPARSE
 from workbench.ptx.instruction import (
     Instruction,
     Plan,
@@ -38,7 +37,7 @@ def mma(parts: list[str]) -> Plan:
     The operands give the register counts. Compilers write the kind before the shape, too.
     """
     if "sp" in parts or any(part.startswith("sp::") for part in parts):
-        raise Refused(SPARSE)
+        return sparse.plan(parts)
     if "block_scale" in parts:
         return block_scale.plan(parts)
     if "kind::f8f6f4" in parts:

@@ -11,7 +11,6 @@ STACK = "stack allocation at run time is out of the machine's scope: use an arra
 OLD_SYNC = "without .sync it needs a GPU older than sm_70: use its .sync form"
 MULTIMEM = "memory of several GPUs at once is out of the machine's scope, which runs one: use ld, st and red"
 VOLTA = "products of 8 x 8 x 4 with f16 factors are Volta's: use m16n8k8 or m16n8k16"
-SPARSE = "sparse mma is out of the machine's scope: use the dense product"
 WIDE_ATOMICS = "PTX has 128-bit atomics for exch and cas alone: use one of them, or 64 bits"
 IM2COL = "copies by im2col are out of the machine's scope: use .tile"
 REDUCED_IN_SHARED = "a bulk reduction in shared memory is out of the machine's scope: use red.async"
@@ -25,7 +24,9 @@ SHAPES = (
     ".b8x16.b4x16_p64, .m8n16 with the latter two; stmatrix .m16n8.trans with .b8"
 )
 
-SPARSE_TENSOR = "sparse products in tensor memory are out of the machine's scope: use the dense product"
+SPARSE_STATIONARY = (
+    "products .ws with a sparse A are out of the machine's scope: use tcgen05.mma.sp without .ws, or the dense product"
+)
 SHIFTED_PRODUCT = (
     "PTX does not say whether a product with .ashift reads A before or after the shift, nor whether the shifted rows "
     "stay in tensor memory: use tcgen05.shift before the product"
@@ -34,9 +35,8 @@ SHIFTED_PRODUCT = (
 # Refused forms of instructions that the machine knows in other forms.
 FORMS: dict[str, str] = {
     "shfl, vote without .sync": OLD_SYNC,
-    "mma.sp": SPARSE,
     "atom with .b128 but exch and cas": WIDE_ATOMICS,
-    "tcgen05.mma.sp": SPARSE_TENSOR,
+    "tcgen05.mma.ws.sp": SPARSE_STATIONARY,
     "tcgen05.mma with .ashift": SHIFTED_PRODUCT,
     "cp.async.bulk.tensor with .im2col": IM2COL,
     "cp.reduce.async.bulk in shared memory": REDUCED_IN_SHARED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workbench.ptx.families.memory import place
-from workbench.ptx.families.refused import SHIFTED_PRODUCT, SPARSE_TENSOR
+from workbench.ptx.families.refused import SHIFTED_PRODUCT, SPARSE_STATIONARY
 from workbench.ptx.instruction import Instruction, Plan, destination, expect, opcode, source, vector
 from workbench.ptx.machine import ADDRESS, ASYNC_PROXY, CLUSTER_BASE, FLAGS, FRAGMENT, core
 from workbench.ptx.operands import Constant, Operand, Refused, Symbols
@@ -216,32 +216,34 @@ def _commit(parts: list[str]) -> Plan:
 
 
 def _product(parts: list[str]) -> Plan:
-    """Plan ``tcgen05.mma{.ws}.cta_group.kind{.block_scale{.scale_vectorsize}}{.collector...}``."""
-    if "sp" in parts:
-        raise Refused(SPARSE_TENSOR)
+    """Plan ``tcgen05.mma{.ws|.sp}.cta_group.kind{.block_scale{.scale_vectorsize}}{.collector...}``."""
     if "ashift" in parts:
         raise Refused(SHIFTED_PRODUCT)
-    stationary, pair = "ws" in parts, _is_pair(parts)
+    stationary, sparse, pair = "ws" in parts, "sp" in parts, _is_pair(parts)
+    if stationary and sparse:
+        raise Refused(SPARSE_STATIONARY)
     kind = _KIND[next(part for part in parts if part.startswith("kind::")).removeprefix("kind::")]
     block_scaled, size = "block_scale" in parts, [_SCALES[part] for part in parts if part in _SCALES]
     # The collector's buffers change no value.
-    kept = ("tcgen05", "mma", "ws", "block_scale", *_SCALES)
+    kept = ("tcgen05", "mma", "ws", "sp", "block_scale", *_SCALES)
     if any(not (part in kept or part.startswith(("kind::", "cta_group::", "collector::"))) for part in parts):
         raise Refused(_UNKNOWN)
     if block_scaled != (kind in _SCALED) or (stationary and (block_scaled or pair)):
         raise Refused("scales that the kind of product does not have, or lacks")
     if kind == _KIND.mxf4nvf4 and not size:
         raise Refused("a product .kind::mxf4nvf4 without its .scale_vec")
-    flags = (_FLAGS.two_blocks * pair) | (_FLAGS.stationary * stationary)
+    flags = (_FLAGS.two_blocks * pair) | (_FLAGS.stationary * stationary) | (_FLAGS.sparse * sparse)
     flags |= _FLAGS.scales_of_16 * (bool(size) and size[0] == 16)
-    row = opcode("tcgen05.mma")
+    row = opcode("tcgen05.mma.sp" if sparse else "tcgen05.mma")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         slots: dict[int, Operand] = {}
         marks, shift = int(flags), 0
-        if len(operands) < 5:
+        if len(operands) < 5 + sparse:
             raise Refused(f"{len(operands)} operands")
-        d, a, b, descriptor, *rest = operands
+        d, a, b, *rest = operands
+        metadata = rest.pop(0) if sparse else ""
+        descriptor = rest.pop(0)
         offset = _tensor_address(symbols, d, slots, ADDRESS)
         raw = {_PRODUCT.a_offset: 0, _PRODUCT.scale_a_offset: 0, _PRODUCT.scale_b_offset: 0}
         if a[0] == "[":
@@ -250,6 +252,8 @@ def _product(parts: list[str]) -> Plan:
         else:
             slots[_PRODUCT.a] = source(symbols, a, "b64", 8)
         slots[_PRODUCT.b] = source(symbols, b, "b64", 8)
+        if sparse:
+            raw[_PRODUCT.metadata_offset] = _tensor_address(symbols, metadata, slots, _PRODUCT.metadata)
         slots[_PRODUCT.descriptor] = source(symbols, descriptor, "b32", 4)
         if block_scaled:
             raw[_PRODUCT.scale_a_offset] = _tensor_address(symbols, rest.pop(0), slots, _PRODUCT.scale_a)
