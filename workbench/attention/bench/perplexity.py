@@ -80,6 +80,7 @@ def run(*, num_windows: int | None = None, length: int = 256, calibration_window
         for name, per_head in (("per tensor", False), ("per head", True)):
             scales = calibrated_scales(model, texts, dtype, per_head=per_head)
             caches[f"{dtype}, {name}"] = functools.partial(make, scales=scales)
-        caches[f"{dtype}, per token and head"] = functools.partial(make, scales=TOKEN_SCALES)
+        if dtype != "nvfp4":
+            caches[f"{dtype}, per token and head"] = functools.partial(make, scales=TOKEN_SCALES)
     rows = perplexities(model, tokens, caches)
     return PerplexityBenchmark(len(tokens), length, len(texts), tuple(rows))
