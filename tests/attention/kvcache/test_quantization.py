@@ -5,6 +5,7 @@ import torch
 
 from workbench.attention.cache_formats.quantization import (
     CACHE_DTYPES,
+    EIGHT_BITS,
     LARGEST,
     dequantize,
     quantize,
@@ -15,7 +16,7 @@ from workbench.attention.cache_formats.quantization import (
 from workbench.attention.kvcache import Calibration
 from workbench.errors import ArgumentError
 
-KINDS = tuple(CACHE_DTYPES)
+KINDS = EIGHT_BITS
 
 
 def value_of(code, kind):
