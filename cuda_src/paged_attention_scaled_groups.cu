@@ -1,24 +1,21 @@
-// Paged attention of one new token per sequence over a cache of NVFP4, split over the sequence: one
-// block per (query head, sequence, partition of PARTITION_SIZE tokens). Elements and scale of a
-// group of 16, of keys and of values alike, are the work of one lane: LANES lanes take a token, so
-// that a warp takes several at once. A lane holds its 16 elements of the query and sums 16 of the
-// values; the scale of a key's group multiplies the group's part of the dot product, that of a
-// value's group the weight. Lanes of one token keep one softmax up to date (online softmax); the
-// others of the warp, the warps and the partitions have their own, and are put together at the end.
+// Paged attention of one new token per sequence over a cache of NVFP4, split over the sequence: one block per (query
+// head, sequence, partition of PARTITION_SIZE tokens). Elements and scale of a group of 16, of keys and of values alike,
+// are the work of one lane: LANES lanes take a token, so that a warp takes several at once. A lane holds its 16 elements
+// of the query and sums 16 of the values; the scale of a key's group multiplies the group's part of the dot product,
+// that of a value's group the weight. Lanes of one token keep one softmax up to date (online softmax); the others of the
+// warp, the warps and the partitions have their own, and are put together at the end.
 //
 //   out           [num_seqs, num_heads, HEAD_SIZE]
-//   partial_out, partial_stats, counters [num_seqs, num_heads]                see
-//   common/partitions.cuh query         [num_seqs, num_heads, HEAD_SIZE] rows query_stride apart
-//   key_cache, value_cache [num_blocks, bytes of a page]                      pages
-//   key_page_stride, value_page_stride
-//                 apart; the groups of a head lie head_groups apart, those of a token token_groups:
-//                 common/four_bits.cuh
+//   partial_out, partial_stats, counters [num_seqs, num_heads]                see common/partitions.cuh
+//   query         [num_seqs, num_heads, HEAD_SIZE]                            rows query_stride apart
+//   key_cache     [num_blocks, bytes of a page]                               pages key_page_stride apart; in a page the
+//                 groups of a head lie head_groups apart, those of a token token_groups: common/four_bits.cuh
+//   value_cache   as key_cache                                                pages value_page_stride apart
 //   block_tables  [num_seqs, max_blocks], seq_lens [num_seqs]
-//   k_scale, v_scale: that of a head stands at head * head_stride; alibi_slopes, sinks [num_heads];
-//   null where not used
+//   k_scale, v_scale: that of a head stands at head * head_stride; alibi_slopes, sinks [num_heads]; null where not used
 //
-// Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block,
-// TOKENS_IN_FLIGHT tokens whose loads a lane has under way.
+// Tunables: BLOCK_SIZE tokens per page, PARTITION_SIZE tokens per block, NUM_THREADS per block, TOKENS_IN_FLIGHT tokens
+// whose loads a lane has under way.
 #include "common/four_bits.cuh"
 #include "common/partitions.cuh"
 

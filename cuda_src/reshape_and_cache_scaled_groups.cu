@@ -1,17 +1,15 @@
-// Write the keys and values of new tokens into a paged cache of NVFP4: a thread per group of 16
-// elements, of the keys and of the values. It finds the group's largest magnitude in registers, so
-// that nobody waits for anybody, and stores 8 bytes of elements and one of scale:
-// common/four_bits.cuh.
+// Write the keys and values of new tokens into a paged cache of NVFP4: a thread per group of 16 elements, of the keys
+// and of the values. It finds the group's largest magnitude in registers, so that nobody waits for anybody, and stores 8
+// bytes of elements and one of scale: common/four_bits.cuh.
 //
-//   key, value    [num_tokens, num_kv_heads, HEAD_SIZE]                       tokens key_stride,
-//   value_stride apart key_cache, value_cache [num_blocks, bytes of a page] pages key_page_stride,
-//   value_page_stride
-//                 apart; the groups of a head lie head_groups apart, those of a token token_groups
+//   key, value    [num_tokens, num_kv_heads, HEAD_SIZE]                       tokens key_stride, value_stride apart
+//   key_cache     [num_blocks, bytes of a page]                               pages key_page_stride apart; in a page the
+//                 groups of a head lie head_groups apart, those of a token token_groups
+//   value_cache   as key_cache                                                pages value_page_stride apart
 //   slot_mapping  [num_tokens]: page * BLOCK_SIZE + offset, below 0 to skip the token
 //   k_scale, v_scale: that of a head stands at head * head_stride; null is 1
 //
-// Tunables: NUM_THREADS per block, VEC_SIZE elements per load. Idea: vLLM,
-// csrc/nvfp4_kv_cache_kernels.cu.
+// Tunables: NUM_THREADS per block, VEC_SIZE elements per load. Idea: vLLM, csrc/nvfp4_kv_cache_kernels.cu.
 #include "common/four_bits.cuh"
 #include "common/vectors.cuh"
 

@@ -16,8 +16,7 @@
 
 constexpr int GROUP_SIZE = 16;
 
-// Which code of a group has instructions for e2m1: they belong to one architecture, or to one
-// family.
+// Whether there are instructions for e2m1: only code for one architecture, or one family, has them.
 #if (defined(__CUDA_ARCH_SPECIFIC__) && __CUDA_ARCH_SPECIFIC__ >= 1000) || \
     (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000)
 constexpr bool HAS_E2M1 = true;
