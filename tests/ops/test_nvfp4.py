@@ -17,6 +17,7 @@ from workbench.launch.sim import Simulator
 
 # The modules, whose names in their package are the functions.
 paged = importlib.import_module("workbench.attention.ops.paged_attention")
+reads = importlib.import_module("workbench.attention.ops.gather_cache")
 writes = importlib.import_module("workbench.attention.ops.reshape_and_cache")
 WRITERS = [one for one in writes.VARIANTS if one.needs]
 READERS = [one for one in paged.VARIANTS if one.needs]
@@ -78,6 +79,22 @@ def test_writes(variant, judge):
             "grid", heads, size, (1, page - 1, page, 2 * page + 3), 2, dtype, layout, page, 1, "nvfp4", scales
         )
         verdict = judge(variant, variant.default_config(one.problem()), one, checks=variant.compiles)
+        assert verdict.ok, f"{one}: {verdict}"
+
+
+@pytest.mark.parametrize(
+    ("variant", "arch"),
+    by_name([one for one in reads.VARIANTS if one.needs], {("cuda", "sm_80"), ("triton", "sm_100")}),
+)
+def test_reads(variant, arch, judge):
+    """Layouts, dtypes, sizes and scales, bit for bit; with checks of races and bounds."""
+    for dtype, layout, scales, size, heads, page in (
+        ("float32", "nhd", "none", 16, 16, 8),
+        ("bfloat16", "hnd", "head", 80, 3, 16),
+    ):
+        lengths = (1, page - 1, 0, page, 2 * page + 3)
+        one = reads.GatherCacheCase("grid", heads, size, lengths, dtype, layout, page, "nvfp4", scales, seed=1)
+        verdict = judge(variant, variant.default_config(one.problem()), one, checks=True, arch=arch)
         assert verdict.ok, f"{one}: {verdict}"
 
 
