@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from workbench.attention import causal_attention, contiguous_attention, paged_attention
+from workbench.attention.cache_formats.quantization import EIGHT_BITS
 from workbench.attention.kvcache import ContiguousKVCache, MemoryUse, PagedKVCache
 from workbench.attention.kvcache.errors import SequenceStateError, UnknownSequenceError
 from workbench.attention.models.gpt import GPT, Attend
@@ -318,7 +319,7 @@ def make_cache(
     num_blocks = num_seqs * -(-num_tokens // block_size)
     _, _, quantized = kind.partition(" ")
     if scales is None:
-        scales = {} if quantized == "nvfp4" else TOKEN_SCALES
+        scales = TOKEN_SCALES if quantized in EIGHT_BITS else {}
     options = {"kv_cache_dtype": quantized, **scales} if quantized else {}
     return PagedCache(
         PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes, **options), read_back=read_back
