@@ -78,6 +78,14 @@ def _paged():
     ):
         many = {"seq_lens": (34 * 128 + 5,), "num_heads": heads, "num_kv_heads": 1, "head_size": 128, "sinks": True}
         yield paged(name, "many partitions", config, {**many, "layout": "nhd" if "grouped" in name else "x"})
+    for name, config in (
+        ("cuda_scaled_groups", {**PARTITIONED, "TOKENS_IN_FLIGHT": 2}),
+        ("triton_scaled_groups", TRITON_PARTITIONED),
+    ):
+        one = {**lengths, "kv_cache_dtype": "nvfp4", "layout": "nhd"}
+        yield paged(name, "nvfp4", config, one)
+        yield paged(name, "nvfp4 and features", config, {**one, **FEATURES, "layout": "hnd", "head_size": 80})
+        yield paged(name, "nvfp4 on Blackwell", config, {**one, "dtype": "bfloat16"}, arch="sm_100")
     yield paged("triton_descriptors", "fp16", DESCRIPTORS, {**lengths, "layout": "nhd"}, arch="sm_90")
 
 
@@ -125,8 +133,8 @@ def _causal():
 
 def _caches():
     for op, cases, names in (
-        ("reshape_and_cache", written, ("int8", "small", "nhd", "fp8")),
-        ("gather_cache", gathered, ("int8", "small", "nhd", "fp8")),
+        ("reshape_and_cache", written, ("int8", "small", "nhd", "fp8", "nvfp4")),
+        ("gather_cache", gathered, ("int8", "small", "nhd", "fp8", "nvfp4")),
         ("copy_blocks", copied, ("small",)),
         ("swap_blocks", swapped, ("small",)),
     ):

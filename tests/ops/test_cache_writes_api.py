@@ -216,17 +216,28 @@ def test_opcheck_write(variant):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype"), [("int8", torch.int8), ("fp8_e4m3", torch.float8_e4m3fn), ("fp8_e5m2", torch.float8_e5m2)]
+    ("kind", "dtype", "variant"),
+    [
+        ("int8", torch.int8, "cuda_tiled"),
+        ("fp8_e4m3", torch.float8_e4m3fn, "cuda_tiled"),
+        ("fp8_e5m2", torch.float8_e5m2, "cuda_tiled"),
+        ("nvfp4", torch.uint8, "cuda_scaled_groups"),
+    ],
 )
-def test_opcheck_quantized_write(kind, dtype):
+def test_opcheck_quantized_write(kind, dtype, variant):
     key, value = torch.randn(2, 5, 2, 16)
-    caches = [torch.zeros(3, 16, 2, 16, dtype=torch.uint8).view(dtype) for _ in range(2)]
-    options = {"kv_cache_dtype": kind, "k_scale": torch.ones(2), "v_scale": torch.ones(3, 16, 2), "layout": "nhd"}
+    row = 9 if kind == "nvfp4" else 16
+    caches = [torch.zeros(3, 16, 2, row, dtype=torch.uint8).view(dtype) for _ in range(2)]
+    v_scale = torch.ones(1) if kind == "nvfp4" else torch.ones(3, 16, 2)
+    options = {"kv_cache_dtype": kind, "k_scale": torch.ones(2), "v_scale": v_scale, "layout": "nhd"}
     checks = ["test_autograd_registration", "test_faketensor"]
-    if kind == "int8":  # the other two compare tensors by arithmetic, which torch has none of for float8
+    if dtype in (
+        torch.int8,
+        torch.uint8,
+    ):  # the other two compare tensors by arithmetic, which torch has none of for float8
         checks += ["test_schema", "test_aot_dispatch_dynamic"]
     given = (key, value, *caches, torch.tensor([3, -1, 40, 7, 0]))
-    torch.library.opcheck(OP.library_op(), given, options | {"variant": "cuda_tiled"}, test_utils=checks)
+    torch.library.opcheck(OP.library_op(), given, options | {"variant": variant}, test_utils=checks)
 
 
 @pytest.mark.parametrize("variant", ["torch", "cuda_vectors"])

@@ -30,7 +30,8 @@ M, N, K = 32, 64, 256
 @pytest.mark.parametrize(("op", "variant"), [long_if(one not in EVERY_RUN, *one, id=" ".join(one)) for one in VARIANTS])
 def test_a_triton_variant(op: str, variant: str, arch: str, judge) -> None:
     made = OPS[op].variant(variant)
-    case = OPS[op].case(None, **({"layout": "nhd"} if "nhd" in made.layouts[:1] else {}))
+    fields = {"layout": "nhd"} if "nhd" in made.layouts[:1] else {}
+    case = OPS[op].case(None, **fields, **({"kv_cache_dtype": "nvfp4"} if made.needs else {}))
     config = made.default_config(case.problem(arch=arch))
     verdict = judge(made, config, case, checks=True, arch=arch)
     assert verdict.check is not None, verdict

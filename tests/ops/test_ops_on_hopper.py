@@ -21,7 +21,8 @@ OTHER_PRODUCTS = dict.fromkeys(
 @pytest.mark.parametrize(("op", "variant"), [long_if(one not in EVERY_RUN, *one, id=" ".join(one)) for one in VARIANTS])
 def test_a_triton_variant_on_sm_90(op: str, variant: str) -> None:
     made = OPS[op].variant(variant)
-    case = OPS[op].case(None, **({"layout": "nhd"} if "nhd" in made.layouts[:1] else {}))
+    fields = {"layout": "nhd"} if "nhd" in made.layouts[:1] else {}
+    case = OPS[op].case(None, **fields, **({"kv_cache_dtype": "nvfp4"} if made.needs else {}))
     config = made.default_config(case.problem(arch="sm_90"))
     trial = evaluate(made, config, case, Simulator(arch="sm_90"))
     assert trial.outcome == "ok", trial.message

@@ -50,7 +50,11 @@ def far(variant: Variant, kv_cache_dtype="auto"):
 
 @pytest.mark.parametrize(
     ("name", "kv_cache_dtype"),
-    [*((variant.name, "auto") for variant in KERNELS), ("cuda_grouped_mma", "int8"), ("triton_grouped", "int8")],
+    [
+        *((variant.name, (*variant.needs, "auto")[0]) for variant in KERNELS),
+        ("cuda_grouped_mma", "int8"),
+        ("triton_grouped", "int8"),
+    ],
 )
 @pytest.mark.sampled(2)
 def test_pages_past_2_to_the_31_elements(name, kv_cache_dtype, judge):

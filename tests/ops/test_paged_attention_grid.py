@@ -21,7 +21,7 @@ FACTORS = {
     "block_size": (8, 16, 32, 64, 128),
     "heads": ((40, 40), (6, 3), (3, 1), (32, 8), (8, 2), (5, 1), (12, 2), (7, 1), (64, 8), (16, 1)),
     "dtype": ("float32", "float16", "bfloat16"),
-    "kv_cache_dtype": ("auto", "fp8_e4m3", "fp8_e5m2", "int8"),
+    "kv_cache_dtype": ("auto", "fp8_e4m3", "fp8_e5m2", "int8", "nvfp4"),
     "scales": ("tensor", "head", "token"),
     "layout": ("x", "nhd", "hnd"),
     "alibi": (False, True),
@@ -47,6 +47,9 @@ class Point:
         self.values = values
         self.config = {name: values["block_size" if name == "BLOCK_SIZE" else name] for name in variant.space}
         fields = {name: values[name] for name in FACTORS if name not in ("block_size", "heads")}
+        self.arch = None
+        if variant.needs and values["head_size"] % 16:
+            return
         self.case = PagedAttentionCase(
             "grid", num_heads, num_kv_heads, seq_lens=tuple(lengths), seed=seed % 5, **fields
         )
@@ -81,7 +84,8 @@ def lists_of(variant):
     lists = dict(FACTORS)
     lists["dtype"] = [dtype for dtype in FACTORS["dtype"] if dtype in variant.dtypes]
     lists["layout"] = variant.layouts
-    lists["kv_cache_dtype"] = [name for name in FACTORS["kv_cache_dtype"] if name in ("auto", *variant.features)]
+    kinds = variant.needs or ("auto", *variant.features)
+    lists["kv_cache_dtype"] = [name for name in FACTORS["kv_cache_dtype"] if name in kinds]
     if "token_scales" not in variant.features:
         lists["scales"] = ("tensor", "head")
     for name in ("alibi", "sliding_window", "soft_cap", "sinks"):
@@ -184,6 +188,14 @@ class TestTritonGrouped(Suite):
 
 class TestTritonDescriptors(Suite):
     name = "triton_descriptors"
+
+
+class TestCudaScaledGroups(Suite):
+    name = "cuda_scaled_groups"
+
+
+class TestTritonScaledGroups(Suite):
+    name = "triton_scaled_groups"
 
 
 def test_every_kernel_has_its_suite():

@@ -13,7 +13,7 @@ from test_paged_attention_grouped import SMALL as CUDA_SMALL
 from test_paged_attention_grouped_triton import SMALL as TRITON_SMALL
 
 from workbench.attention.cache_formats.layouts import to_paged
-from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES, EIGHT_BITS
 from workbench.attention.ops.paged_attention import VARIANTS, PagedAttentionCase, case
 from workbench.attention.ops.paged_attention.cuda_grouped_mma import VARIANT as CUDA
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
@@ -91,7 +91,7 @@ def codes_as_keys(variant, kv_cache_dtype, device, **options):
 
 def conversions():
     """Yield each way in which kernels convert codes; those that pack a group are tried in every run."""
-    for variant, kv_cache_dtype, arch in itertools.product(VARIANTS, CACHE_DTYPES, ("sm_80", "sm_90")):
+    for variant, kv_cache_dtype, arch in itertools.product(VARIANTS, EIGHT_BITS, ("sm_80", "sm_90")):
         refused = FP8_SUPPORT in variant.restrictions and (kv_cache_dtype, arch) == ("fp8_e4m3", "sm_80")
         reads_codes = kv_cache_dtype in variant.features
         if variant.language != "torch" and reads_codes and not refused:

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from fitting import fitted
 from sampling import long_if
 
 from workbench.analysis.prediction.chain import dependent_chain
@@ -40,8 +41,8 @@ def launched(variant, problem, tensors, config, sim, **options):
 
 
 def of(variant, **fields):
-    """A case in a layout that the variant reads, of eight query heads for two KV heads."""
-    return case("small", **{"layout": variant.layouts[0], "num_heads": 8, "num_kv_heads": 2, **fields})
+    """A case that the variant reads, of eight query heads for two KV heads."""
+    return fitted(variant, case("small", **{"layout": variant.layouts[0], "num_heads": 8, "num_kv_heads": 2, **fields}))
 
 
 @pytest.mark.parametrize(

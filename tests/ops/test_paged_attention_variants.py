@@ -144,6 +144,8 @@ class TestDeclarations:
             "cuda_grouped_mma",
             "triton_grouped",
             "triton_descriptors",
+            "cuda_scaled_groups",
+            "triton_scaled_groups",
         ]
         with pytest.raises(UnknownNameError, match="cuda_thread_group"):
             ops.variant("paged_attention", "cuda_tread_group")

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from workbench.base.architectures import MACHINE_ARCHS
+from workbench.base.architectures import MACHINE_ARCHS, arch_number
 from workbench.base.home import cuda_sources
 from workbench.errors import ConfigurationError
 from workbench.ops.compiled_code import CompiledCode, Plan
@@ -72,6 +72,7 @@ class Variant:
         space: the tunables with their candidate values, in teaching order.
         restrictions: what a configuration must keep; `broken` adds the support for layout, dtype and features.
         layouts, dtypes, features: what it reads, in order of preference; features are names such as ``"alibi"``.
+        needs: features without which it cannot run, such as a cache's only dtype.
         source: the file that holds the kernel; of Triton and torch where the function is written, unless given.
         defaults: the untuned rule, problem -> configuration.
         workspace: (config, problem, tensors) -> what its blocks, or its kernels, leave for each other; launches find it
@@ -88,6 +89,7 @@ class Variant:
     layouts: tuple[str, ...]
     dtypes: tuple[str, ...]
     features: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     source: Path = None  # type: ignore[assignment]  # `__post_init__` finds it
     defaults: Callable[[Any], dict] = lambda problem: {}
     workspace: Callable[[Config, Any, Any], Any] | None = None
@@ -124,9 +126,13 @@ class Variant:
             lacking.append(("layout", f"layout {problem.layout!r} is one of {', '.join(self.layouts)}"))
         if problem.dtype not in self.dtypes:
             lacking.append(("dtype", f"dtype {problem.dtype} is one of {', '.join(self.dtypes)}"))
+        for feature in self.needs:
+            if feature not in problem.features:
+                lacking.append(("features", f"it needs {feature}"))
         for feature in problem.features:
-            if feature not in self.features:
-                lacking.append(("features", f"{feature} is one of {', '.join(self.features) or '(none)'}"))
+            if feature not in (*self.features, *self.needs):
+                known = ", ".join((*self.needs, *self.features)) or "(none)"
+                lacking.append(("features", f"{feature} is one of {known}"))
         return tuple(Restriction(name, rule, lambda config, problem: False) for name, rule in lacking)
 
     def check_tensors(self, problem: Any) -> None:
@@ -408,6 +414,10 @@ class CudaVariant(Variant):
     """Options for the compiler."""
     include_dirs: Sequence[Path] = ()
     """Folders of headers beside the source's own and those of the workbench."""
+    own_instructions_from: int = 0
+    """First architecture whose own instructions the source has another way for, such as 100; 0 if there is none.
+
+    From there on it is compiled for the architecture alone, such as "sm_100a"."""
 
     language = "cuda"
 
@@ -417,6 +427,8 @@ class CudaVariant(Variant):
 
         self.check(config, problem)
         arch = next((f"{rule.only}a" for rule in self.restrictions if rule.only), arch)
+        if self.own_instructions_from and arch_number(arch) >= self.own_instructions_from and arch[-1].isdigit():
+            arch = f"{arch}a"
         names = [step.name(config, problem) for step in self.steps]
         module = compile_cuda_module(  # all at once: the compiler makes every kernel of a file whichever is asked for
             self.text or self.source,

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.quantization import (
     CACHE_DTYPES,
+    EIGHT_BITS,
     LARGEST,
     dequantize,
     quantize,
@@ -15,7 +17,7 @@ from workbench.attention.cache_formats.quantization import (
 from workbench.attention.kvcache import Calibration
 from workbench.errors import ArgumentError
 
-KINDS = tuple(CACHE_DTYPES)
+KINDS = EIGHT_BITS
 
 
 def value_of(code, kind):
@@ -104,6 +106,70 @@ def test_the_error_is_half_a_step(kind, absolute, relative):
     bound = (absolute + smallest / 2) * scale[..., None] + relative * tokens.abs()
     assert (error <= bound * (1 + 1e-6)).all()
     assert (error > 0.9 * bound).any()
+
+
+class TestNvfp4:
+    """Groups of 16 with a scale each."""
+
+    def test_a_number_gets_the_nearest_code_of_its_group(self):
+        """By search through all eight magnitudes in float64, under the scale that the group has."""
+        numbers = torch.randn(300, 2, 32, generator=torch.Generator().manual_seed(0))
+        rows = quantize(numbers, 0.01, "nvfp4")
+        assert rows.shape == (300, 2, nvfp4.row_bytes(32)) == (300, 2, 18)
+        blocks = rows[..., 16:].contiguous().view(torch.float8_e4m3fn).double()
+        wanted = numbers.unflatten(-1, (2, 16)).abs().amax(-1).double() / 0.01 / 6
+        assert ((blocks - wanted).abs() <= wanted / 16 * (1 + 1e-6)).all(), "rounded to four bits"
+        steps = blocks.repeat_interleave(16, -1) * 0.01
+        choices = torch.tensor(nvfp4.VALUES).double()
+        distance = (numbers.double().abs()[..., None] - choices * steps[..., None]).abs()
+        found = dequantize(rows, 0.01).double()
+        assert ((found - numbers).abs() <= distance.amin(-1) + 1e-6 * steps).all()
+        assert (found * numbers >= 0).all()
+
+    def test_the_error_is_half_a_step(self):
+        tokens = torch.randn(500, 2, 64, generator=torch.Generator().manual_seed(0))
+        rows = quantize(tokens, tokens.abs().max() / LARGEST["nvfp4"], "nvfp4")
+        steps = rows[..., 32:].contiguous().view(torch.float8_e4m3fn).float() * tokens.abs().max() / LARGEST["nvfp4"]
+        error = (dequantize(rows, tokens.abs().max() / LARGEST["nvfp4"]) - tokens).abs()
+        bound = torch.maximum(tokens.abs() / 5, steps.repeat_interleave(16, -1) / 4)
+        assert (error <= bound * (1 + 1e-5)).all()
+        assert (error > 0.9 * bound).any()
+
+    def test_what_is_out_of_range(self):
+        numbers = torch.zeros(6, 16)
+        numbers[0, 2], numbers[1, 4], numbers[2, :2] = torch.nan, -torch.inf, torch.tensor([1e30, 1.0])
+        numbers[3, 0], numbers[4] = 1e-6, -0.0
+        rows = quantize(numbers[:, None], 1.0, "nvfp4")[:, 0]
+        found = dequantize(rows[:, None], 1.0)[:, 0]
+        assert found[0].isnan().all()
+        assert found[1, 4] == -LARGEST["nvfp4"]
+        assert found[2, :2].tolist() == [LARGEST["nvfp4"], 0.0]
+        assert (found[3:] == 0).all()
+        assert rows[0].tolist() == [0] * 8 + [0x7F]
+        assert rows[4].tolist() == [0x88] * 8 + [0], "a zero keeps its sign"
+
+    def test_reading_and_storing_again_changes_nothing(self):
+        rows = torch.randint(256, (2000, 1, 18), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+        rows[..., 0] |= 7  # a 6 in each group, so that the scale is found again
+        rows[..., 8] |= 7
+        rows[..., 16:] = rows[..., 16:] % 126 + 1  # a scale is positive and finite
+        for scale in (1.0, 0.037, 2.0**-100):
+            again = quantize(dequantize(rows, scale), scale, "nvfp4")
+            assert torch.equal(again, rows)
+
+    def test_a_calibrated_scale_covers_the_samples(self):
+        tokens = (
+            torch.randn(50, 3, 32, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 20, 3e-3])[:, None]
+        )
+        keys = Calibration("nvfp4", per_head=True)
+        keys.add(tokens)
+        rows = quantize(tokens, keys.scale(), "nvfp4")
+        largest = rows[..., 16:].contiguous().view(torch.float8_e4m3fn).float().amax((0, 2))
+        assert largest.tolist() == [448.0] * 3
+
+    def test_no_head_of_half_a_group(self):
+        with pytest.raises(ArgumentError, match=r"head_size: got 24.*16 for nvfp4.*fp8_e4m3"):
+            quantize(torch.ones(1, 1, 24), 1.0, "nvfp4")
 
 
 class TestTokenScales:

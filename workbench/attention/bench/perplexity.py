@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES, EIGHT_BITS
 from workbench.attention.kvcache.errors import check_count
 from workbench.attention.models import NoCache, held_out_documents, load_gpt, make_cache
 from workbench.attention.models.caches import TOKEN_SCALES, ModelCache
@@ -80,6 +80,7 @@ def run(*, num_windows: int | None = None, length: int = 256, calibration_window
         for name, per_head in (("per tensor", False), ("per head", True)):
             scales = calibrated_scales(model, texts, dtype, per_head=per_head)
             caches[f"{dtype}, {name}"] = functools.partial(make, scales=scales)
-        caches[f"{dtype}, per token and head"] = functools.partial(make, scales=TOKEN_SCALES)
+        if dtype in EIGHT_BITS:
+            caches[f"{dtype}, per token and head"] = functools.partial(make, scales=TOKEN_SCALES)
     rows = perplexities(model, tokens, caches)
     return PerplexityBenchmark(len(tokens), length, len(texts), tuple(rows))

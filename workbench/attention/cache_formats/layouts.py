@@ -8,6 +8,8 @@ lists the pages of each sequence in order. Layouts differ in the order of the el
 * "nhd": both ``[num_blocks, block_size, num_kv_heads, head_size]``;
 * "hnd": both ``[num_blocks, num_kv_heads, block_size, head_size]``.
 
+NVFP4, of four bits, is in "nhd" and "hnd" alone, as pages of bytes: `workbench.attention.cache_formats.nvfp4`.
+
 ``x = 16 / sizeof(cache element)`` is the number of elements in 16 bytes, so that neighbouring threads, which read the
 keys of neighbouring tokens, read neighbouring 16 bytes (vLLM, csrc/attention). "nhd" and "hnd" are FlashInfer's names.
 The *canonical* form, through which all conversions go, is that of "nhd".
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.errors import ArgumentError, UnknownNameError
 
 LAYOUTS = ("x", "nhd", "hnd")
@@ -36,9 +39,12 @@ class PagedGeometry:
     head_size: int
 
     def key_shape(self, dtype: torch.dtype) -> tuple[int, ...]:
-        """Return the shape of the key cache for a dtype; ArgumentError if ``x`` does not divide ``head_size``."""
-        if self.layout != "x":
-            return self.value_shape()
+        """Return the shape of the key cache for a dtype; uint8 is NVFP4.
+
+        ArgumentError if ``x`` does not divide ``head_size``, or for NVFP4 in layout "x".
+        """
+        if self.layout != "x" or dtype == torch.uint8:
+            return self.value_shape(dtype)
         x = x_of(dtype)
         if self.head_size % x:
             raise ArgumentError(
@@ -49,12 +55,16 @@ class PagedGeometry:
             )
         return (self.num_blocks, self.num_kv_heads, self.head_size // x, self.block_size, x)
 
-    def value_shape(self) -> tuple[int, ...]:
-        """Return the shape of the value cache."""
+    def value_shape(self, dtype: torch.dtype | None = None) -> tuple[int, ...]:
+        """Return the shape of the value cache, which a dtype changes only if it is uint8, for NVFP4."""
+        row = self.head_size
+        if dtype == torch.uint8:
+            nvfp4.check_layout(self.layout)
+            row = nvfp4.row_bytes(self.head_size)
         if self.layout == "nhd":
-            return (self.num_blocks, self.block_size, self.num_kv_heads, self.head_size)
+            return (self.num_blocks, self.block_size, self.num_kv_heads, row)
         if self.layout == "hnd":
-            return (self.num_blocks, self.num_kv_heads, self.block_size, self.head_size)
+            return (self.num_blocks, self.num_kv_heads, self.block_size, row)
         return (self.num_blocks, self.num_kv_heads, self.head_size, self.block_size)
 
 
@@ -95,6 +105,9 @@ def detect(key_cache: torch.Tensor, value_cache: torch.Tensor, layout: str | Non
         num_blocks, num_kv_heads, block_size, head_size = value_cache.shape
     else:
         num_blocks, num_kv_heads, head_size, block_size = value_cache.shape
+    if value_cache.dtype == torch.uint8:
+        nvfp4.check_layout(layout)
+        head_size = nvfp4.head_size_of(head_size)
     found = PagedGeometry(layout, num_blocks, block_size, num_kv_heads, head_size)
     expected = found.key_shape(key_cache.dtype)
     if tuple(key_cache.shape) != expected:
@@ -142,7 +155,12 @@ def from_canonical(keys: torch.Tensor, values: torch.Tensor, layout: str) -> tup
 
 
 def unused_value(dtype: torch.dtype) -> float:
-    """Return the value for slots without a token, chosen so that reading one shows: NaN, or int8's lowest value."""
+    """Return the value for slots without a token, chosen so that reading one shows.
+
+    It is NaN, int8's lowest value, or for NVFP4 (uint8) the byte whose scale is NaN.
+    """
+    if dtype == torch.uint8:
+        return 0xFF
     return float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
@@ -167,7 +185,8 @@ def to_paged(
     """Return a paged cache that holds the given sequences; slots without a token hold `unused_value`.
 
     Args:
-        keys: keys ``[tokens, num_kv_heads, head_size]`` of each sequence, all of one dtype.
+        keys: keys ``[tokens, num_kv_heads, head_size]`` of each sequence, all of one dtype; of uint8 they are rows
+            of NVFP4, ``[tokens, num_kv_heads, row]``.
         values: values of each sequence, of the same shapes and dtype.
         block_tables: ``[num_seqs, max_blocks]`` integers; entries past a sequence's last page are not read.
         num_blocks: pages in the cache.
@@ -185,6 +204,8 @@ def to_paged(
         bits_of(page)[slots] = bits_of(tokens)
         pages.append(page.unflatten(0, (num_blocks, block_size)))
     key_pages, value_pages = pages
+    if key_pages.dtype == torch.uint8:
+        return nvfp4.from_rows(key_pages, layout), nvfp4.from_rows(value_pages, layout)
     return from_canonical(key_pages, value_pages, layout)
 
 
@@ -196,13 +217,20 @@ def from_paged(
     *,
     layout: str | None = None,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return the keys and values of every sequence, ``[tokens, num_kv_heads, head_size]`` each; inverts `to_paged`."""
+    """Return the keys and values of every sequence, ``[tokens, num_kv_heads, head_size]`` each; inverts `to_paged`.
+
+    Those of NVFP4 are rows of bytes.
+    """
     geometry = detect(key_cache, value_cache, layout)
     lengths = [int(length) for length in seq_lens]
     slots = slots_of(block_tables, lengths, geometry.block_size)
     found = []
-    for cache in (canonical_keys(key_cache, geometry.layout), canonical_values(value_cache, geometry.layout)):
-        tokens = bits_of(cache.reshape(-1, geometry.num_kv_heads, geometry.head_size))[slots].view(cache.dtype)
+    if key_cache.dtype == torch.uint8:
+        caches = nvfp4.to_rows(key_cache, geometry.layout), nvfp4.to_rows(value_cache, geometry.layout)
+    else:
+        caches = canonical_keys(key_cache, geometry.layout), canonical_values(value_cache, geometry.layout)
+    for cache in caches:
+        tokens = bits_of(cache.reshape(-1, geometry.num_kv_heads, cache.shape[-1]))[slots].view(cache.dtype)
         found.append(list(tokens.split(lengths)))
     return found[0], found[1]
 

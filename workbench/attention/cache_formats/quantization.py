@@ -1,4 +1,4 @@
-"""Quantization of keys and values to one byte per element: codes, scales and calibration.
+"""Quantization of keys and values to one byte per element, or half of one: codes, scales and calibration.
 
     code  = round(element * (1 / scale))     when storing; 1 / scale is TensorRT-LLM's kv_orig_quant_scale
     value = code * scale                     when reading; scale is its kv_quant_orig_scale, and our k_scale, v_scale
@@ -12,7 +12,8 @@ whatever its sign); INT8 has no NaN and stores 0. INT8 is symmetric: -128 is nev
 
 A scale may be one number for the whole cache ``[1]``, one per KV head ``[num_kv_heads]``, or one per token and head
 ``[num_blocks, block_size, num_kv_heads]``; the last is stored beside the cache and written with the tokens
-(`store_token_scales`). The first two are calibrated beforehand on similar tokens (`Calibration`).
+(`store_token_scales`). The first two are calibrated beforehand on similar tokens (`Calibration`). NVFP4, which has a
+scale of its own for every 16 elements beside these two, is defined in `workbench.attention.cache_formats.nvfp4`.
 
 FP8: "OCP 8-bit Floating Point Specification" 1.0 and Micikevicius et al., "FP8 Formats for Deep Learning", 2022.
 """
@@ -23,13 +24,25 @@ import math
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.errors import ArgumentError
 
-CACHE_DTYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8}
-"""Element types of a quantized cache by name; ``"auto"`` elsewhere means the dtype of the model."""
+CACHE_DTYPES = {
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2,
+    "int8": torch.int8,
+    "nvfp4": torch.uint8,
+}
+"""Dtypes of a quantized cache by name; ``"auto"`` elsewhere means the dtype of the model.
 
-LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "int8": 127.0}
-"""Largest magnitude that a code represents before its scale is applied."""
+``"nvfp4"`` is vLLM's and TensorRT-LLM's name; its bytes are those of `workbench.attention.cache_formats.nvfp4`.
+"""
+
+EIGHT_BITS = tuple(name for name in CACHE_DTYPES if name != "nvfp4")
+"""Names of the dtypes with one byte per element."""
+
+LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "int8": 127.0, "nvfp4": 6.0 * 448.0}
+"""Largest magnitude that is represented before k_scale or v_scale is applied."""
 
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-126, 2.0**126
 """Range in which both a scale and its reciprocal are normal fp32 numbers."""
@@ -39,15 +52,17 @@ _BINS = 1 << 15  # the upper 16 bits of an fp32 magnitude, whose sign bit is 0
 
 
 def quantize(tokens: torch.Tensor, scale: torch.Tensor | float, kv_cache_dtype: str) -> torch.Tensor:
-    """Return the codes of keys or values, in the cache's dtype.
+    """Return the codes of keys or values, in the cache's dtype; of "nvfp4" rows ``[..., num_kv_heads, row] uint8``.
 
     Args:
         tokens: ``[..., num_kv_heads, head_size]`` float32, float16 or bfloat16.
         scale: factor to multiply by when reading: a number, ``[1]``, ``[num_kv_heads]`` or ``[..., num_kv_heads]``.
-        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
+        kv_cache_dtype: one of `CACHE_DTYPES`.
     """
     dtype, largest = CACHE_DTYPES[check_kind(kv_cache_dtype)], LARGEST[kv_cache_dtype]
     scaled = tokens.float() * (1.0 / _for_elements(scale, tokens))
+    if kv_cache_dtype == "nvfp4":
+        return nvfp4.quantize_rows(scaled)
     if dtype == torch.int8:
         return scaled.round().clamp(-largest, largest).nan_to_num(0.0).to(dtype)
     codes = scaled.clamp(-largest, largest).to(dtype).view(torch.uint8)
@@ -55,8 +70,9 @@ def quantize(tokens: torch.Tensor, scale: torch.Tensor | float, kv_cache_dtype: 
 
 
 def dequantize(codes: torch.Tensor, scale: torch.Tensor | float) -> torch.Tensor:
-    """Return the values of codes ``[..., num_kv_heads, head_size]`` in fp32; ``scale`` as in `quantize`."""
-    return codes.float() * _for_elements(scale, codes)
+    """Return the values of codes, as `quantize` returns them, in fp32; ``scale`` as there."""
+    values = nvfp4.dequantize_rows(codes) if codes.dtype == torch.uint8 else codes.float()
+    return values * _for_elements(scale, codes)
 
 
 def token_scales(tokens: torch.Tensor, kv_cache_dtype: str) -> torch.Tensor:
@@ -66,7 +82,7 @@ def token_scales(tokens: torch.Tensor, kv_cache_dtype: str) -> torch.Tensor:
 
     Args:
         tokens: ``[..., num_kv_heads, head_size]``.
-        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
+        kv_cache_dtype: one of `CACHE_DTYPES`.
 
     Returns:
         ``[..., num_kv_heads] float32``.
@@ -83,7 +99,7 @@ def store_token_scales(
         tokens: ``[num_tokens, num_kv_heads, head_size]``.
         scales: ``[num_blocks, block_size, num_kv_heads] float32``, contiguous; written in place.
         slot_mapping: ``[num_tokens] int64``; -1 skips a token.
-        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
+        kv_cache_dtype: one of `CACHE_DTYPES`.
     """
     kept = slot_mapping >= 0
     scales.view(-1, scales.shape[-1])[slot_mapping[kept]] = token_scales(tokens[kept], kv_cache_dtype)
@@ -104,7 +120,7 @@ class Calibration:
     bfloat16), so that a percentile is exact for bfloat16 and up to 1/128 too large otherwise, never too small.
 
     Args:
-        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
+        kv_cache_dtype: one of `CACHE_DTYPES`.
         per_head: True for a scale per KV head instead of one for all.
 
     Raises:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import torch
 
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry
+from workbench.attention.cache_formats.nvfp4 import row_bytes
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, check_kind, store_token_scales
 from workbench.attention.kvcache.block_manager import BlockManager
 from workbench.attention.kvcache.checks import check_cache_dtype, check_device, check_layer, check_tokens
@@ -66,11 +67,12 @@ class PagedKVCache:
         head_size: elements of a head.
         dtype: element type of the tensors written and gathered, and of the cache unless that is quantized.
         layout: order of the elements in a block: "x", "nhd" or "hnd".
-        kv_cache_dtype: "auto" (not quantized), "int8", "fp8_e4m3" or "fp8_e5m2"; see
+        kv_cache_dtype: "auto" (not quantized), "int8", "fp8_e4m3", "fp8_e5m2" or "nvfp4"; see
             `workbench.attention.cache_formats.quantization`.
         k_scale: scale of quantized keys: a number, ``[1]`` or ``[num_kv_heads] float32`` for all layers, or a list with
             one of these for each layer; default 1. "token" gives every token and head a scale of its own when it is
-            written; it is stored beside the cache and moves with its block. ``.scales`` has the scales of each layer.
+            written; it is stored beside the cache and moves with its block. nvfp4 takes none: its blocks have scales.
+            ``.scales`` has the scales of each layer.
         v_scale: scale of quantized values, given as ``k_scale`` is.
         device: where the cache lives; the swap space is in host memory, pinned if the device is a GPU.
         prefix_caching: keep the contents of freed blocks for sequences with the same prefix; see `BlockManager`.
@@ -249,7 +251,8 @@ class PagedKVCache:
         Scales per token are included.
         """
         counts = self.manager.statistics()
-        slot_bytes = self.num_layers * 2 * self.num_kv_heads * self.head_size * self._element.itemsize
+        row = self.head_size * self._element.itemsize if self.kv_cache_dtype != "nvfp4" else row_bytes(self.head_size)
+        slot_bytes = self.num_layers * 2 * self.num_kv_heads * row
         slot_bytes += 4 * self.num_kv_heads * len(self._token_scales)
         return MemoryUse(
             pool_bytes=counts.num_blocks * self.block_size * slot_bytes,
@@ -263,7 +266,7 @@ class PagedKVCache:
         self, num_blocks: int, device: torch.device | str, *, pinned: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         geometry = PagedGeometry(self.layout, num_blocks, self.manager.block_size, self.num_kv_heads, self.head_size)
-        shapes = geometry.key_shape(self._element), geometry.value_shape()
+        shapes = geometry.key_shape(self._element), geometry.value_shape(self._element)
         key_cache, value_cache = (
             torch.zeros(shape, dtype=self._element, device=device, pin_memory=pinned) for shape in shapes
         )

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from workbench.attention import causal_attention, contiguous_attention, paged_attention
+from workbench.attention.cache_formats.quantization import EIGHT_BITS
 from workbench.attention.kvcache import ContiguousKVCache, MemoryUse, PagedKVCache
 from workbench.attention.kvcache.errors import SequenceStateError, UnknownSequenceError
 from workbench.attention.models.gpt import GPT, Attend
@@ -277,7 +278,7 @@ def causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch
     return causal_attention(query, key, value, variant="torch_sdpa")[0].transpose(0, 1)
 
 
-CACHES = ("none", "contiguous", "paged", "paged int8", "paged fp8_e4m3", "paged fp8_e5m2")
+CACHES = ("none", "contiguous", "paged", "paged int8", "paged fp8_e4m3", "paged fp8_e5m2", "paged nvfp4")
 """Kinds of cache that `make_cache` makes."""
 
 TOKEN_SCALES = {"k_scale": "token", "v_scale": "token"}
@@ -291,7 +292,7 @@ def make_cache(
     num_tokens: int,
     num_seqs: int = 1,
     block_size: int = 16,
-    scales: Mapping[str, Any] = TOKEN_SCALES,
+    scales: Mapping[str, Any] | None = None,
     read_back: bool = False,
 ) -> ModelCache:
     """Make a cache for ``num_seqs`` sequences of at most ``num_tokens`` tokens each.
@@ -302,7 +303,8 @@ def make_cache(
         num_tokens: capacity of a contiguous row; a paged pool has the blocks for ``num_seqs`` sequences of this length.
         num_seqs: number of sequences.
         block_size: tokens per block.
-        scales: k_scale and v_scale of a quantized `PagedKVCache`, for example from `calibrated_scales`.
+        scales: k_scale and v_scale of a quantized `PagedKVCache`, for example from `calibrated_scales`; default one for
+            every token and head, or for nvfp4, which has one for every 16 elements, none.
         read_back: True lets prompts read from a paged cache too; see `PagedCache`.
     """
     if kind not in CACHES:
@@ -316,6 +318,8 @@ def make_cache(
         return ContiguousCache(ContiguousKVCache(max_batch_size=num_seqs, max_seqlen=num_tokens, **sizes))
     num_blocks = num_seqs * -(-num_tokens // block_size)
     _, _, quantized = kind.partition(" ")
+    if scales is None:
+        scales = TOKEN_SCALES if quantized in EIGHT_BITS else {}
     options = {"kv_cache_dtype": quantized, **scales} if quantized else {}
     return PagedCache(
         PagedKVCache(num_blocks=num_blocks, block_size=block_size, **sizes, **options), read_back=read_back

@@ -24,7 +24,7 @@ def calibrated_scales(
     Args:
         model: the model whose keys and values are measured.
         texts: token ids of the sample texts; not those on which the cache is evaluated.
-        kv_cache_dtype: "int8", "fp8_e4m3" or "fp8_e5m2".
+        kv_cache_dtype: "int8", "fp8_e4m3", "fp8_e5m2" or "nvfp4".
         per_head: True for a scale per KV head instead of one per layer.
         percentile: percentage of the elements that must not saturate; see `Calibration.scale`.
 

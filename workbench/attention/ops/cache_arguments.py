@@ -84,11 +84,20 @@ def check_scale(name: str, scale: torch.Tensor | None, geometry: PagedGeometry, 
     if kv_cache_dtype == "auto":
         raise ArgumentError(name, "a scale", "None for a cache that is not quantized", "Pass kv_cache_dtype= as well.")
     check_dtype(name, scale, [torch.float32])
-    shapes = (
+    shapes = [
         (1,),
         (geometry.num_kv_heads,),
         (geometry.num_blocks, geometry.block_size, geometry.num_kv_heads),
-    )
+    ]
+    if kv_cache_dtype == "nvfp4":
+        by_token = shapes.pop()
+        if tuple(scale.shape) == by_token:
+            raise ArgumentError(
+                name,
+                "a scale per token and head",
+                f"{shapes[0]} or {shapes[1]} for nvfp4, which has a scale for every 16 elements in its pages",
+                "Pass a scale per tensor or KV head: one that covers the largest magnitude, as Calibration computes.",
+            )
     if tuple(scale.shape) not in ((), *shapes):
         raise ArgumentError(
             name, f"shape {tuple(scale.shape)}", ", ".join(map(str, shapes)), "Per tensor, KV head or token."

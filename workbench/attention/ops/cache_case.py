@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import slots_of
 from workbench.attention.cache_formats.quantization import LARGEST
+from workbench.errors import ArgumentError
 from workbench.ops.named_case import NamedCase
 
 SCALES = ("none", "tensor", "head", "token")
@@ -18,6 +20,24 @@ UNWRITTEN = 0xFF
 """Value of every byte that nothing has written yet: all ones is NaN in every floating-point type."""
 
 FREE_PAGES = 3
+
+
+def cache_row_bytes(case: Any, problem: Any) -> int:
+    """Return the bytes of one token of a KV head in one cache, NVFP4's scales included."""
+    if case.kv_cache_dtype == "nvfp4":
+        return nvfp4.row_bytes(case.head_size)
+    return case.head_size * problem.cache_dtype.itemsize
+
+
+def check_nvfp4(case: Any) -> None:
+    """Refuse a case of NVFP4 with scales per token, or with heads that are no whole groups."""
+    if case.kv_cache_dtype != "nvfp4":
+        return
+    nvfp4.row_bytes(case.head_size)
+    if case.scales == "token":
+        raise ArgumentError(
+            "scales", "'token' for nvfp4", "scales per tensor or head, beside those of the pages", "Change the case."
+        )
 
 
 class CacheCase(NamedCase):

@@ -20,7 +20,16 @@ import torch
 
 from workbench.attention.cache_formats.layouts import LAYOUTS, to_paged
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize, quantize
-from workbench.attention.ops.cache_case import SCALES, UNWRITTEN, CacheCase, in_pages, random_scales, shuffled_tables
+from workbench.attention.ops.cache_case import (
+    SCALES,
+    UNWRITTEN,
+    CacheCase,
+    cache_row_bytes,
+    check_nvfp4,
+    in_pages,
+    random_scales,
+    shuffled_tables,
+)
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import OfSequences, by_name, check_bits
@@ -46,6 +55,7 @@ class GatherCacheCase(OfSequences, CacheCase):
     def __post_init__(self) -> None:
         object.__setattr__(self, "seq_lens", tuple(self.seq_lens))
         self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
+        check_nvfp4(self)
 
     @property
     def label(self) -> str:
@@ -62,7 +72,7 @@ class GatherCacheCase(OfSequences, CacheCase):
 
         They are those of every token read and written, K and V, of scales per token, and of used table entries.
         """
-        token = self.num_kv_heads * self.head_size * (problem.cache_dtype.itemsize + problem.itemsize)
+        token = self.num_kv_heads * (cache_row_bytes(self, problem) + self.head_size * problem.itemsize)
         if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         entries = sum(-(-length // self.block_size) for length in self.seq_lens)
@@ -161,4 +171,5 @@ CASES = by_name(
     GatherCacheCase("hnd", num_kv_heads=3, head_size=96, seq_lens=(33, 1, 7), dtype="float32", layout="hnd"),
     GatherCacheCase("int8", 2, 64, (1, 17, 0, 16, 5, 40), kv_cache_dtype="int8", scales="token"),
     GatherCacheCase("fp8", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+    GatherCacheCase("nvfp4", 4, 80, (33, 1, 9), "bfloat16", "nhd", kv_cache_dtype="nvfp4"),
 )

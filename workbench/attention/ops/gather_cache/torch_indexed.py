@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, dequantize
 from workbench.attention.ops.gather_cache.problem import GatherCacheProblem, GatherCacheTensors
@@ -25,7 +26,10 @@ def compute(problem: GatherCacheProblem, tensors: GatherCacheTensors) -> None:
         (t.keys, t.key_cache, canonical_keys, t.k_scale),
         (t.values, t.value_cache, canonical_values, t.v_scale),
     ):
-        tokens = canonical(bits_of(cache), problem.layout)[page, offset].view(cache.dtype)
+        if problem.kv_cache_dtype == "nvfp4":
+            tokens = nvfp4.load_rows(cache, problem.layout, page, offset)
+        else:
+            tokens = canonical(bits_of(cache), problem.layout)[page, offset].view(cache.dtype)
         if problem.kv_cache_dtype != "auto":
             if scale is not None and scale.dim() == 3:
                 scale = scale[page, offset]

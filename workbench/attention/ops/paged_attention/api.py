@@ -67,9 +67,11 @@ def paged_attention(
         sliding_window: number of tokens that are seen, including the newest.
         soft_cap: scores become ``soft_cap * tanh(score / soft_cap)``.
         sinks: ``[num_heads] float32``, scores that take weight and give no value.
-        kv_cache_dtype: "auto" (the query's dtype), "fp8_e4m3", "fp8_e5m2" or "int8".
+        kv_cache_dtype: "auto" (the query's dtype), "fp8_e4m3", "fp8_e5m2", "int8", or "nvfp4", whose caches are bytes
+            in layout "nhd" or "hnd", as `workbench.attention.cache_formats.nvfp4` has them.
         k_scale: dequantization scale of a quantized key cache: a number, or float32 per tensor ``[1]``, per KV head
-            ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``; default 1.
+            ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]`` (not for nvfp4,
+            which has scales in its pages); default 1.
         v_scale: dequantization scale of a quantized value cache, as k_scale.
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU, or the torch variant if no
             kernel supports the problem), "tuned" (the winner in the tuned table; with CPU tensors the simulator's, run

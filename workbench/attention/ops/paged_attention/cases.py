@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import torch
 
 from workbench.attention.cache_formats.layouts import to_paged
-from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST
-from workbench.attention.ops.cache_case import in_pages, shuffled_tables
+from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST, dequantize, quantize
+from workbench.attention.ops.cache_case import cache_row_bytes, check_nvfp4, in_pages, shuffled_tables
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
 from workbench.attention.ops.paged_attention.reference import attend_all
 from workbench.errors import ArgumentError
@@ -76,6 +76,7 @@ class DecodeStep(OfSequences):
                 "num_heads", self.num_heads, f"a multiple of num_kv_heads = {self.num_kv_heads}", "Change either."
             )
         self._check_choices(dtype=DTYPES, family=FAMILIES, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
+        check_nvfp4(self)
 
     @property
     def label(self) -> str:
@@ -133,7 +134,7 @@ class PagedAttentionCase(DecodeStep):
         used table entries.
         """
         vectors = 2 * self.num_seqs * self.num_heads * self.head_size * DTYPES[self.dtype].itemsize
-        cache = 2 * self.total_tokens * self.num_kv_heads * self.head_size * problem.cache_dtype.itemsize
+        cache = 2 * self.total_tokens * self.num_kv_heads * cache_row_bytes(self, problem)
         entries = sum(math.ceil(length / problem.page) for length in self.seq_lens)
         scales = 8 * self.total_tokens * self.num_kv_heads if "token_scales" in problem.features else 0
         return cache + scales + vectors + 4 * (entries + self.num_seqs)
@@ -252,12 +253,24 @@ def _scales(tokens: torch.Tensor, of_heads: torch.Tensor, case: DecodeStep) -> t
 
 
 def _stored(tokens: torch.Tensor, scales: torch.Tensor, case: DecodeStep) -> torch.Tensor:
-    """Return tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so."""
+    """Return tokens ``[tokens, num_kv_heads, head_size]`` as cache elements, quantized if the case says so.
+
+    Those of NVFP4 are rows of bytes.
+    """
     if case.kv_cache_dtype == "auto":
         return tokens.to(DTYPES[case.dtype])
+    if case.kv_cache_dtype == "nvfp4":
+        return quantize(tokens, scales, "nvfp4")
     largest = LARGEST[case.kv_cache_dtype]
     scaled = (tokens / scales[..., None]).clamp(-largest, largest)
     return (scaled.round() if case.kv_cache_dtype == "int8" else scaled).to(CACHE_DTYPES[case.kv_cache_dtype])
+
+
+def _read(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Return the float64 values of codes ``[tokens, num_kv_heads, head_size]``, or of rows of NVFP4."""
+    if codes.dtype == torch.uint8:  # exact in float32 without their scale, a product of two and five bits
+        codes = dequantize(codes, 1.0)
+    return codes.double() * scales.double()[..., None]
 
 
 def _plant_needles(query: torch.Tensor, key: torch.Tensor, generator: torch.Generator) -> None:
@@ -283,7 +296,7 @@ def _answers(case: DecodeStep) -> tuple[torch.Tensor, torch.Tensor]:
     content = _content(case)
     quantized = case.kv_cache_dtype != "auto"
     keys, values = (
-        [one.double() * scale.double()[..., None] if quantized else one for one, scale in zip(*pair, strict=True)]
+        [_read(one, scale) if quantized else one for one, scale in zip(*pair, strict=True)]
         for pair in ((content.keys, content.k_scales), (content.values, content.v_scales))
     )
     options = {

@@ -23,9 +23,9 @@ class PagedAttentionProblem(CacheProblem, AttentionProblem):
 
     ``block_size`` is the page size of the running cache; None means that a search may choose it (a configuration's
     BLOCK_SIZE, else 16). ``features`` names what is asked for beyond plain attention: "alibi", "sliding_window",
-    "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2" or "int8" for a quantized cache, "token_scales" for one with a scale per
-    token and head. ``arch`` is what it runs on, ``multiprocessors`` how many of them that GPU has, for the untuned
-    rules; None where no GPU is named.
+    "soft_cap", "sinks", "fp8_e4m3", "fp8_e5m2", "int8" or "nvfp4" for a quantized cache, "token_scales" for one with a
+    scale per token and head. ``arch`` is what it runs on, ``multiprocessors`` how many of them that GPU has, for the
+    untuned rules; None where no GPU is named.
     """
 
     num_seqs: int

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_keys, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem, PagedAttentionTensors
@@ -73,7 +74,10 @@ def _gather(
 ) -> torch.Tensor:
     """Return ``[num_seqs, max_pages * block_size, num_kv_heads, head_size]`` in fp32, dequantized."""
     pages = bits_of(cache)[tables.flatten()].view(cache.dtype)
-    tokens = canonical(pages, layout).float()
+    if cache.dtype == torch.uint8:
+        tokens = nvfp4.dequantize_rows(nvfp4.to_rows(pages, layout))
+    else:
+        tokens = canonical(pages, layout).float()
     if scale is not None:
         # One scale, one per KV head, or one per token and head [num_blocks, block_size, num_kv_heads].
         per_token = scale.dim() == 3

@@ -52,11 +52,12 @@ def reshape_and_cache(
         key_cache: see `workbench.attention.cache_formats.layouts`; pages contiguous, starting on 16 bytes.
         value_cache: as key_cache.
         slot_mapping: ``[num_tokens] int64``, no slot twice.
-        kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2" or "int8".
+        kv_cache_dtype: "auto" (the dtype of key), "fp8_e4m3", "fp8_e5m2", "int8", or "nvfp4", whose caches are bytes in
+            layout "nhd" or "hnd", as `workbench.attention.cache_formats.nvfp4` has them.
         k_scale: dequantization scale of a quantized key cache: elements are multiplied by its reciprocal, rounded and
             saturated, as in `workbench.attention.cache_formats.quantization`. A number, or float32 per tensor ``[1]``,
             per KV head ``[num_kv_heads]`` or per token and head ``[num_blocks, block_size, num_kv_heads]``, read at the
-            slots that are written; default 1.
+            slots that are written; default 1. nvfp4 computes the scales of its pages, and takes none per token.
         v_scale: dequantization scale of a quantized value cache, as k_scale.
         layout: "x", "nhd" or "hnd"; may be left out for a 5-D key cache, which is "x".
         variant: "auto" (on a CPU the torch variant, on a GPU the tuned one for this GPU), "tuned", or a variant's name,

@@ -16,9 +16,18 @@ from dataclasses import dataclass
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import LAYOUTS, PagedGeometry, from_canonical
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, quantize
-from workbench.attention.ops.cache_case import FREE_PAGES, SCALES, UNWRITTEN, CacheCase, random_scales
+from workbench.attention.ops.cache_case import (
+    FREE_PAGES,
+    SCALES,
+    UNWRITTEN,
+    CacheCase,
+    cache_row_bytes,
+    check_nvfp4,
+    random_scales,
+)
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
 from workbench.ops.element_types import DTYPES
 from workbench.ops.named_case import by_name, check_bits
@@ -46,6 +55,7 @@ class ReshapeAndCacheCase(CacheCase):
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs", tuple(self.runs))
         self._check_choices(dtype=DTYPES, layout=LAYOUTS, kv_cache_dtype=("auto", *CACHE_DTYPES), scales=SCALES)
+        check_nvfp4(self)
 
     @property
     def num_tokens(self) -> int:
@@ -68,7 +78,8 @@ class ReshapeAndCacheCase(CacheCase):
 
         They are those of written tokens read and stored, K and V, of their scales, and of every slot.
         """
-        token = self.num_kv_heads * self.head_size * (DTYPES[self.dtype].itemsize + problem.cache_dtype.itemsize)
+        row = self.head_size * DTYPES[self.dtype].itemsize + cache_row_bytes(self, problem)
+        token = self.num_kv_heads * row
         if self.quantized and self.scales == "token":
             token += 4 * self.num_kv_heads
         return 2 * sum(self.runs) * token + 8 * self.num_tokens
@@ -83,7 +94,7 @@ class ReshapeAndCacheCase(CacheCase):
             key=content.key.to(device, copy=True),
             value=content.value.to(device, copy=True),
             key_cache=key_cache.view(geometry.key_shape(dtype)),
-            value_cache=value_cache.view(geometry.value_shape()),
+            value_cache=value_cache.view(geometry.value_shape(dtype)),
             slot_mapping=content.slots.to(device, copy=True),
             k_scale=None if content.k_scale is None else content.k_scale.to(device, copy=True),
             v_scale=None if content.v_scale is None else content.v_scale.to(device, copy=True),
@@ -140,8 +151,9 @@ def _answer(case: ReshapeAndCacheCase) -> torch.Tensor:
     content, dtype, sides = _content(case), case.problem().cache_dtype, []
     num_slots = content.num_blocks * case.block_size
     for tokens, scale in ((content.key, content.k_scale), (content.value, content.v_scale)):
-        empty = torch.full((dtype.itemsize * num_slots * case.num_kv_heads * case.head_size,), UNWRITTEN)
-        cache = empty.to(torch.uint8).view(dtype).view(num_slots, case.num_kv_heads, case.head_size)
+        size = num_slots * case.num_kv_heads * cache_row_bytes(case, case.problem())
+        empty = torch.full((size,), UNWRITTEN, dtype=torch.uint8)
+        cache = empty.view(dtype).view(num_slots, case.num_kv_heads, -1)
         for token, slot in zip(tokens, content.slots.tolist(), strict=True):
             if slot < 0:
                 continue
@@ -151,6 +163,8 @@ def _answer(case: ReshapeAndCacheCase) -> torch.Tensor:
             cache[slot] = token
         sides.append(cache.unflatten(0, (content.num_blocks, case.block_size)))
     keys, values = sides
+    if case.kv_cache_dtype == "nvfp4":
+        return torch.cat([nvfp4.from_rows(side, case.layout).flatten() for side in sides])
     return torch.cat([side.flatten().view(torch.uint8) for side in from_canonical(keys, values, case.layout)])
 
 
@@ -164,4 +178,5 @@ CASES = by_name(
     ReshapeAndCacheCase("hnd", num_kv_heads=3, head_size=96, runs=(33, 1, 7), skipped=1, dtype="float32", layout="hnd"),
     ReshapeAndCacheCase("int8", 2, 64, (1, 17, 1, 16, 5, 40), skipped=3, kv_cache_dtype="int8", scales="token"),
     ReshapeAndCacheCase("fp8", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="fp8_e4m3"),
+    ReshapeAndCacheCase("nvfp4", 4, 80, (33, 1, 1, 9), 2, "bfloat16", "nhd", kv_cache_dtype="nvfp4"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from workbench.attention.cache_formats import nvfp4
 from workbench.attention.cache_formats.layouts import LAYOUTS, bits_of, canonical_values
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, quantize
 from workbench.attention.ops.reshape_and_cache.problem import ReshapeAndCacheProblem, ReshapeAndCacheTensors
@@ -24,6 +25,10 @@ def compute(problem: ReshapeAndCacheProblem, tensors: ReshapeAndCacheTensors) ->
     value = _stored(t.value[kept], t.v_scale, slots, problem)
 
     # 3. Store.
+    if problem.kv_cache_dtype == "nvfp4":
+        nvfp4.store_rows(t.key_cache, problem.layout, page, offset, key)
+        nvfp4.store_rows(t.value_cache, problem.layout, page, offset, value)
+        return
     key_cache, value_cache = bits_of(t.key_cache), bits_of(t.value_cache)
     if problem.layout == "x":
         # [num_blocks, num_kv_heads, head_size/x, block_size, x]: the indexed dimensions come first in the result.
@@ -36,7 +41,7 @@ def compute(problem: ReshapeAndCacheProblem, tensors: ReshapeAndCacheTensors) ->
 def _stored(
     tokens: torch.Tensor, scale: torch.Tensor | None, slots: torch.Tensor, problem: ReshapeAndCacheProblem
 ) -> torch.Tensor:
-    """Return tokens ``[n, num_kv_heads, head_size]`` as cache elements; those of one byte as their bits."""
+    """Return tokens ``[n, num_kv_heads, head_size]`` as cache elements: one-byte ones as their bits, nvfp4 as rows."""
     if problem.kv_cache_dtype == "auto":
         return tokens
     if scale is not None and scale.dim() == 3:  # [num_blocks, block_size, num_kv_heads]

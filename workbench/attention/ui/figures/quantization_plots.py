@@ -1,4 +1,4 @@
-"""Figures of quantization: the values of one-byte codes, magnitudes of keys and values, error against bytes."""
+"""Figures of quantization: the values of codes, magnitudes of keys and values, error against bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from workbench.attention.cache_formats.nvfp4 import LARGEST_ELEMENT, VALUES
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES, LARGEST
 from workbench.ui.plots import OKABE_ITO, marked, new_axes
 
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 def codes_on_a_line(kinds: Sequence[str] = tuple(CACHE_DTYPES)) -> Figure:
     """Draw the non-negative values of all codes on a linear axis (left) and a logarithmic one (right).
 
-    Each kind is scaled so that its largest value is 1. Returns the matplotlib Figure.
+    Each kind is scaled so that its largest value is 1; of "nvfp4" these are the elements of one group, which share a
+    scale. Returns the matplotlib Figure.
     """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 2.2), sharey=True)
     for row, kind in enumerate(kinds):
-        codes = torch.arange(256, dtype=torch.uint8).view(CACHE_DTYPES[kind]).float() / LARGEST[kind]
+        if kind == "nvfp4":
+            codes = torch.tensor(VALUES) / LARGEST_ELEMENT
+        else:
+            codes = torch.arange(256, dtype=torch.uint8).view(CACHE_DTYPES[kind]).float() / LARGEST[kind]
         codes = codes[codes.isfinite() & (codes >= 0) & (codes <= 1)].unique()
         for ax, points in ((axes[0], codes), (axes[1], codes[codes > 0])):
             color = OKABE_ITO[row % len(OKABE_ITO)]

@@ -1,0 +1,58 @@
+"""A thread per group of 16 elements, which finds the group's scale in its registers: writes of NVFP4.
+
+The kernel is ``cuda_src/reshape_and_cache_scaled_groups.cu``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, ReshapeAndCacheProblem
+from workbench.attention.ops.scaled_groups import GROUP_STRIDES, SUPPORT
+from workbench.base.home import cuda_sources
+from workbench.ops.element_types import CPP_NAMES
+from workbench.ops.expressions import cdiv
+from workbench.ops.rules import THREADS, rules
+from workbench.ops.variant import CudaStep, CudaVariant
+
+RESTRICTIONS = rules(
+    ("whole groups", "head_size % 16 == 0", "a scale for 16 elements"),
+    ("whole vectors", "VEC_SIZE in (1, 2, 4, 8, 16)", "of a group"),
+    ("aligned vectors", "VEC_SIZE * itemsize <= alignment", "the alignment of rows of key and value"),
+    THREADS,
+)
+
+
+def default_config(problem: ReshapeAndCacheProblem) -> dict:
+    """Return the widest loads that the alignment allows."""
+    return {"NUM_THREADS": 128, "VEC_SIZE": math.gcd(GROUP, max(problem.alignment // problem.itemsize, 1))}
+
+
+VARIANT = CudaVariant(
+    op="reshape_and_cache",
+    name="cuda_scaled_groups",
+    idea="nvfp4: a thread per group of 16 elements, which finds the group's scale in its registers",
+    source=cuda_sources() / "reshape_and_cache_scaled_groups.cu",
+    steps=(
+        CudaStep(
+            kernel="reshape_and_cache_scaled_groups",
+            grid=lambda config, problem: (
+                cdiv(problem.num_tokens * problem.num_kv_heads * problem.head_size // GROUP, config["NUM_THREADS"]),
+            ),
+            arguments=ARGUMENTS | GROUP_STRIDES,
+        ),
+    ),
+    space={"NUM_THREADS": (32, 64, 128, 256), "VEC_SIZE": (1, 2, 4, 8)},
+    restrictions=RESTRICTIONS,
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    macros=lambda config, problem: {
+        "SCALAR": CPP_NAMES[problem.dtype],
+        "HEAD_SIZE": problem.head_size,
+        "BLOCK_SIZE": problem.block_size,
+        **config,
+    },
+    own_instructions_from=100,
+    **SUPPORT,
+)

@@ -1,0 +1,129 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""A tile of tokens per program, a scale for every 16 elements: writes of NVFP4 in Triton.
+
+The steps are those of ``cuda_src/reshape_and_cache_scaled_groups.cu``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from workbench.attention.ops.cache_problem import SCALES_OR_ONE
+from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
+from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, narrow
+from workbench.attention.ops.scaled_groups import SUPPORT, group_constexprs
+from workbench.attention.ops.triton_types import TYPES
+from workbench.ops.element_types import TRITON_NAMES
+from workbench.ops.expressions import cdiv, next_power_of_2
+from workbench.ops.rules import TILE_TOKENS, rules, tile_in_registers
+from workbench.ops.variant import Config, TritonStep, TritonVariant
+
+
+@triton.jit
+def _store(cache, page, index, tokens, mask, factor, inside, PAGE_GROUPS: tl.constexpr, HAS_E2M1: tl.constexpr):
+    """Quantize the elements at ``tokens``, ``[tokens, HEAD_PADDED]``, and store their groups with their scales."""
+    elements = tl.load(tokens, mask=mask, other=0.0).to(tl.float32) * factor
+    even, odd = tl.split(tl.reshape(elements, [inside.shape[0], inside.shape[1], 8, 2]))
+    pairs, scales = narrow(even, odd, HAS_E2M1)
+    place = page[:, None] + index
+    tl.store(
+        cache + (page[:, None] + index * 8)[:, :, None] + tl.arange(0, 8)[None, None, :], pairs, inside[:, :, None]
+    )
+    tl.store(cache + place + 8 * PAGE_GROUPS, scales, inside)
+
+
+@triton.jit
+def reshape_and_cache_scaled_groups(
+    key,  # [num_tokens, num_kv_heads, HEAD_SIZE], tokens key_stride apart
+    value,
+    key_cache,  # bytes; the groups of a page, then their scales
+    value_cache,
+    slot_mapping,  # [num_tokens], below 0 to skip the token
+    num_tokens,
+    key_stride,
+    value_stride,
+    key_page_stride,
+    value_page_stride,
+    k_scale,  # that of a head stands at head * head_stride
+    v_scale,
+    k_head_stride,
+    v_head_stride,
+    HEAD_SIZE: tl.constexpr,
+    GROUPS: tl.constexpr,  # of a head
+    GROUPS_PADDED: tl.constexpr,  # the next power of two
+    HEAD_GROUPS: tl.constexpr,  # groups from one KV head to the next, from one token to the next, and of a page
+    TOKEN_GROUPS: tl.constexpr,
+    PAGE_GROUPS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,  # tokens per page
+    TILE_TOKENS: tl.constexpr,
+    HAS_E2M1: tl.constexpr,
+):
+    """Write TILE_TOKENS tokens of one KV head to their slots."""
+    head = tl.program_id(1)
+    groups = tl.arange(0, GROUPS_PADDED)
+
+    # 1. Find the groups: [TILE_TOKENS, GROUPS_PADDED].
+    token = tl.program_id(0) * TILE_TOKENS + tl.arange(0, TILE_TOKENS)
+    slot = tl.load(slot_mapping + token, mask=token < num_tokens, other=-1)
+    inside = (slot >= 0)[:, None] & (groups < GROUPS)[None, :]
+    page, offset = slot // BLOCK_SIZE, slot % BLOCK_SIZE
+    index = head * HEAD_GROUPS + offset[:, None] * TOKEN_GROUPS + groups[None, :]
+    token = token.to(tl.int64)[:, None]
+    elements = tl.arange(0, 16 * GROUPS_PADDED)[None, :]
+    mask = (slot >= 0)[:, None] & (elements < HEAD_SIZE)
+
+    # 2. Load, quantize and store the keys, then the values.
+    factor = tl.div_rn(1.0, tl.load(k_scale + head * k_head_stride))
+    tokens = key + token * key_stride + head * HEAD_SIZE + elements
+    _store(key_cache, page * key_page_stride, index, tokens, mask, factor, inside, PAGE_GROUPS, HAS_E2M1)
+    factor = tl.div_rn(1.0, tl.load(v_scale + head * v_head_stride))
+    tokens = value + token * value_stride + head * HEAD_SIZE + elements
+    _store(value_cache, page * value_page_stride, index, tokens, mask, factor, inside, PAGE_GROUPS, HAS_E2M1)
+
+
+def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
+    token, stride = f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}", problem.alignment // problem.itemsize
+    strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
+    pages = dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:16")
+    return TYPES | {"key": token, "value": token, "key_cache": "*u8", "value_cache": "*u8"} | strides | pages
+
+
+def _constexprs(config: Config, problem: ReshapeAndCacheProblem) -> Mapping[str, Any]:
+    places = group_constexprs(config, problem)
+    return {**places, "BLOCK_SIZE": problem.block_size, "HAS_E2M1": has_e2m1(problem.arch)}
+
+
+def default_config(problem: ReshapeAndCacheProblem) -> dict:
+    """Return tiles of 16 bytes per thread, on four warps."""
+    tile = 128 * 16 // problem.itemsize // next_power_of_2(problem.head_size)
+    return {"TILE_TOKENS": max(min(32, tile), 1), "num_warps": 4, "num_stages": 1}
+
+
+VARIANT = TritonVariant(
+    op="reshape_and_cache",
+    name="triton_scaled_groups",
+    idea="nvfp4: a program per tile of tokens and KV head, even and odd elements apart",
+    steps=(
+        TritonStep(
+            function=reshape_and_cache_scaled_groups,
+            grid=lambda config, problem: (cdiv(problem.num_tokens, config["TILE_TOKENS"]), problem.num_kv_heads),
+            types=_types,
+            constexprs=_constexprs,
+            arguments=ARGUMENTS | SCALES_OR_ONE,
+        ),
+    ),
+    space={"TILE_TOKENS": (1, 4, 8, 16, 32), "num_warps": (1, 2, 4, 8), "num_stages": (1,)},
+    restrictions=rules(
+        TILE_TOKENS,
+        ("whole groups", "head_size % 16 == 0", "a scale for 16 elements"),
+        tile_in_registers(64),
+        GRID,
+    ),
+    dtypes=("float32", "float16", "bfloat16"),
+    defaults=default_config,
+    **SUPPORT,
+)
