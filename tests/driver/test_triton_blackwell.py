@@ -9,6 +9,7 @@ import torch
 import triton_blackwell
 import triton_hopper
 from sampling import long_if
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import workbench as wb
 from workbench.analysis.device_models import device_model
@@ -137,3 +138,19 @@ def test_a_product(dtype: torch.dtype, error: float, warps: int, arch: str) -> N
     assert device.findings == ()
     assert PRODUCT[arch] in device.launches[-1].kernel.ptx
     torch.testing.assert_close(c.double(), a.double() @ b.double().T, rtol=0, atol=error)
+
+
+def test_rows_are_gathered_and_scattered() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 64), torch.zeros(32, 64)
+    rows, into = torch.randint(0, 41, (32,), dtype=torch.int32), torch.randperm(32).to(torch.int32)
+    maps = [TensorDescriptor.from_tensor(one, [1, 32]) for one in (x, y)]
+    with wb.simulated_triton("sm_100", checks=True) as device:
+        triton_blackwell.doubled_rows[(1,)](*maps, rows, into, 32)
+    assert device.findings == ()
+    text = device.launches[-1].kernel.ptx
+    assert "tile::gather4" in text
+    assert "tile::scatter4" in text
+    want = torch.zeros_like(y)
+    want[into.long(), :32] = 2 * torch.cat([x, torch.zeros(1, 64)])[rows.long(), 32:]  # a row past the end is zeros
+    assert y.equal(want)

@@ -1,4 +1,7 @@
-"""Matrix products with scaled factors, of which Triton makes tcgen05.mma on sm_100 and scaled mma.sync on sm_120."""
+"""Matrix products with scaled factors, of which Triton makes tcgen05.mma on sm_100 and scaled mma.sync on sm_120.
+
+Also gathers and scatters of rows by descriptors, of which it makes copies of four rows on sm_100.
+"""
 
 import triton
 import triton.language as tl
@@ -22,3 +25,10 @@ def scaled_product(
         y_scale = tl.load(b_scale + columns[:, None] * (k // VEC) + (begin // VEC + groups)[None, :])
         total = tl.dot_scaled(x, x_scale, FORMAT, y, y_scale, FORMAT, total)
     tl.store(c + rows[:, None] * n + columns[None, :], total)
+
+
+@triton.jit
+def doubled_rows(source, target, rows, into, M: tl.constexpr):
+    """target[into] = 2 source[rows], for the columns of a block."""
+    numbers, places = tl.load(rows + tl.arange(0, M)), tl.load(into + tl.arange(0, M))
+    target.scatter(source.gather(numbers, 32) * 2, places, 0)

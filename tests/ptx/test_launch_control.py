@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx_support import module
 
 from workbench import ptx
 from workbench.errors import KernelFault
@@ -70,3 +71,13 @@ def test_an_answer_at_a_wrong_place() -> None:
     out, begun = np.zeros(8, np.uint32), np.zeros(1, np.uint32)
     with pytest.raises(KernelFault, match="a multiple of 16 belongs"):
         ptx.Program(kernel(offset=8))["steal"].launch(8, 1, [out, begun])
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_block_knows_whether_its_cluster_was_asked_for(blocks: int) -> None:
+    body = "mov.pred %p1, %is_explicit_cluster; selp.u32 %r1, 5, 3, %p1;"
+    body += "ld.param.u64 %d1, [out]; st.global.u32 [%d1], %r1;"
+    out = np.zeros(1, np.uint32)
+    text = module("asks", ".param .u64 out", body).replace("sm_80", "sm_90")
+    ptx.Program(text)["asks"].launch(blocks, 1, [out], cluster=blocks)
+    assert out.tolist() == [5 if blocks > 1 else 3]

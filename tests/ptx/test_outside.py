@@ -134,7 +134,7 @@ def test_fp8_tile() -> None:
     assert (c == a @ b.T).all()
 
 
-REFUSED = {"between_blocks": "shared to shared", "image_box": "im2col"}
+REFUSED = {"sum_of_blocks": "a bulk reduction in shared memory", "image_box": "im2col"}
 
 
 @pytest.mark.parametrize("name", REFUSED)

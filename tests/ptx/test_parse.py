@@ -200,7 +200,7 @@ def test_broken_text(text: str, message: str) -> None:
         ("add.s32 %r1, %r2, elsewhere;", "elsewhere"),
         ("mov.u32 %r1, %cluster_ctaid.w;", "%cluster_ctaid.w"),
         ("setmaxnreg.inc.sync.aligned.u32 36;", "36 registers, where a multiple of 8 from 24 to 256 belongs"),
-        ("red.async.relaxed.cluster.global.add.u32 [%d1], %r1;", "use red.global"),
+        ("red.async.mmio.release.sys.global.add.u32 [%d1], %r1;", "red.global"),
         ("wgmma.mma_async.sync.aligned.m64n8.f32.f16.f16 {%r1}, %d1, %d2, 1, 1, 1, 0, 0;", "wgmma has no .m64n8"),
         ("mov.u32 _, %r1;", "the destination _"),
         ("call.uni vprintf, (%d1);", "its operands are not what this instruction takes"),

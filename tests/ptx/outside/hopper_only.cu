@@ -1,10 +1,10 @@
 // What only Hopper has and the machine has not, one kernel each: to be refused by name, with the line and the reason.
 #define ADDRESS(p) static_cast<unsigned>(__cvta_generic_to_shared(p))
 
-extern "C" __global__ void between_blocks(int* out) {
+extern "C" __global__ void sum_of_blocks(int* out) {
   __shared__ alignas(128) int tile[64];
   __shared__ alignas(8) unsigned long long barrier;
-  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];" ::"r"(ADDRESS(tile + 32)), "r"(ADDRESS(tile)), "r"(ADDRESS(&barrier)) : "memory");  // refused: shared to shared
+  asm volatile("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.s32 [%0], [%1], 128, [%2];" ::"r"(ADDRESS(tile + 32)), "r"(ADDRESS(tile)), "r"(ADDRESS(&barrier)) : "memory");  // refused: a bulk reduction in shared memory
   out[threadIdx.x] = tile[threadIdx.x];
 }
 

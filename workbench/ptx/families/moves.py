@@ -9,6 +9,7 @@ from workbench.ptx.instruction import (
     Instruction,
     Plan,
     SinglePlan,
+    comparison,
     destination,
     elementwise,
     expect,
@@ -59,6 +60,8 @@ def mov(parts: list[str]) -> Plan:
         target = destination(symbols, to, size)
         if from_ in _CLOCKS:
             return elementwise(opcode(_CLOCKS[from_]), target)
+        if type_name == "pred" and from_ == "%is_explicit_cluster":
+            return comparison(opcode("setp.ne.b32"), target, source(symbols, from_, "b32", 4), Constant(4, 0))
         return elementwise(row, target, source(symbols, from_, type_name, size))
 
     return bind
