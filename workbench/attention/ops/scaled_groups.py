@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
+from workbench.attention.cache_formats.nvfp4 import GROUP
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
-
-SUPPORT: dict[str, tuple[str, ...]] = {"layouts": LAYOUTS, "needs": ("nvfp4",)}
-"""Fields of a variant that reads or writes NVFP4 and nothing else."""
 
 
 def group_strides(problem: Any, page: int) -> tuple[int, int, int]:

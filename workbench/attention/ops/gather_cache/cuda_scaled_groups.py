@@ -5,10 +5,10 @@ The kernel is ``cuda_src/gather_cache_scaled_groups.cu``.
 
 from __future__ import annotations
 
-from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID
-from workbench.attention.ops.scaled_groups import GROUP_STRIDES, SUPPORT
+from workbench.attention.ops.scaled_groups import GROUP_STRIDES
 from workbench.base.home import cuda_sources
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
@@ -32,7 +32,9 @@ VARIANT = CudaVariant(
     ),
     space={"NUM_THREADS": (32, 64, 128, 256)},
     restrictions=rules(("whole groups", "head_size % 16 == 0", "a scale for 16 elements"), THREADS, GRID),
+    layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
+    needs=("nvfp4",),
     defaults=lambda problem: {"NUM_THREADS": 128},
     macros=lambda config, problem: {
         "SCALAR": CPP_NAMES[problem.dtype],
@@ -41,5 +43,4 @@ VARIANT = CudaVariant(
         **config,
     },
     own_instructions_from=100,
-    **SUPPORT,
 )

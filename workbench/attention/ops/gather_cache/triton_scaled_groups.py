@@ -9,10 +9,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from workbench.attention.cache_formats.nvfp4 import LAYOUTS
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE, STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
-from workbench.attention.ops.scaled_groups import SUPPORT, group_constexprs
+from workbench.attention.ops.scaled_groups import group_constexprs
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
@@ -133,7 +134,8 @@ VARIANT = TritonVariant(
         tile_in_registers(64),
         GRID,
     ),
+    layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
+    needs=("nvfp4",),
     defaults=default_config,
-    **SUPPORT,
 )

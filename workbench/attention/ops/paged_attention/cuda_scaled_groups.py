@@ -9,7 +9,7 @@ Bytes that must move are those of ``cuda_partitioned``, with 9/16 of a byte per 
 
 from __future__ import annotations
 
-from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
@@ -20,7 +20,7 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.attention.ops.scaled_groups import GROUP_STRIDES, SUPPORT
+from workbench.attention.ops.scaled_groups import GROUP_STRIDES
 from workbench.base.home import cuda_sources
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.rules import THREADS, rules, shared_memory
@@ -84,7 +84,9 @@ VARIANT = CudaVariant(
         "TOKENS_IN_FLIGHT": (1, 2, 4, 8),
     },
     restrictions=RESTRICTIONS,
+    layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
+    needs=("nvfp4",),
     features=("alibi", "sliding_window", "soft_cap", "sinks"),
     defaults=default_config,
     footprint=_footprint,
@@ -95,5 +97,4 @@ VARIANT = CudaVariant(
     },
     own_instructions_from=100,
     workspace=partials,
-    **SUPPORT,
 )

@@ -13,7 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE, attributes, never_none
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
@@ -35,7 +35,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
-from workbench.attention.ops.scaled_groups import SUPPORT, group_constexprs
+from workbench.attention.ops.scaled_groups import group_constexprs
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
@@ -254,10 +254,11 @@ VARIANT = TritonVariant(
         "num_stages": (1, 2, 3),
     },
     restrictions=RESTRICTIONS,
+    layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
+    needs=("nvfp4",),
     features=("alibi", "sliding_window", "soft_cap", "sinks"),
     defaults=default_config,
     footprint=_footprint,
     workspace=partials,
-    **SUPPORT,
 )

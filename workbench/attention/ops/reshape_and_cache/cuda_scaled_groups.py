@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, ReshapeAndCacheProblem
-from workbench.attention.ops.scaled_groups import GROUP_STRIDES, SUPPORT
+from workbench.attention.ops.scaled_groups import GROUP_STRIDES
 from workbench.base.home import cuda_sources
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
@@ -45,7 +45,9 @@ VARIANT = CudaVariant(
     ),
     space={"NUM_THREADS": (32, 64, 128, 256), "VEC_SIZE": (1, 2, 4, 8)},
     restrictions=RESTRICTIONS,
+    layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
+    needs=("nvfp4",),
     defaults=default_config,
     macros=lambda config, problem: {
         "SCALAR": CPP_NAMES[problem.dtype],
@@ -54,5 +56,4 @@ VARIANT = CudaVariant(
         **config,
     },
     own_instructions_from=100,
-    **SUPPORT,
 )

@@ -12,10 +12,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from workbench.attention.cache_formats.nvfp4 import LAYOUTS
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, narrow
-from workbench.attention.ops.scaled_groups import SUPPORT, group_constexprs
+from workbench.attention.ops.scaled_groups import group_constexprs
 from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import cdiv, next_power_of_2
@@ -123,7 +124,8 @@ VARIANT = TritonVariant(
         tile_in_registers(64),
         GRID,
     ),
+    layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
+    needs=("nvfp4",),
     defaults=default_config,
-    **SUPPORT,
 )
