@@ -56,6 +56,17 @@ class PoolProperties(ctypes.Structure):
     )  # fmt: skip
 
 
+class ClusterAttribute(ctypes.Structure):
+    _fields_ = (("id", INT), ("padding", INT), ("extents", ctypes.c_uint * 3), ("rest", ctypes.c_ubyte * 52))
+
+
+class LaunchConfig(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint), ("stream", VOID),
+        ("attributes", ctypes.POINTER(ClusterAttribute)), ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
 def function_of(cuda, ptx: str, name: bytes) -> VOID:
     return made(cuda.cuModuleGetFunction, made(cuda.cuModuleLoadData, ptx.encode()), name)
 
@@ -99,6 +110,35 @@ def test_occupancy_is_that_of_the_calculator(cuda):
     assert count(ctypes.byref(number), kernel, 256, SIZE(bytes_left.value + 128)) == 0
     assert number.value == 3
     assert room(ctypes.byref(bytes_left), kernel, 33, 32) == 1
+
+
+def test_clusters_that_fit(cuda):
+    """CuTe DSL asks with more threads than the kernel is compiled for."""
+    kernel, number, attribute = function_of(cuda, TILE, b"tiled"), INT(), ClusterAttribute(id=4)
+    config = LaunchConfig(block=(1024, 1, 1), shared=100_000, attributes=ctypes.pointer(attribute), count=1)
+    for size in (1, 2, 4, 8, 16):
+        attribute.extents[:] = size, 1, 1
+        assert cuda.cuOccupancyMaxActiveClusters(ctypes.byref(number), kernel, ctypes.byref(config)) == 0
+        assert number.value == 132 // size
+    attribute.extents[:] = 16, 2, 1
+    assert cuda.cuOccupancyMaxActiveClusters(ctypes.byref(number), kernel, ctypes.byref(config)) == 1
+    assert "a cluster of 32 blocks" in said(cuda, 1)
+
+
+def test_the_kernels_of_a_library_are_listed(cuda):
+    text = TILE + TILE[TILE.index(".visible") :].replace("tiled", "again")
+    library, count, names = VOID(), ctypes.c_uint(), []
+    assert cuda.cuLibraryLoadData(ctypes.byref(library), text.encode(), None, None, 0, None, None, 0) == 0
+    assert cuda.cuLibraryGetKernelCount(ctypes.byref(count), library) == 0
+    kernels = (VOID * 3)()
+    assert cuda.cuLibraryEnumerateKernels(kernels, 3, library) == 0
+    for kernel in kernels[: count.value]:
+        name = ctypes.c_char_p()
+        assert cuda.cuKernelGetName(ctypes.byref(name), VOID(kernel)) == 0
+        names.append(name.value)
+    assert names == [b"tiled", b"again"]
+    assert kernels[2] is None
+    assert cuda.cuLibraryUnload(library) == 0
 
 
 def test_a_cooperative_launch_runs_where_all_blocks_fit(cuda):
