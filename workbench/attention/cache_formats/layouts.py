@@ -144,7 +144,7 @@ def from_canonical(keys: torch.Tensor, values: torch.Tensor, layout: str) -> tup
     """
     num_blocks, block_size, num_kv_heads, head_size = keys.shape
     geometry = PagedGeometry(layout, num_blocks, block_size, num_kv_heads, head_size)
-    shape = geometry.key_shape(keys.dtype)
+    shape = geometry.key_shape(torch.int8 if keys.dtype == torch.uint8 else keys.dtype)  # bytes here are bits of codes
     if layout == "x":
         x = shape[-1]
         keys = keys.unflatten(3, (head_size // x, x)).permute(0, 2, 3, 1, 4)

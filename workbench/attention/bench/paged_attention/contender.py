@@ -167,7 +167,7 @@ def ours() -> tuple[Ours, ...]:
 
     The torch variant, which gathers in float32, is left out: the peers have a faster form of it.
     """
-    return tuple(Ours(variant) for variant in OP.variants if variant.compiles)
+    return tuple(Ours(variant) for variant in OP.variants if variant.compiles and not variant.needs)
 
 
 class GpuLostError(WorkbenchError):
