@@ -1,5 +1,5 @@
 // d = a b^T of CUTLASS 3 for sm_90: a [M, K], b [N, K] fp16, d [M, N] fp32. Macros choose the schedule and the cluster,
-// and with SPARSE, that half of a is stored.
+// and with SPARSE_A, that half of a is stored.
 #pragma once
 #ifdef __CUDACC_RTC__  // what CUTLASS takes from the C++ standard library, and NVRTC has under another name
 #include <cuda/std/type_traits>
@@ -18,12 +18,12 @@ using TensorOp = cutlass::arch::OpClassTensorOp;
 using Half = cutlass::half_t;
 using Rows = cutlass::layout::RowMajor;
 using Columns = cutlass::layout::ColumnMajor;
-#if SPARSE
+#if SPARSE_A
 using OfMainloop = cutlass::arch::OpClassSparseTensorOp;
 #else
 using OfMainloop = TensorOp;
 #endif
-using TileShape = cute::Shape<cute::Int<TILE_M>, cute::_64, cute::Int<64 * (1 + SPARSE)>>;
+using TileShape = cute::Shape<cute::Int<TILE_M>, cute::_64, cute::Int<64 * (1 + SPARSE_A)>>;
 using ClusterShape = cute::Shape<cute::Int<CLUSTER>, cute::_1, cute::_1>;
 
 using Epilogue = cutlass::epilogue::collective::CollectiveBuilder<

@@ -29,7 +29,7 @@ template <class... Rest> CUresult encode(Map* map, Rest... rest) {
 
 struct Launch { int params_bytes, shared_bytes, threads, grid[3]; };
 
-#if SPARSE
+#if SPARSE_A
 using Config = Mainloop::SparseConfig;
 
 // Metadata as the kernel wants it: `fours` has four bits for each four elements of a row of A. Returns its bytes; with
@@ -47,7 +47,7 @@ extern "C" int place_metadata(unsigned char* e, const unsigned char* fours, int 
 
 extern "C" void make_launch(
     Launch* launch, void* params, int m, int n, int k, const void* a, const void* b, float* d, const void* e) {
-#if SPARSE
+#if SPARSE_A
   const auto shape = cute::make_tuple(m, n, k, 1);
   Mainloop::Arguments factors{(const Half*)a, Config::fill_layoutA(shape), (const Half*)b, Gemm::StrideB{k, {}, 0},
                               (const Mainloop::ElementE*)e, Config::fill_layoutE(shape)};

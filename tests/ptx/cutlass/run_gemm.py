@@ -1,4 +1,4 @@
-"""A program: CUTLASS' kernel compiled, launched, checked. Arguments: HEADERS SCHEDULE EPILOGUE TILE_M CLUSTER SPARSE."""
+"""A program: CUTLASS' kernel compiled, launched and checked. HEADERS SCHEDULE EPILOGUE TILE_M CLUSTER SPARSE_A."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.toolchain import compile_cuda, tools
 from workbench.toolchain.nvrtc_client import compile_limit
 
 HERE = Path(__file__).parent
-NAMES = ("SCHEDULE", "EPILOGUE", "TILE_M", "CLUSTER", "SPARSE")
+NAMES = ("SCHEDULE", "EPILOGUE", "TILE_M", "CLUSTER", "SPARSE_A")
 M, N, K = 256, 192, 320
 
 
@@ -57,7 +57,7 @@ def main(headers: str, *values: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made, params = Launch(), ctypes.create_string_buffer(4096)
         host, left, metadata = host_library(headers, macros, folder), a, torch.zeros(1, dtype=torch.uint8)
-        if macros["SPARSE"] == "1":
+        if macros["SPARSE_A"] == "1":
             left, fours = compressed(a)
             given = ctypes.c_void_p(fours.data_ptr())
             metadata = torch.zeros(host.place_metadata(None, given, M, N, K), dtype=torch.uint8)
@@ -70,7 +70,7 @@ def main(headers: str, *values: str) -> None:
     )  # fmt: skip
     print(report)
     torch.testing.assert_close(d.double(), a.double() @ b.double().T, rtol=0, atol=2e-3)
-    assert ("wgmma.mma_async.sp" if macros["SPARSE"] == "1" else "wgmma.mma_async.sync") in kernel.ptx
+    assert ("wgmma.mma_async.sp" if macros["SPARSE_A"] == "1" else "wgmma.mma_async.sync") in kernel.ptx
     sys.exit(0 if report.ok else 1)
 
 
