@@ -376,6 +376,7 @@ def test_tensor_maps(cuda):
         ({"swizzle": 9}, 1, "type, swizzle or fill"),
         ({"interleave": 1}, 801, "interleaved"),
         ({"swizzle": 5}, 801, "a flip of 8 bytes"),
+        ({"type": 14}, 801, "16U4_ALIGN16B"),
     ],
 )
 def test_tensor_maps_that_break_a_rule(cuda, change: dict[str, object], code: int, words: str):

@@ -72,6 +72,7 @@ class Tcgen05(NamedTuple):
     mask: ZeroColumns | None = None
     sparse: bool = False
     selector: int = 0
+    base_offset: int = 0
 
     @property
     def is_packed(self) -> bool:
@@ -119,7 +120,7 @@ class Tcgen05(NamedTuple):
 
         def matrix(which: int, base: int, mode: int) -> int:
             fields = base >> 4 | leading[which] >> 4 << 16 | stride[which] >> 4 << 32 | 1 << 46
-            return fields | LAYOUTS[mode] << 61
+            return fields | self.base_offset << 49 | LAYOUTS[mode] << 61
 
         threads, columns, lane = 128, self.columns, self.lane << 16
         group = f"cta_group::{1 + self.pair}"
@@ -199,6 +200,7 @@ class Tcgen05(NamedTuple):
 TCGEN05 = (
     *(Tcgen05("f16", "f16", "f16", 128, 48, mode, mode) for mode in range(4)),
     *(Tcgen05("f16", "bf16", "f16", 64, 24, mode, mode, True, True) for mode in range(4)),
+    Tcgen05("f16", "f16", "f16", 128, 16, 0, 0, base_offset=4),
     Tcgen05("f16", "f16", "bf16", 128, 256, 2, 3, transposed_a=True, signs=(-1, 1)),
     Tcgen05("f16", "bf16", "bf16", 64, 8, None, 2, signs=(1, -1), lane=16),
     Tcgen05("f16", "f16", "f16", 128, 16, None, 3, transposed_b=True, sums="f16", keep=False),

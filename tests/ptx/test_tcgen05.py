@@ -643,6 +643,7 @@ def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
         ({"stationary": True, "columns": 64, "rows": 32, "mask": ZeroColumns(3, 4, shift=17)}, "at most 16 are"),
         ({"stationary": True, "columns": 64, "mask": ZeroColumns(3, 4, zeros_first=(0, 0, 0, 2))}, "that PTX reserves"),
         ({"sparse": True, "rows": 64}, "a sparse A, whose metadata has a layout .* use 128 rows"),
+        ({"base_offset": 4}, "with a base offset and a swizzle"),
         ({"sparse": True, "selector": 2}, "selector of 2, where 0 or 1"),
         ({"sparse": True, "mode_b": 3}, "B with a swizzle of 32 bytes, where a row of K has 64"),
         ({"sparse": True}, "bits 0 to 3 of the metadata in lane 0, column 290 of tensor memory are 0b0000, where"),

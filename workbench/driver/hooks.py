@@ -39,7 +39,13 @@ from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
-from workbench.ptx.tensor_map import DRIVER_ELEMENTS, DRIVER_SWIZZLES, TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensor_map import (
+    DRIVER_ELEMENTS,
+    DRIVER_SWIZZLES,
+    PACKED_ELEMENTS,
+    TENSOR_MAP_BYTES,
+    TensorMap,
+)
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import occupancy
 from workbench.toolchain.ptx_text import kernels_of_ptx
@@ -445,6 +451,11 @@ def _encode(pointer: Any) -> None:
     asked: HookTensorMap = pointer.contents
     if asked.interleave:
         raise _Failed(_NOT_SUPPORTED, "a tensor map with an interleaved layout, which the PTX machine does not know")
+    packed = dict(enumerate(PACKED_ELEMENTS, len(DRIVER_ELEMENTS))).get(asked.type)
+    if packed:
+        raise _Failed(
+            _NOT_SUPPORTED, f"a tensor map of {packed}, which the PTX machine does not know: copy bytes (UINT8)"
+        )
     if asked.type >= len(DRIVER_ELEMENTS) or asked.swizzle >= len(DRIVER_SWIZZLES) or asked.fill > 1:
         raise _Failed(_INVALID_VALUE, "a tensor map with a type, swizzle or fill that the driver does not have")
     layout = DRIVER_SWIZZLES[asked.swizzle]

@@ -24,6 +24,7 @@ ELEMENTS = (
 DRIVER_ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
 )  # fmt: skip
+PACKED_ELEMENTS = ("16U4_ALIGN8B", "16U4_ALIGN16B", "16U6_ALIGN16B")  # the driver's types behind them
 _NUMBERS = {name: number for number, (name, _) in enumerate(ELEMENTS)}
 SWIZZLES = (0, 32, 64, 128)  # bytes that a pattern spans, by the number of the mode in tensormap.replace
 ATOMS = {16: 0, 32: 1, 64: 3}  # bytes that a swizzle keeps together: their number there; 2 is FLIP_8B

@@ -25,6 +25,9 @@ struct Descriptor {
         mode(static_cast<u32>(bits >> 62)) {}
   static u32 field(u64 bits, u32 from) { return static_cast<u32>(bits >> from & 0x3fff) << 4; }
 
+  // The base offset moves the pattern of a swizzle, and without one it says nothing: Triton then
+  // sets it all the same.
+  bool moves_pattern() const { return base && mode; }
   u32 width() const {  // chunks of an atom's row
     static constexpr u32 widths[] = {1, 8, 4, 2, 8};
     return widths[mode];

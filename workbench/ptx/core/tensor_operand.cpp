@@ -57,7 +57,8 @@ bool TensorOperand::check(Warp& warp, const Instruction& in, u32 lane, const Blo
         "of transposed elements of 32 bits, which need a swizzle of 128 bytes in atoms of 32 (1 in "
         "bits 61 to 63)");
   if (of_32 && from.start % 32) return wrong("whose start is no multiple of an atom's 32 bytes");
-  if (from.base) return wrong("with a base offset, which the machine does not know");
+  if (from.moves_pattern())
+    return wrong("with a base offset and a swizzle, which the machine does not know");
   if (bits >> 52 & 1) return wrong("with an absolute leading offset, which sm_103a alone has");
   const u32 size = block.launch->shared_bytes;
   if (is_regular(size)) return true;

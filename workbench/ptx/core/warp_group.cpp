@@ -177,8 +177,10 @@ void check_group(Warp& warp, const Instruction& in, const u64* a, const u64* b) 
     if (!each) continue;
     if (warp.block->shadow && !alike(each))
       misuse(warp, in, "a matrix descriptor that differs between the lanes of a warp");
-    if (Descriptor(each[0]).base)
-      misuse(warp, in, "a matrix descriptor with a base offset, which the machine does not know");
+    if (Descriptor(each[0]).moves_pattern())
+      misuse(
+          warp, in,
+          "a matrix descriptor with a base offset and a swizzle, which the machine does not know");
   }
 }
 
