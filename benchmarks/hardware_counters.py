@@ -73,7 +73,8 @@ def paged_attention(
     for variant in OP.variants:
         if variant.language == "torch" or (names and variant.name not in names):
             continue
-        one = case("llama-3-8b", num_seqs=num_seqs, context=context, dtype="bfloat16")
+        cache = "nvfp4" if "nvfp4" in variant.needs else "auto"
+        one = case("llama-3-8b", num_seqs=num_seqs, context=context, dtype="bfloat16", kv_cache_dtype=cache)
         one = dataclasses.replace(one, layout="nhd" if "nhd" in variant.layouts else variant.layouts[0])
         config = variant.default_config(one.problem(arch=device.arch))
         problem = one.problem(config, arch=device.arch)

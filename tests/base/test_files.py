@@ -146,6 +146,7 @@ COMMANDS = {
 """Exit status and what a command says where next to nothing can be written."""
 
 
+@pytest.mark.long
 def test_commands_on_a_full_disk_say_so_and_lose_nothing(tmp_path):
     (tmp_path / "full_op.py").write_text(OP)
     (tmp_path / "kept_tuned.json").write_text("old")

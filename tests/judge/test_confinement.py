@@ -69,6 +69,7 @@ def test_a_candidate_reaches_no_other_process(judge: Judge, tmp_path: Path, name
     assert "PermissionError" in judgement.first_failure.message
 
 
+@pytest.mark.long
 def test_a_stopped_process_that_forks_is_replaced(judge: Judge, monkeypatch: pytest.MonkeyPatch):
     assert judge.check(RIGHT).ok
     monkeypatch.setattr(fork_server, "REPLY_SECONDS", 0.5)

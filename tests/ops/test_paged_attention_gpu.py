@@ -68,7 +68,8 @@ def test_auto_falls_to_torch_for_features_without_a_kernel():
 @pytest.mark.parametrize("variant", KERNELS, ids=lambda variant: variant.name)
 def test_captured_in_a_cuda_graph(variant):
     one = fitted(variant, case("small" if SIMULATED else "llama-3-8b"))
-    given = arguments(one) | {"layout": one.layout}
+    given = arguments(one) | {"layout": one.layout, "kv_cache_dtype": one.kv_cache_dtype}
+    given |= {name: getattr(one.inputs(one.problem(), "cuda"), name) for name in ("k_scale", "v_scale")}
     out = torch.full_like(given["query"], torch.nan)
     paged_attention(**given, variant=variant.name, out=out)
     torch.cuda.synchronize()

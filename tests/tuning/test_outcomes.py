@@ -104,6 +104,7 @@ def test_nothing_is_compiled_ahead_for_a_configuration_that_has_no_rules():
     assert to_compile(toy.steps_variant(), {"LOOPS": 1}, toy.ToyCase(count=64), Simulator()) is None
 
 
+@pytest.mark.long
 def test_a_compiler_that_dies_costs_its_configuration(fresh_cache):
     here = os.getpid()
     run = wb.tune(own.doubling("lives"), device="sim", isolation="process", record=False)

@@ -114,6 +114,7 @@ def test_configurations_that_the_small_case_takes_away_are_told(tmp_path):
     assert run.notes[0] == "blur: 2 more configurations are not legal on small, which judges values."
 
 
+@pytest.mark.long
 def test_a_wrong_kernel_is_found_on_the_small_case(tmp_path):
     run = wb.tune(blurred(shift=1), "large", sample=16, store=tmp_path / "rows.sqlite", isolation="process")
     assert {trial.outcome for trial in run.trials} == {"wrong_result"}

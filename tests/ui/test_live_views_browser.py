@@ -66,6 +66,7 @@ def page():
         yield found
 
 
+@pytest.mark.long
 def test_clicks_reach_the_manager_and_its_answer_is_displayed(page, lab):
     from playwright.sync_api import expect
 
