@@ -28,11 +28,12 @@ struct Descriptor {
   // The base offset moves the pattern of a swizzle, and without one it says nothing: Triton then
   // sets it all the same.
   bool moves_pattern() const { return base && mode; }
-  u32 width() const {  // chunks of an atom's row
-    static constexpr u32 widths[] = {1, 8, 4, 2, 8};
-    return widths[mode];
+  u32 width_bits() const {  // of the number of chunks in an atom's row
+    static constexpr u32 bits[] = {0, 3, 2, 1, 3};
+    return bits[mode];
   }
-  u32 depth() const { return mode == kAtomsOf32 ? 4 : 8; }  // of an atom, along K
+  u32 width() const { return 1u << width_bits(); }
+  u32 depth_bits() const { return mode == kAtomsOf32 ? 2 : 3; }  // of an atom's depth along K
   const Swizzle& swizzle() const {
     static constexpr u32 numbers[] = {0, 3, 2, 1, kSwizzleIn32};
     return kSwizzles[numbers[mode]];
@@ -45,8 +46,9 @@ struct Descriptor {
   // Chunk `chunk` along M or N, at `k`.
   u32 along_rows(u32 chunk, u32 k) const {
     if (mode == 0) return placed(chunk * stride + k % 8 * 16 + k / 8 * leading);
-    return placed(chunk % width() * 16 + chunk / width() * leading + k % depth() * 16 * width() +
-                  k / depth() * stride);
+    const u32 column = chunk & (width() - 1), row = k & ((1u << depth_bits()) - 1);
+    return placed(16 * (column + row * width()) + (chunk >> width_bits()) * leading +
+                  (k >> depth_bits()) * stride);
   }
 };
 
@@ -103,13 +105,14 @@ template <class F>
 [[gnu::always_inline]] inline void for_each_column(const Operand& operand, const u8* shared,
                                                    F visit) {
   const Descriptor from = operand.from;
-  const u32 width = from.width(), eights = operand.rows / 8, first = operand.first / 8;
+  const u32 width = from.width(), bits = from.width_bits();
+  const u32 eights = operand.rows / 8, first = operand.first / 8;
   for (u32 k = 0; k < operand.chunks() / eights; ++k) {
     u32 places[8];  // of the chunks of an atom's row, after which they repeat
     for (u32 i = 0; i < width; ++i) places[i] = from.along_rows(i, k);
     for (u32 i = 0; i < eights; ++i)
       visit(k * eights + i,
-            shared + places[(first + i) % width] + (first + i) / width * from.leading);
+            shared + places[(first + i) & (width - 1)] + ((first + i) >> bits) * from.leading);
   }
 }
 
