@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", params=["sm_80", "sm_89"])
+@pytest.fixture(scope="module", params=["sm_80", pytest.param("sm_89", marks=pytest.mark.long)])
 def program(request: pytest.FixtureRequest) -> ptx.Program:
     return ptx.Program(next(iter(compile_cuda_module(SOURCE, arch=request.param).kernels.values())).ptx)
 

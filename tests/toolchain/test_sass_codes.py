@@ -42,6 +42,7 @@ def kernels_of(arch: str):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.sampled(2)
 def test_what_is_read_is_what_nvdisasm_shows(arch):
     for kernel in kernels_of(arch):
         text = disassembly.disassemble_with_schedule(kernel)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.gpu
 SMALL = case("small", num_seqs=1, context=20)
 
 
+@pytest.mark.long
 def test_every_configuration_gets_a_measured_time(tmp_path):
     names = ["cuda_thread_group", "triton_online_softmax"]
     run = wb.tune(
