@@ -167,8 +167,8 @@ def test_compilers_find_our_ptxas_and_the_workbench_finds_nvidias(monkeypatch):
 LANGUAGES = {
     "cutile": ("cuda.tile", ["--model", "a100-sxm-80gb"]),
     "tilelang": ("tilelang", ["--model", "a100-sxm-80gb"]),
-    "cute_dsl": ("cutlass", []),
-    "cute_tma": ("cutlass", []),
+    "cute_dsl": ("cutlass.cute", []),
+    "cute_tma": ("cutlass.cute", []),
     "helion": ("helion", ["--first-config"]),
     "gluon": ("triton.experimental.gluon", []),
 }
