@@ -115,15 +115,12 @@ void SparseTask::expand_a(u32 half) {
     const u32 lane = metadata_lane(row, half), begin = form_.is_small ? 0 : row / 8 * 16;
     const u32 mine = metadata[lane] >> begin;
     const u8* stored = registers_ + product_.a[2 * half + row / 8] + row % 8 * kRowBytes;
-    const u32 fault = sparse::first_fault(
-        mine, form_.is_small ? 8 : 4, allowed, warp_.block->launch->strict, [&](u32 chunk) {
-          return form_.is_small ? sparse::is_zero<u8>(stored, chunk)
-                                : sparse::is_zero<u16>(stored, chunk);
-        });
-    if (fault != sparse::kNone)
-      warp_.block->problem(Problem::invalid_metadata, in_, warp_.thread(lane), 0, 0,
-                           sparse::fault_text("the metadata of lane " + std::to_string(lane),
-                                              begin + 4 * fault, mine >> 4 * fault & 15, allowed));
+    const auto is_zero = [&](u32 chunk) {
+      return form_.is_small ? sparse::is_zero<u8>(stored, chunk)
+                            : sparse::is_zero<u16>(stored, chunk);
+    };
+    sparse::check(warp_, in_, lane, mine, begin, form_.is_small ? 8 : 4, allowed, is_zero,
+                  [&] { return sparse::place_in_lane(lane); });
     u8 full[2 * kRowBytes];
     if (form_.is_small)
       sparse::expand<u8>(stored, mine, full);

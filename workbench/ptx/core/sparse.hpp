@@ -7,7 +7,7 @@
 #pragma once
 #include <string>
 
-#include "types.hpp"
+#include "warp.hpp"
 
 namespace workbench::ptx::sparse {
 
@@ -63,6 +63,21 @@ inline std::string fault_text(const std::string& where, u32 begin, u32 four, All
     text += !rest ? " belongs" : rest & (rest - 1) ? ", " : " or ";
   }
   return text;
+}
+
+inline std::string place_in_lane(u32 lane) {
+  return "the metadata of lane " + std::to_string(lane);
+}
+
+// Reports the first of `count` times four bits that are not allowed. `metadata` begins with them;
+// its first bit is bit `begin` of the word that place() names.
+template <class F, class P>
+inline void check(Warp& warp, const Instruction& in, u32 lane, u32 metadata, u32 begin, u32 count,
+                  Allowed allowed, F is_zero, P place) {
+  const u32 fault = first_fault(metadata, count, allowed, warp.block->launch->strict, is_zero);
+  if (fault == kNone) return;
+  warp.block->problem(Problem::invalid_metadata, in, warp.thread(lane), 0, 0,
+                      fault_text(place(), begin + 4 * fault, metadata >> 4 * fault & 15, allowed));
 }
 
 // 32 bytes of a row from the 16 that are stored, in units of `Unit`. Metadata has four bits for

@@ -528,14 +528,10 @@ void ProductTask::expand_a(Block& block, const f32* stored, f32* out) {
           if (values[number * rows_] != 0) return false;
         return true;
       };
-      const u32 fault =
-          sparse::first_fault(mine, halves ? 4 : 8, allowed, warp_.block->launch->strict, is_zero);
-      if (fault != sparse::kNone)
-        warp_.block->problem(
-            Problem::invalid_metadata, in_, warp_.thread(lane_), 0, 0,
-            sparse::fault_text("the metadata in lane " + std::to_string(lane) + ", column " +
-                                   std::to_string(column) + " of tensor memory",
-                               begin + 4 * fault, mine >> 4 * fault & 15, allowed));
+      sparse::check(warp_, in_, lane_, mine, begin, halves ? 4 : 8, allowed, is_zero, [&] {
+        return "the metadata in lane " + std::to_string(lane) + ", column " +
+               std::to_string(column) + " of tensor memory";
+      });
       for (u32 number = 0; number < count; ++number) {
         const u32 four = mine >> 4 * (number / together) & 15;
         const u32 place =

@@ -283,13 +283,9 @@ void widen_sparse_a(u8* registers, const Instruction& in, Warp& warp, const u8* 
       const u32 begin = small ? 0 : row / 8 * 16;
       const u32 mine = metadata[lane] >> begin;
       const u8* stored = raw + row * kRowBytes + step * kChunk;
-      const u32 fault =
-          sparse::first_fault(mine, small ? 8 : 4, allowed, warp.block->launch->strict,
-                              [&](u32 chunk) { return sparse::is_zero<Unit>(stored, chunk); });
-      if (fault != sparse::kNone)
-        warp.block->problem(Problem::invalid_metadata, in, warp.thread(lane), 0, 0,
-                            sparse::fault_text("the metadata of lane " + std::to_string(lane),
-                                               begin + 4 * fault, mine >> 4 * fault & 15, allowed));
+      const auto is_zero = [&](u32 chunk) { return sparse::is_zero<Unit>(stored, chunk); };
+      sparse::check(warp, in, lane, mine, begin, small ? 8 : 4, allowed, is_zero,
+                    [&] { return sparse::place_in_lane(lane); });
       sparse::expand<Unit>(stored, mine, full + row * kRowBytes);
     }
     widen_a<T>(full, flags & ~u32{Product::transpose_a}, part);
