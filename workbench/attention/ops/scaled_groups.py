@@ -9,9 +9,34 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.attention.cache_formats.nvfp4 import GROUP
+from workbench.attention.ops.triton_types import TYPES
 from workbench.ops.expressions import next_power_of_2
+from workbench.ops.rules import TILE_TOKENS, rules, tile_in_registers
 from workbench.ops.steps import Arguments
-from workbench.ops.values import Config
+from workbench.ops.values import Config, Restriction
+
+BYTES_OF_A_GROUP = GROUP // 2 + 1
+"""Bytes of 16 elements and their scale."""
+
+WHOLE_GROUPS = Restriction.of("whole groups", "head_size % 16 == 0", "a scale for 16 elements")
+
+TRITON_TYPES = TYPES | {
+    "key_cache": "*u8",
+    "value_cache": "*u8",
+    "key_page_stride": "i64:16",
+    "value_page_stride": "i64:16",
+}
+"""Triton's types of the functions' parameters."""
+
+# Of the functions that move tiles of tokens between pages and rows, as in page_tiles.py.
+TRITON_RESTRICTIONS = rules(TILE_TOKENS, WHOLE_GROUPS, tile_in_registers(64))
+TRITON_SPACE = {"TILE_TOKENS": (1, 4, 8, 16, 32), "num_warps": (1, 2, 4, 8), "num_stages": (1,)}
+
+
+def default_triton_config(problem: Any) -> dict:
+    """Return tiles of 16 bytes per thread, on four warps."""
+    tile = 128 * 16 // problem.itemsize // next_power_of_2(problem.head_size)
+    return {"TILE_TOKENS": max(min(32, tile), 1), "num_warps": 4, "num_stages": 1}
 
 
 def group_strides(problem: Any, page: int) -> tuple[int, int, int]:

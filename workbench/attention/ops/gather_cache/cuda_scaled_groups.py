@@ -8,7 +8,7 @@ from __future__ import annotations
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID
-from workbench.attention.ops.scaled_groups import GROUP_STRIDES
+from workbench.attention.ops.scaled_groups import GROUP_STRIDES, WHOLE_GROUPS
 from workbench.base.home import cuda_sources
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
@@ -31,7 +31,7 @@ VARIANT = CudaVariant(
         ),
     ),
     space={"NUM_THREADS": (32, 64, 128, 256)},
-    restrictions=rules(("whole groups", "head_size % 16 == 0", "a scale for 16 elements"), THREADS, GRID),
+    restrictions=rules(WHOLE_GROUPS, THREADS, GRID),
     layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
     needs=("nvfp4",),

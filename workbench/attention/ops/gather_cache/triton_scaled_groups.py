@@ -13,11 +13,14 @@ from workbench.attention.cache_formats.nvfp4 import LAYOUTS
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE, STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID, GatherCacheProblem, blocks
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
-from workbench.attention.ops.scaled_groups import group_constexprs
-from workbench.attention.ops.triton_types import TYPES
+from workbench.attention.ops.scaled_groups import (
+    TRITON_RESTRICTIONS,
+    TRITON_SPACE,
+    TRITON_TYPES,
+    default_triton_config,
+    group_constexprs,
+)
 from workbench.ops.element_types import TRITON_NAMES
-from workbench.ops.expressions import next_power_of_2
-from workbench.ops.rules import TILE_TOKENS, rules, tile_in_registers
 from workbench.ops.variant import Config, TritonStep, TritonVariant
 
 
@@ -94,8 +97,7 @@ def gather_cache_scaled_groups(
 
 def _types(problem: GatherCacheProblem) -> Mapping[str, str]:
     result = f"*{TRITON_NAMES[problem.dtype]}"
-    pages = dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:16")
-    return TYPES | {"keys": result, "values": result, "key_cache": "*u8", "value_cache": "*u8"} | pages
+    return TRITON_TYPES | {"keys": result, "values": result}
 
 
 def _constexprs(config: Config, problem: GatherCacheProblem) -> Mapping[str, Any]:
@@ -106,12 +108,6 @@ def _constexprs(config: Config, problem: GatherCacheProblem) -> Mapping[str, Any
         "UNIT": unit_of(problem.arch),
         "HAS_E2M1": has_e2m1(problem.arch),
     }
-
-
-def default_config(problem: GatherCacheProblem) -> dict:
-    """Return tiles of 16 bytes per thread, on four warps."""
-    tile = 128 * 16 // problem.itemsize // next_power_of_2(problem.head_size)
-    return {"TILE_TOKENS": max(min(32, tile), 1), "num_warps": 4, "num_stages": 1}
 
 
 VARIANT = TritonVariant(
@@ -127,15 +123,10 @@ VARIANT = TritonVariant(
             arguments=STRIDES | SCALES_OR_ONE,
         ),
     ),
-    space={"TILE_TOKENS": (1, 4, 8, 16, 32), "num_warps": (1, 2, 4, 8), "num_stages": (1,)},
-    restrictions=rules(
-        TILE_TOKENS,
-        ("whole groups", "head_size % 16 == 0", "a scale for 16 elements"),
-        tile_in_registers(64),
-        GRID,
-    ),
+    space=TRITON_SPACE,
+    restrictions=(*TRITON_RESTRICTIONS, GRID),
     layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
     needs=("nvfp4",),
-    defaults=default_config,
+    defaults=default_triton_config,
 )

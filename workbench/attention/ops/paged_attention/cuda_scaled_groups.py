@@ -9,7 +9,7 @@ Bytes that must move are those of ``cuda_partitioned``, with 9/16 of a byte per 
 
 from __future__ import annotations
 
-from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
+from workbench.attention.cache_formats.nvfp4 import LAYOUTS
 from workbench.attention.ops.paged_attention.problem import ARGUMENTS, PagedAttentionProblem
 from workbench.attention.ops.paged_attention.rules import (
     GRID,
@@ -20,14 +20,13 @@ from workbench.attention.ops.paged_attention.rules import (
     partition_size,
 )
 from workbench.attention.ops.paged_attention.workspace import partials
-from workbench.attention.ops.scaled_groups import GROUP_STRIDES
+from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, GROUP_STRIDES
 from workbench.base.home import cuda_sources
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.rules import THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
-_BYTES_OF_A_GROUP = GROUP // 2 + 1
 _REGISTERS = 128
 
 
@@ -61,7 +60,7 @@ def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
         threads=config["NUM_THREADS"],
         registers=_REGISTERS,
         shared_bytes=_shared_bytes(config, problem),
-        bytes_in_flight=config["NUM_THREADS"] * config["TOKENS_IN_FLIGHT"] * 2 * _BYTES_OF_A_GROUP,
+        bytes_in_flight=config["NUM_THREADS"] * config["TOKENS_IN_FLIGHT"] * 2 * BYTES_OF_A_GROUP,
     )
 
 

@@ -35,8 +35,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
-from workbench.attention.ops.scaled_groups import group_constexprs
-from workbench.attention.ops.triton_types import TYPES
+from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, TRITON_TYPES, WHOLE_GROUPS, group_constexprs
 from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import rules, tile_in_registers
@@ -175,7 +174,6 @@ def paged_attention_scaled_groups(
 
 
 _PARTITION_SIZES = (128, 256, 512, 1024, 2048)
-_BYTES_OF_A_GROUP = GROUP // 2 + 1
 _REGISTERS = 128
 """Largest number of registers of a thread with the default tiles."""
 
@@ -184,9 +182,7 @@ FEATURES = attributes("alibi_slopes", "sinks")
 
 def _types(problem: PagedAttentionProblem) -> dict[str, str]:
     scalar = TRITON_NAMES[problem.dtype]
-    pages = dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:16")
-    caches = {"key_cache": "*u8", "value_cache": "*u8"}
-    return TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"} | caches | pages
+    return TRITON_TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"}
 
 
 def _constexprs(config: Config, problem: PagedAttentionProblem) -> dict[str, Any]:
@@ -207,7 +203,7 @@ def _constexprs(config: Config, problem: PagedAttentionProblem) -> dict[str, Any
 
 RESTRICTIONS = rules(
     PAGE_SIZE,
-    ("whole groups", "head_size % 16 == 0", "a scale for 16 elements"),
+    WHOLE_GROUPS,
     ("powers of two", "is_power_of_two(TILE_TOKENS) and is_power_of_two(num_warps) and num_warps <= 32"),
     ("offsets inside a page", "BLOCK_SIZE * num_kv_heads * head_size < 2**31", "elements, as 32-bit numbers"),
     tile_in_registers(128),
@@ -226,7 +222,7 @@ def default_config(problem: PagedAttentionProblem) -> dict:
 def _footprint(config: Config, problem: PagedAttentionProblem) -> Footprint:
     """Return the footprint of a program; in flight are the tiles that are copied ahead, or the one that is loaded."""
     ahead = max(2 * (config["num_stages"] - 1), 1)
-    tile = config["TILE_TOKENS"] * problem.head_size // GROUP * _BYTES_OF_A_GROUP
+    tile = config["TILE_TOKENS"] * problem.head_size // GROUP * BYTES_OF_A_GROUP
     blocks = partition_blocks(config, problem, problem.num_heads)
     return Footprint(
         blocks, 32 * config["num_warps"], _REGISTERS, ahead * tile + 2048 * config["num_warps"], ahead * tile

@@ -9,7 +9,7 @@ import math
 
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, ReshapeAndCacheProblem
-from workbench.attention.ops.scaled_groups import GROUP_STRIDES
+from workbench.attention.ops.scaled_groups import GROUP_STRIDES, WHOLE_GROUPS
 from workbench.base.home import cuda_sources
 from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
@@ -17,7 +17,7 @@ from workbench.ops.rules import THREADS, rules
 from workbench.ops.variant import CudaStep, CudaVariant
 
 RESTRICTIONS = rules(
-    ("whole groups", "head_size % 16 == 0", "a scale for 16 elements"),
+    WHOLE_GROUPS,
     ("whole vectors", "VEC_SIZE in (1, 2, 4, 8, 16)", "of a group"),
     ("aligned vectors", "VEC_SIZE * itemsize <= alignment", "the alignment of rows of key and value"),
     THREADS,

@@ -16,11 +16,15 @@ from workbench.attention.cache_formats.nvfp4 import LAYOUTS
 from workbench.attention.ops.cache_problem import SCALES_OR_ONE
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, narrow
-from workbench.attention.ops.scaled_groups import group_constexprs
-from workbench.attention.ops.triton_types import TYPES
+from workbench.attention.ops.scaled_groups import (
+    TRITON_RESTRICTIONS,
+    TRITON_SPACE,
+    TRITON_TYPES,
+    default_triton_config,
+    group_constexprs,
+)
 from workbench.ops.element_types import TRITON_NAMES
-from workbench.ops.expressions import cdiv, next_power_of_2
-from workbench.ops.rules import TILE_TOKENS, rules, tile_in_registers
+from workbench.ops.expressions import cdiv
 from workbench.ops.variant import Config, TritonStep, TritonVariant
 
 
@@ -89,19 +93,12 @@ def reshape_and_cache_scaled_groups(
 def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
     token, stride = f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}", problem.alignment // problem.itemsize
     strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
-    pages = dict.fromkeys(("key_page_stride", "value_page_stride"), "i64:16")
-    return TYPES | {"key": token, "value": token, "key_cache": "*u8", "value_cache": "*u8"} | strides | pages
+    return TRITON_TYPES | {"key": token, "value": token} | strides
 
 
 def _constexprs(config: Config, problem: ReshapeAndCacheProblem) -> Mapping[str, Any]:
     places = group_constexprs(config, problem)
     return {**places, "BLOCK_SIZE": problem.block_size, "HAS_E2M1": has_e2m1(problem.arch)}
-
-
-def default_config(problem: ReshapeAndCacheProblem) -> dict:
-    """Return tiles of 16 bytes per thread, on four warps."""
-    tile = 128 * 16 // problem.itemsize // next_power_of_2(problem.head_size)
-    return {"TILE_TOKENS": max(min(32, tile), 1), "num_warps": 4, "num_stages": 1}
 
 
 VARIANT = TritonVariant(
@@ -117,15 +114,10 @@ VARIANT = TritonVariant(
             arguments=ARGUMENTS | SCALES_OR_ONE,
         ),
     ),
-    space={"TILE_TOKENS": (1, 4, 8, 16, 32), "num_warps": (1, 2, 4, 8), "num_stages": (1,)},
-    restrictions=rules(
-        TILE_TOKENS,
-        ("whole groups", "head_size % 16 == 0", "a scale for 16 elements"),
-        tile_in_registers(64),
-        GRID,
-    ),
+    space=TRITON_SPACE,
+    restrictions=(*TRITON_RESTRICTIONS, GRID),
     layouts=LAYOUTS,
     dtypes=("float32", "float16", "bfloat16"),
     needs=("nvfp4",),
-    defaults=default_config,
+    defaults=default_triton_config,
 )
