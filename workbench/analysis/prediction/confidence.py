@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.device_models import DeviceModel, device_models
+from workbench.analysis.device_models import DeviceModel, device_model, device_models
 from workbench.errors import StoreError
 
 RECORD = Path(__file__).with_name("predictions.json")
@@ -109,7 +109,8 @@ def comparisons() -> Mapping[str, ArchitectureComparison]:
     found = {}
     for arch, entries in by_arch.items():
         ranks = [entry["rankings"]["prediction"]["spearman"] for entry in entries]
-        kernels, gpus = dict.fromkeys(map(_compared, entries)), dict.fromkeys(entry["model"] for entry in entries)
+        kernels = dict.fromkeys(entry["space"] + clock_of(entry) for entry in entries)
+        gpus = dict.fromkeys(entry["model"] for entry in entries)
         found[arch] = ArchitectureComparison(
             arch,
             (min(entry["ratio"][1] for entry in entries), max(entry["ratio"][2] for entry in entries)),
@@ -120,11 +121,11 @@ def comparisons() -> Mapping[str, ArchitectureComparison]:
     return found
 
 
-def _compared(entry: Mapping[str, Any]) -> str:
-    """Return the kernel of an entry, with the clock that it was compared at, if that was not the model's."""
-    published = device_models()[entry["model"]].clock_hz / 1e6
+def clock_of(entry: Mapping[str, Any]) -> str:
+    """Return the clock that an entry was compared at, such as " at 765 MHz"; "" if that was the device model's."""
+    published = device_model(entry["model"]).clock_hz / 1e6
     clock = entry.get("clock_mhz", published)
-    return entry["space"] if math.isclose(clock, published, rel_tol=1e-3) else f"{entry['space']} at {clock:,.0f} MHz"
+    return "" if math.isclose(clock, published, rel_tol=1e-3) else f" at {clock:,.0f} MHz"
 
 
 def level(model: DeviceModel) -> str:

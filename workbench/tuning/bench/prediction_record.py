@@ -7,15 +7,13 @@ kernel and seed, which replaces an earlier one. The times were measured elsewher
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from workbench.analysis.device_models import device_model
-from workbench.analysis.prediction.confidence import FORMAT, OURS, read, read_tables
+from workbench.analysis.prediction.confidence import FORMAT, OURS, clock_of, read, read_tables
 from workbench.analysis.prediction.predict import VERSION
 from workbench.base.files import replace_file
 from workbench.base.tables import Table
@@ -60,12 +58,9 @@ def _row(entry: Mapping) -> tuple[str, ...]:
     runs = entry["rankings"].get("its own single runs")
     middle, low, high = entry["ratio"]
     ours = ", our kernel" if entry["source"] == OURS else ""
-    published = device_model(entry["model"]).clock_hz / 1e6
-    clock = entry.get("clock_mhz", published)
-    at = "" if math.isclose(clock, published, rel_tol=1e-3) else f" at {clock:,.0f} MHz"
     return (
         f"{entry['space']}{ours}",
-        entry["gpu"].removeprefix("NVIDIA ").removeprefix("GeForce ") + at,
+        entry["gpu"].removeprefix("NVIDIA ").removeprefix("GeForce ") + clock_of(entry),
         f"{entry['rows']} of {entry['valid']:,}, seed {entry['seed']}",
         f"{found['spearman']:.3f}",
         f"{found['first']:.2f}x",
