@@ -199,7 +199,7 @@ VECTOR_ATOMICS = [
 
 
 class WideAtomic(NamedTuple):
-    """Likewise with 128 bits: of each lane two halves in ``in``, and two that came back in ``out``."""
+    """Do the same with 128 bits: each lane has two halves in ``in``, and two that came back in ``out``."""
 
     space: str
     operation: str

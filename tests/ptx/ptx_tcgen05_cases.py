@@ -39,7 +39,7 @@ class ZeroColumns(NamedTuple):
         return bits
 
     def columns(self, part: int, count: int) -> list[bool]:
-        """Of one part's columns: True for those of zeros."""
+        """Return True for each column of a part that counts as zeros."""
         spans = (False,) * self.used, (True,) * self.zeros
         pattern = (spans[1] + spans[0] if self.zeros_first[part] else spans[0] + spans[1]) * count
         return [*pattern[self.starts[part] :][:count]] if self.enabled else [False] * count

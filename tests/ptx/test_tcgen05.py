@@ -385,7 +385,7 @@ def shifting(body: str, group: int = 1) -> str:
 
 
 def test_lanes_are_shifted_and_the_last_ones_copied() -> None:
-    """What a convolution does with the rows of A: all but the last of each warp's lanes get those behind them."""
+    """A convolution moves the rows of A: all but the last of each warp's lanes get those behind them."""
     given = np.random.default_rng(4).integers(0, 1 << 32, (132, 8)).astype(np.uint32)
     out = np.zeros((128, 8), np.uint32)
     want = given[:128].reshape(4, 32, 8).copy()
@@ -651,7 +651,7 @@ def test_an_allocation_that_never_fits_is_a_deadlock() -> None:
     ids=str,
 )  # fmt: skip
 def test_descriptors_are_checked(field: dict[str, object], words: str) -> None:
-    """Of a dense product, and of a sparse one where the field says so."""
+    """A dense product is described, and a sparse one where the field says so."""
     if not words:
         text = Tcgen05("f16", "f16", "f16").text((0, 0), (0, 0)).replace("kind::f16", "kind::tf32")
         words = "a type of elements"

@@ -1,4 +1,4 @@
-"""What is predicted without a GPU: counts of one sequence taken as copies, against the machine's own count."""
+"""Predictions without a GPU: counts of one sequence taken as copies, against the machine's own count."""
 
 from __future__ import annotations
 
