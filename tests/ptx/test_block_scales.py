@@ -29,10 +29,9 @@ def scales(mma: ScaledMma, data: np.ndarray, *, left: bool) -> np.ndarray:
     return np.array([[int(data[lane]) >> 8 * (byte + run) & 255 for run in range(mma.runs)] for lane in lanes])
 
 
-def pack(matrix: np.ndarray, count: int, k: int) -> np.ndarray:
+def pack(matrix: np.ndarray, count: int, bits: int) -> np.ndarray:
     """Registers of a factor [rows][k]: a lane holds 32 bits of neighbours along k; A's go through its halves first."""
-    parts, bits = (4, 8) if k == 32 else (8, 4)
-    halves = matrix.shape[0] // 8
+    parts, halves = 32 // bits, matrix.shape[0] // 8
     out = np.zeros((count, 32), np.uint64)
     for r in range(count):
         for i in range(parts):
@@ -45,7 +44,8 @@ def run(mma: ScaledMma, a: np.ndarray, b: np.ndarray, c: np.ndarray, data: np.nd
     """D [16][8] for codes of A [16][k] and B [8][k], values of C, and the registers of both scales [2][32]."""
     spots = [(GROUP + 8 * (i // 2), 2 * MEMBER + i % 2) for i in range(4)]
     sums = [c[spot].astype(np.float32).view(np.uint32).astype(np.uint64) for spot in spots]
-    registers = np.stack([*pack(a, 4, mma.k), *pack(b, 2, mma.k), *sums, *data.astype(np.uint64)]).astype(np.uint32)
+    bits = 8 if mma.k == 32 else 4
+    registers = np.stack([*pack(a, 4, bits), *pack(b, 2, bits), *sums, *data.astype(np.uint64)]).astype(np.uint32)
     out = np.zeros((4, 32), np.float32)
     ptx.Program(mma.text)["tile"].launch(1, 32, [registers, out])
     got = np.zeros((16, 8), np.float32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ptx_sparse_cases import SPARSE_MMAS, SparseMma
-from test_block_scales import scale_value
+from test_block_scales import pack, scale_value
 from test_mma import GROUP, MEMBER, codes, value_of
 
 from workbench import ptx
@@ -35,17 +35,6 @@ def elements(kind: str, shape: tuple[int, int], rng: np.random.Generator, packed
     if kind == "f16":
         return patterns, patterns.astype(np.uint16).view(np.float16).astype(float)
     return patterns, np.vectorize(lambda code: float(value_of(kind, int(code))), otypes=[float])(patterns)
-
-
-def pack(matrix: np.ndarray, count: int, bits: int) -> np.ndarray:
-    """Registers of a factor [rows][k]: a lane holds 32 bits of neighbours along k; A's go through its halves first."""
-    parts, halves = 32 // bits, matrix.shape[0] // 8
-    out = np.zeros((count, 32), np.uint64)
-    for r in range(count):
-        for i in range(parts):
-            element = matrix[GROUP + 8 * (r % halves), MEMBER * parts + i + 4 * parts * (r // halves)]
-            out[r] |= element << np.uint64(bits * i)
-    return out
 
 
 def expanded(stored: np.ndarray, nibbles: np.ndarray, bits: int) -> np.ndarray:
