@@ -166,7 +166,7 @@ def test_no_register_that_is_live_loses_its_slot(seed: int) -> None:
             lines.append(rng.choice(["", "@%p3 "]) + f"bra L{rng.randrange(blocks)};")
     parsed = parse.parse(module("k", "", "\n".join(lines)))
     unit = calls.units(parsed, parsed.entries["k"], lambda name: 0)[-1]
-    part = assemble._lay_out(unit)
+    part = assemble._lay_out(unit, True)
     slots, registers = Slots(), unit.symbols.registers
     table = assemble._Table(part.code, slots)
     offsets = slots.registers(part.blocks, part.order, table.accesses(), registers)
@@ -179,7 +179,7 @@ def test_a_chain_of_values_needs_one_slot() -> None:
     lines = "".join(f"add.s32 %r{i + 1}, %r{i}, 1;" for i in range(1, 20))
     parsed = parse.parse(module("k", "", "mov.u32 %r1, %tid.x;" + lines))
     unit = calls.units(parsed, parsed.entries["k"], lambda name: 0)[-1]
-    part, slots = assemble._lay_out(unit), Slots()
+    part, slots = assemble._lay_out(unit, True), Slots()
     accesses, registers = assemble._Table(part.code, slots).accesses(), unit.symbols.registers
     offsets = slots.registers(part.blocks, part.order, accesses, registers)
     assert len(set(offsets[offsets > 0].tolist())) == 1

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from workbench.ptx import calls, flow, products, tensor_loads
+from workbench.ptx import calls, contraction, flow, products, tensor_loads
 from workbench.ptx.allocate import Accesses, Slots
 from workbench.ptx.instruction import Form, Instruction, InstructionStep
 from workbench.ptx.machine import ADDRESS, CALL, FLAGS, FRAGMENT, NEGATED, NO_SLOT, OPCODES, TRUE_SLOT, core
@@ -32,11 +32,14 @@ class _Part:
 
 
 class Decoded:
-    """A kernel in the core's form, with the statement behind every pc (None for inserted jumps)."""
+    """A kernel in the core's form, with the statement behind every pc (None for inserted steps).
 
-    def __init__(self, module: ParsedModule, entry: PtxEntry, address_of: Callable[[str], int]):
+    With ``fmad`` products and sums are contracted (see contraction.py).
+    """
+
+    def __init__(self, module: ParsedModule, entry: PtxEntry, address_of: Callable[[str], int], fmad: bool):
         units = calls.units(module, entry, address_of)
-        parts = [_lay_out(unit) for unit in units]
+        parts = [_lay_out(unit, fmad) for unit in units]
         # A kernel that calls functions begins with a jump over them.
         head = [InstructionStep.of(Instruction(OPCODES["bra"], {}))] if len(units) > 1 else []
         code, begins = list(head), {}
@@ -95,12 +98,14 @@ class Decoded:
         return operand.value if isinstance(operand, Constant) else self.static_shared + operand.offset
 
 
-def _lay_out(unit: calls.Unit) -> _Part:
+def _lay_out(unit: calls.Unit, fmad: bool) -> _Part:
     """Lay out the blocks of a unit one after the other, with the jumps that the order needs."""
     blocks = unit.blocks()
     order = flow.layout(blocks)
     misused = _misused_in(blocks, order)
     tensor_loads.insert_waits(blocks, misused)
+    if fmad:
+        contraction.contract(blocks, order, unit.symbols)
     code: list[InstructionStep] = []
     starts: dict[int, int] = {}
     branches: list[tuple[int, int]] = []

@@ -35,19 +35,22 @@ class Instruction:
     target: str = ""
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
     prototype: Prototype | None = None  # of a call through a register
+    contracts: str = ""  # "mul", "add" or "sub" if it may be fused with others: see contraction.py
 
 
 class Form:
     """The common part of all statements of one shape. Registers are places: positions in a step's registers."""
 
-    __slots__ = ("ends", "fixed", "imm", "instruction", "kind", "opcode", "places", "reads", "registers", "writes")
+    __slots__ = (
+        "contracts", "ends", "fixed", "imm", "instruction", "kind", "opcode", "places", "reads", "registers", "writes",
+    )  # fmt: skip
 
     def __init__(self, instruction: Instruction, registers: Sequence[Register]):
         place = {register: i for i, register in enumerate(registers)}
         self.instruction = instruction
         self.registers = len(registers)  # their number, the same in every step
         self.opcode, self.imm = instruction.opcode, instruction.imm
-        self.kind = instruction.opcode.kind
+        self.kind, self.contracts = instruction.opcode.kind, instruction.contracts
         self.ends = self.kind in (BRANCH, EXIT, RETURN)  # True if it ends a basic block
         self.fixed: list[tuple[int, Operand]] = []  # (column, operand) of constants and special registers
         self.places: list[tuple[int, int]] = []  # (column, place)

@@ -150,6 +150,8 @@ class PtxKernel(DecodedKernel):
 
     def run(self, launch: MachineLaunch) -> LaunchReport:
         """Run a bound launch and return the report. Raises as `launch` does."""
+        if not launch.options.fmad and (plain := self.program.kernel(self.name, fmad=False)) is not self:
+            return plain.run(launch)
         options, grid, heap = launch.options, launch.grid, launch.memory.heap
         if heap is None and (self.uses_heap or "heap" in vars(self.program)):
             heap = self.program.heap

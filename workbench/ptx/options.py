@@ -48,6 +48,13 @@ class LaunchOptions:
     :mod:`workbench.ptx.sample` chooses them.
     """
 
+    fmad: bool = True
+    """False to round each product and sum that the PTX writes apart, as ``ptxas --fmad=false`` does.
+
+    The default is the assembler's: unless they have ``.rn``, it contracts them to one FMA where it can. PTX that was
+    compiled with ``--fmad=false`` or for a debugger is never contracted.
+    """
+
     instruction_limit: int | None = None
     """Warp instructions of the whole launch after which it ends with a KernelTimeout."""
     seconds_limit: float | None = None

@@ -39,7 +39,7 @@ class Program(Mapping[str, "PtxKernel"]):
         self.module: ParsedModule = parse.parse(text)
         self.variables: dict[str, np.ndarray] = {}
         self._addresses = {name: _FUNCTIONS_BASE + 16 * i for i, name in enumerate(self.module.functions)}
-        self._kernels: dict[str, PtxKernel] = {}
+        self._kernels: dict[tuple[str, bool], PtxKernel] = {}
         self._place_variables(place)
 
     @staticmethod
@@ -57,16 +57,22 @@ class Program(Mapping[str, "PtxKernel"]):
         return self
 
     def __getitem__(self, name: str) -> PtxKernel:
+        return self.kernel(name)
+
+    def kernel(self, name: str, fmad: bool = True) -> PtxKernel:
+        """Return a kernel; without ``fmad`` the one that keeps the rounding of each product and sum."""
         if name not in self.module.entries:
             names = ", ".join(self.module.entries) or "none"
             raise UnknownNameError("kernel", repr(name), names, "Use one of the names in program.kernels.")
-        if name not in self._kernels:
+        key = name, fmad and self.module.contracts
+        if key not in self._kernels:
             from workbench.ptx.launch import PtxKernel
 
+            entry = self.module.entries[name]
             with _no_collection():
-                decoded = Decoded(self.module, self.module.entries[name], self.global_address)
-            self._kernels[name] = PtxKernel(self, self.module.entries[name], decoded)
-        return self._kernels[name]
+                decoded = Decoded(self.module, entry, self.global_address, key[1])
+            self._kernels[key] = PtxKernel(self, entry, decoded)
+        return self._kernels[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.module.entries)

@@ -20,8 +20,9 @@ _TYPES = {
     "s32", "u32", "f32", "tf32", "b64", "s64", "u64", "f64", "e4m3x2", "e5m2x2",
     "e2m3x2", "e3m2x2", "e2m1x2", "ue8m0x2", "s2f6x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4",
 }  # fmt: skip
-_INTERNAL = ("param.copy", "registers.", "nop", "tcgen05.wait.assembler")
+INTERNAL = ("param.copy", "registers.", "nop", "tcgen05.wait.assembler", "contract.")
 _MADE_OF_OTHERS = {
+    "mul, then add or sub, without .rn": "`contract`, an fma with two signs, where ptxas fuses them",
     "wmma.mma": "`mma`, one or two; the fragments are those of the hardware",
     "mma.m16n8k4, mma.m16n8k8, mma.m16n8k16 of f64": "`mma.m8n8k4`, two for each four columns of A",
     "set, slct": "`setp` and `selp`",
@@ -47,7 +48,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     """Yield (class, instruction, forms): one row per instruction, its types and modifiers gathered."""
     gathered: dict[tuple[str, str], list[str]] = {}
     for opcode in OPCODES.values():
-        if opcode.name.startswith(_INTERNAL):
+        if opcode.name.startswith(INTERNAL):
             continue
         parts = opcode.name.split(".")
         # Types stand last; the instruction comes before them.

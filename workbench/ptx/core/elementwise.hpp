@@ -87,33 +87,41 @@ TableEntry packed_op(std::string name, Class group, F) {
 
 // ---- with an immediate: the function's last argument is Instruction::immediate ----
 
-template <class F, class R, class... A, std::size_t... I>
+template <int Pack, class F, class R, class... A, std::size_t... I>
 inline void apply_immediate(u8* registers, const Instruction& in, u32 mask,
                             std::type_identity<std::tuple<A...>>, std::index_sequence<I...>) {
   const auto sources = std::make_tuple(
       at<const std::tuple_element_t<I, std::tuple<A...>>>(registers, in.elementwise.source[I])...);
-  alignas(64) R buffer[kLanes];
+  alignas(64) R buffer[static_cast<std::size_t>(kLanes * Pack)];
   const s64 immediate = in.immediate;
-  R* out = mask == kAllLanes ? at<R>(registers, in.elementwise.destination) : buffer;
-  PTX_LANES {
-    out[lane] = F{}(std::get<I>(sources)[lane]..., immediate);
-  }
-  if (mask != kAllLanes) blend(at<R>(registers, in.elementwise.destination), buffer, mask);
+  R* destination = at<R>(registers, in.elementwise.destination);
+  R* out = mask == kAllLanes ? destination : buffer;
+#pragma GCC ivdep
+  for (int i = 0; i < kLanes * Pack; ++i) out[i] = F{}(std::get<I>(sources)[i]..., immediate);
+  if (mask == kAllLanes) return;
+  using Lane = std::conditional_t<Pack == 1, R, u32>;
+  blend(reinterpret_cast<Lane*>(destination), reinterpret_cast<const Lane*>(buffer), mask);
 }
 
-template <class F>
+template <int Pack, class F>
 void elementwise_immediate(u8* registers, const Instruction& in, u32 mask, Warp&) {
   using S = Signature<F>;
-  apply_immediate<F, typename S::Result>(registers, in, mask,
-                                         std::type_identity<typename S::Arguments>{},
-                                         std::make_index_sequence<S::count - 1>{});
+  apply_immediate<Pack, F, typename S::Result>(registers, in, mask,
+                                               std::type_identity<typename S::Arguments>{},
+                                               std::make_index_sequence<S::count - 1>{});
 }
 
 template <class F>
 TableEntry immediate_op(std::string name, Class group, std::string sources, F) {
   using S = Signature<F>;
-  return {std::move(name), &elementwise_immediate<F>,        Kind::plain,
+  return {std::move(name), &elementwise_immediate<1, F>,     Kind::plain,
           group,           width_name<typename S::Result>(), sources};
+}
+
+// The same function on both halves of packed registers.
+template <class F>
+TableEntry packed_immediate_op(std::string name, Class group, std::string sources, F) {
+  return {std::move(name), &elementwise_immediate<2, F>, Kind::plain, group, "b32", sources};
 }
 
 // ---- set a predicate ----

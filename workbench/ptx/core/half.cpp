@@ -7,17 +7,6 @@ namespace workbench::ptx {
 namespace {
 
 template <class T>
-inline T flush16(T x) {
-  constexpr u16 exponent = std::is_same_v<T, Half> ? 0x7c00 : 0x7f80;
-  return T{static_cast<u16>((x.bits & exponent) ? x.bits : x.bits & 0x8000)};
-}
-
-template <class T>
-inline T saturate16(T x) {
-  return from_f32<T>(saturate(to_f32(x)));
-}
-
-template <class T>
 inline T relu(T x) {
   // Negative values and -0 become +0, NaN the canonical one.
   const f32 value = to_f32(x);

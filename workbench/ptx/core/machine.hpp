@@ -143,6 +143,7 @@ void add_fields(Table&);
 void add_float(Table&);
 void add_special_functions(Table&);
 void add_half(Table&);
+void add_contractions(Table&);
 void add_conversions(Table&);
 void add_float_conversions(Table&);
 void add_moves(Table&);

@@ -22,6 +22,17 @@ inline f32 magnitude(f32 x) { return bits_as<f32>(bits_as<u32>(x) & 0x7fffffffu)
 // Clamp to [0, 1]; NaN becomes +0.
 inline f32 saturate(f32 x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
+template <class T>
+inline T flush16(T x) {
+  constexpr u16 exponent = std::is_same_v<T, Half> ? 0x7c00 : 0x7f80;
+  return T{static_cast<u16>((x.bits & exponent) ? x.bits : x.bits & 0x8000)};
+}
+
+template <class T>
+inline T saturate16(T x) {
+  return from_f32<T>(saturate(to_f32(x)));
+}
+
 // A NaN gives way to the other operand; -0 is below +0.
 inline f32 minimum(f32 a, f32 b) {
   const u32 x = bits_as<u32>(a), y = bits_as<u32>(b);

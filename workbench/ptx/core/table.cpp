@@ -70,7 +70,7 @@ const std::vector<TableEntry>& instruction_table() {
   static const Table table = [] {
     Table all;
     add_integer(all), add_wide_integer(all), add_fields(all), add_float(all),
-        add_special_functions(all), add_half(all);
+        add_special_functions(all), add_half(all), add_contractions(all);
     add_conversions(all), add_float_conversions(all), add_moves(all), add_comparisons(all),
         add_memory(all);
     add_atomics(all), add_async_copies(all), add_mbarriers(all), add_bulk_copies(all),

@@ -18,6 +18,8 @@ NAMES = (
     "popc", "clz", "brev", "bfind", "dp4a", "dp2a", "copysign", "prmt", "mad24", "bmsk", "szext", "fns", "testp",
 )  # fmt: skip
 
+_FLOATS = {"f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2"}
+
 # In two's complement these are the same for signed and unsigned operands.
 _SIGNLESS = {"add", "sub", "mul.lo", "mad.lo", "and", "or", "xor", "not"}
 
@@ -70,6 +72,7 @@ def _plan(parts: list[str]) -> SinglePlan | None:
     ]
     width = WIDTHS[row.destinations[0]]
     count = len(kinds) + 1
+    contracts = parts[0] if _leaves_rounding_open(parts) else ""
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, count)
@@ -85,9 +88,18 @@ def _plan(parts: list[str]) -> SinglePlan | None:
                 sources.append(source(symbols, operands[i], "pred", 0))
             else:
                 sources.append(source(symbols, operands[i], literal_type, bytes_))
-        return elementwise(row, target, *sources, imm=imm)
+        made = elementwise(row, target, *sources, imm=imm)
+        made.contracts = contracts
+        return made
 
     return bind
+
+
+def _leaves_rounding_open(parts: list[str]) -> bool:
+    """Return True for a product or a sum that the PTX ISA lets the assembler fuse: one without a rounding."""
+    if parts[0] not in ("mul", "add", "sub") or parts[-1] not in _FLOATS or parts[-2] == "f32":
+        return False
+    return not {"rn", "rz", "rm", "rp"} & set(parts) and not (parts[0] == "mul" and "sat" in parts)
 
 
 def _extreme(parts: list[str]) -> SinglePlan:
