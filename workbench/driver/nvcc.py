@@ -211,7 +211,7 @@ def _by_nvcc(real: Path, command: Command, arguments: Sequence[str]) -> bytes:
         done = subprocess.run([str(real), *flags, *kept], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise MissingToolError(done.stderr.strip() or f"{real} failed with status {done.returncode}")
-        text = next(Path(folder).glob("*.ptx")).read_text()
+        text = nvrtc.for_assembler(next(Path(folder).glob("*.ptx")).read_text(), arguments)
     return image(text, parse_ptxas_log(done.stderr))
 
 

@@ -17,6 +17,7 @@ from triton.compiler import compiler as triton_compiler
 from triton.runtime import driver
 
 from workbench.errors import ArgumentError
+from workbench.ptx.parse import without_contraction
 from workbench.toolchain import disk_cache
 from workbench.toolchain.triton_aot import assembly_of, kernel_of
 
@@ -159,8 +160,8 @@ class Deferred:
         self.assemble = assemble
 
     def __call__(self, ptx: str, metadata: Any) -> bytes:
-        """Return the PTX as bytes."""
-        return ptx.encode()
+        """Return the PTX as bytes, with the assembler's option for ``enable_fp_fusion=False``."""
+        return (ptx if metadata["enable_fp_fusion"] else without_contraction(ptx)).encode()
 
 
 class WithoutAssembler:

@@ -180,6 +180,8 @@ def _key(program: _Program, macros: Mapping[str, Macro]) -> str | None:
         "flags": flags,
         "compiler": [program.compiler, compiler.version()],
     }
+    if nvrtc.keeps_rounding(flags):
+        identity["assembler"] = "--fmad=false"
     return disk_cache.content_key(identity)
 
 

@@ -14,7 +14,7 @@ from workbench.base.demangle import demangle, normalised
 from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import tools
 from workbench.toolchain.kernel import entry_parameters
-from workbench.toolchain.nvrtc import Output
+from workbench.toolchain.nvrtc import Output, for_assembler
 from workbench.toolchain.source import Source
 
 _REMEDY = 'Get it with "workbench setup nvcc", or set CUDA_HOME for an installed CUDA toolkit, or use compiler="nvrtc".'
@@ -83,7 +83,7 @@ def compile(
         target = [*_CUBIN, "--keep", f"--keep-dir={folder}"] if machine_code else ["-ptx"]
         output = Path(folder) / ("unit.cubin" if machine_code else "unit.ptx")
         log = _run([nvcc, *target, *(f"-I{path}" for path in include_dirs), *options], file, output, arch, source)
-        ptx = next(Path(folder).glob("unit*.ptx")).read_text()
+        ptx = for_assembler(next(Path(folder).glob("unit*.ptx")).read_text(), options)
         cubin = output.read_bytes() if machine_code else b""
     return Output(ptx, cubin, log, _entries(ptx, names))
 

@@ -15,11 +15,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.errors import ArgumentError, CompileError, HostCodeError, MissingToolError
+from workbench.ptx.parse import without_contraction
 from workbench.toolchain import nvcc_names, nvrtc_client, tools
 from workbench.toolchain.nvrtc_library import SUCCESS, Library
 from workbench.toolchain.source import Source
 
 _INVALID_OPTION = 5
+
+
+def for_assembler(ptx: str, options: Sequence[str]) -> str:
+    """Return PTX with a last line that repeats ``--fmad=false``, if the compiler gives that option to ptxas.
+
+    The compiler's own products and sums have ``.rn`` then, but those in inline PTX, as for halves, do not.
+    """
+    return without_contraction(ptx) if keeps_rounding(options) else ptx
+
+
+def keeps_rounding(options: Sequence[str]) -> bool:
+    """Return True if a compiler's options forbid contraction."""
+    given = re.findall(r"-fmad[= ](true|false)\b", " ".join(options))
+    return bool(given) and given[-1] == "false"
 
 
 @dataclass(frozen=True)
@@ -122,7 +137,8 @@ def compile(
         advice = _advice(log)
         kind = HostCodeError if any(one in advice for one in (_DEVICE_ONLY, _ONE_BY_ONE)) else CompileError
         raise kind(f"NVRTC {version()} refused {source.label} ({library().error_text(code)}):", log, advice)
-    return Output(answer["ptx"], answer["cubin"] if machine_code else b"", log, answer["entries"])
+    ptx = for_assembler(answer["ptx"], options)
+    return Output(ptx, answer["cubin"] if machine_code else b"", log, answer["entries"])
 
 
 def assemble(

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "driver.hpp"
 
@@ -32,7 +33,7 @@ struct Entry {
   u16 kind, version;
   u32 header_bytes;
   u64 bytes;  // padded
-  u32 compressed_bytes, unused;
+  u32 compressed_bytes, options_offset;
   u16 minor, major;
   u32 arch;
   u32 name_offset, name_bytes;
@@ -113,9 +114,19 @@ std::string content(const Entry& entry) {
   return text;
 }
 
+// True if the entry's options for ptxas, which stand behind the fixed part of its header, forbid
+// contraction.
+bool keeps_rounding(const Entry& entry) {
+  if (!entry.options_offset) return false;
+  const char* header = reinterpret_cast<const char*>(&entry);
+  const std::string_view options{header + sizeof entry, entry.header_bytes - sizeof entry};
+  return options.find("fmad false") != options.npos || options.find("fmad=false") != options.npos;
+}
+
 std::string plain_text(const Entry& entry) {
   const std::string text = content(entry);
-  return text.substr(0, text.find('\0'));
+  const std::string told = keeps_rounding(entry) ? "\n// ptxas --fmad=false\n" : "";
+  return text.substr(0, text.find('\0')) + told;
 }
 
 // The letter after the number in `.target sm_90a`: `a` runs on this architecture alone, `f` on its
