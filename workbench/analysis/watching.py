@@ -29,7 +29,8 @@ class Watch:
     Launches run with the ``checks`` (``strict`` ones too) and the ``trace`` that are set, for at most
     ``seconds_limit``; ``launches`` keeps them. ``counts`` keeps launches even without checks or a trace. With a list as
     ``idle``, launches of the driver's clients do nothing, and their kernels' names are added to it. ``model`` is the
-    GPU for which times are predicted, if the kernel is compiled for its architecture.
+    GPU for which times are predicted, if the kernel is compiled for its architecture. Without ``fmad`` products and
+    sums are not contracted (see `LaunchOptions`).
     """
 
     launches: Launches
@@ -40,6 +41,7 @@ class Watch:
     strict: bool = False
     counts: bool = False
     idle: list[str] | None = None
+    fmad: bool = True
     _known: set[str] = field(default_factory=set, init=False, repr=False)
 
     def is_new(self, kernel: CompiledKernel) -> bool:
@@ -54,6 +56,7 @@ class Watch:
             options,
             checks=options.checks or self.checks,
             strict=options.strict or self.strict,
+            fmad=options.fmad and self.fmad,
             statistics=options.statistics or self.trace,
             seconds_limit=self.seconds_limit if options.seconds_limit is None else options.seconds_limit,
         )

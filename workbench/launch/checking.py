@@ -62,6 +62,7 @@ def check_kernel(
     after: Sequence[Any] | None = None,
     strict: bool = False,
     seconds_limit: float | None = 60.0,
+    fmad: bool = True,
 ) -> CheckReport:
     """Run ``kernel`` with every check and report races, illegal accesses, uninitialised reads, misused barriers.
 
@@ -85,7 +86,7 @@ def check_kernel(
     may not be accessed before ``griddepcontrol.wait``, and memory that it read may not be written.
 
     ``strict`` turns notes into findings, and adds rules of the PTX ISA that GPUs do not enforce: see "Notes, and
-    strict" in CHECKS.md.
+    strict" in CHECKS.md. Without ``fmad`` products and sums are rounded apart, as with ``nvcc --fmad=false``.
 
     Defects that no single access shows are notes in the report: a tensor that is not contiguous and whose strides the
     kernel does not get; masked loads of Triton without ``other`` whose masked lanes reach a result; elements of
@@ -98,7 +99,7 @@ def check_kernel(
     overflow), KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
     """
     options = LaunchOptions(
-        cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised
+        cluster=cluster, checks=True, strict=strict, seconds_limit=seconds_limit, uninitialised=uninitialised, fmad=fmad
     )
     if after is not None:
         options = replace(options, overlapped=_footprint_of(after))
@@ -126,6 +127,7 @@ def trace_kernel(
     record_block: int | Sequence[int] | None = None,
     seconds_limit: float | None = 60.0,
     checks: bool = False,
+    fmad: bool = True,
 ) -> Trace:
     """Run ``kernel`` once in the PTX machine and attribute its instructions and memory accesses to source lines.
 
@@ -134,7 +136,8 @@ def trace_kernel(
     ``block``, ``args`` (CPU tensors, NumPy arrays, numbers), ``shared_bytes`` (dynamic shared memory per block) and
     ``cluster`` (blocks along x, y, z that run together) describe the launch; a kernel of Triton has its own ``block``.
     ``record_block`` (x, y, z) records the requests and waits of that block one by one, in ``trace.recording``.
-    ``checks`` adds the checks of `check_kernel` for a single run, in ``trace.report.findings``.
+    ``checks`` adds the checks of `check_kernel` for a single run, in ``trace.report.findings``, and ``fmad`` is that of
+    `check_kernel`.
 
     A ``@triton.jit`` function, also an autotuned one, is traced as its call ``kernel[grid](*args, **kwargs)``. Then
     ``grid`` is a tuple or a function of the constants, ``kwargs`` holds constants and options, ``arch`` is the
@@ -144,8 +147,9 @@ def trace_kernel(
     an illegal access, KernelTimeout after ``seconds_limit``, and, before anything runs, UnsupportedInstructionError.
     """
     options = LaunchOptions(
-        cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block
-    )
+        cluster=cluster, statistics=True, checks=checks, seconds_limit=seconds_limit, record_block=record_block,
+        fmad=fmad,
+    )  # fmt: skip
     if is_jit(kernel):
         return run_call(kernel, grid, args, kwargs, options, block=block, shared_bytes=shared_bytes, arch=arch).trace
     compiled, launch = _bound(kernel, grid, block, args, shared_bytes, options, kwargs, arch)

@@ -31,6 +31,9 @@ from workbench.base.architectures import MACHINE_ARCHS_TEXT
 @click.option("--exact-name", is_flag=True, help="Leave '(simulated)' out of the devices' name.")
 @click.option("--first-config", is_flag=True, help="Triton and Helion take a first configuration, untuned.")
 @click.option("--inductor", is_flag=True, help="Also run what torch.compile writes for tensors on the CPU.")
+@click.option(
+    "--fmad/--no-fmad", default=True, help="Contract products and sums to FMA, as the assembler does (default)."
+)
 @click.option("--simulated", "force", is_flag=True, help="Simulate the devices even if there is a GPU.")
 @click.option("--nvcc", default="", metavar="WORDS", help="Options and more files for nvcc: '-I include -DN=8 b.cu'.")
 def run(script: str, arguments: tuple[str, ...], **options: Any) -> None:

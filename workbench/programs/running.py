@@ -51,6 +51,7 @@ def run_program(
     devices: int = 1,
     memory_gib: float | None = None,
     exact_name: bool = False,
+    fmad: bool = True,
 ) -> int:
     """Run ``python target arguments...`` (``python -m target`` with ``module``) and return its exit status.
 
@@ -66,6 +67,7 @@ def run_program(
     A100 for Triton), ``seconds_limit`` the time limit of a launch. With ``inductor``, ``torch.compile`` generates
     Triton kernels for CPU tensors. With ``first_config`` a Triton autotuner takes its first configuration that runs.
     There are this many ``devices``, of ``memory_gib`` GiB each, with "(simulated)" in their name unless ``exact_name``.
+    Without ``fmad`` no launch contracts products and sums.
 
     Raises ArgumentError, UnknownNameError or DeviceUnavailableError before anything runs; CompileError and
     MissingToolError for a CUDA program.
@@ -90,7 +92,7 @@ def run_program(
     options: dict[str, Any] = {
         "arch": arch, "model": model, "check": check, "strict": strict, "trace": trace is not None,
         "seconds_limit": seconds_limit, "inductor": inductor, "first_config": first_config,
-        "devices": devices, "memory_gib": memory_gib, "exact_name": exact_name,
+        "devices": devices, "memory_gib": memory_gib, "exact_name": exact_name, "fmad": fmad,
     }  # fmt: skip
     library = _program(Path(target), arch, model, shlex.split(nvcc)) if native else None
     with contextlib.ExitStack() as stack:
@@ -191,7 +193,7 @@ def _check(target: str, module: bool, trace: str | None) -> None:
 def start_devices(
     launches: Launches, *, arch: str | None, model: str | None, check: bool, strict: bool, trace: bool,
     seconds_limit: float | None, inductor: bool, first_config: bool, devices: int = 1, memory_gib: float | None = None,
-    exact_name: bool = False, counts: bool = False,
+    exact_name: bool = False, counts: bool = False, fmad: bool = True,
 ) -> None:  # fmt: skip
     """Watch every launch, start the simulated driver, and prepare torch and Triton for when the program imports them.
 
@@ -200,14 +202,14 @@ def start_devices(
     from workbench.driver.triton_driver import SimulatedTriton, checked_model
 
     wanted = checked_model(arch, model)
-    watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts))
+    watch(Watch(launches, wanted, check, trace, seconds_limit, strict, counts, fmad=fmad))
     simulated_driver(
         _model_key(arch, model), force=True, seconds_limit=seconds_limit, devices=devices,
         memory_bytes=_bytes(memory_gib), exact_name=exact_name,
     )  # fmt: skip
 
     def start_triton() -> SimulatedTriton:
-        options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit)
+        options = LaunchOptions(checks=check, strict=strict, statistics=trace, seconds_limit=seconds_limit, fmad=fmad)
         return SimulatedTriton(wanted, options, inductor=inductor, launches=launches, show=lambda report: None)
 
     torch = installed_torch()
