@@ -32,7 +32,16 @@ class Program(NamedTuple):
 
 CLEAN = ("checked: nothing found",)
 
-FAULTS: list[Program] = []
+STAGED = (
+    r"triton_staged_loop\.py:26: staged: write to global memory that a copy is reading",
+    r"the other side is triton_staged_loop\.py:25 ",
+    r"staged \[0, 1, 1, 1, 1, 1\]",  # the old values, which a GPU copies
+)
+
+FAULTS = [
+    Program("triton_staged_loop.py", "staged", STAGED, status=1, command=(*CHECKED, "--arch", arch))
+    for arch in ("sm_80", "sm_90")
+]
 
 RIGHT = [
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
@@ -42,6 +51,10 @@ RIGHT = [
     Program("floor_grid.py", "fixed", ("4000.0 of 4000.0", *CLEAN)),
     Program("atomic_order.py", "fixed", silent=("order of",), command=()),
     Program("grid_barrier_reused.cu", "fixed", ("no error", *CLEAN)),
+    *(
+        Program("triton_staged_loop.py", "in_order", ("0, 1, 2, 3, 4, 5", *CLEAN), command=(*CHECKED, "--arch", arch))
+        for arch in ("sm_80", "sm_90")
+    ),
 ]
 
 

@@ -27,6 +27,8 @@ REPLICAS = "replicas that differ"
 # Kind of a race of a write with another lane's earlier read, with a warp-wide exchange of values in between, as Triton
 # writes it. PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
 SHUFFLED = "read ordered by a shuffle alone"
+# Kind of a write to global memory that a cp.async or a bulk load is still to read, or may have read.
+SOURCE = "write to global memory that a copy is reading"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -44,6 +46,7 @@ KINDS = {
     "uninitialised_global": "uninitialised global read",
     "pending_copy": "cp.async data read before wait",
     "pending_read": "write to shared memory that is being read",
+    "pending_source": SOURCE,
     "proxy_fence": "missing fence.proxy.async",
     "divergent_barrier": "divergent barrier",
     "barrier_misuse": "barrier misuse",
@@ -334,6 +337,13 @@ def _detail(
         if row["other_block"] >= 0:
             with_ = f" with block {coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
+    if kind == SOURCE:
+        name, where = nearest(address, size, buffers)
+        by = "the same thread" if row["other_thread"] == row["thread"] else f"thread {other} of the same block"
+        if row["other_block"] >= 0:
+            by = f"block {coordinates(row['other_block'], grid)}"
+        told = f"a copy that {by} asked for reads them, and no wait for it comes before the write"
+        return name, f": {size} bytes at 0x{address:x}, {where}: {told}", address
     if kind == "device heap misuse":
         return None, f": free(0x{address:x}), {row['text'].decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown

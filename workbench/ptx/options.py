@@ -76,7 +76,7 @@ class LaunchOptions:
     None takes those of ``UNDEFINED_BITS``, the second with ``last_warp_first``.
     """
     copies_early: bool = False
-    """True to let bulk copies land at once, not only when the kernel waits for them.
+    """True to let asynchronous copies land at once, not only when the kernel waits for them.
 
     A correct kernel does not notice.
     """

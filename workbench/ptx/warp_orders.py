@@ -1,4 +1,4 @@
-"""A second run of a launch, with the warps in the opposite order and bulk copies that land at once.
+"""A second run of a launch, with the warps in the opposite order and asynchronous copies that land at once.
 
 It shows mistakes that the usual order, in which copies land as late as they may, hides.
 """
@@ -30,7 +30,7 @@ _OF_TIME = re.compile(r"%(clock|globaltimer)")
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Result of a run in the opposite order of warps, with bulk copies that land at once; memory is restored.
+    """Result of a run in the opposite order of warps, with copies that land at once; memory is restored.
 
     ``fault`` is the fault that ended it, if any. ``results`` has the content of each argument at the end, for a kernel
     with copies whose results no order may change; else it is None. ``uses_undefined`` is True if memory depends on
@@ -62,7 +62,7 @@ class Rehearsal:
                 continue
             message = (
                 f"{kernel}: {DIFFERENCE}: {apart.size} bytes of {name}, the first at byte {apart[0]}, hold one value "
-                "if bulk copies land as late as they may and another if they land at once: a byte is read "
+                "if copies land as late as they may and another if they land at once: a byte is read "
                 "before the wait for the copy that writes it, or written before the wait for the copy that reads it"
             )
             origin = (0, 0, 0)
@@ -92,7 +92,7 @@ def rehearse(launch: MachineLaunch) -> Rehearsal:
         with contextlib.redirect_stdout(io.StringIO()):  # the kernel's printf is heard once
             report = launch.run(**plain)
             findings, notes = report.findings, report.notes
-            if "cp.async.bulk" in text and not _OF_ORDER.search(text):
+            if "cp.async." in text and not _OF_ORDER.search(text):
                 results = [(name, array, _copy(array)) for name, array in _named(values, launch.names)]
             if any(one.kind == UNDEFINED for one in (*findings, *notes)) and not _OF_TIME.search(text):
                 before = [_bytes(_copy(array)) for array in arrays]

@@ -20,6 +20,7 @@ from workbench.toolchain import compile_cuda_module
 HERE = Path(__file__).parent
 PAIRS = ("write, read", "read, write", "write, write", "atomic, read", "read, atomic", "atomic, write", "write, atomic")
 ELEMENTS = 8192  # words of global memory
+WAIT = 'asm volatile("cp.async.wait_all;" ::: "memory");'
 
 
 @dataclass(frozen=True, order=True)
@@ -50,6 +51,10 @@ KINDS = (
     Kind("shared", "warps of a block", "copy, read", "cp.async.wait_all before __syncthreads()"),
     Kind("shared", "warps of a block", "copy, read", "__syncthreads() after cp.async.wait_all"),
     Kind("shared", "lanes of a warp", "copy, read", "__syncwarp() after cp.async.wait_all"),
+    Kind("global", "a thread", "copy, write", "cp.async.wait_all before the write"),
+    Kind("global", "lanes of a warp", "copy, write", "__syncwarp() after cp.async.wait_all"),
+    Kind("global", "warps of a block", "copy, write", "cp.async.wait_all before __syncthreads()"),
+    Kind("global", "warps of a block", "copy, write", "__syncthreads() after cp.async.wait_all"),
 )  # fmt: skip
 
 
@@ -131,7 +136,7 @@ class Planter:
         order = self.kind.order
         noise = [self.noise(), self.noise()]
         special = {
-            "copy": self.copy, "loop's end": self.loop, "before a flag": self.flag,
+            "copy, write": self.source_of_copy, "copy": self.copy, "loop's end": self.loop, "before a flag": self.flag,
             "a fence and a flag": self.last_block,
         }  # fmt: skip
         for words, write in special.items():
@@ -180,18 +185,33 @@ class Planter:
             f"if (last) {{ for (u32 i = t; i < gridDim.x * {self.threads}; i += {self.threads}) sum += {read}; }}"
         )
 
-    def copy(self, faulty: bool) -> str:
-        size = {"u32": 4, "u64": 8}[self.type]
-        wait, barrier = (
-            'asm volatile("cp.async.wait_all;" ::: "memory");',
-            "__syncwarp();" if "warp()" in self.kind.order else "__syncthreads();",
-        )
+    def wait_and_barrier(self, faulty: bool) -> tuple[str, str]:
+        wait, barrier = WAIT, "__syncwarp();" if "warp()" in self.kind.order else "__syncthreads();"
+        if self.kind.between == "a thread":
+            barrier = ""
         if faulty:
             wait, barrier = ("", barrier) if self.kind.order.startswith("cp.async") else (wait, "")
+        return wait, barrier
+
+    def copied(self, to: str, source: str) -> str:
+        """A cp.async of element ``t``."""
+        size = {"u32": 4, "u64": 8}[self.type]
         return (
             f'asm volatile("cp.async.ca.shared.global [%0], [%1], {size};" :: '
-            f'"r"((u32)__cvta_generic_to_shared(data + t)), "l"((const {self.type}*)in + t) : "memory");\n'
-            f"{wait}\n{barrier}\nsum += (u32)data[{self.partner}];"
+            f'"r"((u32)__cvta_generic_to_shared({to} + t)), "l"((const {self.type}*){source} + t) : "memory");'
+        )
+
+    def copy(self, faulty: bool) -> str:
+        wait, barrier = self.wait_and_barrier(faulty)
+        return f"{self.copied('data', 'in')}\n{wait}\n{barrier}\nsum += (u32)data[{self.partner}];"
+
+    def source_of_copy(self, faulty: bool) -> str:
+        """A copy, and a write to its source; what the copy brings is read at the end."""
+        wait, barrier = self.wait_and_barrier(faulty)
+        write = self.access("write", "t" if self.kind.between == "a thread" else self.partner, False)
+        return (
+            f"__shared__ {self.type} copied[{self.threads}];\n{self.copied('copied', 'data')}\n"
+            f"{wait}\n{barrier}\n{write}\n{WAIT}\n__syncthreads();\nsum += (u32)copied[{self.partner}];"
         )
 
     def source(self, name: str, faulty: bool) -> str:
@@ -250,13 +270,14 @@ def outcomes(planted: Sequence[tuple[Kind, int]]) -> list[Outcome]:
 
 
 def _messages(kernel: ptx.PtxKernel, planter: Planter) -> str:
-    """The first finding, in either order of the warps, as ``workbench.check_kernel`` looks for them; "" if none."""
+    """The first finding, in both orders of warps and copies, as ``workbench.check_kernel`` looks; "" if none."""
     for last_warp_first in (False, True):
         memory = np.arange(ELEMENTS, dtype=np.uint32) * np.uint32(2654435761)
         arrays = [memory, np.zeros(ELEMENTS, np.uint32), np.arange(9, ELEMENTS + 9, dtype=np.uint32)]
         report = kernel.launch(
-            planter.blocks, planter.threads, arrays, checks=True, last_warp_first=last_warp_first, seconds_limit=20
-        )
+            planter.blocks, planter.threads, arrays, checks=True, last_warp_first=last_warp_first,
+            copies_early=last_warp_first, seconds_limit=20,
+        )  # fmt: skip
         if report.findings:
             return report.findings[0].message
     return ""

@@ -1,9 +1,11 @@
-// cp.async: copies that land when the issuing lane waits for them, not before, so that a missing
-// wait shows.
+// cp.async: copies that read their source when they are issued, as a GPU does, and land when the
+// issuing lane waits for them, not before, so that a missing wait shows.
 #include <algorithm>
 
 #include "access.hpp"
 #include "async_copy.hpp"
+#include "global_shadow.hpp"
+#include "source_watch.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -54,10 +56,56 @@ u32 check_places(const Instruction& in, u32 lanes, Warp& warp, const PendingCopy
   return fine;
 }
 
-// Brings what the copy reads closer; neighbours usually share a line of the cache.
-void prefetch(const PendingCopy& copy, u32 reading) {
-  for (u32 lane = 0; lane < kLanes; lane += 4)
-    if (reading >> lane & 1) __builtin_prefetch(copy.source[lane]);
+// Reads the source; what lanes do not read of it is zero.
+template <u32 Size>
+void read(PendingCopy& copy, u32 reading, u8* const* source) {
+  if (reading == kAllLanes && !copy.partial) {
+#pragma GCC unroll 8
+    for (u32 lane = 0; lane < kLanes; ++lane)
+      std::memcpy(copy.values + lane * Size, source[lane], Size);
+    return;
+  }
+  std::memset(copy.values, 0, kLanes * Size);
+  PTX_FOR_EACH_LANE (lane, reading)
+    std::memcpy(copy.values + lane * Size, source[lane], copy.read_by(lane));
+}
+
+// Brings what the copy has read to these lanes' places.
+template <u32 Size>
+void move(const PendingCopy& copy, u32 lanes, u8* shared) {
+  if (lanes == kAllLanes) {
+#pragma GCC unroll 8
+    for (u32 lane = 0; lane < kLanes; ++lane)
+      std::memcpy(shared + copy.destination[lane], copy.values + lane * Size, Size);
+    return;
+  }
+  PTX_FOR_EACH_LANE (lane, lanes)
+    std::memcpy(shared + copy.destination[lane], copy.values + lane * Size, Size);
+}
+
+// Likewise, and tells which lanes change what is there.
+template <u32 Size>
+u32 move_and_compare(const PendingCopy& copy, u32 lanes, u8* shared) {
+  u32 changed = 0;
+  PTX_FOR_EACH_LANE (lane, lanes) {
+    const u8* const from = copy.values + lane * Size;
+    u8* const to = shared + copy.destination[lane];
+    changed |= (std::memcmp(to, from, Size) != 0 ? 1u : 0u) << lane;
+    std::memcpy(to, from, Size);
+  }
+  return changed;
+}
+
+// Fills in where the copy reads.
+void note_source(const Warp& warp, const Request& source, u32 reading, PendingCopy& copy) {
+  copy.reading = reading & source.mask;
+  copy.clock = warp.block->shadow->clocks.now(warp.agent);
+  copy.low = ~u64{0}, copy.high = 0;
+  PTX_FOR_EACH_LANE (lane, copy.reading) {
+    copy.low = std::min(copy.low, source.address[lane]);
+    copy.high = std::max(copy.high, source.address[lane] + copy.bytes);
+  }
+  std::memcpy(copy.address, source.address, sizeof copy.address);
 }
 
 template <bool Observed>
@@ -68,13 +116,18 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes,
   copy.order = ++warp.issued, copy.partial = 0;
   u32 reading = mask, allowed = mask;
+  if constexpr (Observed) copy.reading = 0;
   if (in.copy.size != kNoSlot || in.copy.ignored != kNoSlot)
     reading = find_sizes(registers, in, mask, copy);
   if (reading) {
     Request source;
     resolve<Space::global, Observed>(registers, in, reading, warp, bytes, false, true, source);
-    std::memcpy(copy.source, source.host, sizeof copy.source);
     allowed &= ~(reading & ~source.mask);
+    of_copy_size(bytes, [&](auto size) { read<size>(copy, reading, source.host); });
+    if constexpr (Observed)
+      if (block.sources) note_source(warp, source, reading, copy);
+  } else {
+    std::memset(copy.values, 0, sizeof copy.values);
   }
   if (!allowed) return;
   const u32 last = block.launch->shared_bytes - bytes;
@@ -84,9 +137,11 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
           : place(at<const u32>(registers, in.copy.destination), in.copy.offset, last, copy);
   copy.mask = placed ? allowed : check_places(in, allowed, warp, copy);
   if (!copy.mask) return;
-  prefetch(copy, reading & copy.mask);
   if constexpr (Observed) {
-    if (block.shadow) block.shadow->copy_issued(warp, in, copy);
+    if (block.shadow) {
+      block.shadow->copy_issued(warp, in, copy);
+      block.sources->add(copy);
+    }
     if (block.observed) {
       u64 offsets[kLanes];
       PTX_LANES {
@@ -95,6 +150,10 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       observe_copy(warp, in, offsets, copy.mask, bytes);
     }
   }
+  if (block.launch->copies_early)
+    of_copy_size(bytes, [&](auto size) {
+      copy.changed = move_and_compare<size>(copy, copy.mask, block.shared);
+    });
   warp.copies.push();
 }
 
@@ -113,8 +172,10 @@ void commit_apart(u32 mask, Warp& warp) {
   PendingCopies& copies = warp.copies;
   copies.in_order = false;
   const u32 count = copies.size();
+  SourceWatch* const sources = warp.block->sources;
   const auto push = [&](PendingCopy copy, u32 lanes, u32 group) {
     copy.mask = lanes, copy.group = group;
+    if (sources) sources->add(copy);
     copies.next() = copy, copies.push();
   };
   for (u32 i = 0; i < count; ++i) {
@@ -124,7 +185,9 @@ void commit_apart(u32 mask, Warp& warp) {
     const u32 group = warp.committed[first_lane(now)];
     PTX_FOR_EACH_LANE (lane, now)
       if (warp.committed[lane] != group) now &= ~(1u << lane);
+    if (sources) sources->remove(copy);
     copies[i].mask = now, copies[i].group = group;
+    if (sources) sources->add(copies[i]);
     // Lanes that commit with another group number are few; give each its own entry.
     PTX_FOR_EACH_LANE (lane, copy.mask & mask & ~now) push(copy, 1u << lane, warp.committed[lane]);
     if (copy.mask & ~mask) push(copy, copy.mask & ~mask, PendingCopy::kOpen);
@@ -150,57 +213,39 @@ void commit(u8*, const Instruction&, u32 mask, Warp& warp) {
   }
 }
 
-// Copies what these lanes copy.
-template <u32 Size>
-void move(const PendingCopy& copy, u32 lanes, u8* shared) {
-  if (lanes == kAllLanes && !copy.partial) {
-#pragma GCC unroll 8
-    for (u32 lane = 0; lane < kLanes; ++lane)
-      std::memcpy(shared + copy.destination[lane], copy.source[lane], Size);
-    return;
+// What lanes have read may be written by those who come after this: after the wait of the lanes
+// themselves, or after one for a phase of an mbarrier.
+void source_read(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
+  Block& block = *warp.block;
+  if (!lanes) return;
+  if (landing != Shadow::kNoLanding) return block.sources->landed(warp, copy, lanes, landing);
+  // Others come after the issue only if the warp has handed on what it did since.
+  if (block.shadow->clocks.now(warp.agent) == copy.clock) return;
+  u64 addresses[kLanes];
+  PTX_LANES {
+    const u32 from =
+        lanes >> lane & 1 ? static_cast<u32>(lane) : static_cast<u32>(first_lane(lanes));
+    addresses[lane] = copy.address[from];
   }
-  PTX_FOR_EACH_LANE (lane, lanes) {
-    u8* to = shared + copy.destination[lane];
-    if (!(copy.partial >> lane & 1)) {
-      std::memcpy(to, copy.source[lane], Size);
-      continue;
-    }
-    std::memset(to, 0, Size);
-    if (copy.copied[lane]) std::memcpy(to, copy.source[lane], copy.copied[lane]);
-  }
-}
-
-// Likewise, and tells which lanes change what is there.
-template <u32 Size>
-u32 move_and_compare(const PendingCopy& copy, u32 lanes, u8* shared) {
-  u32 changed = 0;
-  if (!copy.partial) {
-    PTX_FOR_EACH_LANE (lane, lanes) {
-      u8 values[Size], *to = shared + copy.destination[lane];
-      std::memcpy(values, copy.source[lane], Size);
-      changed |= (std::memcmp(to, values, Size) != 0 ? 1u : 0u) << lane;
-      std::memcpy(to, values, Size);
-    }
-    return changed;
-  }
-  PTX_FOR_EACH_LANE (lane, lanes) {
-    u8 before[Size], *to = shared + copy.destination[lane];
-    std::memcpy(before, to, Size);
-    move<Size>(copy, 1u << lane, shared);
-    changed |= (std::memcmp(to, before, Size) != 0 ? 1u : 0u) << lane;
-  }
-  return changed;
+  block.launch->global_shadow->read_again(
+      warp, block.kernel->code[static_cast<std::size_t>(copy.pc)], addresses, lanes, copy.bytes);
 }
 
 // `clock`: when the issuing warp asked to be told of the landing, 0 for now; `landing`: as
 // Shadow::copy_landed takes it.
 void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing) {
   Block& block = *warp.block;
+  const bool early = block.launch->copies_early;
   of_copy_size(copy.bytes, [&](auto size) {
-    if (!block.shadow) return move<size>(copy, lanes, block.shared);
-    const u32 changed = move_and_compare<size>(copy, lanes, block.shared);
+    if (!block.shadow) {
+      if (!early) move<size>(copy, lanes, block.shared);
+      return;
+    }
+    const u32 changed =
+        early ? copy.changed & lanes : move_and_compare<size>(copy, lanes, block.shared);
     block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)],
                               copy.destination, lanes, copy.bytes, changed, clock, landing);
+    source_read(warp, copy, lanes & copy.reading, landing);
   });
 }
 
@@ -209,10 +254,12 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing
 template <class Ready>
 void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready ready) {
   PendingCopies& copies = warp.copies;
+  SourceWatch* const sources = warp.block->sources;
   while (alike && !copies.empty()) {
     const PendingCopy& copy = copies[0];
     if (copy.mask & ~mask) break;
     if (!ready(copy, first_lane(copy.mask))) return;
+    if (sources) sources->remove(copy);
     land(warp, copy, copy.mask, clock, landing);
     copies.pop_front();
   }
@@ -221,8 +268,12 @@ void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready 
     PendingCopy& copy = copies[i];
     u32 done = 0;
     PTX_FOR_EACH_LANE (lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
-    if (done) land(warp, copy, done, clock, landing);
-    copy.mask &= ~done;
+    if (done) {
+      if (sources) sources->remove(copy);
+      land(warp, copy, done, clock, landing);
+      copy.mask &= ~done;
+      if (sources) sources->add(copy);
+    }
     if (!copy.mask) continue;
     committed += copy.group != PendingCopy::kOpen;
     if (kept != i) copies[kept] = copy;

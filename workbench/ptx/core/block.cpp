@@ -10,6 +10,7 @@
 #include "global_shadow.hpp"
 #include "mbarrier.hpp"
 #include "scheduler.hpp"
+#include "source_watch.hpp"
 #include "tensor_memory.hpp"
 
 namespace workbench::ptx {
@@ -117,6 +118,11 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
     }
     block.shadow = &shadow_;
+    if (kernel_.has_async_copies || kernel_.has_bulk_copies) {
+      if (!result.sources) result.sources = std::make_shared<SourceWatch>();
+      block.sources = result.sources.get();
+      block.sources->begin(block);
+    }
   }
   block.last_buffer.assign(kernel_.code.size(), nullptr);
   block.lane_offsets = LaneOffsetList(kernel_.code.size(), launch.takes_shortcuts);
@@ -589,6 +595,8 @@ void BlockRunner::finish() {
         (block.tensor && block.tensor->reads_shared()))
       block.shadow->drop_pending();
     launch_.global_shadow->end_block(block.index);
+    if (block.sources) block.sources->end(block);
+    for (Warp& warp : warps_) warp.copies.clear();
   }
   if (block.recorder)
     for (const Warp& warp : warps_) {

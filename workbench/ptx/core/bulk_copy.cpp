@@ -1,8 +1,9 @@
 // cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane
 // asks for.
 //
-// A load happens when somebody asks for its mbarrier's phase, a store when its lane waits for its
-// group: no earlier, so that whoever does not wait sees the old bytes.
+// A load reads global memory when it is issued, as a GPU does, and lands when somebody asks for its
+// mbarrier's phase. What reads shared memory reads it late: a store, and writes, when its lane
+// waits for its group. Nothing lands earlier, so that whoever does not wait sees the old bytes.
 #include "bulk_copy.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "map_watch.hpp"
 #include "mbarrier.hpp"
 #include "numeric.hpp"
+#include "source_watch.hpp"
 #include "tensor_map.hpp"
 
 namespace workbench::ptx {
@@ -341,6 +343,13 @@ void for_units(const BulkCopy& copy, bool real, F function) {
   }
 }
 
+// Reads what lies in global memory.
+void read_source(BulkCopy& copy) {
+  copy.values.reserve(copy.bytes);
+  for (const BulkPiece& piece : copy.pieces)
+    if (piece.host) copy.values.insert(copy.values.end(), piece.host, piece.host + piece.bytes);
+}
+
 // `block`: that of the mbarrier.
 void land(const BulkCopy& copy, Block& block) {
   Block& home = copy.to ? *copy.to : block;
@@ -352,13 +361,16 @@ void land(const BulkCopy& copy, Block& block) {
                      .text = "the block has ended while its shared memory is still to be read: "
                              "wait with barrier.cluster until the other block has it"});
   }
+  const u8* read = copy.values.data();
   for (const BulkPiece& piece : copy.pieces) {
     u8* to = home.shared + piece.offset;
-    if (piece.host)
-      std::memcpy(to, piece.host, piece.bytes);
-    else
+    if (!piece.host)
       for (u32 i = 0; i < piece.bytes; i += copy.element)
         std::memcpy(to + i, &copy.fill, copy.element);
+    else if (read)
+      std::memcpy(to, read, piece.bytes), read += piece.bytes;
+    else
+      std::memcpy(to, piece.host, piece.bytes);
   }
   if (!block.shadow) return;
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
@@ -452,21 +464,57 @@ void reduce_element(u8* where, const u8* from, Reduction operation, MapType type
   }
 }
 
-void take(Warp& warp, BulkCopy& copy) {
+// Reads the source, unless that has been done.
+void take(const Warp& warp, BulkCopy& copy) {
+  if (!copy.values.empty()) return;
+  const u8* const shared = warp.block->shared;
+  for (const BulkPiece& piece : copy.pieces)
+    if (piece.host)
+      copy.values.insert(copy.values.end(), shared + piece.offset,
+                         shared + piece.offset + piece.bytes);
+}
+
+// A store writes at any time from its issue until it is over: tells of copies that read there.
+void check_target(Warp& warp, const BulkCopy& copy) {
+  const Block& block = *warp.block;
+  const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
+  const bool reduces = static_cast<Reduction>(in.bulk.reduction) != Reduction::none;
+  for_requests(copy, [&](const u64* addresses, u32 mask, u32 bytes, std::size_t first) {
+    u32 changed = 0, lane = 0;
+    for (std::size_t i = first; lane < static_cast<u32>(count_lanes(mask)); ++i) {
+      const BulkPiece& piece = copy.pieces[i];
+      if (!piece.host) continue;
+      const bool changes =
+          reduces || std::memcmp(piece.host, block.shared + piece.offset, bytes) != 0;
+      changed |= (changes ? 1u : 0u) << lane++;
+    }
+    block.launch->global_shadow->check_sources(warp, in, addresses, changed, bytes,
+                                               static_cast<int>(copy.lane));
+  });
+}
+
+// Its lane has waited until the source was read: it may be written by those who come after that.
+void release(Warp& warp, BulkCopy& copy) {
+  if (copy.released) return;
+  copy.released = true;
+  take(warp, copy);
   Block& block = *warp.block;
-  for (const BulkPiece& piece : copy.pieces) {
-    if (!piece.host) continue;
-    copy.values.insert(copy.values.end(), block.shared + piece.offset,
-                       block.shared + piece.offset + piece.bytes);
-  }
-  if (block.shadow)
-    for_units(copy, true, [&](u32 offset) { block.shadow->let_go(offset, kPieceBytes); });
-  copy.taken = true;
+  if (!block.shadow) return;
+  const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
+  const bool handed_on = block.shadow->clocks.now(warp.agent) != copy.clock;
+  Shadow::AsyncReader reader(*block.shadow, warp, in, 1u << copy.lane);
+  for_units(copy, true, [&](u32 offset) {
+    block.shadow->let_go(offset, kPieceBytes);
+    if (handed_on) reader.read_again(offset, kPieceBytes);
+  });
 }
 
 void perform(Warp& warp, BulkCopy& copy) {
-  if (!copy.taken) take(warp, copy);
+  if (copy.performed) return;
+  copy.performed = true;
   Block& block = *warp.block;
+  if (block.shadow) check_target(warp, copy);
+  take(warp, copy);
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const Reduction operation = static_cast<Reduction>(in.bulk.reduction);
   const u8* from = copy.values.data();
@@ -519,8 +567,9 @@ bool overlap(const BulkCopy& a, const BulkCopy& b) {
 // that the source was read. PTX orders the two by wait_group without .read alone; GPUs keep their
 // order, and Triton relies on it.
 void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy& load) {
-  for (BulkCopy& store : warp.bulk_stores) {
-    if (store.lane != lane || !store.taken || !overlap(store, load)) continue;
+  std::erase_if(warp.bulk_stores, [&](BulkCopy& store) {
+    if (store.lane != lane || !store.released || store.performed || !overlap(store, load))
+      return false;
     Block& block = *warp.block;
     block.note({.problem = Problem::store_unawaited,
                 .pc = block.pc_of(in),
@@ -530,9 +579,8 @@ void perform_before(Warp& warp, const Instruction& in, u32 lane, const BulkCopy&
                 .address = load.pieces.front().address,
                 .bytes = load.bytes});
     perform(warp, store);
-    store.performed = true;
-  }
-  std::erase_if(warp.bulk_stores, [](const BulkCopy& store) { return store.performed; });
+    return true;
+  });
 }
 
 // To shared memory, counted by an mbarrier.
@@ -554,6 +602,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                              : plan_linear(registers, in, lane, warp, false, operands, copy);
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     perform_before(warp, in, lane, copy);
+    read_source(copy);
     observe(warp, in, copy, false);
     const u32 ranks = in.bulk.multicast == kNoSlot
                           ? 1u << home.rank
@@ -591,6 +640,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       count_landing(block, copy);
       Block& counts = counting(target);
       copy.to = &counts == &target ? nullptr : &target;
+      if (block.sources) block.sources->add(copy, counts, counts.shadow->landing(copy.barrier));
       record_event(counts, in, warp, RecordedEvent::copy, copy.barrier, 0, copy.bytes,
                    operands.shared);
       if (block.launch->copies_early) {
@@ -723,6 +773,7 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         block.launch->maps->copied(warp, in, lane, operands.global, block, Shadow::kNoLanding);
         copy.map = operands.global;
       }
+      copy.clock = block.shadow->clocks.now(warp.agent);
       bool reported = false;
       Shadow::AsyncReader reader(*block.shadow, warp, in, 1u << lane);
       for_units(copy, true, [&](u32 offset) {
@@ -732,8 +783,9 @@ void store(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     }
     if (block.launch->copies_early)
       perform(warp, copy);
-    else
-      warp.bulk_stores.push_back(std::move(copy));
+    else if (block.shadow)
+      check_target(warp, copy);
+    warp.bulk_stores.push_back(std::move(copy));
   }
 }
 
@@ -755,10 +807,8 @@ void wait(u8*, const Instruction& in, u32 mask, Warp& warp) {
   };
   for (BulkCopy& copy : warp.bulk_stores) {
     if (!due(copy)) continue;
-    if (!ReadOnly)
-      perform(warp, copy);
-    else if (!copy.taken)
-      take(warp, copy);
+    release(warp, copy);
+    if (!ReadOnly) perform(warp, copy);
   }
   if (!ReadOnly) std::erase_if(warp.bulk_stores, due);
 }
@@ -781,7 +831,7 @@ void land_bulk_loads(Block& block, u32 barrier) {
 void finish_bulk_stores(Warp& warp) {
   Block& block = *warp.block;
   for (BulkCopy& copy : warp.bulk_stores) {
-    if (!copy.taken) {
+    if (!copy.released) {
       const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
       block.note({.problem = Problem::bulk_misuse,
                   .pc = block.pc_of(in),

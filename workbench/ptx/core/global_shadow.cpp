@@ -6,6 +6,7 @@
 #include <new>
 
 #include "cluster.hpp"
+#include "source_watch.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -201,16 +202,18 @@ void GlobalShadow::for_each_piece(const Asking& who, const Divided& divided, OnS
   }
 }
 
-void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
-                        u32 bytes) {
+// `Again`: what has been read before is read until now.
+template <bool Again>
+void GlobalShadow::read_pieces(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                               u32 bytes) {
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const Divided divided{pattern.pieces(addresses), pattern.base(addresses), 0};
   if (divided.pieces.lines && read_lines(warp, in, divided.pieces, divided.base)) return;
   Asking who = asking(warp, in, addresses, mask, bytes);
   warp.block->shadow->clocks.touch(warp.agent);
-  if (launch_.overlapped) check_overlap(who, false);
+  if (!Again && launch_.overlapped) check_overlap(who, false);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
-    check_written(who, buffer, piece);
+    if (!Again) check_written(who, buffer, piece);
     if (!fresh(sector)) {
       sector = {};
       sector.read = read_of(who, piece.bytes, piece.lanes);
@@ -227,8 +230,31 @@ void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses,
                  });
 }
 
+void GlobalShadow::read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                        u32 bytes) {
+  read_pieces<false>(warp, in, addresses, mask, bytes);
+}
+
+void GlobalShadow::read_again(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
+                              u32 bytes) {
+  read_pieces<true>(warp, in, addresses, mask, bytes);
+}
+
+void GlobalShadow::check_sources(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes,
+                                 u32 bytes, int by) const {
+  const SourceWatch* const sources = warp.block->sources;
+  if (!sources || !(lanes = sources->near(addresses, lanes))) return;
+  const Asking who = asking(warp, in, addresses, lanes, bytes);
+  sources->check(warp, in, addresses, lanes, bytes, by, [&](s64 block, u32 index, u32 step) {
+    return published(base_ + 1 + static_cast<u32>(block),
+                     index << kWarpShift | std::min(step, kLatest), who);
+  });
+}
+
 void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                          u32 bytes, u32 changed) {
+  const bool copies = in.flags & kAsyncProxy;  // and has been checked as what its lane does
+  if (!copies) check_sources(warp, in, addresses, changed & mask, bytes);
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, true);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
@@ -255,6 +281,8 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
 
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                           u32 bytes, bool is_write, bool is_read) {
+  const bool copies = in.flags & kAsyncProxy;
+  if (is_write && !copies) check_sources(warp, in, addresses, mask, bytes);
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, is_write);
   // An atomic acquires before it releases: it hands on what it learnt.

@@ -106,6 +106,11 @@ class GlobalShadow {
   void read(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   void write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,
              u32 changed);
+  // What a cp.async reads is read until now.
+  void read_again(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
+  // Lanes write where copies may still read; `by`: all of it for that one, if not each for itself.
+  void check_sources(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes, u32 bytes,
+                     int by = -1) const;
   // One plain load of whole lines, `base` being what the pieces' sectors count from. False if there
   // is more to it, and it is to be read.
   bool read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces, u64 base);
@@ -173,6 +178,8 @@ class GlobalShadow {
   };
 
   Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
+  template <bool Again>
+  void read_pieces(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   template <class OnSector, class OnLine>
   void for_each_piece(const Asking& who, const Divided& divided, OnSector on_sector,
                       OnLine on_line);

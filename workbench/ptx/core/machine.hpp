@@ -270,7 +270,8 @@ enum class Problem : u8 {
   tensor_misuse,
   tensor_race,
   unwritten_tensor,
-  invalid_metadata
+  invalid_metadata,
+  pending_source
 };
 
 struct Finding {
@@ -386,6 +387,7 @@ struct Kernel {
   bool lets_dependents_start = false;  // likewise griddepcontrol.launch_dependents
   bool uses_async_proxy = false;       // some of its instructions access shared memory through it
   bool has_bulk_copies = false;        // likewise, and are no products of matrices
+  bool has_async_copies = false;       // likewise cp.async
   bool uses_tensor_memory = false;
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
@@ -409,8 +411,7 @@ struct Launch {
   std::vector<std::vector<u32>> unused;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
   u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
-  bool copies_early =
-      false;  // bulk copies land when they are issued, not when somebody waits for them
+  bool copies_early = false;  // copies land when they are issued, not when somebody waits for them
   bool takes_shortcuts = true;  // where they change nothing (lane_offsets.hpp, quiet_log.cpp)
   bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
@@ -453,6 +454,7 @@ struct WorkerResult {
   bool began = false;                           // it had memory for a block
   std::exception_ptr error;                     // what ended it: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
+  std::shared_ptr<class SourceWatch> sources;   // with checks, of a kernel with copies
   std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
 };
 

@@ -100,7 +100,7 @@ void MapWatch::changed(Warp& warp, const Instruction& in, u32 lane, u64 address,
   for (const Block* each : block.cluster->blocks)
     for (const Warp& other : *each->warps)
       for (const BulkCopy& copy : other.bulk_stores)
-        if (copy.map && !copy.taken && find(other, copy.map) == &map)
+        if (copy.map && !copy.released && find(other, copy.map) == &map)
           report_use(warp, in, lane, address, copy.pc, other.thread(copy.lane));
   map.version += 1;
   map.pc = block.pc_of(in);

@@ -102,6 +102,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
       kernel.uses_async_proxy = true;
       kernel.has_bulk_copies |= entry.group != Class::tensor;
     }
+    kernel.has_async_copies |= entry.name == "cp.async";
     kernel.uses_tensor_memory |= entry.name.starts_with("tcgen05.");
     std::memcpy(in.words, row.operands, sizeof in.words);
   }

@@ -585,6 +585,14 @@ void Shadow::AsyncReader::read(u32 address, u32 bytes, bool& reported) {
   });
 }
 
+// Only as what later accesses have to come after: whoever wrote in between has been told of it.
+void Shadow::AsyncReader::read_again(u32 address, u32 bytes) {
+  shadow_.touch(who_, Quiet::read, address, bytes);
+  shadow_.for_each(address, bytes, false, [&](Granule& g) {
+    if (with_write(who_, g) == Conflict::none) shadow_.record_read(who_, g);
+  });
+}
+
 void Shadow::begin_keeping() {
   if (!kept_.empty()) return;
   kept_.assign(units_.size() + kUnitsOfLine, 0);

@@ -94,6 +94,15 @@ class Shadow {
   void waited(const Warp& warp, u32 lanes, u32 mbarrier);
   // Whether a lane comes after a landing.
   bool has_landed_for(const Warp& warp, u32 lane, s32 landing) const;
+  // Whether function(agent, step) says yes of a wait that saw a landing over, before that step.
+  template <class F>
+  bool any_wait(s32 landing, F function) const {
+    const s32 place = landing - first_landing_;
+    if (place < 0 || place >= static_cast<s32>(landings_.size())) return true;
+    const std::vector<Wait>& waits = landings_[static_cast<std::size_t>(place)].waits;
+    return std::any_of(waits.begin(), waits.end(),
+                       [&](const Wait& wait) { return function(wait.agent, wait.since); });
+  }
 
   // ---- the async proxy: bulk copies, and products of matrices in shared memory ----
 
@@ -407,6 +416,8 @@ class Shadow::AsyncReader {
   bool log(const Chunks& chunks, u32 base) { return shadow_.log(who_, chunks, base); }
   // `reported`: they have been told of something.
   void read(u32 address, u32 bytes, bool& reported);
+  // These bytes, which have been read before, are read until now.
+  void read_again(u32 address, u32 bytes);
 
  private:
   Shadow& shadow_;

@@ -56,11 +56,12 @@ struct BulkCopy {
   MapType type = MapType::u8_;      // of the elements that a store reduces
   u32 group = kOpen;                // of a store
   u8 swizzle = Shadow::kNoSwizzle;  // of a tensor copy, as its map numbers it
-  bool taken = false;               // likewise: its source has been read
-  bool performed = false;           // likewise: it has written
+  bool performed = false;           // of a store: it has read its source and written
+  bool released = false;            // likewise: somebody has waited until its source was read
   u64 map = 0;                      // likewise: the address of its tensor map, with checks of those
+  u32 clock = 0;                    // likewise: its warp's, with checks
   std::vector<BulkPiece> pieces = {};
-  std::vector<u8> values = {};  // what a store has read, piece after piece
+  std::vector<u8> values = {};  // what it has read, piece after piece
   std::vector<u32> seen = {};   // with checks: the warp's clocks at the time of a load
 };
 
@@ -137,10 +138,11 @@ struct Block {
   const Kernel* kernel = nullptr;
   s64 index = 0;
   u8* shared = nullptr;
-  Counts* counts = nullptr;    // null without statistics
-  Tally* tallies = nullptr;    // likewise
-  Traffic* traffic = nullptr;  // likewise
-  Shadow* shadow = nullptr;    // null without checks
+  Counts* counts = nullptr;        // null without statistics
+  Tally* tallies = nullptr;        // likewise
+  Traffic* traffic = nullptr;      // likewise
+  Shadow* shadow = nullptr;        // null without checks
+  SourceWatch* sources = nullptr;  // with checks, of a kernel with copies
   FindingList* findings = nullptr;
   std::vector<Printed>* printed = nullptr;
   Recorder* recorder = nullptr;            // of this block, if it is the one to record

@@ -1,0 +1,76 @@
+// Global memory that copies under way read, of the blocks of one worker: who writes it before a
+// copy is over may change what the copy brings.
+//
+// A cp.async is over for a lane once it has waited for its group: from then on its read counts as
+// one of that moment (GlobalShadow::read_again). A bulk load, and a cp.async that counts at an
+// mbarrier, is over for those who waited for the mbarrier's phase, and for those who come after
+// them. Of those the latest ones of each block are kept.
+#pragma once
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "warp.hpp"
+
+namespace workbench::ptx {
+
+class SourceWatch {
+ public:
+  SourceWatch() : counts_(kCounts) {}
+  // A block of this worker, whose copies are looked at until it ends.
+  void begin(Block& block) { blocks_.push_back({&block, {}}); }
+  void end(const Block& block);
+
+  // What the lanes of a cp.async read, from its issue until they have waited.
+  void add(const PendingCopy& copy) { count(copy, 1); }
+  void remove(const PendingCopy& copy) { count(copy, ~0u); }
+  // Lanes of one have landed in a phase of an mbarrier of their block.
+  void landed(const Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing);
+  // A bulk load, which lands in a phase of an mbarrier of `home`.
+  void add(const BulkCopy& copy, const Block& home, s32 landing);
+
+  // The lanes of `mask` that may lie in what a copy reads: to be checked then.
+  u32 near(const u64* addresses, u32 mask) const;
+  // Whether the caller comes after what a warp, of a block of another cluster, did before a step.
+  using Published = std::function<bool(s64 block, u32 warp, u32 step)>;
+  // Tells of lanes that write what a copy reads which is not over for them, or for lane `by` if it
+  // is not negative, which does all of it.
+  void check(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes, u32 bytes, int by,
+             const Published& published) const;
+
+ private:
+  struct Range {
+    u64 address;
+    u32 bytes;
+    s32 thread;  // that asked for it
+  };
+  // A copy that lands in a phase of an mbarrier.
+  struct Load {
+    const Block* home;  // of the mbarrier
+    s64 asked_by;       // the block
+    s32 pc, landing;
+    u64 low, high;
+    std::vector<Range> ranges;
+  };
+  struct OfBlock {
+    Block* block;
+    std::deque<Load> loads;
+  };
+  static constexpr std::size_t kLoads = 64;  // that are kept of a block
+  // By line of 128 bytes, and others that share its place, how many pieces of copies lie there.
+  static constexpr u32 kCounts = 1 << 14;
+
+  static u32 place(u64 line) { return static_cast<u32>(line & (kCounts - 1)); }
+  void count(const PendingCopy& copy, u32 by);
+  void count(const Load& load, u32 by);
+  void keep(Load load);
+  static void report(Warp& warp, const Instruction& in, u32 lane, u64 address, u32 bytes, s32 pc,
+                     s64 block, s32 thread);
+  static bool is_over(const Load& load, const Warp& warp, u32 lane, const Published& published);
+
+  std::vector<u32> counts_;
+  u64 pieces_ = 0;  // in all of them
+  std::vector<OfBlock> blocks_;
+};
+
+}  // namespace workbench::ptx
