@@ -32,7 +32,30 @@ class Program(NamedTuple):
 
 CLEAN = ("checked: nothing found",)
 
-FAULTS: list[Program] = []
+FAULTS = [
+    Program(
+        "view_bounds.py",
+        "bug",
+        (r"write: out-of-bounds: .* of cache, .*a view of shape \(16, 16, 32\) with .* at \S*view_bounds.py:18 ",),
+        status=1,
+    ),
+    Program(
+        "wrapped_index_inside.py",
+        "bug",
+        (
+            r"gather: wrapped index at \S*wrapped_index_inside.py:16 .*computed from .* at \S*wrapped_index_inside.py:16 ",
+        ),
+        status=1,
+    ),
+    Program(
+        "shared_neighbours.py",
+        "bug",
+        (
+            r"out-of-bounds: .*element -1 of counts, which has 8; it lands in before; in all from element -1 to element 8",
+        ),
+        command=(),
+    ),
+]
 
 RIGHT = [
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
