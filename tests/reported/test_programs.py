@@ -39,8 +39,32 @@ STAGED = (
 )
 
 FAULTS = [
-    Program("triton_staged_loop.py", "staged", STAGED, status=1, command=(*CHECKED, "--arch", arch))
-    for arch in ("sm_80", "sm_90")
+    *(
+        Program("triton_staged_loop.py", "staged", STAGED, status=1, command=(*CHECKED, "--arch", arch))
+        for arch in ("sm_80", "sm_90")
+    ),
+    Program(
+        "view_bounds.py",
+        "bug",
+        (r"write: out-of-bounds: .* of cache, .*a view of shape \(16, 16, 32\) with .* at \S*view_bounds.py:18 ",),
+        status=1,
+    ),
+    Program(
+        "wrapped_index_inside.py",
+        "bug",
+        (
+            r"gather: wrapped index at \S*wrapped_index_inside.py:16 .*computed from .* at \S*wrapped_index_inside.py:16 ",
+        ),
+        status=1,
+    ),
+    Program(
+        "shared_neighbours.py",
+        "bug",
+        (
+            r"out-of-bounds: .*element -1 of counts, which has 8; it lands in before; in all from element -1 to element 8",
+        ),
+        command=(),
+    ),
 ]
 
 RIGHT = [
