@@ -122,11 +122,12 @@ class SimulatedGpu:
         own = self._launches.take()
         elsewhere = self._launches.elsewhere()[self._elsewhere :]
         self._elsewhere += len(elsewhere)
-        launches = len(own) + len(own.faults) + len(elsewhere)
+        launches = len(own) + len(own.faults) + len(own.refused) + len(elsewhere)
         if not launches:
             return
         texts = [str(row.check) for row in own if row.findings]
         texts += [f"a launch ended early: {fault}" for fault in own.faults]
+        texts += [one.report for one in own.unasked]
         texts += [f"in process {one.process}: {text}" for one in elsewhere if one.count for text in one.texts]
         findings = len(own.findings) + sum(one.count for one in elsewhere)
         self._totals.update({_LAUNCHES: launches, _FINDINGS: findings})

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from workbench.driver import hooks
+from workbench.driver.refusals import HookRefusal
 
 _HEADER = Path(hooks.__file__).with_name("library") / "hooks.hpp"
 _TYPES = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "double": ctypes.c_double}
 _POINTERS = {"const char*": ctypes.c_char_p, "const u32*": ctypes.POINTER(ctypes.c_uint32)}
 _POINTERS |= {"const int*": ctypes.POINTER(ctypes.c_int)}
-STRUCTS = (hooks.HookCall, hooks.HookDevice, hooks.HookFunction, hooks.HookLaunch, hooks.HookTensorMap)
+STRUCTS = (
+    hooks.HookCall, hooks.HookDevice, hooks.HookFunction, hooks.HookLaunch, HookRefusal, hooks.HookTensorMap,
+)  # fmt: skip
 
 
 def body_of(name: str) -> str:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
-CHECKED = ("-m", "workbench.cli", "run", "--simulated", "--check")
+PLAIN = ("-m", "workbench.cli", "run", "--simulated")
+CHECKED = (*PLAIN, "--check")
 
 
 class Program(NamedTuple):
@@ -37,8 +38,35 @@ STAGED = (
     r"the other side is triton_staged_loop\.py:25 ",
     r"staged \[0, 1, 1, 1, 1, 1\]",  # the old values, which a GPU copies
 )
+_REFUSED = r"refused, and the program did not ask for the error: {}, grid .*{}.*refused_launches\.cu:{}, in main"
 
 FAULTS = [
+    Program(
+        "grid_limit.cu",
+        "bug",
+        (
+            r"refused, .* did not ask for the error: scale, grid \(1, 1, 65536\), block \(1, 1, 1\): .*grid dimension z is "
+            r"65536, allowed are 1 to 65535 .*at grid_limit\.cu:30, in main",
+            r"grid_limit\.cu:30  scale<<<grid, 1>>>",
+            "1 launch checked, 1 refused, 1 finding",
+        ),
+        status=1,
+    ),
+    Program(
+        "refused_launches.cu",
+        "unasked",
+        (
+            _REFUSED.format("large", "50000 bytes of dynamic shared memory, allowed are 49152", 21),
+            _REFUSED.format("bounded", "256 threads per block, its __launch_bounds__ allow 128", 22),
+            _REFUSED.format("plain", "block dimension z is 65, allowed are 1 to 64", 23),
+            _REFUSED.format("together", "1048576 blocks, of which 4224 fit on the device at once", 25),
+            _REFUSED.format("plain", r"a multiple of the cluster \(3, 1, 1\)", 32),
+            "5 launches refused: nothing was checked",
+        ),
+        status=1,
+    ),
+    Program("refused_launches.cu", "overwritten", (_REFUSED.format("plain", "2000", 34),), status=1, command=PLAIN),
+    Program("refused_launches.cu", "illegal", ("cudaErrorIllegalAddress", "out-of-bounds"), status=1),
     *(
         Program("triton_staged_loop.py", "staged", STAGED, status=1, command=(*CHECKED, "--arch", arch))
         for arch in ("sm_80", "sm_90")
@@ -68,6 +96,7 @@ FAULTS = [
 ]
 
 RIGHT = [
+    Program("refused_launches.cu", "asked", ("note: .*refused, and the program got the error: plain", *CLEAN)),
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
     Program("view_bounds.py", "fixed", CLEAN),
     Program("wrapped_index_inside.py", "fixed", CLEAN),

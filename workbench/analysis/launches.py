@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
     from workbench.analysis.host_calls import HostCall
     from workbench.analysis.prediction.predict import Prediction
+    from workbench.analysis.refused_launches import RefusedLaunch
     from workbench.analysis.trace import Trace
     from workbench.errors import KernelFault
     from workbench.ptx import Finding, LaunchReport
@@ -79,6 +80,7 @@ class Launches:
         self._rows: list[RecordedLaunch] = []
         self.faults: list[KernelFault] = []
         self.host_calls: list[HostCall] = []
+        self.refused: list[RefusedLaunch] = []
         self._first: dict[tuple[object, ...], int] = {}
 
     def add(
@@ -123,6 +125,7 @@ class Launches:
             taken.faults, self.faults = self.faults, []
             taken.host_calls, self.host_calls = self.host_calls, []
             self._first = {}
+        taken.refused = self.take_refused()
         return taken
 
     def failed(self, fault: KernelFault) -> None:
@@ -130,11 +133,34 @@ class Launches:
         with self._lock:
             self.faults.append(fault)
 
+    def take_refused(self) -> list[RefusedLaunch]:
+        """Return the refused launches, and forget them."""
+        with self._lock:
+            taken, self.refused = self.refused, []
+        return taken
+
+    def refuse(self, launch: RefusedLaunch) -> RefusedLaunch:
+        """Keep a launch that was refused, and return it; one like an earlier one adds to the count of that."""
+        with self._lock:
+            known = next((one for one in self.refused if one.key == launch.key), None)
+            if known is None:
+                self.refused.append(launch)
+                return launch
+            known.count += 1
+            known.asked &= launch.asked
+            return known
+
+    @property
+    def unasked(self) -> list[RefusedLaunch]:
+        """Refused launches for whose error the program did not ask."""
+        return [one for one in self.refused if not one.asked]
+
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, launch by launch, then the faults that ended launches early."""
+        """All findings: launch by launch, the faults that ended launches early, refused launches not asked about."""
         found = [finding for row in self for finding in row.findings]
-        return tuple(found + [fault.finding for fault in self.faults if fault.finding is not None])
+        found += [fault.finding for fault in self.faults if fault.finding is not None]
+        return tuple(found + [one.finding for one in self.unasked])
 
     def __iter__(self) -> Iterator[RecordedLaunch]:
         return iter(tuple(self._rows))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
     from workbench.analysis.host_calls import HostCall
     from workbench.analysis.launches import RecordedLaunch
+    from workbench.analysis.refused_launches import RefusedLaunch
     from workbench.ptx import Finding, LaunchReport
     from workbench.ptx.options import LaunchOptions
     from workbench.toolchain import CompiledKernel
@@ -87,6 +88,10 @@ class Watch:
         """Keep a call of a library that computes on the host."""
         if self.checks or self.trace:
             self.launches.called(call)
+
+    def refuse(self, launch: RefusedLaunch) -> RefusedLaunch:
+        """Keep a launch that was refused, and return it, or an earlier one that is alike."""
+        return self.launches.refuse(launch)
 
     def failed(self, fault: KernelFault) -> None:
         """Keep the fault that ended a launch early."""

@@ -27,6 +27,7 @@ from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.driver.observing import observed
 from workbench.driver.passed_tensors import passed_extents
+from workbench.driver.refusals import HookRefusal, Refusals
 from workbench.errors import (
     ArgumentError,
     HostCallFault,
@@ -105,6 +106,7 @@ class HookLaunch(ctypes.Structure):
         ("parameters", _pointer),
         ("parameter_bytes", _u64), ("buffers", _pointer), ("buffer_count", _u64), ("generation", _u64),
         ("context", _u64), ("heap_bytes", _u64), ("seconds", _double), ("heap_is_used", _u32),
+        ("found", _u32),
     )  # fmt: skip
 
 
@@ -139,6 +141,8 @@ _VARIABLE = ctypes.CFUNCTYPE(None, _u64, ctypes.c_char_p, ctypes.POINTER(_u64), 
 _KERNELS = ctypes.CFUNCTYPE(None, _u64, _pointer, _PUT, *_ANSWER)
 _ENCODE = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookTensorMap), *_ANSWER)
 _HOST_CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookCall), *_ANSWER)
+_REFUSED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRefusal), *_ANSWER)
+_FETCHED = ctypes.CFUNCTYPE(None, _u64)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -156,7 +160,9 @@ class Hooks(ctypes.Structure):
         ("kernels", _KERNELS),
         ("encode", _ENCODE),
         ("host_call", _HOST_CALL),
+        ("refused", _REFUSED),
         ("unload", _UNLOAD),
+        ("fetched", _FETCHED),
         ("interrupt", _INTERRUPT),
     )
 
@@ -224,6 +230,7 @@ class Machine:
         library.workbench_driver_follow_writes.restype = None
         self._follows_writes = False
         self._heaps: dict[int, DeviceHeap] = {}
+        refusals = Refusals()
         watch = watched()
         self._follow_writes(watch is not None and watch.checks)
         library.workbench_driver_describe.argtypes = [_u64, ctypes.c_char_p, _u64]
@@ -231,7 +238,7 @@ class Machine:
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
             _KERNELS(_guarded(self._kernels)), _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)),
-            _UNLOAD(self._unload),
+            _REFUSED(_guarded(refusals.refused)), _UNLOAD(self._unload), _FETCHED(refusals.fetched),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -335,6 +342,7 @@ class Machine:
             compiled = self._modules[launch.module].compiled(kernel.name)
             found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
             watch.keep(compiled, report, model=device_model(self._facts.key), findings=found)
+        launch.found = next((_FAULT_CODES[one.kind] for one in report.findings if one.kind in _FAULT_CODES), 0)
         if timed:
             launch.seconds = self._predicted(launch, kernel, facts, report)
 

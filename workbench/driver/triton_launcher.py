@@ -17,6 +17,7 @@ from workbench.driver.triton_kernel import ELF, compiled_of, is_descriptor, name
 from workbench.driver.triton_timing import Event, benchmark
 from workbench.errors import ArgumentError, DeviceUnavailableError, UnsupportedInstructionError
 from workbench.ptx.tensor_map import ELEMENTS, SWIZZLES, TensorMap
+from workbench.ptx.tensors import address_of
 from workbench.toolchain.occupancy import limits_of
 
 if TYPE_CHECKING:
@@ -240,6 +241,7 @@ class Launcher:
                 "tensors on the cpu",
                 "Triton runs on the PTX machine here (wb.simulated_triton): pass .cpu().",
             )
+        address_of(f"{self._metadata.name}(): {name_of(self._src, path)!r}", where)
         return where
 
 

@@ -52,14 +52,18 @@ def _replace() -> None:
     import triton.testing
     from triton import knobs
     from triton.compiler import compiler
+    from triton.runtime import JITFunction
     from triton.runtime.autotuner import Autotuner
 
     from workbench.driver import triton_kernel, triton_timing
+    from workbench.driver.triton_arguments import naming_arguments
 
     _kept["hook"] = knobs.runtime.add_stages_inspection_hook
     knobs.runtime.add_stages_inspection_hook = triton_kernel.WithoutAssembler(_kept["hook"])
     _kept["kernel"], compiler.CompiledKernel = compiler.CompiledKernel, triton_kernel.TritonKernel
     _kept["run"], Autotuner.run = Autotuner.run, _run_autotuned
+    _kept["launch"] = JITFunction.run
+    _kept["naming"] = JITFunction.run = naming_arguments(JITFunction.run)
     for name in ("do_bench", "do_bench_cudagraph"):
         _kept[name] = getattr(triton.testing, name)
     triton.testing.do_bench = triton_timing.benchmark
@@ -74,10 +78,13 @@ def _restore() -> None:
     import triton.testing
     from triton import knobs
     from triton.compiler import compiler
+    from triton.runtime import JITFunction
     from triton.runtime.autotuner import Autotuner
 
     from workbench.driver import triton_kernel
 
+    if JITFunction.run is _kept["naming"]:
+        JITFunction.run = _kept["launch"]
     if isinstance(knobs.runtime.add_stages_inspection_hook, triton_kernel.WithoutAssembler):
         knobs.runtime.add_stages_inspection_hook = _kept["hook"]
     compiler.CompiledKernel = _kept["kernel"]

@@ -88,7 +88,7 @@ def _fits(expected: CType, got: str, itemsize: int) -> bool:
     if expected.dtype.startswith(("int", "uint", "bool")):
         same_bits = itemsize == expected.itemsize and got.startswith(("int", "uint", "bool", "float8"))
         return same_bits and (got != "bool" or expected.itemsize == 1)
-    return got.startswith("complex") and itemsize == 2 * expected.itemsize
+    return got.startswith("complex") and expected.lanes % 2 == 0 and itemsize == 2 * expected.itemsize
 
 
 def _half(expected: CType, where: str, value: Any) -> Any:

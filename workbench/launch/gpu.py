@@ -38,6 +38,7 @@ from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.options import LaunchOptions, options_of
 from workbench.ptx.signature import ArrayArgument, KernelSignature, Rule
 from workbench.ptx.tensor_map import TensorMap
+from workbench.ptx.tensors import address_of
 from workbench.toolchain import launch_buffer
 from workbench.toolchain.occupancy import ArchitectureLimits, limits_of
 
@@ -250,7 +251,7 @@ class Gpu:
                     remedy = 'Use .cuda(), or device="sim".' if index is None else "All must be on one device."
                     raise ArgumentError(rule.where, f"a tensor on {value.device}", allowed, remedy)
                 found = index
-            fields[rule.position] = value.data_ptr()
+            fields[rule.position] = address_of(rule.where, value)
         return found, hosts
 
     def _limits(self, index: int) -> tuple[ArchitectureLimits, int]:

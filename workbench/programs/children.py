@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.host_calls import HostCall
 from workbench.analysis.launches import Launches
+from workbench.analysis.refused_launches import notes_of
 from workbench.base.terminal import say
 from workbench.driver.simulated import library_path
 from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
@@ -83,8 +84,8 @@ def given() -> tuple[RunLaunches, dict[str, Any]]:
 class ChildEntry:
     """One entry of another process's file: a launch, later notes on one, or a fault.
 
-    ``count`` is the number of new findings, ``texts`` are their reports. ``kernel`` is "" for notes and faults, which
-    are not launches of their own. ``row`` is the row of the page, if a trace was asked for.
+    ``count`` is the number of new findings, ``texts`` are their reports. ``kernel`` is "" for notes, faults and
+    ``refused`` launches, which are not launches of their own. ``row`` is the row of the page, if a trace was asked for.
     """
 
     process: int
@@ -93,6 +94,7 @@ class ChildEntry:
     texts: tuple[str, ...]
     row: PageRow | None = None
     fault: bool = False
+    refused: bool = False
 
 
 def leave() -> None:
@@ -133,6 +135,16 @@ class RunLaunches(Launches):
         super().failed(fault)
         if os.getpid() != self._owner:
             self._write(ChildEntry(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
+
+    def settle(self) -> None:
+        """Write the refused launches to the process's file, in another process than the owner, whose end this is."""
+        if os.getpid() != self._owner:
+            refused = self.take_refused()
+            found = [one.report for one in refused if not one.asked]
+            for text in found:
+                self._write(ChildEntry(os.getpid(), "", 1, (text,), refused=True))
+            if notes := notes_of(refused):
+                self._write(ChildEntry(os.getpid(), "", 0, tuple(notes), refused=True))
 
     def called(self, call: HostCall) -> None:
         """Add a library call as `Launches.called` does; in another process, write it to a file of such calls."""

@@ -20,13 +20,18 @@ _END = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p)
 
 def serve() -> None:
     """Start the simulated driver and serve its hooks until the program ends."""
-    join_run()
+    launches = join_run()
     libc = ctypes.CDLL(None)
     sys.stdout = HostOutput(libc)
     check = children.given()[1]["check"]
-    end = End(lambda status: told(status, check), libc)
+
+    def finished(status: int, said: str | None = None) -> int:
+        launches.settle()
+        return told(status, check, said)
+
+    end = End(finished, libc)
     kept = catch_faults(libc, end, [number for number in FAULTS if _is_default(number)])
-    finish = _END(lambda status, said: told(status, check, said.decode(errors="replace")))
+    finish = _END(lambda status, said: finished(status, said.decode(errors="replace")))
     ctypes.CDLL(str(library_path())).workbench_driver_serve(finish)
     raise AssertionError(f"the program goes on after its end: {kept}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 from workbench.analysis.host_calls import counted
 from workbench.analysis.launches import Launches
+from workbench.analysis.refused_launches import notes_of
 from workbench.analysis.watching import Watch, watch
 from workbench.base.terminal import say
 from workbench.driver.attributes import DEFAULT_MODEL, device_facts
@@ -122,7 +124,12 @@ def _join_natively(path: Path, arguments: Sequence[str]) -> NoReturn:
     launches, options = children.given()
     library = _program(path, options["arch"], options["model"], [])
     start_devices(launches, **(options | {"inductor": False}))
-    run_main(library, [str(path), *arguments], lambda status: told(status, options["check"]))
+
+    def finish(status: int) -> int:
+        launches.settle()
+        return told(status, options["check"])
+
+    run_main(library, [str(path), *arguments], finish)
 
 
 def _program(path: Path, arch: str | None, model: str | None, words: list[str]) -> Path:
@@ -153,10 +160,12 @@ def _model_key(arch: str | None, model: str | None) -> str:
 
 
 def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str | None, title: str) -> int:
-    """Print the report and write the page, if asked for, and return the exit status."""
-    if check:
-        found = _report(launches)
-        status = status or found
+    """Print the report and write the page, if asked for, and return the exit status.
+
+    Refused launches that the program did not ask about are printed in any case.
+    """
+    found = _report(launches) if check else _report_refused(launches, all_of_them=False)
+    status = status or found
     if trace is not None:
         from workbench.programs.launch_page import write_page
 
@@ -168,10 +177,15 @@ def _finish(launches: children.RunLaunches, status: int, check: bool, trace: str
     return status
 
 
-def join_run() -> None:
-    """Start the run's simulated devices in this child process of a program under ``workbench run``."""
+def join_run() -> children.RunLaunches:
+    """Start the run's simulated devices in this child process of a program under ``workbench run``.
+
+    Returns the launches, which are settled when Python ends.
+    """
     launches, options = children.given()
     start_devices(launches, **(options | {"inductor": False}))
+    atexit.register(launches.settle)
+    return launches
 
 
 def _check(target: str, module: bool, trace: str | None) -> None:
@@ -267,17 +281,43 @@ def _advice(error: BaseException, check: bool) -> str | None:
     return None
 
 
+def _report_refused(launches: children.RunLaunches, all_of_them: bool) -> int:
+    """Print refused launches to stderr; return FOUND if the program did not ask for the error of one, else 0.
+
+    Those that it asked about are printed, as notes, only with ``all_of_them``.
+    """
+    sys.stdout.flush()
+    found = [one.report for one in launches.unasked]
+    notes = notes_of(launches.refused)
+    for child in launches.elsewhere():
+        if child.refused:
+            (found if child.count else notes).extend(f"in process {child.process}: {text}" for text in child.texts)
+    for text in found:
+        say(f"workbench: {text}", err=True)
+    for text in notes if all_of_them else ():
+        say(f"workbench: note: {text}", err=True)
+    return FOUND if found else 0
+
+
 def _report(launches: children.RunLaunches) -> int:
     """Print the findings of the checks to stderr, and return the exit status."""
     sys.stdout.flush()
-    elsewhere = launches.elsewhere()
+    every = launches.elsewhere()
+    elsewhere = [one for one in every if not one.refused]
+    refused = sum(one.count for one in launches.refused) + len(every) - len(elsewhere)
     calls = launches.all_host_calls()
     own = len(launches) + sum(not isinstance(fault, HostCallFault) for fault in launches.faults)
     total = own + sum(bool(one.kernel) or one.fault for one in elsewhere)
+    if refused and _report_refused(launches, all_of_them=True) and not total:
+        say(f"workbench: {_count(refused)} refused: nothing was checked", err=True)
+        return FOUND
+    if refused and not total and not calls:
+        say("workbench: every launch was refused: nothing was checked", err=True)
+        return NOTHING_RAN
     if not total and not calls:
         say("workbench: the program launched nothing on a simulated device: nothing was checked", err=True)
         return NOTHING_RAN
-    found = len(launches.faults)
+    found = len(launches.faults) + len(launches.unasked) + sum(one.count for one in every if one.refused)
     for launch in launches:
         for report in launches.unseen(launch):
             found += len(report)
@@ -299,7 +339,8 @@ def _report(launches: children.RunLaunches) -> int:
         say(f"workbench: {counted(calls)} on the host, not simulated: bounds checked", err=True)
     launched = _count(total)
     if found:
-        say(f"workbench: {launched} checked, {found} finding{'s' if found != 1 else ''}", err=True)
+        not_run = f", {refused} refused" if refused else ""
+        say(f"workbench: {launched} checked{not_run}, {found} finding{'s' if found != 1 else ''}", err=True)
         return FOUND
     kernels = dict.fromkeys(
         [launch.kernel.label for launch in launches] + [one.kernel for one in elsewhere if one.kernel]

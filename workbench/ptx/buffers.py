@@ -28,6 +28,7 @@ from workbench.ptx.pointers import (
 )
 from workbench.ptx.signature import ArrayArgument, KernelSignature
 from workbench.ptx.tensor_map import TensorMap
+from workbench.ptx.tensors import address_of, refuse_without_elements
 
 _BASE, _END = 0x1000_0000_0000, 0x5000_0000_0000  # a range in which a process has no memory of its own
 _ALIGNMENT = 512
@@ -127,10 +128,13 @@ def _tensor_span(name: str, tensor: Any) -> _Span:
     if tensor.device.type != "cpu":
         remedy = 'Use .cpu(), or device="cuda".'
         raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors on the cpu, in host memory", remedy)
-    pointer, size, count = tensor.data_ptr(), tensor.element_size(), tensor.numel()
+    pointer, size, count = address_of(name, tensor), tensor.element_size(), tensor.numel()
     if count and not tensor.is_contiguous():
         count = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return _Span(name, pointer, pointer, pointer + count * size, storage_of(tensor), True)
+    storage = storage_of(tensor)
+    if pointer + count * size > storage[1] and count:
+        refuse_without_elements(name, tensor)
+    return _Span(name, pointer, pointer, pointer + count * size, storage, True)
 
 
 def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:

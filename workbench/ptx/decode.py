@@ -69,7 +69,8 @@ _NAME = re.compile(r"([%A-Za-z_$](?<![\w.].)[\w$.]*+)")
 _OFFSET = re.compile(r"((?:ld|st)\.[^[]*\[[^]+-]*#)\+?(-?\d+)(\].*)", re.S)
 _BRANCH = Form(Instruction(OPCODES["bra"], {}), ())  # the target belongs to the step, not to the form
 _Key = str | tuple[object, ...] | None  # the shape of a statement, with the widths of its registers where these differ
-_MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError)  # errors of a plan given malformed operands
+# Errors of a family given modifiers that it does not know, and of a plan given malformed operands.
+_MALFORMED = (ValueError, KeyError, IndexError, AttributeError, TypeError, StopIteration)
 
 
 @lru_cache(maxsize=4096)
@@ -81,7 +82,7 @@ def _plan(text: str) -> Plan | str:
         return refused.reason(text) or family(parts)
     except Refused as refusal:
         return str(refusal)
-    except (IndexError, KeyError, ValueError):
+    except _MALFORMED:
         return "the machine does not know this instruction"
 
 

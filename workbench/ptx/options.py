@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from workbench.errors import ArgumentError, UnknownNameError
 
 Shape = int | Sequence[int]
 """Up to three sizes or coordinates (x, y, z)."""
@@ -112,14 +116,35 @@ class LaunchOptions:
     Such addresses stand in a table of ``data_ptr()`` values or a struct of pointers. With False they are mere numbers.
     """
 
+    def __post_init__(self) -> None:
+        for name, least, what in (
+            ("threads", 1, "a whole number of OS threads, 1 or more, or None for all"),
+            ("instruction_limit", 0, "a whole number of warp instructions, or None for no limit"),
+            ("seconds_limit", 0, "a number of seconds, or None for no limit"),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            kind = numbers.Real if name == "seconds_limit" else numbers.Integral
+            if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:
+                raise ArgumentError(name, repr(value), what, "Pass one of these.")
+
 
 _DEFAULTS = LaunchOptions()
+_NAMES = tuple(one.name for one in fields(LaunchOptions))
 
 
 def options_of(options: LaunchOptions | None, named: Mapping[str, Any]) -> LaunchOptions:
     """Return ``options``, or the default ones, with the ``named`` fields replaced.
 
-    Raises TypeError for a name that is no field.
+    Raises UnknownNameError for a name that is no field, ArgumentError for a value that a field cannot have.
     """
     options = options or _DEFAULTS
-    return replace(options, **named) if named else options
+    if not named:
+        return options
+    for name in named:
+        if name not in _NAMES:
+            close = difflib.get_close_matches(name, _NAMES, 1)
+            remedy = f"Did you mean {close[0]}?" if close else "These are the options of a launch on the PTX machine."
+            raise UnknownNameError("option of a launch", repr(name), ", ".join(_NAMES), remedy)
+    return replace(options, **named)

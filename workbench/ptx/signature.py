@@ -18,6 +18,7 @@ from workbench.errors import ArgumentError
 from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
 from workbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMap
+from workbench.ptx.tensors import address_of, refuse_without_elements
 
 _FLOATS = {"f32": "f", "f64": "d", "f16": "e"}
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -85,7 +86,7 @@ class Rule:
             got = "objects" if value.dtype.hasobject else f"an array with strides {value.strides}"
             raise ArgumentError(self.where, got, "contiguous arrays of numbers", "Use np.ascontiguousarray.")
         if parameter.divisibility > 1:
-            address = value.ctypes.data if numpy else value.data_ptr()
+            address = value.ctypes.data if numpy else address_of(self.where, value)
             if address % parameter.divisibility:
                 allowed = f"addresses that are multiples of {parameter.divisibility}"
                 raise ArgumentError(self.where, f"an address of {hex(address)}", allowed, _PROMISE)
@@ -120,6 +121,8 @@ class Rule:
             remedy = "Pass .resolve_conj()." if value.is_conj() else "Pass .resolve_neg()."
             raise ArgumentError(where, f"a view that is the {kind} of its memory", "its elements in memory", remedy)
         if self.views == "contiguous" and not value.is_contiguous():
+            if str(getattr(value, "layout", "torch.strided")) != "torch.strided":
+                refuse_without_elements(where, value)
             got = f"a tensor of shape {tuple(value.shape)} with strides {tuple(value.stride())}"
             remedy = "Pass .contiguous(); or load with strided=True a kernel that knows its tensors' strides."
             raise ArgumentError(where, got, "a contiguous tensor: a kernel gets its address alone", remedy)
@@ -272,7 +275,10 @@ class KernelSignature:
             elif value is None and rule.word and rule.declared is None:
                 fields.append(0)
             elif hasattr(value, "data_ptr") or isinstance(value, np.ndarray):
-                held = rule.array(value)
+                try:
+                    held = rule.array(value)
+                except RuntimeError as error:  # torch's, of a tensor without strides
+                    refuse_without_elements(rule.where, value, error)
                 fields.append(held or 0)
                 if held is None:
                     arrays.append((rule, value))

@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError
 from workbench.ptx.machine import core
+from workbench.ptx.tensors import address_of
 
 TENSOR_MAP_BYTES = 128
 MOST_DIMENSIONS, MOST_BOX, MOST_STEP = 5, 256, 8
@@ -78,6 +79,7 @@ class TensorMap:
         if not hasattr(tensor, "data_ptr"):  # such as the placeholders in the declaration of a user's op
             remedy = "An op of your own passes no tensor maps: launch its kernel with wb.load_cuda."
             raise ArgumentError("tensor", type(tensor).__name__, "a tensor in memory", remedy)
+        address = address_of("tensor", tensor)
         name = str(tensor.dtype).removeprefix("torch.")
         if name not in _OF_TORCH:
             raise ArgumentError("tensor", f"a tensor of {name}", ", ".join(sorted(_OF_TORCH)), "Take a view of it.")
@@ -90,7 +92,7 @@ class TensorMap:
         size = tensor.element_size()
         strides = tuple(stride * size for stride in reversed(tensor.stride()[:-1]))
         sizes, box = tuple(reversed(tensor.shape)), tuple(reversed([int(extent) for extent in box]))
-        return cls(_OF_TORCH[name], tensor.data_ptr(), sizes, strides, box, (), swizzle, fill, tensor, atom)
+        return cls(_OF_TORCH[name], address, sizes, strides, box, (), swizzle, fill, tensor, atom)
 
     @property
     def element_bytes(self) -> int:

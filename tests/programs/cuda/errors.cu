@@ -35,7 +35,7 @@ int main() {
   right &= host[3] == 3;
 
   touch<<<1, 1>>>(nullptr);  // workbench run says so at the end, whatever the program makes of it
-  right &= expect("a launch returns", cudaGetLastError(), cudaSuccess);
+  right &= expect("known at once", cudaGetLastError(), cudaErrorIllegalAddress);
   right &= expect("the kernel", cudaDeviceSynchronize(), cudaErrorIllegalAddress);
   right &= expect("sticky", cudaGetLastError(), cudaErrorIllegalAddress);
   right &= expect("every call", cudaMalloc(&device, 4), cudaErrorIllegalAddress);

@@ -1,5 +1,6 @@
 // Contexts: each thread has a stack of them; all clients that retain the primary one share it.
 #include <algorithm>
+#include <utility>
 
 #include "driver.hpp"
 
@@ -294,6 +295,22 @@ CU_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active)
 
 CU_API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   return entry([&](Call&) { primary_of(device).flags = flags; });
+}
+
+// Beyond cuda.h, for the runtime: whether an earlier kernel failed in the calling thread's context.
+extern "C" __attribute__((visibility("default"))) int workbench_driver_has_fault() {
+  return answer_or(0, [] {
+    const std::vector<u64>& stack = context_stack();
+    const auto found = stack.empty() ? state().contexts.end() : state().contexts.find(stack.back());
+    return found != state().contexts.end() && found->second->fault ? 1 : 0;
+  });
+}
+
+// Likewise: the error that a GPU would have reported for this thread's latest launches, which ran
+// on with checks; once.
+CU_API workbench_driver_take_found() {
+  ThreadState* const thread = thread_state();
+  return thread ? std::exchange(thread->found, CUDA_SUCCESS) : CUDA_SUCCESS;
 }
 
 // Beyond cuda.h, for the runtime: what an earlier kernel did to the calling thread's context.

@@ -299,7 +299,9 @@ struct ThreadState {
   std::vector<u64> contexts;  // a stack of handles; 0 stands for none
   unsigned capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool null_is_per_thread = false;  // null is the thread's own stream, not the shared one
-  std::map<u64, u64> streams;       // the thread's own, by context
+  bool runtime_tells_of_refusals = false;
+  CUresult found = CUDA_SUCCESS;  // the error of a launch that checks let go on, until it is taken
+  std::map<u64, u64> streams;     // the thread's own, by context
   std::unordered_map<CUresult, std::string>
       told;            // by code: a string lives until the next error of its kind
   std::string latest;  // message of the latest failing call
@@ -411,6 +413,11 @@ NodeWork allocation_work(CUDA_MEM_ALLOC_NODE_PARAMS& given);
 NodeWork free_work(CUdeviceptr address);
 
 // ---- modules (modules.cpp) ----
+
+// Tells workbench.driver of a launch that ended with an error before it began (refusals.cpp).
+// Returns the result. Call it without the lock.
+CUresult told_of_refusal(CUfunction function, const CUlaunchConfig& config,
+                         CUresult result) noexcept;
 
 constexpr u64 kWhySize = 4096;
 const Hooks& hooks();

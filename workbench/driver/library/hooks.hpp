@@ -42,6 +42,7 @@ struct HookLaunch {
   u64 context, heap_bytes;  // and the size of the heap for malloc in kernels
   double seconds;           // out: the predicted time, where timed
   u32 heap_is_used;         // out: the context has a heap from here on
+  u32 found;                // out: the error of a fault that checks found, and went on after
 };
 
 // A tensor map to encode, in the numbers of cuTensorMapEncodeTiled.
@@ -62,6 +63,22 @@ struct HookCall {
   u32 result;
   const char* why;
   u64 address;
+};
+
+// A launch that did not happen: its error and what was asked for. `frames` are return addresses,
+// innermost first. `status_is_kept`: the error goes to the caller by a status that it may ignore,
+// and by cudaGetLastError.
+struct HookRefusal {
+  const char* kernel;  // as PTX names it; empty: unknown
+  u32 grid[3], block[3];
+  u64 dynamic_shared;
+  u32 code;
+  const char* error;  // the name of the code
+  const char* why;
+  const u64* frames;
+  u32 frame_count;
+  u32 status_is_kept;
+  u64 number;  // out: for `fetched`
 };
 
 // The answer of a hook that Ctrl-C ended before it could answer.
@@ -91,7 +108,10 @@ struct Hooks {
   void (*encode)(const HookTensorMap* map, CUresult* answer, char* why, u64 why_size);
   // Reports the end of a library's call on the host.
   void (*host_call)(const HookCall* call, CUresult* answer, char* why, u64 why_size);
+  // Reports a launch that the driver, or the runtime, refused.
+  void (*refused)(HookRefusal* refusal, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
+  void (*fetched)(u64 number);  // the program asked for the error of a refused launch
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from
                         // the client's call
 };

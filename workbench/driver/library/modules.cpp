@@ -180,6 +180,7 @@ void run(Call& call, const KernelNode& node, CUstream stream) {
   to.launch(&launch, &result, why, sizeof why);
   call.lock.lock();
   if (launch.heap_is_used) context->heap_is_used = true;
+  if (launch.found) needed_thread_state().found = static_cast<CUresult>(launch.found);
   if (result == kInterrupted) {
     to.interrupt();
     throw Interrupted{};
@@ -244,7 +245,7 @@ HookLaunch shape(const u32 (&grid)[3], const u32 (&block)[3], u32 dynamic_shared
 
 CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream stream,
                        void** pointers, void** extra) {
-  return entry([&](Call& call) {
+  const CUresult result = entry([&](Call& call) {
     check_stream(*call.context(), stream);
     const auto node = node_of(call, function, launch, pointers, extra);
     if (launch.cooperative) check_all_fit(call, *node->function, launch);
@@ -253,6 +254,11 @@ CUresult launch_kernel(CUfunction function, const HookLaunch& launch, CUstream s
     else
       run(call, *node, stream);
   });
+  const u32(&grid)[3] = launch.grid, (&block)[3] = launch.block;
+  return told_of_refusal(function,
+                         {grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                          launch.dynamic_shared, stream, nullptr, 0},
+                         result);
 }
 
 u32 room_for_dynamic(const HookFunction& facts, int which) {
@@ -556,7 +562,7 @@ CU_API cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
       }
     }
   });
-  if (result) return result;
+  if (result) return config ? told_of_refusal(function, *config, result) : result;
   const CUlaunchConfig& c = *config;
   HookLaunch launch = shape({c.gridDimX, c.gridDimY, c.gridDimZ},
                             {c.blockDimX, c.blockDimY, c.blockDimZ}, c.sharedMemBytes, cooperative);

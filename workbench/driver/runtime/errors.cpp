@@ -258,13 +258,27 @@ void must(CUresult result) {
 
 using namespace workbench::runtime;
 
+CUDA_API cudaPeekAtLastError() {
+  Thread& own = thread();
+  // A kernel has ended when its launch returns, so that its fault is known at once.
+  if (!own.last && own.initialised) {
+    if (workbench_driver_has_fault()) done(workbench_driver_fault());
+    if (const CUresult found = workbench_driver_take_found())
+      failed(found, "the checks found it, and went on");
+  }
+  std::erase_if(own.refused, [&](const std::pair<u64, cudaError_t>& one) {
+    if (one.second != own.last) return false;
+    workbench_driver_fetched(one.first);
+    return true;
+  });
+  return own.last;
+}
+
 CUDA_API cudaGetLastError() {
-  const cudaError_t last = thread().last;
+  const cudaError_t last = cudaPeekAtLastError();
   if (!is_sticky(last) || thread().last_reset != reset_count()) thread().last = cudaSuccess;
   return last;
 }
-
-CUDA_API cudaPeekAtLastError() { return thread().last; }
 
 extern "C" __attribute__((visibility("default"))) const char* cudaGetErrorName(cudaError_t code) {
   const Code* known = find_code(code);

@@ -20,11 +20,52 @@ CUlaunchConfig driver_config(const LaunchConfig& config) {
           config.attribute_count};
 }
 
+// While an object of this class lives, the driver tells nobody of this thread's refused launches.
+class RefusalsByRuntime {
+ public:
+  RefusalsByRuntime() { workbench_driver_refusals_by_runtime(1); }
+  RefusalsByRuntime(const RefusalsByRuntime&) = delete;
+  ~RefusalsByRuntime() { workbench_driver_refusals_by_runtime(0); }
+};
+
+// Keeps a refused launch until the program asks for its error.
+void refused(const void* kernel, const LaunchConfig& config, cudaError_t code) {
+  const auto said = thread().told.find(code);
+  const std::string why = said == thread().told.end() ? "" : said->second;
+  const Dim3 &grid = config.grid, &block = config.block;
+  const std::size_t most = ~0u;
+  const CUlaunchConfig given{grid.x,
+                             grid.y,
+                             grid.z,
+                             block.x,
+                             block.y,
+                             block.z,
+                             static_cast<unsigned>(std::min(config.dynamic_shared, most)),
+                             config.stream,
+                             nullptr,
+                             0};
+  const u64 number = workbench_driver_refused_launch(kernel_name(kernel).c_str(), &given, code,
+                                                     cudaGetErrorName(code), why.c_str());
+  const std::pair<u64, cudaError_t> one{number, code};
+  auto& waiting = thread().refused;
+  if (number && std::ranges::find(waiting, one) == waiting.end()) waiting.push_back(one);
+}
+
 cudaError_t launch(const void* kernel, const LaunchConfig& config, void** parameters) {
-  return call([&] {
-    const CUlaunchConfig given = driver_config(config);
-    return cuLaunchKernelEx(&given, function_of(kernel), parameters, nullptr);
-  });
+  cudaError_t result = cudaSuccess;
+  {
+    const RefusalsByRuntime ours;
+    result = call([&] {
+      const CUlaunchConfig given = driver_config(config);
+      return cuLaunchKernelEx(&given, function_of(kernel), parameters, nullptr);
+    });
+  }
+  try {
+    if (result) refused(kernel, config, result);
+  } catch (const std::bad_alloc&) {
+    // No memory: the report lacks it.
+  }
+  return result;
 }
 
 }  // namespace

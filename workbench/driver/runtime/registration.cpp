@@ -152,6 +152,16 @@ CUfunction function_of(const void* symbol) {
   return function;
 }
 
+std::string kernel_name(const void* symbol) {
+  std::unique_lock lock(registry().mutex);
+  const auto found = registry().kernels.find(symbol);
+  if (found != registry().kernels.end()) return found->second.name;
+  lock.unlock();
+  const char* name = nullptr;
+  const bool known = symbol && cuFuncGetName(&name, const_cast<void*>(symbol)) == CUDA_SUCCESS;
+  return known ? name : "";
+}
+
 const void* symbol_of(CUfunction function) {
   std::lock_guard lock(registry().mutex);
   for (const auto& [symbol, kernel] : registry().kernels)

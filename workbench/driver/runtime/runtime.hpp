@@ -9,6 +9,9 @@
 #include "abi.hpp"
 #include "driver_api.hpp"
 
+// Of errors.cpp.
+extern "C" const char* cudaGetErrorName(cudaError_t code);
+
 namespace workbench::runtime {
 
 // Thrown for calls that the runtime itself refuses; `call` turns it into the call's result.
@@ -31,6 +34,8 @@ struct Thread {
   int device = 0;            // cudaSetDevice's, until a context is current
   unsigned resets_seen = 0;  // the same number when the current context was made current
   std::vector<Configuration> configured;
+  // Launches that were refused and whose error nobody has asked for: number and error.
+  std::vector<std::pair<u64, cudaError_t>> refused;
   std::map<cudaError_t, std::string> told;  // messages of cudaGetErrorString, by code
 };
 Thread& thread();
@@ -115,6 +120,8 @@ inline CUdeviceptr address_of(const void* pointer) {
 CUfunction function_of(const void* symbol);
 // The host function of a kernel that nvcc registered; for any other kernel the driver's handle.
 const void* symbol_of(CUfunction function);
+// The name of a kernel that nvcc registered, or that has a driver handle; empty for any other.
+std::string kernel_name(const void* symbol);
 struct Variable {
   CUdeviceptr address;
   std::size_t bytes;

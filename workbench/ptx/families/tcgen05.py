@@ -222,7 +222,12 @@ def _product(parts: list[str]) -> Plan:
     stationary, sparse, pair = "ws" in parts, "sp" in parts, _is_pair(parts)
     if stationary and sparse:
         raise Refused(SPARSE_STATIONARY)
-    kind = _KIND[next(part for part in parts if part.startswith("kind::")).removeprefix("kind::")]
+    named = [part.removeprefix("kind::") for part in parts if part.startswith("kind::")]
+    known = [*_KIND.__members__]
+    if len(named) != 1 or named[0] not in known:
+        got = f".kind::{named[0]}" if named else "no .kind"
+        raise Refused(f"a tcgen05.mma with {got}, where one of {', '.join(known)} belongs")
+    kind = _KIND[named[0]]
     block_scaled, size = "block_scale" in parts, [_SCALES[part] for part in parts if part in _SCALES]
     # The collector's buffers change no value.
     kept = ("tcgen05", "mma", "ws", "sp", "block_scale", *_SCALES)
