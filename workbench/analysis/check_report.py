@@ -13,10 +13,13 @@ import numpy as np
 from workbench.analysis.places import source_text
 from workbench.base.tables import Table, Tabular
 from workbench.base.terminal import say
+from workbench.errors import WorkbenchError
 from workbench.ptx.decode import is_installed
+from workbench.toolchain.remarks import has_remarks, messages
 
 if TYPE_CHECKING:
     from workbench.ptx import Finding, LaunchReport
+    from workbench.toolchain import CompiledKernel
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,6 +99,17 @@ def notes_on(names: Sequence[str], args: Sequence[Any], compiled_in: Iterable[ob
         for name, value in views
         if not {step for size, step in zip(value.shape, value.stride(), strict=True) if size > 1 and step != 1} <= given
     )
+
+
+def said_by_ptxas(kernel: CompiledKernel) -> tuple[str, ...]:
+    """Return what ptxas says of a kernel with instructions that it may ignore or serialize, such as ``setmaxnreg``.
+
+    Other kernels are not assembled for that. The result is empty without an assembler, or if it refuses the code.
+    """
+    try:
+        return messages(kernel.remarks) if has_remarks(kernel.ptx) else ()
+    except WorkbenchError:
+        return ()
 
 
 def _is_whole(value: object) -> bool:

@@ -12,6 +12,7 @@ from workbench.analysis.totals import RunTotals
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
+    from workbench.toolchain.remarks import Remark
 
 LEAST = 0.1
 """Least share of all bytes, wavefronts, instructions or waits that is worth a hint."""
@@ -37,7 +38,7 @@ class Hint:
 
     def __str__(self) -> str:
         where = f"line {self.line.line}, " if self.line else ""
-        return f"{where}{self.name}: {self.evidence}. {self.remedy}"
+        return f"{where}{self.name}: {self.evidence}. {self.remedy}".rstrip()
 
 
 def hints_of(trace: RunTotals, model: DeviceModel) -> tuple[Hint, ...]:
@@ -99,6 +100,7 @@ def _of_kernel(trace: RunTotals, model: DeviceModel) -> Iterator[Hint]:
         yield Hint(
             "spilled registers", None, 1.0, evidence, "Keep less alive at a time: smaller tiles, less unrolling."
         )
+    yield from _of_assembler(trace)
     flight = _in_flight(trace, model)
     if flight is not None and flight[0] < _FEW * flight[1]:
         have, want, loads, blocks = flight
@@ -111,6 +113,17 @@ def _of_kernel(trace: RunTotals, model: DeviceModel) -> Iterator[Hint]:
         if blocks < model.multiprocessors:
             remedy = f"Make more blocks: {model.multiprocessors:.0f} multiprocessors have to share them."
         yield Hint("few bytes in flight", None, 1 - have / want, evidence, remedy)
+
+
+def _of_assembler(trace: RunTotals) -> Iterator[Hint]:
+    lines = {(line.path, line.line): line for line in trace.lines}
+    for kernel in trace.kernels:
+        grouped: dict[tuple[str, int, str], list[Remark]] = {}
+        for remark in kernel.remarks:
+            grouped.setdefault((remark.source, remark.line or 0, remark.said), []).append(remark)
+        for (source, number, *_), same in grouped.items():
+            times = f", {len(same)} times" if len(same) > 1 else ""
+            yield Hint("said by ptxas", lines.get((source, number)), 1.0, same[0].said + times, same[0].remedy)
 
 
 def _in_flight(trace: RunTotals, model: DeviceModel) -> tuple[float, float, float, int] | None:

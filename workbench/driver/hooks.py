@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.analysis.check_report import said_by_ptxas
 from workbench.analysis.device_models import device_model
 from workbench.analysis.host_calls import HostCall
 from workbench.analysis.watching import watched
@@ -341,7 +342,8 @@ class Machine:
         if watch is not None:
             compiled = self._modules[launch.module].compiled(kernel.name)
             found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
-            watch.keep(compiled, report, model=device_model(self._facts.key), findings=found)
+            notes = said_by_ptxas(compiled) if watch.checks and watch.is_new(compiled) else ()
+            watch.keep(compiled, report, notes, model=device_model(self._facts.key), findings=found)
         launch.found = next((_FAULT_CODES[one.kind] for one in report.findings if one.kind in _FAULT_CODES), 0)
         if timed:
             launch.seconds = self._predicted(launch, kernel, facts, report)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.check_report import notes_on
+from workbench.analysis.check_report import notes_on, said_by_ptxas
 from workbench.analysis.device_models import DeviceModel, device_model, device_models, model_of_arch
 from workbench.analysis.launches import Launches, prediction_of
 from workbench.analysis.watching import watched
@@ -258,6 +258,7 @@ class SimulatedTriton(TritonSession):
         self.last_report = report
         if options.checks:
             notes += notes_on(launcher.names, values, launcher.configuration(()).values())
+            notes += said_by_ptxas(launcher.compiled(function)) if new else ()
         findings = tuple(report.findings) if checks else ()
         if watch is not None:
             watch.keep(launcher.compiled(function), report, notes, self.model)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 ELF = b"\x7fELF"
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
-_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_options", "enable_fp_fusion")
+# Of the assembler's stage; the metadata's num_warps includes those of warp specialization, which Triton then refuses.
+_OPTIONS = ("num_ctas", "num_stages", "maxnreg", "ptx_options", "enable_fp_fusion")
 
 
 _KEPT = ("ttir", "ttgir", "llir")

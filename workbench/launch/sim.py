@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.analysis.check_report import said_by_ptxas
 from workbench.analysis.device_models import device_model, model_of_arch
 from workbench.analysis.watching import watched
 from workbench.driver.observing import observed
@@ -150,7 +151,7 @@ def run(
         unwritten=unwritten,
         failed=[] if watch is None else [watch.failed],
     )
-    notes += further
+    notes += further + (said_by_ptxas(kernel) if look else ())
     if watch is not None and (asked.sample is None or asked.record_block is None):
         watch.keep(kernel, report, notes)
     return report, notes

@@ -15,7 +15,7 @@ from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
-    from workbench.ptx.parse import Location, Parameter, ParsedModule, PtxEntry
+    from workbench.ptx.parse import Parameter, ParsedModule, PtxEntry
 
 
 _COARSE = 8  # so many sizes of a grid share what is known of their bits
@@ -105,13 +105,4 @@ class DecodedKernel:
         if not 0 <= pc < len(self.decoded.code):
             return "", 0
         statement = self.decoded.code[pc].statement
-        return self.place_of(statement.location if statement else None, in_kernel_file)
-
-    def place_of(self, location: Location | None, in_kernel_file: bool = False) -> tuple[str, int]:
-        """Return the (file, line) of a location, as `source_of` does for an instruction."""
-        files = self.module.files
-        if location is None or location.file not in files:
-            return "", 0
-        if in_kernel_file and location.caller and (site := location.kernel_site).file in files:
-            location = site
-        return str(files[location.file]), location.line
+        return self.module.place_of(statement.location if statement else None, in_kernel_file)

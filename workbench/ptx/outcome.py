@@ -93,7 +93,8 @@ class Outcome:
             location, opcode = statement.location, instruction.opcode
             place = places.get(id(location))
             if place is None:
-                here, in_kernel = kernel.place_of(location), kernel.place_of(location, in_kernel_file=True)
+                here = kernel.module.place_of(location)
+                in_kernel = kernel.module.place_of(location, in_kernel_file=True)
                 place = places[id(location)] = *here, *in_kernel
             space = opcode.group if opcode.group in _SPACES else ""
             if space == "global" and not numbers["sectors"] and numbers["wavefronts"]:

@@ -223,6 +223,21 @@ class ParsedModule:
         """Return the line, from 1, at an offset of the text."""
         return bisect.bisect_right(self._line_starts, offset)
 
+    def end_of(self, line: int) -> int:
+        """Return the offset behind a line, whose number is from 1."""
+        return self._line_starts[line] if line < len(self._line_starts) else len(self.text)
+
+    def place_of(self, location: Location | None, in_kernel_file: bool = False) -> tuple[str, int]:
+        """Return the (file, line) of a location; ("", 0) where the compiler names none.
+
+        With ``in_kernel_file``, code inlined from another file has the line of the kernel's own file that uses it.
+        """
+        if location is None or location.file not in self.files:
+            return "", 0
+        if in_kernel_file and location.caller and (site := location.kernel_site).file in self.files:
+            location = site
+        return str(self.files[location.file]), location.line
+
     def source_of(self, name: str) -> str:
         """Return the source without the module's other kernels; the remaining lines keep their numbers."""
         pieces, position = [], 0

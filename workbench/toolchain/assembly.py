@@ -21,7 +21,8 @@ from workbench.toolchain.sass import KernelResources
 class Assembled:
     """Machine code of one program.
 
-    ``resources`` are those of each kernel by its name in the PTX; ``log`` holds the assembler's warnings.
+    ``resources`` are those of each kernel by its name in the PTX; ``log`` holds what the assembler says about
+    the code.
     """
 
     cubin: bytes
@@ -50,7 +51,7 @@ class Assembly:
     """
 
     def __init__(self, key: str | None, make: Callable[[], Assembled]):
-        self._key = None if key is None else disk_cache.content_key(["machine code", key])
+        self._key = None if key is None else disk_cache.content_key(["machine code and remarks", key])
         self._make = make
         self._made: Assembled | None = None
 

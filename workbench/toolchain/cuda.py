@@ -18,7 +18,8 @@ from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters
-from workbench.toolchain.sass import parse_ptxas_log, split_log
+from workbench.toolchain.remarks import split_log
+from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.shared_memory import static_shared_bytes
 from workbench.toolchain.source import KernelDeclaration, Source, include_closure, kernels_within, read_source
 

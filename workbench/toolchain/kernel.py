@@ -20,6 +20,7 @@ from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.disassembly import disassemble
 from workbench.toolchain.occupancy import Occupancy, occupancy
+from workbench.toolchain.remarks import Remark, remarks_on
 from workbench.toolchain.sass import KernelResources, no_machine_code
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
@@ -72,8 +73,8 @@ class CompiledKernel:
     the texts of Triton's stages before the PTX: ``ttir``, ``ttgir``, ``llir``.
 
     The PTX machine needs no more to run a kernel. ``assembly`` makes the rest on first use: ``cubin``, ``registers``,
-    ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``sass``. Each of them may raise CompileError, with the assembler's
-    lines, for code that only the assembler refuses.
+    ``spill_bytes``, ``stack_bytes``, ``occupancy``, ``remarks``, ``sass``. Each of them may raise
+    CompileError, with the assembler's lines, for code that only the assembler refuses.
     """
 
     name: str
@@ -169,6 +170,15 @@ class CompiledKernel:
         if self.assembly is None:
             raise no_machine_code(self.label)
         return self.assembly.result().resources.get(self.name, KernelResources(0, 0, 0, 0))
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """Statements of ptxas about this kernel, such as "'setmaxnreg' ignored", each with its place in the source.
+
+        Empty for a kernel that is only PTX.
+        """
+        made = None if self.assembly is None else self.assembly.result()
+        return remarks_on(made.log, self.ptx, self.name, lambda: self.sass) if made else ()
 
     @property
     def log(self) -> str:

@@ -13,7 +13,8 @@ from workbench.errors import ArgumentError, CompileError, MissingToolError
 from workbench.toolchain import disk_cache, nvcc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters, target_of
-from workbench.toolchain.sass import parse_ptxas_log, split_log
+from workbench.toolchain.remarks import split_log
+from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.shared_memory import static_shared_bytes
 
 _SECONDS = 300

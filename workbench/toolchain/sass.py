@@ -43,15 +43,6 @@ def parse_ptxas_log(log: str) -> dict[str, KernelResources]:
     return resources
 
 
-def split_log(log: str) -> tuple[str, str]:
-    """Split a compiler's log into the warnings of its front end and those of its assembler, without resource lines."""
-    front, assembler = list[str](), list[str]()
-    for line in log.splitlines():
-        if not re.match(r"ptxas (info|\s+\.)|\s+\d+ bytes stack frame", line):
-            (assembler if line.startswith("ptxas") else front).append(line)
-    return "\n".join(front).strip(), "\n".join(assembler).strip()
-
-
 def resources_of(cubin: bytes, arch: str) -> dict[str, KernelResources]:
     """Read the resources of each kernel from a cubin whose compiler reported none, as Triton does.
 

@@ -24,6 +24,7 @@ from workbench.ptx.parse import Parameter
 from workbench.toolchain import disk_cache
 from workbench.toolchain.assembly import Assembled, Assembly
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters
+from workbench.toolchain.remarks import split_log
 from workbench.toolchain.sass import resources_of
 from workbench.toolchain.shared_memory import static_shared_bytes
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _ALIGNMENT = 16
 # Triton's compiler and the Python parser that it uses are not safe for several threads.
 ONE_AT_A_TIME = threading.Lock()
+_ONE_ASSEMBLES = threading.Lock()  # the standard output is caught
 _TYPE = r"\*{0,2}k?(?:[iu](?:1|8|16|32|64)|fp(?:8\w+|16|32|64)|bf16)|constexpr|tensordesc<.*>|nvTmaDesc"
 
 
@@ -313,11 +315,25 @@ def _assemble(ptx: str, name: str, label: str, arch: str, options: Mapping[str, 
     stage = stages["cubin"]
     assemble = getattr(stage, "assemble", stage)  # the simulated driver wraps the stage to defer it
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # Triton prints ptxas's errors and all of the PTX
+        with _heard() as said:
             cubin = assemble(ptx, {"name": name})
     except Exception as error:
         raise CompileError(f"Triton {triton.__version__} refused {label} for {arch}:", str(error)) from error
-    return Assembled(cubin, resources_of(cubin, arch))
+    return Assembled(cubin, resources_of(cubin, arch), split_log(said.getvalue())[1])
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[io.StringIO]:
+    """Catch what Triton's assembler says in a block, by one thread at a time.
+
+    Triton deletes its log unless it is asked to print it. For errors it prints all of the PTX, too.
+    """
+    from triton import knobs
+
+    said = io.StringIO()
+    with _ONE_ASSEMBLES, contextlib.redirect_stdout(said), knobs.nvidia.scope():
+        knobs.nvidia.dump_ptxas_log = True
+        yield said
 
 
 def explain(error: BaseException, jit: Any) -> str:

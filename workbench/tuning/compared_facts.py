@@ -37,6 +37,11 @@ def unique_bytes(trial: Trial) -> int | None:
     return trial.counts["unique_bytes_read"] + trial.counts["unique_bytes_written"] if trial.counts else None
 
 
+def remarks_of(trial: Trial) -> list[str]:
+    """Return what ptxas says about the code of a trial's kernels."""
+    return trial.resources.get("remarks", [])
+
+
 def facts_of(trial: Trial, least: int, origin: str) -> dict[str, str | None]:
     """Return the text of each fact, in the order of the table; None for a fact that the trial does not have."""
     counts, resources, memory = trial.counts, trial.resources, trial.memory

@@ -30,7 +30,7 @@ from workbench.ops.selection import cases_of, variants_of
 from workbench.ops.variant import Case, Config, Variant
 from workbench.tuning.arch_tries import checked_archs, tries_of_archs
 from workbench.tuning.compared_cases import ComparedCases, compare_document
-from workbench.tuning.compared_facts import ARCH_COLUMNS, arch_row, facts_of, unique_bytes
+from workbench.tuning.compared_facts import ARCH_COLUMNS, arch_row, facts_of, remarks_of, unique_bytes
 from workbench.tuning.configured import ConfiguredTrial, Try, able_variants, attempt, checked_configs
 from workbench.tuning.summary import row_of
 
@@ -119,6 +119,7 @@ class Comparison(Tabular, Document):
                     "predicted_for": trial.predicted_for,
                     "arch": trial.arch,
                     "compiler": trial.resources.get("compiler"),
+                    "remarks": remarks_of(trial),
                 }
             )
         return rows
@@ -200,7 +201,8 @@ class Comparison(Tabular, Document):
     def _table(self, first: int, end: int) -> Table:
         names = [trial.variant for trial in self.trials[first:end]]
         rows = [(name, *texts[first:end]) for name, texts in self.facts().items()]
-        return Table(("", *names), rows, "h" + "l" * len(names))
+        said = [f"{one.variant}: {text}" for one in self.trials[first:end] for text in remarks_of(one)]
+        return Table(("", *names), rows, "h" + "l" * len(names), note="\n".join(said))
 
 
 @dataclass(frozen=True, repr=False)
@@ -240,6 +242,7 @@ class ArchComparison(Comparison):
         rows = [arch_row(trial) for trial in self.trials]
         marks = ["" if trial.ok else "failed" for trial in self.trials]
         why = [f"{one.variant}, {one.arch}: {one.outcome}: {one.message}" for one in self.trials if not one.ok]
+        why += [f"{one.variant}, {one.arch}: {text}" for one in self.trials for text in remarks_of(one)]
         return [Table(ARCH_COLUMNS, rows, "hllrrlrrll", title=self.title, marks=marks, note="\n".join(why))]
 
 

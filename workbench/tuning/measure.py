@@ -38,6 +38,7 @@ from workbench.errors import (
 )
 from workbench.ops.sampled_case import SampledCase
 from workbench.toolchain.nvrtc_client import compile_limit
+from workbench.toolchain.remarks import messages
 from workbench.toolchain.tensor_float import rounded_products
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
@@ -370,6 +371,7 @@ def resources_of(kernels: Sequence[CompiledKernel]) -> Resources:
         "limited_by": occupancy.limited_by,
         "compiler": kernel.compiler,
         "kernel_key": "+".join(each.key for each in kernels),
+        "remarks": [said for each in kernels for said in messages(each.remarks)],
     }
 
 

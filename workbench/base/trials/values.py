@@ -96,7 +96,10 @@ class PredictionRecord(TypedDict, total=False):
 
 
 class Resources(TypedDict, total=False):
-    """Resources of the main kernel: registers and spills of a thread, shared memory of a block, occupancy."""
+    """Resources of the main kernel: registers and spills of a thread, shared memory of a block, occupancy.
+
+    ``remarks`` are statements of ptxas about the code of all kernels.
+    """
 
     registers: int
     spill_bytes: int
@@ -108,6 +111,7 @@ class Resources(TypedDict, total=False):
     limited_by: str
     compiler: str
     kernel_key: str
+    remarks: list[str]
 
 
 class Timing(TypedDict, total=False):
