@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.base.argument_kinds import names_wrong_kinds
-from workbench.base.home import home
+from workbench.base.home import home_part
 from workbench.base.time_limit import Limit, seconds_of
 from workbench.driver import cupy_client, cute_dsl
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
@@ -232,6 +232,4 @@ def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | N
     os.environ.setdefault("CUDA_ROOT", str(folder))
     for variable, name in (("PYCUDA_CACHE_DIR", "pycuda"), ("CUDA_TILE_CACHE_DIR", "cutile")):
         if variable not in os.environ:
-            cache = home() / name
-            cache.mkdir(parents=True, exist_ok=True)
-            os.environ[variable] = str(cache)
+            os.environ[variable] = str(home_part(name))

@@ -17,7 +17,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
+from workbench.base.own_files import seal, sealed
 from workbench.base.progress import waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import FLAGS, include_options, link_options
@@ -42,19 +43,18 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     """Compile the ``sources`` of one program for ``arch`` and return its shared object.
 
     nvcc gets ``words`` unchanged, and reads its own environment variables, such as ``NVCC_APPEND_FLAGS``. A program
-    that was compiled before, from the same files with the same options, comes from the cache.
+    that was compiled before, from the same files with the same options, comes from the cache, unless it is damaged.
 
     Raises CompileError with the compiler's messages, MissingToolError without nvcc or g++, ArgumentError for a program
     without a ``main``.
     """
     program = _nvcc()
-    kept_in = cache_folder() / "programs"
-    kept_in.mkdir(parents=True, exist_ok=True)
+    kept_in = cache_part("programs")
     command = [str(program), *_target(arch, words), "-shared", *FLAGS, *_LINKER, *link_options()]
     command += [*include_options(), *words]
     key = _key(sources, command)
     kept = kept_in / f"{key or uuid.uuid4().hex}.so"
-    if not kept.is_file():
+    if not sealed(kept):
         _compile(command, sources, kept)
     if "main" not in read_elf(kept).defined:
         raise ArgumentError(
@@ -117,6 +117,7 @@ def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> N
         log = (done.stderr + done.stdout).strip()
         if done.returncode != 0:
             raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
+        seal(made)
         made.replace(target)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workbench.base.argument_kinds import checked_kinds
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.errors import ArgumentError
@@ -83,7 +83,7 @@ def check_kernelbench(
     answers = [reference.answer(seed) for seed in given]
     _require_drawn(chosen, reference, answers)
     started = time.monotonic()
-    folder = cache_folder() / "kernelbench" / hashlib.sha256(path.read_bytes()).hexdigest()[:24]
+    folder = cache_part("kernelbench", hashlib.sha256(path.read_bytes()).hexdigest()[:24])
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
     trial = _Trial(reference, SolutionProcess(options), seconds)
     try:
