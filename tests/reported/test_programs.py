@@ -32,9 +32,16 @@ class Program(NamedTuple):
 
 CLEAN = ("checked: nothing found",)
 
-FAULTS: list[Program] = []
+FAULTS = [
+    Program("compile_kernel.py", "bug", (r"axpy\.cu:5: axpy: out-of-bounds", "if \\(i <= n\\)"), status=1),
+    Program("compile_kernel.py", "float", ("RuntimeWarning: axpy: torch passes argument 2, 2.0.*4 bytes", "False")),
+    Program("cubin_by_nvrtc.py", "bug", (r"count\.cu:5: count: out-of-bounds", "if \\(i <= n\\)"), status=1),
+]
 
 RIGHT = [
+    Program("compile_kernel.py", "fixed", ("True", *CLEAN), ("Warning",)),
+    Program("cubin_by_nvrtc.py", "fixed", (r"\[1.0, 2.0, 3.0, 4.0\]", *CLEAN)),
+    Program("cubin_by_nvrtc.py", "bindings", (r"\[1.0, 2.0, 3.0, 4.0\]", *CLEAN)),
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
     Program("view_bounds.py", "fixed", CLEAN),
     Program("wrapped_index_inside.py", "fixed", CLEAN),

@@ -136,7 +136,7 @@ def entry_object(compiler: str = "gcc") -> Path:
     if shutil.which(compiler) is None:
         raise MissingToolError(f"Linking programs needs {compiler}, which was not found: apt-get install g++")
     text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
-    path = cache_part("programs") / f"entry-{hashlib.sha256((compiler + text).encode()).hexdigest()[:12]}.o"
+    path = cache_part("programs") / f"entry-{hashlib.sha256(f'sealed {compiler} {text}'.encode()).hexdigest()[:12]}.o"
     if not sealed(path):
         source = path.with_suffix(".c")
         replace_file(source, text)

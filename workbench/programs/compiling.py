@@ -88,7 +88,7 @@ def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
     """Hash everything that the result depends on; return None if an include cannot be resolved from the text."""
     folders = [Path(word[2:]) for word in command if word.startswith("-I") and len(word) > 2]
     own, theirs = [path for path in folders if path not in _toolkit()], list(_toolkit())
-    parts = [*command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]
+    parts = ["sealed", *command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]
     parts += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES] + [_host_compiler(), os.getcwd()]
     for path in sources:
         source = read_source(path)

@@ -82,7 +82,7 @@ def compiled(torch: Torch) -> Path:
     if torch.problem is not None:
         raise DeviceUnavailableError(torch.problem)
     sources = sorted(SOURCES.iterdir())
-    content = b"".join(path.read_bytes() for path in sources) + f"{torch.version} {_FLAGS}".encode()
+    content = b"".join(path.read_bytes() for path in sources) + f"{torch.version} {_FLAGS} sealed".encode()
     folder, name = cache_part("torch_device"), f"operators-{torch.version}-{hashlib.sha256(content).hexdigest()[:12]}"
     path = folder / f"{name}.so"
     if sealed(path):
