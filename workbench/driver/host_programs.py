@@ -18,6 +18,7 @@ from pathlib import Path
 
 from workbench.base.files import replace_file
 from workbench.base.home import cache_part
+from workbench.base.kept_entries import hold
 from workbench.base.own_files import seal, sealed
 from workbench.driver.imports import load_beside
 from workbench.driver.simulated import runtime_path
@@ -137,6 +138,7 @@ def entry_object(compiler: str = "gcc") -> Path:
         raise MissingToolError(f"Linking programs needs {compiler}, which was not found: apt-get install g++")
     text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
     path = cache_part("programs") / f"entry-{hashlib.sha256(f'sealed {compiler} {text}'.encode()).hexdigest()[:12]}.o"
+    hold(path)  # as long as this process lives
     if not sealed(path):
         source = path.with_suffix(".c")
         replace_file(source, text)

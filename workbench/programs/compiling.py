@@ -18,12 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.base.home import cache_part
+from workbench.base.kept_entries import hold, trim_entries
 from workbench.base.own_files import seal, sealed
 from workbench.base.progress import waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.toolchain import nvcc, tools
+from workbench.toolchain import disk_cache, nvcc, tools
 from workbench.toolchain.source import include_closure, read_source
 
 SETUP = "Get it with: workbench setup nvcc (99 MB by pip)"
@@ -54,8 +55,11 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     command += [*include_options(), *words]
     key = _key(sources, command)
     kept = kept_in / f"{key or uuid.uuid4().hex}.so"
+    hold(kept)  # as long as this process lives
     if not sealed(kept):
         _compile(command, sources, kept)
+        hold(kept)
+        trim_entries(kept_in, disk_cache.limit_bytes())
     if "main" not in read_elf(kept).defined:
         raise ArgumentError(
             "program", f"{sources[0]}, which has no main()", "a CUDA program",
@@ -109,7 +113,7 @@ def _host_compiler() -> str:
 
 
 def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="workbench-program-", dir=target.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=".workbench-program-", dir=target.parent) as folder:
         made = Path(folder) / "program.so"
         command = [*command, *map(str, sources), "-o", str(made)]
         with waiting(f"compiling {', '.join(path.name for path in sources)}"):

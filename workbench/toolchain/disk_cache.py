@@ -57,7 +57,9 @@ def entry_path(key: str) -> Path:
 
 
 def limit_bytes() -> int:
-    """Return the limit of the folder in bytes: ``$WORKBENCH_CACHE_BYTES``, else `DEFAULT_LIMIT`.
+    """Return the limit of the entries in bytes: ``$WORKBENCH_CACHE_BYTES``, else `DEFAULT_LIMIT`.
+
+    Programs and the builds of judged solutions, whose folders have other owners, have the same limit each.
 
     Raises ArgumentError if the variable is not a whole number.
     """

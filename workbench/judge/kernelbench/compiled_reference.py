@@ -43,7 +43,7 @@ def compiled_reference(problem: KernelBenchProblem, model: str, memory_mib: int,
     """Return the time of the problem's reference under ``torch.compile``; ``seconds`` is the limit of a call."""
     text, sizes = problem.text, {name: list(pair) for name, pair in problem.sizes.items()}
     key = digest(text, canonical(sizes), model, canonical(dict(versions())))
-    path = cache_part("kernelbench", "references") / f"{key}.json"
+    path = cache_part("kernelbench_references") / f"{key}.json"
     if (kept := _kept(path)) is not None:
         return kept
     try:
