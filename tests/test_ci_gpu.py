@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import venv
@@ -45,18 +44,30 @@ def python(tmp_path: Path) -> Path:
 def pack(folder: Path) -> None:
     """Make a wheel of the checkout and of what is compiled for its editable installation."""
     installed = metadata.distribution("kernel-workbench")
-    tag = re.search(r"^Tag: (\S+)$", installed.read_text("WHEEL") or "", re.MULTILINE)[1]
     known = f"kernel_workbench-{installed.version}.dist-info"
     sources = {path.relative_to(CHECKOUT).as_posix(): path for path in (CHECKOUT / "workbench").rglob("*")}
     cuda = {f"workbench/{path.relative_to(CHECKOUT).as_posix()}": path for path in (CHECKOUT / "cuda_src").rglob("*")}
     built = {file.as_posix(): Path(file.locate()) for file in installed.files}
     files = sources | cuda | {name: path for name, path in built.items() if name.startswith(("workbench/", known))}
+    write_wheel(installed, files, folder)
+
+
+def pack_installed(package: str, folder: Path) -> None:
+    """Make a wheel of an installed package, however it was installed."""
+    installed = metadata.distribution(package)
+    files = {file.as_posix(): Path(file.locate()) for file in installed.files or ()}
+    write_wheel(installed, {name: path for name, path in files.items() if not name.startswith("..")}, folder)
+
+
+def write_wheel(installed: metadata.Distribution, files: dict[str, Path], folder: Path) -> None:
+    tag = re.search(r"^Tag: (\S+)$", installed.read_text("WHEEL") or "", re.MULTILINE)[1]
+    stem = f"{installed.name.replace('-', '_')}-{installed.version}"
     left_out = ("/RECORD", "/direct_url.json", ".pyc")
     names = [name for name, path in files.items() if path.is_file() and not name.endswith(left_out)]
-    with zipfile.ZipFile(folder / f"kernel_workbench-{installed.version}-{tag}.whl", "w") as wheel:
+    with zipfile.ZipFile(folder / f"{stem}-{tag}.whl", "w") as wheel:
         for name in names:
             wheel.write(files[name], name)
-        wheel.writestr(f"{known}/RECORD", "".join(f"{name},,\n" for name in names))
+        wheel.writestr(f"{stem}.dist-info/RECORD", "".join(f"{name},,\n" for name in names))
 
 
 @pytest.mark.parametrize("built", [False, pytest.param(True, marks=pytest.mark.long)], ids=["wheel", "build"])
@@ -67,10 +78,7 @@ def test_ci_gpu(python: Path, tmp_path: Path, built: bool):
         pytest.skip(problem)
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    for kept in Path(os.environ["WORKBENCH_WHEELS"]).glob(f"pycuda-*-{tag}-*.whl"):
-        (wheels / kept.name).symlink_to(kept)
-    assert [*wheels.iterdir()], "PyCUDA is installed, but no wheel of it is kept: workbench setup pycuda"
+    pack_installed("pycuda", wheels)
     if not built:
         pack(wheels)
     out = tmp_path / "out"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import __version__
-from workbench.base.home import home
+from workbench.base.home import cache_part, home, home_part
 from workbench.base.processes.worker import Worker
 from workbench.base.tables import Table, Tabular
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
@@ -385,14 +385,16 @@ def _cache() -> str:
     folder = home()
     probe = folder / f".doctor-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        home_part()
+        cache_part()
         try:
             probe.write_bytes(bytes(1 << 16))  # an empty file needs no space
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
         raise _Missing(
-            f"{folder} cannot be written ({error.strerror})", "Free space, or set WORKBENCH_HOME to a writable folder."
+            f"{folder} cannot be written ({error.strerror or error})",
+            "Free space, or set WORKBENCH_HOME to a writable folder.",
         ) from error
     sizes = []
     for inside, _, names in os.walk(folder):

@@ -161,6 +161,10 @@ class FileError(WorkbenchError, OSError):
         self.errno = errno
 
 
+class UnsafeFileError(WorkbenchError):
+    """File or folder of a cache that another account owns or can write; names it, the account and the remedy."""
+
+
 class UnknownDeviceWarning(UserWarning):
     """Warning that a result depends on the GPU, which is not known; says what was assumed.
 
@@ -182,3 +186,7 @@ class StaleTuningWarning(UserWarning):
 
 class StoreWarning(UserWarning):
     """Warning that a tuning store was damaged and mended, or that a tuned table cannot be read; names the remedy."""
+
+
+class DamagedFileWarning(UserWarning):
+    """Warning that a file of a cache was damaged; it was removed and is made anew."""

@@ -6,6 +6,7 @@ The plugin does nothing without the option. Options reach pytest-xdist's workers
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import sys
@@ -64,6 +65,7 @@ def _start(config: pytest.Config, options: Any) -> None:
             if getattr(options, name):
                 raise pytest.UsageError(f"--{name.replace('_', '-')} needs --simulated-gpu")
         return
+    from workbench.base.progress import announce_by
     from workbench.driver.attributes import device_facts
     from workbench.driver.simulated import default_memory
     from workbench.driver.torch_device.starting import refuse_interpreter
@@ -80,6 +82,7 @@ def _start(config: pytest.Config, options: Any) -> None:
     if options.gpu_trace is not None and importlib.util.find_spec("anywidget") is None:
         raise pytest.UsageError("--gpu-trace needs anywidget: python -m pip install anywidget")
     children.leave()
+    announce_by(functools.partial(_uncaptured, config))
     stack = contextlib.ExitStack()
     try:
         refuse_interpreter()
@@ -91,6 +94,13 @@ def _start(config: pytest.Config, options: Any) -> None:
     config.add_cleanup(stack.close)
     folder = Path(options.gpu_trace).absolute() if options.gpu_trace is not None else None
     config.pluginmanager.register(SimulatedGpu(launches, folder), "workbench-simulated-gpu")
+
+
+def _uncaptured(config: pytest.Config, text: str) -> None:
+    """Print a line on stderr although pytest captures it."""
+    manager: Any = config.pluginmanager.getplugin("capturemanager")
+    with manager.global_and_fixture_disabled() if manager is not None else contextlib.nullcontext():
+        print(f"\n{text}", file=sys.stderr, flush=True)
 
 
 class SimulatedGpu:

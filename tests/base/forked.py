@@ -16,6 +16,8 @@ def prepare():
         "hangs": lambda request, send: signal.pause(),
         "allocates": lambda request, send: send(str(len(bytes(request))).encode()),
         "dribbles": dribble,
+        "burns": burn,
+        "floods": flood,
         "leaves an orphan": leave,
     }
     return roles.__getitem__
@@ -23,6 +25,29 @@ def prepare():
 
 def refuse():
     raise ValueError("there is nothing to prepare")
+
+
+def burn(request, send):
+    """Compute for ever: 0 in this process, 1 in one that it starts, more on the core with this number less 2."""
+    if request >= 2:
+        os.sched_setaffinity(0, {request - 2})
+    if request == 1 and os.fork():
+        os.wait()
+    while True:
+        pass
+
+
+def flood(request, send):
+    for _ in range(request >> 20):
+        os.write(1, b"A" * (1 << 20))
+    os.write(1, b"the end\n")
+    send(b"done")
+
+
+def says_and_ends(channel, count):
+    sys.stdout.write("A" * count + "\nlast words\n")
+    sys.stdout.flush()
+    os._exit(7)
 
 
 def dribble(request, send):

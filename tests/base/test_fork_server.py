@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from waiting import gone
+from waiting import gone, wait_until
 
 from workbench.base.processes import fork_server
+from workbench.base.processes.deadline import Deadline
 from workbench.base.processes.ending import OUT_OF_MEMORY
 from workbench.base.processes.fork_server import ForkServer
-from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessStartError, ProcessTimeout
+from workbench.base.processes.output import KEPT_BYTES
+from workbench.base.processes.process import BadAnswer, Process, ProcessEnded, ProcessStartError, ProcessTimeout
 
 ROLES = Path(__file__).with_name("forked.py")
 
@@ -31,7 +35,7 @@ def asked(server: ForkServer, role: str, request: object = None, seconds: float 
     child = server.fork(role, memory_mib)
     try:
         child.request(request, seconds)
-        return child.receive(seconds)
+        return child.receive(Deadline(seconds))
     finally:
         child.end()
         assert gone(child.number)
@@ -69,6 +73,65 @@ def test_how_a_copy_ended_is_said(server: ForkServer, role: str, request_: objec
 def test_a_limit_holds_for_the_whole_answer(server: ForkServer, role: str, request_: object):
     with pytest.raises(ProcessTimeout, match=r"stopped after 0\.3 s"):
         asked(server, role, request_, seconds=0.3)
+
+
+def judged(server: ForkServer, role: str, request: object, seconds: float) -> str:
+    child = server.fork(role)
+    try:
+        child.request(request, seconds)
+        with pytest.raises(ProcessTimeout) as raised:
+            child.json(seconds)
+        return str(raised.value)
+    finally:
+        child.end()
+
+
+def test_a_limit_of_cpu_time_ends_what_computes_and_later_what_waits(server: ForkServer):
+    begun = time.monotonic()
+    assert judged(server, "burns", 0, 0.5).startswith("stopped after 0.5 s of CPU time")
+    assert judged(server, "burns", 1, 0.5).startswith("stopped after 0.5 s of CPU time"), "so does what it started"
+    assert time.monotonic() - begun >= 0.9
+    begun = time.monotonic()
+    assert re.match(
+        r"stopped after \S+ s, 4 times the limit, with 0\S* s of CPU time: it waited", judged(server, "hangs", 0, 0.25)
+    )
+    assert time.monotonic() - begun >= 1
+
+
+def test_a_limit_says_how_busy_the_machine_was(server: ForkServer):
+    """Two processes share one core, so that each has half of the time."""
+    core = min(os.sched_getaffinity(0))
+    rival = server.fork("burns")
+    rival.request(core + 2, 60)
+    time.sleep(0.2)
+    words = judged(server, "burns", core + 2, 1)
+    rival.end()
+    assert re.fullmatch(
+        r"stopped after 1 s of CPU time; \S+ s passed: the machine was busy \(load \S+ on \d+ cores\)", words
+    ), words
+
+
+def test_output_is_counted_and_its_end_kept(server: ForkServer):
+    before = server.printed
+    begun = set(Path(f"/proc/{os.getpid()}/fd").iterdir())
+    child = server.fork("floods")
+    child.request(30 << 20, 60)
+    child.receive(Deadline(60))
+    wait_until(lambda: server.printed - before >= 30 << 20)
+    output = server.process._output
+    assert len(output._kept) <= 2 * KEPT_BYTES
+    assert output.text().endswith("AAAthe end\n")
+    child.end()
+    assert server.printed - before == (30 << 20) + len("the end\n")
+    assert len(set(Path(f"/proc/{os.getpid()}/fd").iterdir()) - begun) == 0
+
+
+def test_the_end_of_the_output_is_in_the_error_of_a_process_that_ends():
+    process = Process(f"{ROLES}:says_and_ends", 3 << 20)
+    with pytest.raises(ProcessEnded, match=r"exited with status 7\n.*\nlast words$") as raised:
+        process.receive(Deadline(60))
+    assert len(str(raised.value)) < 5000
+    assert process.printed == (3 << 20) + len("\nlast words\n")
 
 
 def test_no_more_is_read_than_was_asked_for(server: ForkServer):

@@ -15,6 +15,7 @@ from workbench.driver import nvcc, pycuda_setup
 from workbench.driver.attributes import device_facts
 from workbench.driver.images import image, resources_of
 from workbench.driver.simulated import provide_programs
+from workbench.driver.toolkit import toolkit_folder
 from workbench.errors import MissingToolError
 from workbench.toolchain import tools
 from workbench.toolchain.sass import KernelResources
@@ -106,7 +107,7 @@ def test_our_nvcc_is_never_taken_for_an_installed_one(fresh_home: Path, monkeypa
     monkeypatch.setenv("WORKBENCH_DEVICES", "")
     provide_programs(device_facts("h200"))
     ours = shutil.which("nvcc")
-    assert Path(ours).parent == tools.driver_nvcc_folder()
+    assert Path(ours).parent == toolkit_folder() / "bin"
     assert tools.installed("nvcc") == before
     monkeypatch.setenv("WORKBENCH_HOME", str(fresh_home / "another"))
     assert tools.installed("nvcc") == before

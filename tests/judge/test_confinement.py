@@ -109,6 +109,19 @@ def test_a_candidate_that_stops_itself_is_ended_at_its_limit(tmp_path: Path):
     assert gone(int(note.read_text()))
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_a_flood_of_output_is_counted_and_not_kept(judge: Judge, tmp_path: Path, right: bool):
+    text = "import os\nfor _ in range(40): os.write(1, b'A' * (1 << 20))\n" + ("" if right else "raise OSError('no')\n")
+    (verdict,) = judge.check(written(tmp_path, text)).verdicts[:1]
+    assert verdict.outcome == ("ok" if right else "not_loaded")
+    assert 40 << 20 <= verdict.printed_bytes < 42 << 20
+    assert "it printed 40 MiB, of which the last is kept" in str(verdict)
+    assert verdict.to_dict()["printed_bytes"] == verdict.printed_bytes
+    (verdict,) = judge.check(written(tmp_path, "print('a little')\n")).verdicts[:1]
+    assert verdict.ok
+    assert verdict.printed_bytes == 0, "each candidate has its own count"
+
+
 # -- the op is read once --------------------------------------------------------------------------------------------
 
 OP = """

@@ -41,6 +41,9 @@ STAGED = (
 _REFUSED = r"refused, and the program did not ask for the error: {}, grid .*{}.*refused_launches\.cu:{}, in main"
 
 FAULTS = [
+    Program("compile_kernel.py", "bug", (r"axpy\.cu:5: axpy: out-of-bounds", "if \\(i <= n\\)"), status=1),
+    Program("compile_kernel.py", "float", ("RuntimeWarning: axpy: torch passes argument 2, 2.0.*4 bytes", "False")),
+    Program("cubin_by_nvrtc.py", "bug", (r"count\.cu:5: count: out-of-bounds", "if \\(i <= n\\)"), status=1),
     Program(
         "grid_limit.cu",
         "bug",
@@ -96,6 +99,9 @@ FAULTS = [
 ]
 
 RIGHT = [
+    Program("compile_kernel.py", "fixed", ("True", *CLEAN), ("Warning",)),
+    Program("cubin_by_nvrtc.py", "fixed", (r"\[1.0, 2.0, 3.0, 4.0\]", *CLEAN)),
+    Program("cubin_by_nvrtc.py", "bindings", (r"\[1.0, 2.0, 3.0, 4.0\]", *CLEAN)),
     Program("refused_launches.cu", "asked", ("note: .*refused, and the program got the error: plain", *CLEAN)),
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
     Program("view_bounds.py", "fixed", CLEAN),

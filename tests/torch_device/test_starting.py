@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from waiting import gone, wait_until
 
 from workbench.driver import simulated
 from workbench.driver.host_programs import runtime_path
@@ -93,6 +95,42 @@ def test_two_processes_that_compile_at_once(tmp_path: Path):
     assert len(log.read_text().splitlines()) == len(sources) + 1  # and the linker
 
 
+SLOW_COMPILER = """#!/bin/sh
+echo $* >> {log}
+for word; do test "$last" = -o && made=$word; last=$word; done
+case "$*" in *registration.cpp*) test -e {go} || {{ echo $$ > {hung}; sleep 300; }};; esac
+touch "$made"
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_build_ends_its_compilers_and_goes_on_with_its_objects(tmp_path: Path, end: signal.Signals):
+    log, go, hung = tmp_path / "log", tmp_path / "go", tmp_path / "hung"
+    compiler = tmp_path / "bin" / "g++"
+    compiler.parent.mkdir()
+    compiler.write_text(SLOW_COMPILER.format(log=log, go=go, hung=hung))
+    compiler.chmod(0o755)
+    path = os.pathsep.join([str(compiler.parent), os.environ["PATH"]])
+    variables = os.environ | {"PATH": path, "WORKBENCH_CACHE": str(tmp_path / "cache")}
+    sources = [one for one in library.SOURCES.iterdir() if one.suffix == ".cpp"]
+    first = subprocess.Popen([sys.executable, "-c", COMPILED], env=variables, text=True, stderr=subprocess.PIPE)
+    wait_until(lambda: len([*tmp_path.glob("cache/torch_device/*.objects/*.o")]) == len(sources) - 1)
+    wait_until(lambda: hung.exists() and hung.read_text().strip())
+    first.send_signal(end)
+    _, said = first.communicate(timeout=60)
+    assert "compiling the simulated device for torch 2.13.0, once, about a minute" in said
+    wait_until(lambda: gone(int(hung.read_text())))
+    go.touch()
+    before = len(log.read_text().splitlines())
+    done = subprocess.run([sys.executable, "-c", COMPILED], env=variables, text=True, capture_output=True, check=True)
+    assert Path(done.stdout.strip()).is_file()
+    again = log.read_text().splitlines()[before:]
+    assert len(again) == 2, again
+    assert "registration.cpp" in again[0]
+    assert "-shared" in again[1]
+    assert sorted(one.suffix for one in Path(done.stdout.strip()).parent.iterdir()) == ["", ".so"], "and .lock"
+
+
 DRIVER = """
 extern "C" int cuInit(unsigned) { return %d; }
 extern "C" int cuDeviceGetName(char* name, int room, int device) {
@@ -140,6 +178,7 @@ except torch.OutOfMemoryError as error:
 """
 FORKED = """
 import os
+import signal
 import workbench as wb
 wb.simulated_gpu()
 import torch

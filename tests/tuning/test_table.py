@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -162,7 +162,24 @@ def test_several_processes_lose_no_entry(tmp_path):
     assert not list(user_folder().glob("*.tmp"))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1, "entries": 3}', '{"format": 99}'])
+HEAD = '{"format": 1, "device": "d", "arch": "sm_80", "description": "", "entries": [%s]}'
+WRONG = {"problem": None, "config": [1], "seconds": "fast", "op": 3, "variant": None, "basis": {}, "source_hash": 1}
+OUTSIDE = [{"seconds": 0}, {"seconds": -1e-6}, {"seconds": float("nan")}]
+
+
+def altered(**fields: object) -> str:
+    """The text of a table with one entry that has these values."""
+    return HEAD % json.dumps(asdict(entry(1)) | fields, default=str)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", '{"format": 1, "entries": 3}', '{"format": 99}', HEAD % "7", "\0" * 100),
+        *(altered(**{name: value}) for name, value in WRONG.items()),
+        *(altered(**fields) for fields in OUTSIDE),
+    ],
+)
 def test_a_damaged_table_names_its_file_and_the_remedy(text):
     write(entry(1))
     path = user_folder() / f"{SIM_TABLE}.json"

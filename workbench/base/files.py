@@ -13,6 +13,9 @@ from workbench.errors import FileError
 LEAST_BYTES = 1 << 20
 """Least free space, in bytes, of a disk for temporary files."""
 
+UNFINISHED = ".writing-"
+"""Start of the name of a file that `replace_file` is writing."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -27,7 +30,7 @@ def replace_file(
     """
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
-    unfinished = path.with_name(f".writing-{uuid.uuid4().hex}")
+    unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             path.write_bytes(data)

@@ -1,4 +1,10 @@
-"""Folders of caches, stores and the user's tuned tables."""
+"""Folders of caches, stores and the user's tuned tables.
+
+Every file in them has an owner, a module that writes, reads and removes it; nobody removes what another one keeps. An
+owner asks for its folder by `home_part` or `cache_part`, which refuse one that other accounts can write
+(`workbench.base.own_files`). Entries of compilations lie in the cache itself, in folders of two hexadecimal digits
+(`workbench.toolchain.disk_cache`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,8 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+
+from workbench.base.own_files import own_folder
 
 
 def home() -> Path:
@@ -23,6 +31,16 @@ def cache_folder() -> Path:
     """Return the folder that keeps compilations: ``$WORKBENCH_CACHE``, else ``home()/"cache"``."""
     override = os.environ.get("WORKBENCH_CACHE")
     return Path(override).expanduser().absolute() if override else home() / "cache"
+
+
+def home_part(*names: str) -> Path:
+    """Return an owner's folder in `home`, made if there is none. Raises the errors of `own_folder`."""
+    return own_folder(home(), *names)
+
+
+def cache_part(*names: str) -> Path:
+    """Return an owner's folder in `cache_folder`, made if there is none. Raises the errors of `own_folder`."""
+    return own_folder(cache_folder(), *names)
 
 
 def temporary_home() -> None:

@@ -1,7 +1,7 @@
 """Progress bars on stderr: what is done, what is left, and the time that this will take.
 
-They appear only in a terminal, and not in processes that another one has work for it. `be_quiet` and the option ``-q``
-of every command turn them off.
+They appear only in a terminal, and not in processes that another one has work for it. A line that explains a long wait
+(`announce`) appears on pipes too. `be_quiet` and the option ``-q`` of every command turn them off.
 """
 
 from __future__ import annotations
@@ -25,10 +25,29 @@ _PATIENCE = 2.0
 _quiet = False
 
 
+def _write_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+_announced_by: Callable[[str], None] = _write_line
+
+
 def be_quiet(quiet: bool = True) -> None:
     """Show no progress in this process from now on, or show it again."""
     global _quiet
     _quiet = quiet
+
+
+def announce(text: str) -> None:
+    """Print one line on stderr, terminal or not, about work that takes so long that a user asks what is going on."""
+    if not _quiet:
+        _announced_by(f"workbench: {text}")
+
+
+def announce_by(write: Callable[[str], None]) -> None:
+    """Let ``write`` print the lines of `announce` from now on, where stderr is not what the user sees."""
+    global _announced_by
+    _announced_by = write
 
 
 def bar(unit: str, total: int | None = None, file: TextIO | None = None, **options: object) -> tqdm:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.analysis.watching import watched
-from workbench.base.home import home
+from workbench.base.home import home_part
 from workbench.driver.imports import load_beside, loaded_instead, when_imported
 from workbench.toolchain.source import kept
 
@@ -57,7 +57,8 @@ def _prepare(runtime: Path) -> None:
     os.environ["CUPY_COMPILE_WITH_PTX"] = "1"
     # With CUB, CuPy's default, NVRTC would compile CUB's headers anew for every new reduction.
     os.environ.setdefault("CUPY_ACCELERATORS", "")
-    os.environ.setdefault("CUPY_CACHE_DIR", str(home() / "cupy"))
+    if "CUPY_CACHE_DIR" not in os.environ:
+        os.environ["CUPY_CACHE_DIR"] = str(home_part("cupy"))
 
 
 def _bound_exactly() -> None:

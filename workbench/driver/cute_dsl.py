@@ -11,7 +11,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from workbench.base.home import home
+from workbench.base.home import home_part
 from workbench.driver.imports import when_imported
 
 
@@ -26,7 +26,8 @@ def _prepare(calls: Path) -> None:
         return
     os.environ["CUTE_DSL_LIBS"] = os.pathsep.join([str(calls), found])
     os.environ["CUTE_DSL_LINEINFO"] = "1"
-    os.environ.setdefault("CUTE_DSL_CACHE_DIR", str(home() / "cute_dsl"))  # apart from what was compiled for a GPU
+    if "CUTE_DSL_CACHE_DIR" not in os.environ:
+        os.environ["CUTE_DSL_CACHE_DIR"] = str(home_part("cute_dsl"))  # apart from what was compiled for a GPU
 
 
 def _own_library() -> str | None:

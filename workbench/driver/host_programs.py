@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.base.files import replace_file
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
+from workbench.base.kept_entries import hold
+from workbench.base.own_files import seal, sealed
 from workbench.driver.imports import load_beside
 from workbench.driver.simulated import runtime_path
 from workbench.driver.toolkit import toolkit_folder
@@ -136,14 +138,16 @@ def entry_object(compiler: str = "gcc") -> Path:
     if shutil.which(compiler) is None:
         raise MissingToolError(f"Linking programs needs {compiler}, which was not found: apt-get install g++")
     text = f'#define PYTHON "{sys.executable}"\n{_ENTRY}'
-    path = cache_folder() / "programs" / f"entry-{hashlib.sha256((compiler + text).encode()).hexdigest()[:12]}.o"
-    if not path.is_file():
+    path = cache_part("programs") / f"entry-{hashlib.sha256(f'sealed {compiler} {text}'.encode()).hexdigest()[:12]}.o"
+    hold(path)  # as long as this process lives
+    if not sealed(path):
         source = path.with_suffix(".c")
-        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(source, text)
         command = [compiler, "-O1", "-fPIC", "-fno-stack-protector", "-fcf-protection=none", "-c", str(source), "-o"]
-        done = subprocess.run([*command, f"{path}.new"], capture_output=True, text=True, check=False)
+        made = path.with_suffix(f".{os.getpid()}.new")
+        done = subprocess.run([*command, str(made)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise CompileError(f"{compiler} refused the entry point of programs:", re.sub(r"\s+\n", "\n", done.stderr))
-        Path(f"{path}.new").replace(path)
+        seal(made)
+        made.replace(path)
     return path

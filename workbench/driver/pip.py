@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.base.home import home
+from workbench.base.home import home_part
+from workbench.base.own_files import own_folder
 from workbench.errors import MissingToolError
 
 
@@ -33,10 +34,11 @@ def pip(*arguments: str, needs: str, environment: Mapping[str, str] | None = Non
 def kept_wheels() -> Iterator[Path]:
     """Lock and yield the folder of wheels built here: a second process waits, then finds the wheel built.
 
-    It is ``$WORKBENCH_WHEELS``, else the folder ``wheels`` in the workbench's home.
+    It is ``$WORKBENCH_WHEELS``, else the folder ``wheels`` in the workbench's home. Raises UnsafeFileError if other
+    accounts can write it.
     """
-    folder = Path(os.environ.get("WORKBENCH_WHEELS") or home() / "wheels")
-    folder.mkdir(parents=True, exist_ok=True)
+    given = os.environ.get("WORKBENCH_WHEELS")
+    folder = own_folder(Path(given)) if given else home_part("wheels")
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder

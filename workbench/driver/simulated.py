@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.base.argument_kinds import names_wrong_kinds
-from workbench.base.home import home
+from workbench.base.home import home_part
 from workbench.base.time_limit import Limit, seconds_of
-from workbench.driver import cupy_client, cute_dsl
+from workbench.driver import cupy_client, cute_dsl, nvrtc_calls
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
 from workbench.driver.imports import loaded_instead
@@ -126,6 +126,7 @@ def simulated_driver(
     seconds_limit = seconds_of(seconds_limit)
     machine = _start(facts, memory, seconds_limit, devices)
     provide_programs(facts, devices, memory)
+    nvrtc_calls.start(runtime_path().with_name(nvrtc_calls.SONAME))
     give_ptx()
     serve_runtime(runtime_path())
     refuse_libraries(runtime_path())
@@ -232,6 +233,4 @@ def provide_programs(facts: DeviceFacts, devices: int = 1, memory_bytes: int | N
     os.environ.setdefault("CUDA_ROOT", str(folder))
     for variable, name in (("PYCUDA_CACHE_DIR", "pycuda"), ("CUDA_TILE_CACHE_DIR", "cutile")):
         if variable not in os.environ:
-            cache = home() / name
-            cache.mkdir(parents=True, exist_ok=True)
-            os.environ[variable] = str(cache)
+            os.environ[variable] = str(home_part(name))

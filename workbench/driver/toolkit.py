@@ -1,21 +1,27 @@
 """The folder that builds use as their CUDA toolkit: our ``nvcc`` and ``nvidia-smi``, NVIDIA's headers, our libraries.
 
-Makefiles find it by ``CUDA_HOME``, CMake by asking its compiler. Apart from the two programs and an empty
+Makefiles find it by ``CUDA_HOME``, CMake by asking its compiler. Apart from our programs and an empty
 ``libcudadevrt.a`` it holds only links, to NVIDIA's headers and programs and to the simulated driver's libraries.
+
+Its name is a hash of Python's path, of every link and of nvcc's date and size. A process that finds another nvcc has
+another folder, so that none changes under a build that is running.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.base.files import replace_file
+from workbench.base.home import home_part
+from workbench.base.own_files import own_folder
 from workbench.driver.simulated import library_path
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
@@ -27,18 +33,28 @@ _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 def toolkit_folder() -> Path:
     """Create the folder or bring it up to date, and return it: ``bin``, ``include``, ``lib64`` and ``nvvm``."""
-    folder = tools.driver_nvcc_folder().parent
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    links = dict(_links())
+    folder = home_part("nvcc", _key(links))
+    for name in ("bin", "lib", "lib64"):
+        own_folder(folder, name)
     for name, module in _PROGRAMS.items():
         script, text = folder / "bin" / name, _SCRIPT.format(python=sys.executable, module=module)
         if script.is_symlink() or not script.is_file() or script.read_bytes() != text.encode():
             replace_file(script, text, mode=0o755)  # another process may be running it
-    for name, target in _links():
+    for name, target in links.items():
         _link(folder / name, target)
     runtime = folder / "lib64" / "libcudadevrt.a"
     if runtime.is_symlink() or not runtime.is_file() or runtime.read_bytes() != _empty_archive():
         replace_file(runtime, _empty_archive())
     return folder
+
+
+def _key(links: Mapping[str, Path]) -> str:
+    parts = [sys.executable, *(f"{name} {target}" for name, target in sorted(links.items()))]
+    with contextlib.suppress(MissingToolError, OSError):
+        found = nvcc.program().stat()
+        parts.append(f"{found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:12]
 
 
 def _links() -> Iterator[tuple[str, Path]]:
@@ -75,7 +91,6 @@ def _link(path: Path, target: Path) -> None:
     with contextlib.suppress(OSError):
         if path.readlink() == target:
             return
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / path.name
         made.symlink_to(target)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.base.processes.output import KEPT_BYTES
 from workbench.base.processes.process import BadAnswer
 from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Verdict
@@ -84,4 +85,5 @@ def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seco
         None if reference is None else reference.seconds,
         () if reference is None else reference.operators,
         "" if reference is None else plain(reference.message),
+        found["printed"] if found.get("printed", 0) > KEPT_BYTES else 0,
     )

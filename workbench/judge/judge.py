@@ -75,6 +75,7 @@ class Judge:
         self._files = OpFiles.of(found)
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
+        self._printed: dict[Nursery, int] = {}
 
     def __enter__(self) -> Judge:
         return self
@@ -113,6 +114,7 @@ class Judge:
         }
         with self._nursery.lock, self._describing(request) as nursery:
             self._trust_cases()
+            self._printed = {one: one.printed for one in (nursery, self._nursery)}
             found = self._verdicts(nursery, request, chosen, config)
             count = None if config == "all" else len(chosen) * len(self.cases)
             verdicts = tuple(tracked(found, " verdicts", count))
@@ -337,7 +339,8 @@ class Judge:
         return self._shipments[case]
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
-        return verdict_of(self.op.name, about, found, time.monotonic() - started)
+        printed = sum(one.printed - before for one, before in self._printed.items())
+        return verdict_of(self.op.name, about, {"printed": printed} | found, time.monotonic() - started)
 
 
 def _portable(variant: Variant) -> Variant:

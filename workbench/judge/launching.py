@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from workbench.base.architectures import plain_arch
+from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, KernelFault, UnsupportedInstructionError
 from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import further, of_finding
@@ -86,7 +86,7 @@ def launch(
     unwritten: Collection[str],
     *,
     last_warp_first: bool,
-    deadline: float,
+    deadline: OwnDeadline,
 ) -> None:
     """Run one kernel with all checks. Raises Failed with what the machine found.
 
@@ -101,7 +101,7 @@ def launch(
                 for place, (name, one) in enumerate(zip(names, given.arguments, strict=True))
                 if name in unwritten and isinstance(one, torch.Tensor) and one.numel()
             ],
-            seconds_limit=max(deadline - time.monotonic(), 0.01),
+            seconds_limit=max(deadline.left, 0.01),
             last_warp_first=last_warp_first,
             copies_early=last_warp_first,  # a copy that is not waited for is wrong in one of the two runs
             repeats=True,  # whoever compiled it: what reaches nothing is no fault of the kernel's

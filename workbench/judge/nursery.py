@@ -84,7 +84,7 @@ def prepare(folder: str) -> Callable[[str], Main]:
 
 
 def _confine(folder: Path) -> None:
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TRITON_HOME", "TRITON_CACHE_DIR", "TMPDIR"):
         os.environ[name] = str(folder)  # a candidate finds no compilation of another one, and leaves none
     tempfile.tempdir = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from workbench.base import by_value
+from workbench.base.busy import OwnDeadline
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
@@ -134,7 +134,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
     """Yield the check of each run of a description. Raises Failed for the first that goes wrong."""
-    deadline = time.monotonic() + request["seconds"]
+    deadline = OwnDeadline(request["seconds"])
     description = valid(Description.of, request["description"])
     for one in (description, *description.views.values()):
         _check_room(one, request["memory"])
@@ -170,7 +170,7 @@ def _checks_of_views(
     request: Mapping[str, Any],
     description: Description,
     loaded: _Loaded,
-    deadline: float,
+    deadline: OwnDeadline,
 ) -> Iterator[Check]:
     """Yield the check of a run for each view of the inputs that is described; its failures name the view."""
     for name, viewed in views.items():
@@ -234,7 +234,7 @@ class _Programs:
 
 
 def _launch_all(
-    description: Description, loaded: _Loaded, buffers: Buffers, last_warp_first: bool, deadline: float
+    description: Description, loaded: _Loaded, buffers: Buffers, last_warp_first: bool, deadline: OwnDeadline
 ) -> None:
     """Run every launch with all checks; raises Failed with what the machine found."""
     _check_names(description, buffers)

@@ -60,6 +60,8 @@ class Verdict:
         torch_compile_seconds: the time predicted for the reference under ``torch.compile``, to compare with; None if it
             was not asked for, or if `torch_compile_message` says why there is none. `torch_compile_operators` are the
             operators left to torch's libraries, whose predicted time is that of their bytes alone.
+        printed_bytes: the bytes that the candidate's processes had printed by then, if more than the 1 MiB that is
+            kept; else 0.
     """
 
     op: str
@@ -82,6 +84,7 @@ class Verdict:
     torch_compile_seconds: float | None = None
     torch_compile_operators: tuple[str, ...] = ()
     torch_compile_message: str = ""
+    printed_bytes: int = 0
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
@@ -117,6 +120,11 @@ class Verdict:
     def _error(self) -> str:
         return "" if self.max_error is None else f"{self.max_error:.2e} of {self.bound:.2e}"
 
+    def _output(self) -> str:
+        if not self.printed_bytes:
+            return ""
+        return f"; it printed {self.printed_bytes / (1 << 20):,.0f} MiB, of which the last is kept"
+
     def _times(self) -> str:
         if self.predicted_seconds is None:
             return ""
@@ -134,8 +142,8 @@ class Verdict:
         if self.ok:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
-            return f"{head}, error {error}{also}{self._times()}{torch}" if error else head
-        return "\n    ".join([f"{head}: {self.message}", *self.further])
+            return f"{head}, error {error}{also}{self._times()}{torch}{self._output()}" if error else head
+        return "\n    ".join([f"{head}: {self.message}{self._output()}", *self.further])
 
 
 @dataclass(frozen=True, repr=False)

@@ -221,10 +221,23 @@ def read_table(path: Path) -> TunedTable:
             raise StoreError(
                 f"tuned table {path}: format {record['format']} is newer than {FORMAT}. Update the workbench."
             )
-        entries = tuple(TunedEntry(**entry) for entry in record["entries"])
+        entries = tuple(_checked(TunedEntry(**entry)) for entry in record["entries"])
         return TunedTable(record["device"], record["arch"], record["description"], entries, path)
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise StoreError(f"tuned table {path}: damaged ({type(error).__name__}: {error}). {remedy}") from error
+
+
+def _checked(entry: TunedEntry) -> TunedEntry:
+    """Return an entry whose values are of their kinds. Raises ValueError for another, by name."""
+    kinds: dict[str, Any] = {"op": str, "variant": str, "basis": str, "source_hash": str}
+    kinds |= {"problem": Mapping, "config": Mapping, "seconds": int | float}
+    for name, kind in kinds.items():
+        value = getattr(entry, name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{name} of an entry is {value!r:.40}")
+    if not 0 < entry.seconds < math.inf:
+        raise ValueError(f"seconds of an entry is {entry.seconds}")
+    return entry
 
 
 def table_record(table: TunedTable) -> dict:

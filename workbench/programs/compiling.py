@@ -17,12 +17,14 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
+from workbench.base.kept_entries import hold, trim_entries
+from workbench.base.own_files import seal, sealed
 from workbench.base.progress import waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.host_programs import FLAGS, include_options, link_options
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.toolchain import nvcc, tools
+from workbench.toolchain import disk_cache, nvcc, tools
 from workbench.toolchain.source import include_closure, read_source
 
 SETUP = "Get it with: workbench setup nvcc (99 MB by pip)"
@@ -42,20 +44,22 @@ def compiled_program(sources: Sequence[Path], arch: str, words: Sequence[str]) -
     """Compile the ``sources`` of one program for ``arch`` and return its shared object.
 
     nvcc gets ``words`` unchanged, and reads its own environment variables, such as ``NVCC_APPEND_FLAGS``. A program
-    that was compiled before, from the same files with the same options, comes from the cache.
+    that was compiled before, from the same files with the same options, comes from the cache, unless it is damaged.
 
     Raises CompileError with the compiler's messages, MissingToolError without nvcc or g++, ArgumentError for a program
     without a ``main``.
     """
     program = _nvcc()
-    kept_in = cache_folder() / "programs"
-    kept_in.mkdir(parents=True, exist_ok=True)
+    kept_in = cache_part("programs")
     command = [str(program), *_target(arch, words), "-shared", *FLAGS, *_LINKER, *link_options()]
     command += [*include_options(), *words]
     key = _key(sources, command)
     kept = kept_in / f"{key or uuid.uuid4().hex}.so"
-    if not kept.is_file():
+    hold(kept)  # as long as this process lives
+    if not sealed(kept):
         _compile(command, sources, kept)
+        hold(kept)
+        trim_entries(kept_in, disk_cache.limit_bytes())
     if "main" not in read_elf(kept).defined:
         raise ArgumentError(
             "program", f"{sources[0]}, which has no main()", "a CUDA program",
@@ -88,7 +92,7 @@ def _key(sources: Sequence[Path], command: Sequence[str]) -> str | None:
     """Hash everything that the result depends on; return None if an include cannot be resolved from the text."""
     folders = [Path(word[2:]) for word in command if word.startswith("-I") and len(word) > 2]
     own, theirs = [path for path in folders if path not in _toolkit()], list(_toolkit())
-    parts = [*command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]
+    parts = ["sealed", *command, tools.program_version(Path(command[0])), tools.headers_version(tools.cuda_include())]
     parts += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES] + [_host_compiler(), os.getcwd()]
     for path in sources:
         source = read_source(path)
@@ -109,7 +113,7 @@ def _host_compiler() -> str:
 
 
 def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="workbench-program-", dir=target.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=".workbench-program-", dir=target.parent) as folder:
         made = Path(folder) / "program.so"
         command = [*command, *map(str, sources), "-o", str(made)]
         with waiting(f"compiling {', '.join(path.name for path in sources)}"):
@@ -117,6 +121,7 @@ def _compile(command: Sequence[str], sources: Sequence[Path], target: Path) -> N
         log = (done.stderr + done.stdout).strip()
         if done.returncode != 0:
             raise CompileError(f"{command[0]} refused {', '.join(map(str, sources))}:", log, _advice(log))
+        seal(made)
         made.replace(target)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.base.busy import told
 from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import KernelFault, KernelTimeout
 from workbench.ptx import passed_phases, recorder
@@ -120,7 +121,10 @@ class Outcome:
         if finding.kind == "timeout":
             options = self.options
             if self.result["timed_out"]:
-                limit, name = f"{options.seconds_limit:g} s", "seconds_limit"
+                assert options.seconds_limit is not None
+                spent = self.result["cpu_seconds"], self.result["seconds"]
+                words = told(options.seconds_limit, *spent)
+                limit, name = f"{options.seconds_limit:g} s; stopped after {words}", "seconds_limit"
             else:
                 limit, name = f"{options.instruction_limit:,} warp instructions", "instruction_limit"
             remedy = f"{name}= sets another, None no limit"

@@ -2,10 +2,11 @@
 
 An entry is one file: a magic line, the SHA-256 of the rest, and named blobs. It is written to a temporary file in the
 same folder and renamed, so a reader sees the whole entry or none, even if a process dies. A reader checks the digest;
-it deletes an entry that is truncated, altered or of another format, and the caller builds it again. Two processes that
-build the same entry write the same content; the last rename wins.
+it names and deletes an entry that is truncated, altered or of another format, and the caller builds it again. Two
+processes that build the same entry write the same content; the last rename wins.
 
-The folder is kept below a limit (`limit_bytes`): the entries that were not read for longest are removed first.
+Entries lie in folders of two hexadecimal digits. They are kept below a limit (`limit_bytes`): those that were not read
+for longest are removed first. The other folders beside them have owners of their own (`workbench.base.home`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.base.files import replace_file
+from workbench.base.files import UNFINISHED, replace_file
 from workbench.base.home import cache_folder
+from workbench.base.own_files import discard, own_folder, read_own
 from workbench.errors import ArgumentError
 
 # Increase it whenever the meaning of a stored entry changes; it is part of every key.
@@ -35,6 +38,9 @@ _LOOK_EVERY = 256
 
 _ABANDONED_SECONDS = 3600
 """Age at which a temporary file is taken for that of a writer that died."""
+
+_HEX = "[0-9a-f]"
+_ENTRY = re.compile(rf"{_HEX}{{64}}\.bin")
 
 _stored = itertools.count()
 
@@ -51,7 +57,9 @@ def entry_path(key: str) -> Path:
 
 
 def limit_bytes() -> int:
-    """Return the limit of the folder in bytes: ``$WORKBENCH_CACHE_BYTES``, else `DEFAULT_LIMIT`.
+    """Return the limit of the entries in bytes: ``$WORKBENCH_CACHE_BYTES``, else `DEFAULT_LIMIT`.
+
+    Programs and the builds of judged solutions, whose folders have other owners, have the same limit each.
 
     Raises ArgumentError if the variable is not a whole number.
     """
@@ -62,17 +70,21 @@ def limit_bytes() -> int:
 
 
 def load(key: str) -> dict[str, bytes] | None:
-    """Return the blobs stored under ``key``, or None if there is no intact entry."""
+    """Return the blobs stored under ``key``, or None if there is no intact entry.
+
+    Raises UnsafeFileError if another account owns, or can write, the entry or a folder that it lies in.
+    """
     path = entry_path(key)
-    try:
-        data = path.read_bytes()
-    except OSError:
+    if not path.exists():
+        return None
+    own_folder(cache_folder(), key[:2])
+    data = read_own(path)
+    if data is None:
         return None
     blobs = _unpack(data)
     if blobs is None:
         # A damaged entry would be read and refused again and again: remove it, and the caller builds it anew.
-        with contextlib.suppress(OSError):
-            path.unlink()
+        discard(path, "its digest is not that of its content")
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # records the last use, by which `trim` chooses
@@ -80,11 +92,13 @@ def load(key: str) -> dict[str, bytes] | None:
 
 
 def store(key: str, blobs: Mapping[str, bytes]) -> bool:
-    """Store ``blobs`` under ``key`` atomically; return False if the folder cannot be written, which only costs time."""
-    path = entry_path(key)
+    """Store ``blobs`` under ``key`` atomically; return False if the folder cannot be written, which only costs time.
+
+    Raises UnsafeFileError if another account owns or can write the folder.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, _pack(blobs))
+        own_folder(cache_folder(), key[:2])
+        replace_file(entry_path(key), _pack(blobs), mode=0o644)
     except OSError:
         return False
     if next(_stored) % _LOOK_EVERY == 0:
@@ -96,17 +110,17 @@ def trim(limit: int | None = None) -> int:
     """Trim the folder if it is over the limit: remove the entries unread for longest, down to 9/10 of the limit.
 
     ``limit`` is in bytes (default: `limit_bytes`). A folder within the limit loses no entry, only temporary files of
-    writers that died. An entry that another process is reading stays readable to it. Returns the number of bytes
-    removed.
+    writers that died. An entry that another process is reading stays readable to it. Files that are neither entries nor
+    their temporary files are not touched. Returns the number of bytes removed.
     """
     limit = limit_bytes() if limit is None else limit
     entries, abandoned = [], time.time() - _ABANDONED_SECONDS
-    for path in cache_folder().glob("*/*"):
+    for path in cache_folder().glob(f"{_HEX}{_HEX}/*"):
         with contextlib.suppress(OSError):  # removed by another process in between
             found = path.stat()
-            if path.suffix == ".bin":
+            if _ENTRY.fullmatch(path.name):
                 entries.append((found.st_mtime_ns, found.st_size, path))
-            elif found.st_mtime < abandoned:
+            elif path.name.startswith(UNFINISHED) and found.st_mtime < abandoned:
                 path.unlink()
     whole = held = sum(size for _, size, _ in entries)
     if whole <= limit:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.base.files import replace_file
-from workbench.base.home import home
+from workbench.base.home import home, home_part
 from workbench.errors import ArgumentError
 from workbench.toolchain.type_names import UNKNOWN, Definition, defined_in, living, names_of_types
 
@@ -90,7 +90,7 @@ def kept(text: str, name: str = MEMORY_LABEL) -> Path:
     path = home() / "sources" / hashlib.sha256(text.encode()).hexdigest()[:16] / name
     if not path.is_file():
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            home_part("sources", path.parent.name)
             replace_file(path, text)  # another process may be reading it
         if not path.is_file():
             _remember(str(path), text)

@@ -9,17 +9,16 @@ second choice.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from workbench.base.home import home
+from workbench.base.own_files import own_folder
 from workbench.errors import MissingToolError
 
 HEADERS_REMEDY = "Install them with: python -m pip install 'cuda-toolkit[nvrtc,cudart,crt,cccl]>=13,<14'"
@@ -44,11 +43,6 @@ def pip_nvcc() -> Path | None:
     """Return the nvcc of NVIDIA's pip package ``nvidia-cuda-nvcc``, or None."""
     programs = [folder / "bin" / "nvcc" for folder in pip_folders()]
     return next((path for path in programs if os.access(path, os.X_OK)), None)
-
-
-def driver_nvcc_folder() -> Path:
-    """Return the folder of the simulated driver's ``nvcc``: ``bin`` of a toolkit's folder per Python environment."""
-    return home() / "nvcc" / hashlib.sha256(sys.executable.encode()).hexdigest()[:12] / "bin"
 
 
 def installed(name: str) -> Path | None:
@@ -117,7 +111,8 @@ def library_includes() -> list[Path]:
     """
     places = [folder / "include" / "cccl" for folder in [*pip_folders(), *toolkit_folders()]]
     found = [place for place in places if (place / "nv" / "target").is_file()][:1]
-    return found + [place for place in (fetched_headers(),) if place.is_dir()]
+    fetched = fetched_headers()
+    return [*found, own_folder(fetched.parent, fetched.name)] if fetched.is_dir() else found
 
 
 def fetched_headers() -> Path:

@@ -47,6 +47,16 @@ def test_an_honest_solution_passes(tmp_path, name):
 
 
 @_TAKES_GPU_BUILD
+def test_loading_a_solution_obeys_the_limit(tmp_path):
+    solution = "print('A' * (3 << 20), flush=True)\nwhile True: pass\n"
+    found = wb.check_kernelbench(*written(tmp_path, "scale", solution), full=True, seconds=1)
+    assert found.outcome == "timeout", str(found)
+    assert "while it was loaded: stopped after 1 s of CPU time" in found.verdicts[0].message
+    assert found.verdicts[0].printed_bytes > 3 << 20
+    assert "it printed 3 MiB" in str(found.verdicts[0])
+
+
+@_TAKES_GPU_BUILD
 @pytest.mark.parametrize("name", _marked(CHEATS))
 def test_a_cheat_fails_by_name(tmp_path, name):
     outcome, solution = CHEATS[name]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import time
 from collections.abc import Sequence
+
+from workbench.base.processes.deadline import Deadline
 
 _HEAD_BYTES = 8
 
@@ -29,7 +30,7 @@ class Channel:
 
     def receive(
         self,
-        seconds: float | None = None,
+        deadline: Deadline | None = None,
         *,
         most: int | None = None,
         watch: int | None = None,
@@ -38,10 +39,9 @@ class Channel:
         """Return the next message; None if the other side has hung up or ended.
 
         ``watch`` is a descriptor that becomes readable when the other side's process ends. Descriptors that come with
-        the message are added to ``fds``. Raises TimeoutError if it is not complete within ``seconds``, and TooLong for
+        the message are added to ``fds``. Raises TimeoutError if it is not complete at the ``deadline``, and TooLong for
         more than ``most`` bytes.
         """
-        deadline = None if seconds is None else time.monotonic() + seconds
         head = self._exactly(_HEAD_BYTES, deadline, watch, fds)
         if head is None:
             return None
@@ -50,7 +50,7 @@ class Channel:
             raise TooLong(f"{size:,} bytes, where at most {most:,} are taken")
         return self._exactly(size, deadline, watch, fds)
 
-    def _exactly(self, size: int, deadline: float | None, watch: int | None, fds: list[int] | None) -> bytes | None:
+    def _exactly(self, size: int, deadline: Deadline | None, watch: int | None, fds: list[int] | None) -> bytes | None:
         data = bytearray()
         self.socket.settimeout(None)
         while len(data) < size:
@@ -67,16 +67,15 @@ class Channel:
             data += more
         return bytes(data)
 
-    def _readable(self, deadline: float | None, watch: int | None) -> bool:
+    def _readable(self, deadline: Deadline | None, watch: int | None) -> bool:
         """Wait until there is something to read; return False if nothing came before ``watch`` became readable."""
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
         if watch is not None:
             poll.register(watch, select.POLLIN)
-        left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1e3
-        ready = [fd for fd, _ in poll.poll(left)]
-        if not ready:
-            raise TimeoutError
+        while not (ready := [fd for fd, _ in poll.poll(None if deadline is None else deadline.left * 1e3)]):
+            if deadline is not None and deadline.reached():
+                raise TimeoutError
         return self.socket.fileno() in ready
 
     @property

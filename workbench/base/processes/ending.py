@@ -118,6 +118,21 @@ def end_marked(mark: str, spared: Set[int]) -> None:
                     os.kill(int(name), signal.SIGKILL)
 
 
+def cpu_seconds(root: int) -> float:
+    """Return the CPU time of a process and its descendants, with those that have ended and were waited for."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for pid, fields in _fields():
+        children.setdefault(int(fields[1]), []).append(pid)
+        ticks[pid] = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    total, left = 0, [root]
+    while left:
+        pid = left.pop()
+        total += ticks.get(pid, 0)
+        left += children.get(pid, ())
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def _living_descendants(root: int) -> list[int]:
     parents = dict(_table())
     found: list[int] = []
@@ -133,8 +148,13 @@ def _living_descendants(root: int) -> list[int]:
 
 def _table() -> Iterator[tuple[int, tuple[int, str]]]:
     """Yield (process, (its parent, the letter of its state)) for each process of this machine."""
+    for pid, fields in _fields():
+        yield pid, (int(fields[1]), fields[0])
+
+
+def _fields() -> Iterator[tuple[int, list[str]]]:
+    """Yield (process, the fields of its ``stat`` from the state on) for each process of this machine."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError):
-                state, parent = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-                yield int(name), (int(parent), state)
+                yield int(name), Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from workbench.base.busy import PATIENCE
 from workbench.base.processes.channel import Channel
 from workbench.base.processes.ending import how_ended
 from workbench.base.processes.forking import END, FORK
@@ -40,7 +41,13 @@ class Child(Peer):
 
     def request(self, value: object, seconds: float) -> None:
         """Send a request, pickled: the forked process trusts this one."""
-        self.send(pickle.dumps(value), seconds)
+        self.send(pickle.dumps(value), PATIENCE * seconds)
+
+    @property
+    def root(self) -> int:
+        """Process number (PID) of the server: that of the copy may be in a sandbox's namespace."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def gone(self) -> bool:
@@ -94,7 +101,14 @@ class ForkServer:
         self.process: Process | None = None
         self.folder: Path | None = None
         self._exchanging = threading.RLock()
+        self._printed = 0
         _SERVERS.add(self)
+
+    @property
+    def printed(self) -> int:
+        """Number of bytes that the servers so far, and their copies, have printed."""
+        with self._exchanging:
+            return self._printed + (0 if self.process is None else self.process.printed)
 
     def start(self) -> None:
         """Start the server, without waiting for it, unless it runs already."""
@@ -176,6 +190,7 @@ class ForkServer:
         with self._exchanging:
             if self.process is not None:
                 self.process.end()
+                self._printed += self.process.printed
                 self.process = None
             if self.folder is not None:
                 shutil.rmtree(self.folder, ignore_errors=True)

@@ -27,6 +27,11 @@ class OwnFork(Peer):
         super().__init__(Channel(ours))
         self._end: ProcessEnded | None = None
 
+    @property
+    def root(self) -> int:
+        """Process number (PID)."""
+        return self._pid
+
     def ended(self) -> ProcessEnded:
         """Kill the process if it still runs; return the error that tells how it ended."""
         if self._end is None:

@@ -9,15 +9,16 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.base.busy import PATIENCE
 from workbench.base.processes.channel import Channel, TooLong
+from workbench.base.processes.deadline import CpuDeadline, Deadline
 from workbench.base.processes.ending import end_descendants, end_marked, how_ended, kill_group
+from workbench.base.processes.output import Output
 from workbench.errors import WorkbenchError
 
 START_SECONDS = 600.0
@@ -29,8 +30,8 @@ MOST_JSON_BYTES = 64 << 20
 _KILLED_SECONDS = 5.0
 """Seconds to wait for a process that was killed or has closed its connection; it takes milliseconds."""
 
-_LAST_LINES = 8
-"""Number of a process's last printed lines that the error about its end reports."""
+_LAST_LINES, _LONGEST_LINE = 8, 2000
+"""Number of a process's last printed lines that the error about its end reports, and characters of each."""
 
 # It uses the caller's import path, in its order, or (bare) Python's own path and this package. -P keeps the interpreter
 # from adding a folder of its own.
@@ -89,12 +90,14 @@ class Peer(ABC):
         except OSError:
             raise self.ended() from None
 
-    def receive(self, seconds: float | None = None, most: int | None = None, takes: list[int] | None = None) -> bytes:
+    def receive(
+        self, deadline: Deadline | None = None, most: int | None = None, takes: list[int] | None = None
+    ) -> bytes:
         """Return the next message. Raises ProcessTimeout, ProcessEnded, and BadAnswer for more than ``most`` bytes."""
         try:
-            content = self._channel.receive(seconds, most=most, watch=self._watch, fds=takes)
+            content = self._channel.receive(deadline, most=most, watch=self._watch, fds=takes)
         except TimeoutError:
-            raise ProcessTimeout(f"stopped after {seconds:g} s") from None
+            raise ProcessTimeout(str(deadline)) from None
         except TooLong as error:
             raise BadAnswer(str(error)) from None
         except OSError:
@@ -116,18 +119,21 @@ class Peer(ABC):
 
         The descriptors ``gives`` go with the message; those that come back are added to ``takes``.
         """
-        begun = time.monotonic()
+        deadline = None if seconds is None else Deadline(seconds)
         self.send(content, seconds, gives)
-        if seconds is None:
-            return self.receive(None, most, takes)
-        try:
-            return self.receive(max(begun + seconds - time.monotonic(), 0), most, takes)
-        except ProcessTimeout:
-            raise ProcessTimeout(f"stopped after {seconds:g} s") from None
+        return self.receive(deadline, most, takes)
+
+    def ask_untrusted(self, content: bytes, seconds: float) -> dict[str, Any]:
+        """Send one message to a process that is not trusted, and return its `json`, within ``seconds`` of CPU time."""
+        self.send(content, PATIENCE * seconds)
+        return self.json(seconds)
 
     def json(self, seconds: float) -> dict[str, Any]:
-        """Return the next message, a JSON object, of a process that is not trusted. Raises BadAnswer for another."""
-        content = self.receive(seconds, MOST_JSON_BYTES)
+        """Return the next message, a JSON object, of a process that is not trusted. Raises BadAnswer for another.
+
+        ``seconds`` of CPU time is the limit (`workbench.base.busy`).
+        """
+        content = self.receive(self.cpu_deadline(seconds), MOST_JSON_BYTES)
         try:
             found = json.loads(content)
         except (ValueError, RecursionError):
@@ -135,6 +141,15 @@ class Peer(ABC):
         if not isinstance(found, dict):
             raise BadAnswer(f"{content[:60]!r} is no JSON object")
         return found
+
+    def cpu_deadline(self, seconds: float) -> Deadline:
+        """Return the deadline after so many seconds of CPU time of the process and all that it has started."""
+        return CpuDeadline(seconds, self.root)
+
+    @property
+    @abstractmethod
+    def root(self) -> int:
+        """Number, in this process's PID namespace, of the process whose descendants' CPU time counts."""
 
     @abstractmethod
     def ended(self) -> ProcessEnded:
@@ -149,7 +164,8 @@ class Process(Peer):
     """A Python process that runs ``function(channel, *arguments)``.
 
     It is spawned, not forked, because a CUDA context does not survive a fork. It has a session of its own, so that only
-    the caller gets Ctrl-C. Its output is kept; if it ends by itself, the error's message has the last lines.
+    the caller gets Ctrl-C. Of its output the last 1 MiB are kept; if it ends by itself, the error's message has the
+    last lines.
 
     Args:
         function: ``"module:name"``, or ``"file.py:name"``.
@@ -171,7 +187,7 @@ class Process(Peer):
         bare: bool = False,
     ):
         self._mark = mark
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        self._output = Output()
         environment = {name: value for name, value in os.environ.items() if not (bare and name.startswith("PYTHON"))}
         environment |= {**(variables or {}), **({mark.partition("=")[0]: "1"} if mark else {})}
         ours, theirs = socket.socketpair()
@@ -185,11 +201,12 @@ class Process(Peer):
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
+                stdout=self._output.fd,
+                stderr=self._output.fd,
                 start_new_session=True,
                 env=environment,
             )
+        self._output.begin()
         self._ready = self._over = False
         super().__init__(Channel(ours))
 
@@ -197,6 +214,16 @@ class Process(Peer):
     def pid(self) -> int:
         """Process number (PID)."""
         return self._popen.pid
+
+    @property
+    def root(self) -> int:
+        """Process number (PID)."""
+        return self.pid
+
+    @property
+    def printed(self) -> int:
+        """Number of bytes that the process, and all that it has started, have printed."""
+        return self._output.printed
 
     @property
     def running(self) -> bool:
@@ -208,7 +235,7 @@ class Process(Peer):
         if self._ready:
             return
         try:
-            refused = self.receive(START_SECONDS).decode()
+            refused = self.receive(Deadline(START_SECONDS)).decode()
         except (ProcessTimeout, ProcessEnded) as error:
             self.end()
             raise ProcessStartError(f"{sys.executable} did not start: {error}") from error
@@ -222,13 +249,12 @@ class Process(Peer):
         status = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             status = self._popen.wait(_KILLED_SECONDS)
-        lines = []
-        if not self._over:
-            self._said.seek(0)
-            lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        reported = self._over
         self.end()
+        lines = [] if reported else [line for line in self._output.text().splitlines() if line.strip()]
         how = "closed its connection" if status is None else how_ended(status)
-        return ProcessEnded("\n".join([f"the process that worked on it {how}", *lines[-_LAST_LINES:]]), status)
+        last = [line[-_LONGEST_LINE:] for line in lines[-_LAST_LINES:]]
+        return ProcessEnded("\n".join([f"the process that worked on it {how}", *last]), status)
 
     def kill(self) -> None:
         """Kill the process. Any thread may call this, also while another one waits for an answer."""
@@ -245,7 +271,7 @@ class Process(Peer):
         kill_group(self.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(_KILLED_SECONDS)
-        self._said.close()
+        self._output.close()
         if self._mark:
             end_marked(self._mark, {os.getpid()})
 
@@ -253,5 +279,5 @@ class Process(Peer):
         """Leave the process to the one that started it; call this in a fork of that one."""
         self._over = True
         self._channel.socket.close()
-        self._said.close()
+        self._output.forget()
         self._popen.returncode = 0  # not this process's child: nothing to wait for

@@ -7,15 +7,15 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import shutil
-import subprocess
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from workbench.base.home import cache_folder
-from workbench.base.progress import tracked, waiting
+from workbench.base.home import cache_part
+from workbench.base.own_files import own_folder, seal, sealed
+from workbench.base.processes.compilers import CompilerRuns
+from workbench.base.progress import announce, tracked, waiting
 from workbench.driver.elf import read_elf
 from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
@@ -74,57 +74,61 @@ def prepare(say: Callable[[str], object] = print) -> Path:
 
 
 def compiled(torch: Torch) -> Path:
-    """Return the library for ``torch``; compile it first (some ten seconds) unless the cache has it.
+    """Return the library for ``torch``; compile it first (about a minute) unless the cache has it, whole.
 
     Raises DeviceUnavailableError for a build that cannot have a simulated GPU, MissingToolError without g++,
-    CompileError if g++ refuses the sources.
+    CompileError if g++ refuses the sources, UnsafeFileError if another account owns or can write the cache.
     """
     if torch.problem is not None:
         raise DeviceUnavailableError(torch.problem)
     sources = sorted(SOURCES.iterdir())
-    content = b"".join(path.read_bytes() for path in sources) + f"{torch.version} {_FLAGS}".encode()
-    folder = cache_folder() / "torch_device"
-    path = folder / f"operators-{torch.version}-{hashlib.sha256(content).hexdigest()[:12]}.so"
-    if path.is_file():
+    content = b"".join(path.read_bytes() for path in sources) + f"{torch.version} {_FLAGS} sealed".encode()
+    folder, name = cache_part("torch_device"), f"operators-{torch.version}-{hashlib.sha256(content).hexdigest()[:12]}"
+    path = folder / f"{name}.so"
+    if sealed(path):
         return path
     if shutil.which("g++") is None:
         raise MissingToolError("torch's cuda device needs g++ once, to compile for this torch: apt-get install g++")
-    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:  # another process may be compiling it
         with waiting("waiting for another process that compiles torch's simulated device"):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.is_file():
+        if not sealed(path):
+            announce(f"compiling the simulated device for torch {torch.version}, once, about a minute")
             _compile([one for one in sources if one.suffix == ".cpp"], torch, path)
     return path
 
 
 def _compile(sources: list[Path], torch: Torch, path: Path) -> None:
+    """Compile and link the library. An interrupted call ends its compilers; the next one finds the finished objects."""
     headers = (torch.folder / "include", torch.folder / "include/torch/csrc/api/include", tools.cuda_include())
     include = [f"-I{folder}" for folder in headers]
-    objects = [path.with_name(f"{path.stem}-{source.stem}.o") for source in sources]
-    libraries = ["-ltorch_cpu", "-ltorch_cuda", "-lc10", "-lc10_cuda"]
-    new = path.with_suffix(".new")
-    try:
-        with ThreadPoolExecutor() as pool:
-            logs = pool.map(
-                lambda pair: _run("g++", *_FLAGS, *include, "-c", str(pair[0]), "-o", str(pair[1])),
-                zip(sources, objects, strict=True),
-            )
-            for log in tracked(logs, " files of torch's simulated device compiled", len(sources)):
-                if log:
-                    raise CompileError(f"g++ refused the operators of torch {torch.version}:", log)
-        link = ("g++", "-shared", "-o", str(new), *map(str, objects), f"-L{torch.folder / 'lib'}", *libraries)
+    kept = own_folder(path.with_suffix(".objects"))
+    missing = [one for one in sources if not sealed(kept / f"{one.stem}.o")]
+    with CompilerRuns() as compilers:
+
+        def compiled_one(source: Path) -> str:
+            return _made(compilers, kept / f"{source.stem}.o", "g++", *_FLAGS, *include, "-c", str(source))
+
+        for log in tracked(
+            compilers.each(compiled_one, missing), " files of torch's simulated device compiled", len(missing)
+        ):
+            if log:
+                raise CompileError(f"g++ refused the operators of torch {torch.version}:", log)
+        libraries = ["-ltorch_cpu", "-ltorch_cuda", "-lc10", "-lc10_cuda"]
+        objects = [str(kept / f"{one.stem}.o") for one in sources]
         with waiting("linking torch's simulated device"):
-            log = _run(*link)
+            log = _made(compilers, path, "g++", "-shared", *objects, f"-L{torch.folder / 'lib'}", *libraries)
         if log:
             raise CompileError(f"The operators of torch {torch.version} do not link:", log)
-        new.replace(path)
-    finally:
-        for one in (*objects, new):
-            one.unlink(missing_ok=True)
+    shutil.rmtree(kept, ignore_errors=True)
 
 
-def _run(*command: str) -> str:
-    """Run the compiler; return the end of its error output if it fails, else ""."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stderr[-4000:] or f"exit status {done.returncode}"
+def _made(compilers: CompilerRuns, path: Path, *command: str) -> str:
+    """Let a compiler make a file, sealed when it is whole; return the end of its error output if it fails, else ""."""
+    new = path.with_suffix(f"{path.suffix}.new")
+    status, log = compilers.run(*command, "-o", str(new))
+    if status:
+        return log[-4000:] or f"exit status {status}"
+    seal(new)
+    new.replace(path)
+    return ""

@@ -128,13 +128,14 @@ def _prepare(torch: library.Torch) -> None:
 def _exchange(path: Path) -> None:
     import torch
 
-    from workbench.driver.torch_device import compositions
+    from workbench.driver.torch_device import compositions, runtime_kernels
 
     operators = ctypes.PyDLL(str(path))
     operators.workbench_exchange_operators.restype = ctypes.c_char_p
     compositions.register(operators.workbench_exchange_operators().decode().split())
     torch.cuda._lazy_call(operators.workbench_follow_blocks)
     torch.cuda._sleep = _sleep
+    runtime_kernels.warn_of_sizes(library_path())
     del torch.cuda.default_generators
     torch.cuda.__class__ = _LazyGenerators
     torch.backends.cudnn.enabled = False

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
 from workbench.driver.passed_tensors import passing
 from workbench.driver.simulated import current, library_path
 
@@ -41,7 +41,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
 
     os.environ["TRITON_LIBCUDA_PATH"] = str(library_path().parent)
     given = os.environ.get("TRITON_CACHE_DIR")  # kernels without machine code stay apart from those of a GPU
-    folder = cache_folder() / "triton_device" if given is None else Path(given) / "simulated"
+    folder = cache_part("triton_device") if given is None else Path(given) / "simulated"
     os.environ["TRITON_CACHE_DIR"] = str(folder)
     _on_cpu = on_cpu
     hook = triton_kernel.WithoutAssembler(knobs.runtime.add_stages_inspection_hook)

@@ -210,7 +210,6 @@ def _fits(own: Any, value: Any) -> bool:
 
 def _keep_builds(folder: Path) -> None:
     """Let compilations go to a folder of this solution's content: the next time they are there."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name in ("WORKBENCH_HOME", "WORKBENCH_CACHE", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         os.environ[name] = str(folder / name.lower())
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")

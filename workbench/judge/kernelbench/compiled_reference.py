@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from workbench.base.files import replace_file
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
+from workbench.base.own_files import discard, read_own
 from workbench.base.processes.worker import Worker
 from workbench.base.trials.trial import canonical, digest
 from workbench.base.versions import versions
@@ -41,19 +43,29 @@ def compiled_reference(problem: KernelBenchProblem, model: str, memory_mib: int,
     """Return the time of the problem's reference under ``torch.compile``; ``seconds`` is the limit of a call."""
     text, sizes = problem.text, {name: list(pair) for name, pair in problem.sizes.items()}
     key = digest(text, canonical(sizes), model, canonical(dict(versions())))
-    path = cache_folder() / "kernelbench" / "references" / f"{key}.json"
-    if path.is_file():
-        record = json.loads(path.read_text())
-        return CompiledReference(record["seconds"], tuple(record["operators"]), record["message"])
+    path = cache_part("kernelbench_references") / f"{key}.json"
+    if (kept := _kept(path)) is not None:
+        return kept
     try:
         with Worker(variables={"OMP_NUM_THREADS": "1"}) as worker:
             worker.call(simulate, model, memory_mib)
             found = worker.call(measure, problem, seconds=_COMPILE_SECONDS + 2 * seconds)
     except Exception as error:
         return CompiledReference(None, (), f"{type(error).__name__}: {error}".splitlines()[-1][:400])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(asdict(found)))
+    replace_file(path, json.dumps(asdict(found)), mode=0o644)
     return found
+
+
+def _kept(path: Path) -> CompiledReference | None:
+    content = read_own(path)
+    if content is None:
+        return None
+    try:
+        record = json.loads(content)
+        return CompiledReference(record["seconds"], tuple(record["operators"]), record["message"])
+    except (ValueError, KeyError, TypeError) as error:
+        discard(path, f"{type(error).__name__}: {error}")
+        return None
 
 
 def measure(problem: KernelBenchProblem) -> CompiledReference:

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from workbench.base.argument_kinds import checked_kinds
-from workbench.base.home import cache_folder
+from workbench.base.home import cache_part
+from workbench.base.kept_entries import held, trim_entries
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
 from workbench.driver.attributes import DEFAULT_MODEL
+from workbench.driver.torch_device import library
 from workbench.errors import ArgumentError
 from workbench.judge.answers import failed, verdict_of
 from workbench.judge.arguments import MEMORY_MIB, SECONDS, SEEDS, check_limits, checked_seeds, drawn
@@ -24,10 +26,9 @@ from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
 from workbench.judge.outcomes import OK, further, of_finding
 from workbench.judge.verdict import Judgement
+from workbench.toolchain import disk_cache
 from workbench.toolchain.tensor_float import rounded_products
 
-_BUILD_SECONDS = 600.0
-"""Time limit of loading a solution, which may build an extension with torch's headers."""
 _GRACE_SECONDS = 20.0
 
 
@@ -63,7 +64,8 @@ def check_kernelbench(
             this takes some ten seconds the first time for a problem.
         model: the GPU to simulate and to predict times for.
         seeds: number of seeds to draw, or the seeds of a verdict.
-        seconds: limit of one call; loading the solution may take ten minutes.
+        seconds: limit of loading the solution, which may compile, and of each call, in seconds of CPU time; by the
+            clock four times as much.
         memory_mib: memory of the device, and limit of the process beyond the memory that torch takes.
 
     Raises:
@@ -83,9 +85,21 @@ def check_kernelbench(
     answers = [reference.answer(seed) for seed in given]
     _require_drawn(chosen, reference, answers)
     started = time.monotonic()
-    folder = cache_folder() / "kernelbench" / hashlib.sha256(path.read_bytes()).hexdigest()[:24]
+    folder = cache_part("kernelbench", hashlib.sha256(path.read_bytes()).hexdigest()[:24])
     options = {"model": model, "memory": memory_mib, "seconds": seconds, "folder": str(folder)}
-    trial = _Trial(reference, SolutionProcess(options), seconds)
+    _prepare_device()
+    with held(folder):
+        fields = _tried(_Trial(reference, SolutionProcess(options), seconds), path, answers)
+    trim_entries(folder.parent, disk_cache.limit_bytes())
+    if torch_compile and fields["outcome"] == OK:
+        fields |= {"reference": compiled_reference(chosen, model, memory_mib, seconds)}
+    about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
+    verdict = verdict_of(found.path.stem, about, {"seeds": given} | fields, time.monotonic() - started)
+    return Judgement(found.path.stem, str(solution), (verdict,), str(found.path), digest)
+
+
+def _tried(trial: _Trial, path: Path, answers: Sequence[ReferenceAnswer]) -> dict[str, Any]:
+    """Return the fields of a solution's verdict, and end its process."""
     try:
         fields = trial.run(path, answers)
     except Failed as failure:
@@ -95,11 +109,14 @@ def check_kernelbench(
         fields = {"outcome": outcome, "message": f"{trial.doing}: {error}"}
     finally:
         trial.process.end()
-    if torch_compile and fields["outcome"] == OK:
-        fields |= {"reference": compiled_reference(chosen, model, memory_mib, seconds)}
-    about = {"variant": "ModelNew", "case": "smaller" if chosen.used else "full", "config": chosen.used}
-    verdict = verdict_of(found.path.stem, about, {"seeds": given} | fields, time.monotonic() - started)
-    return Judgement(found.path.stem, str(solution), (verdict,), str(found.path), digest)
+    return fields | {"printed": trial.process.printed}
+
+
+def _prepare_device() -> None:
+    """Compile the simulated device, if need be, in this process: the solution's prints nothing that a user sees."""
+    installed = library.installed_torch()
+    if installed is not None and installed.problem is None:
+        library.compiled(installed)
 
 
 def _require_drawn(problem: KernelBenchProblem, reference: Reference, answers: Sequence[ReferenceAnswer]) -> None:
@@ -121,7 +138,7 @@ class _Trial:
     def run(self, path: Path, answers: Sequence[ReferenceAnswer]) -> dict[str, Any]:
         """Return the fields of a verdict that passes. Raises Failed for the first failure."""
         request = {"solution": str(path), "init": self._reference.init, "seed": self._reference.seed}
-        loaded = self.process.answer(request | {"state": self._reference.state}, _BUILD_SECONDS)
+        loaded = self.process.answer(request | {"state": self._reference.state}, self._seconds)
         self._refuse(loaded)
         self._missing = [one for one in loaded.get("missing", ()) if isinstance(one, str)]
         worst, first = None, None

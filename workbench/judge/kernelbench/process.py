@@ -26,17 +26,19 @@ class SolutionProcess(Process):
         )
 
     def answer(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a request and return the JSON of the answer. Raises ProcessTimeout, ProcessEnded or BadAnswer."""
+        """Send a request and return the JSON of the answer, within ``seconds`` of CPU time.
+
+        Raises ProcessTimeout, ProcessEnded or BadAnswer.
+        """
         self.await_start()
         content = io.BytesIO()
         torch.save(dict(request), content)
-        self.send(content.getvalue(), seconds)
-        return self.json(seconds)
+        return self.ask_untrusted(content.getvalue(), seconds)
 
     def tensor(self, dtype: torch.dtype, shape: Sequence[int], seconds: float) -> torch.Tensor:
         """Receive the next tensor, of this dtype and shape. Raises NoAnswer, ProcessEnded or BadAnswer."""
         size = math.prod(shape) * dtype.itemsize
-        content = self.receive(seconds, size)
+        content = self.receive(self.cpu_deadline(seconds), size)
         if len(content) != size:
             raise BadAnswer(f"{len(content):,} bytes, where {size:,} are expected")
         if not size:

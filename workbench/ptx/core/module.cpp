@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <unordered_map>
@@ -173,7 +174,16 @@ void check_workers(const std::vector<WorkerResult>& results) {
     if (result.error && (result.began || !any)) std::rethrow_exception(result.error);
 }
 
-// The calling thread of a launch, which looks after signals and the time limit while it runs.
+// CPU seconds of this process.
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The calling thread of a launch, which looks after signals and the time limit while it runs. The
+// limit is of CPU time, so that it does not depend on what else the machine does; by the clock it
+// is kPatience times as long.
 class Lookout {
  public:
   using Clock = std::chrono::steady_clock;
@@ -184,11 +194,14 @@ class Lookout {
   // Until it has to look.
   Seconds wait() const {
     constexpr Seconds often(0.05), least(0.001);
-    if (limit_ <= Seconds(0) || timed_out) return often;
-    return std::min(often, std::max<Seconds>(start_ + limit_ - Clock::now(), least));
+    const Seconds left = start_ + limit_ - Clock::now();
+    if (limit_ <= Seconds(0) || timed_out || left <= Seconds(0)) return often;
+    return std::min(often, std::max<Seconds>(left, least));
   }
   void look() {
-    if (limit_ > Seconds(0) && Clock::now() - start_ > limit_) {
+    const Seconds passed = Clock::now() - start_;
+    if (limit_ > Seconds(0) && passed > limit_ &&
+        (used() > limit_.count() || passed > kPatience * limit_)) {
       timed_out = true;
       launch_.stop = true;
     }
@@ -205,18 +218,26 @@ class Lookout {
     next_ = Clock::now() + wait();
   }
 
+  double used() const { return cpu_seconds() - cpu_start_; }
+
   bool timed_out = false, interrupted = false;
 
  private:
+  static constexpr double kPatience = 4;  // as in base/busy.py
   Launch& launch_;
   const Seconds limit_;  // 0: none
   const Clock::time_point start_ = Clock::now();
+  const double cpu_start_ = cpu_seconds();
   std::chrono::time_point<Clock, Seconds> next_ = start_ + wait();
 };
 
-// Runs the workers and waits for them. Returns true if the time limit ended the launch. Throws
-// nb::python_error on Ctrl-C, and what ended a worker.
-bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
+struct Ended {
+  bool timed_out;
+  double cpu_seconds;
+};
+
+// Runs the workers and waits for them. Throws nb::python_error on Ctrl-C, and what ended a worker.
+Ended run_workers(Launch& launch, std::vector<WorkerResult>& results, double seconds_limit) {
   Lookout lookout(launch, seconds_limit);
   {
     nb::gil_scoped_release release;
@@ -230,7 +251,7 @@ bool run_workers(Launch& launch, std::vector<WorkerResult>& results, double seco
   }
   if (lookout.interrupted) throw nb::python_error();
   check_workers(results);
-  return lookout.timed_out;
+  return {lookout.timed_out, lookout.used()};
 }
 
 nb::dict describe(const Finding& finding) {
@@ -378,7 +399,7 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   if (bound.recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
   const auto start = std::chrono::steady_clock::now();
-  const bool timed_out = run_workers(launch, results, bound.seconds_limit);
+  const Ended ended = run_workers(launch, results, bound.seconds_limit);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
 
   nb::dict out;
@@ -393,7 +414,8 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   }
   out["instructions"] = instructions, out["thread_instructions"] = lanes,
   out["sampled"] = launch.sampled;
-  out["seconds"] = seconds.count(), out["threads"] = threads_run, out["timed_out"] = timed_out;
+  out["seconds"] = seconds.count(), out["threads"] = threads_run,
+  out["timed_out"] = ended.timed_out, out["cpu_seconds"] = ended.cpu_seconds;
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;

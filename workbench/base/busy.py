@@ -1,0 +1,48 @@
+"""Time limits in CPU seconds, and words for how busy the machine was when one was reached.
+
+On a machine that others use, too, work takes several times its CPU time. A limit therefore ends work that has used its
+seconds of CPU time. Work that waits uses none: it ends after `PATIENCE` times the limit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+PATIENCE = 4.0
+"""The longest time, as a multiple of its limit, for work that uses little CPU time."""
+
+_BUSY = 1.5
+"""The least ratio of time to CPU time at which a machine is called busy."""
+
+
+def over_limit(limit: float, used: float, passed: float) -> bool:
+    """Return True if work has reached its limit: of CPU seconds ``used``, or of seconds ``passed`` by the clock."""
+    return passed >= limit and (used >= limit or passed >= PATIENCE * limit)
+
+
+def told(limit: float, used: float, passed: float) -> str:
+    """Return what ended work at its limit: ``"10 s of CPU time; 31 s passed: the machine was busy (load ...)"``."""
+    if used < limit:
+        words = f"{passed:.3g} s, {PATIENCE:g} times the limit, with {used:.2g} s of CPU time"
+        return f"{words}: it waited, or the machine was busy ({_load()})"
+    words = f"{limit:g} s of CPU time"
+    return words if passed < _BUSY * used else f"{words}; {passed:.3g} s passed: the machine was busy ({_load()})"
+
+
+class OwnDeadline:
+    """So many seconds of this process's CPU time from now; time that it waits for is not counted."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._begun = time.monotonic(), time.process_time()
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, of CPU time."""
+        passed, used = time.monotonic() - self._begun[0], time.process_time() - self._begun[1]
+        return self._seconds - min(passed, used)
+
+
+def _load() -> str:
+    return f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores"
