@@ -348,7 +348,6 @@ def test_several_kernels_keep_the_findings_of_each(reversed_rows):
     assert len(both.findings) == len(reports[0].findings) > 0
 
 
-
 def test_several_kernels_are_traced_together_and_apart(module):
     from workbench.ptx.joined import joined
 

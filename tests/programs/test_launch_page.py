@@ -15,7 +15,9 @@ from workbench.analysis.host_calls import HostCall
 from workbench.analysis.launches import Launches
 from workbench.programs.launch_page import write_page
 
-KERNEL = "__global__ void k(float *x) {\n  __shared__ float t[64];\n  t[threadIdx.x] = 1;\n  x[threadIdx.x] = t[AT];\n}\n"
+KERNEL = (
+    "__global__ void k(float *x) {\n  __shared__ float t[64];\n  t[threadIdx.x] = 1;\n  x[threadIdx.x] = t[AT];\n}\n"
+)
 
 
 def launches_of(at: str, *, checks: bool) -> Launches:
@@ -57,7 +59,7 @@ def test_the_time_is_said_to_be_that_of_the_launches(tmp_path, monkeypatch):
     assert "torch's operators" not in text
 
     class Initialized:
-        class cuda:  # noqa: N801  # as torch spells it
+        class cuda:  # as torch spells it
             is_initialized = staticmethod(lambda: True)
 
     monkeypatch.setitem(sys.modules, "torch", Initialized)

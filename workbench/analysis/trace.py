@@ -127,7 +127,11 @@ class Trace(Tabular, Document, RunTotals):
             return (self,)
         return tuple(
             Trace(
-                f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,), self.model,
+                f"{kernel.label} of {self.title}",
+                lines_of(report),
+                report,
+                (kernel,),
+                self.model,
                 unchecked=self.unchecked,
             )
             for kernel, report in zip(self.kernels, self.report.parts, strict=True)
@@ -270,7 +274,13 @@ class Trace(Tabular, Document, RunTotals):
         hints = [textwrap.fill(str(hint), WIDTH, subsequent_indent="  ") for hint in self.hints()]
         found = self.check.lines() if self.report.has_checks else []
         return "\n".join(
-            [*out, *(["findings of the checks:"] if found else []), *found, *(["what to try next:"] if hints else []), *hints]
+            [
+                *out,
+                *(["findings of the checks:"] if found else []),
+                *found,
+                *(["what to try next:"] if hints else []),
+                *hints,
+            ]
         )
 
     def __repr__(self) -> str:

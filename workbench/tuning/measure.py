@@ -282,9 +282,7 @@ def _evaluate(
     return with_prediction(trial, model)
 
 
-def _checked(
-    trial: Trial, variant: Variant, case: Case, tensors: Any, kernels: Sequence[CompiledKernel] = ()
-) -> Trial:
+def _checked(trial: Trial, variant: Variant, case: Case, tensors: Any, kernels: Sequence[CompiledKernel] = ()) -> Trial:
     """Return the trial with the verdict on its outputs; of the reference's own outputs it has the error alone."""
     with enough_memory(case, "cpu"):
         check = case.check(tensors.out)
