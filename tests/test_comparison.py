@@ -143,3 +143,49 @@ def test_a_trace_names_the_lines_of_the_kernel(traced):
 def test_torch_has_nothing_to_trace():
     with pytest.raises(ArgumentError, match="no kernel to trace"):
         wb.trace("paged_attention", variant="torch")
+
+
+HALF = """#include <cuda_fp16.h>
+extern "C" __global__ void {name}(half *out, const half *x, const half *y) {{
+    const int i = blockIdx.x * 512 + threadIdx.x;
+    const float a = __half2float(x[i]), b = __half2float(y[i]);
+    out[i] = __float2half(expf(a - b) * a - logf(fabsf(b) + {constant}));
+}}"""
+
+
+def half_op(constant: str):
+    """An op whose reference misses its own answer in float64 by more than the bound, computed in half precision."""
+    import torch
+
+    @wb.op
+    def half_logs(x, y):
+        return torch.exp(x - y) * x - torch.log(y.abs() + 1e-3)
+
+    half = torch.float16
+    half_logs.case("small", x=wb.randn(64, 512, dtype=half), y=wb.randn(64, 512, dtype=half))
+    text = HALF.format(name="in_float", constant=constant)
+    half_logs.cuda(text, name="in_float", grid=lambda x: x.shape[0], block=512, args=("out", "x", "y"))
+    return half_logs
+
+
+def test_the_reference_is_not_judged_by_its_own_answer(tmp_path):
+    op = half_op("1e-3f")
+    found = wb.compare(op, device="sim")
+    reference, kernel = found["torch"], found["in_float"]
+    assert reference.max_error > reference.error_bound, "its half precision is beyond the bound"
+    assert reference.error_bound == kernel.error_bound, "one bound for one case"
+    assert kernel.max_error < kernel.error_bound
+    assert found.all_correct
+    assert "not judged, the reference" in found.facts()["correct"][0]
+    base = tmp_path / "base.json"
+    found.save(base)
+    assert wb.diff(base, found, fail_if="warp_instructions > 1.02").ok
+
+
+def test_a_kernel_and_a_second_function_of_torch_are_judged():
+    op = half_op("3e-3f")
+    op.torch(lambda x, y: x * 0, name="zeros")
+    found = wb.compare(op, device="sim")
+    assert [trial.outcome for trial in found.trials] == ["ok", "wrong_result", "wrong_result"]
+    assert not found.all_correct
+    assert len({trial.error_bound for trial in found.trials}) == 1

@@ -325,12 +325,15 @@ def _cupy() -> str:
 
 
 def _cuda_device() -> str:
+    from workbench.driver import simulated
     from workbench.launch import devices
 
     reason = devices.cuda_problem()
     if reason is not None:
         detail, _, remedy = reason.partition(". ")
-        raise _Missing(detail, remedy)
+        if simulated.real_device() is None:
+            remedy += " Without a GPU, `workbench run PROGRAM` gives a program a simulated one."
+        raise _Missing(detail, remedy.strip())
     return devices.get("cuda").description
 
 

@@ -7,6 +7,7 @@ to go on.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -28,8 +29,23 @@ class ArgumentError(WorkbenchError, ValueError):
         super().__init__(f"{argument}: got {got}; allowed: {allowed}. {remedy}")
 
 
+def did_you_mean(got: str, known: Iterable[str]) -> str:
+    """Return "Did you mean ...?" with the known name that is most like a misspelt one, or an empty text."""
+    from difflib import get_close_matches  # for an error alone
+
+    found = get_close_matches(got, list(known), 1, 0.7)
+    return f"Did you mean {found[0]}?" if found else ""
+
+
 class UnknownNameError(ArgumentError):
-    """Unknown name of an op, a variant, a case, a device, a kernel and so on; lists the known ones."""
+    """Unknown name of an op, a variant, a case, a device, a kernel and so on; lists the known ones.
+
+    The remedy begins with the known name that is most like the misspelt one, if there is one.
+    """
+
+    def __init__(self, argument: str, got: object, allowed: str, remedy: str):
+        near = did_you_mean(str(got).strip("'"), allowed.split(", "))
+        super().__init__(argument, got, allowed, f"{near} {remedy}".strip())
 
 
 class UnknownKeyError(UnknownNameError, KeyError):

@@ -43,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gpu-first-config",
         action="store_true",
-        help="take the first configuration of each Triton autotuner that runs",
+        help="take the first configuration of each Triton autotuner that runs; a suite that keeps tuned files of its "
+        "own keeps these, so give it another folder",
     )
     group.addoption("--gpu-seconds-limit", type=float, metavar="S", help="the time limit of a launch in seconds")
 

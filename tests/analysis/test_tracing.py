@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -284,6 +285,67 @@ def test_checks_can_run_along(module):
     assert any(finding.kind == "shared race" for finding in found.report.findings)
     assert found.summary()["findings"].value == len(found.report.findings)
     assert f"checks: {len(found.report.findings)} findings" in str(found)
+    assert all(line in str(found) for line in found.check.lines())
+    alone = wb.trace_kernel(racy.k, grid=1, block=64, args=[np.zeros(64, np.float32)])
+    assert "checks: not run; checks=True, or --check, runs them" in str(alone)
+    assert alone.findings is None
+    with pytest.raises(ArgumentError, match="a launch without checks"):
+        _ = alone.check
+
+
+@pytest.fixture(scope="module")
+def reversed_rows():
+    """An op with a kernel that races, and its twin with a barrier."""
+
+    @wb.op
+    def reversed_rows(x):
+        return x.flip(1)
+
+    reversed_rows.case("small", x=wb.randn(4, 64))
+    text = """extern "C" __global__ void NAME(float *out, const float *x) {
+    __shared__ float row[64];
+    row[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];
+    BARRIER
+    out[blockIdx.x * 64 + threadIdx.x] = row[63 - threadIdx.x];
+}"""
+    for name, barrier in (("racy", ""), ("clean", "__syncthreads();")):
+        source = text.replace("NAME", name).replace("BARRIER", barrier)
+        reversed_rows.cuda(source, name=name, grid=lambda x: x.shape[0], block=64, args=("out", "x"))
+    return reversed_rows
+
+
+def test_a_trace_of_an_op_runs_the_checks_once(reversed_rows):
+    found, clean = (wb.trace(reversed_rows, variant=name) for name in ("racy", "clean"))
+    assert "shared race" in {finding.kind for finding in found.findings}
+    assert "findings of the checks:" in str(found)
+    assert "row[63 - threadIdx.x]" in str(found).partition("findings of the checks:")[2]
+    assert "shared race" in found._repr_html_()
+    assert (clean.findings, clean.check.ok) == ((), True)
+    assert "checks: no findings" in str(clean)
+    assert "findings of the checks:" not in str(clean)
+
+
+def test_a_trace_says_that_it_ran_no_checks(reversed_rows, monkeypatch):
+    from workbench.ops import tracing
+
+    sampled = wb.trace(reversed_rows, variant="racy", sample=2)
+    command = "wb.check(reversed_rows, variants='racy', cases='small') runs them"
+    assert sampled.checks_brief == f"not run on a sample of the blocks; {command}"
+    monkeypatch.setattr(tracing, "MOST_CHECKED", 100)
+    large = wb.trace(reversed_rows, variant="racy")
+    assert large.checks_brief == f"not run beyond 100 warp instructions; {command}"
+    assert "findings" not in {fact.name for fact in large.summary().facts}
+
+
+def test_several_kernels_keep_the_findings_of_each(reversed_rows):
+    from workbench.ptx.joined import joined, with_findings_of
+
+    reports = [wb.trace(reversed_rows, variant=name).report for name in ("racy", "clean")]
+    plain = [replace(report, findings=[], has_checks=False) for report in reports]
+    both = with_findings_of(joined(plain), joined(reports))
+    assert both.has_checks
+    assert [len(part.findings) for part in both.parts] == [len(report.findings) for report in reports]
+    assert len(both.findings) == len(reports[0].findings) > 0
 
 
 def test_several_kernels_are_traced_together_and_apart(module):

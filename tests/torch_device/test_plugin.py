@@ -167,6 +167,32 @@ def test_an_autotuner_takes_its_first_configuration(words: list[str], tmp_path: 
     assert ("1 failed" in done.stdout) is not bool(words)
 
 
+FIRST_ALONE = """
+import math, os, pathlib, torch, triton, triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": n}) for n in (64, 128, 256)], key=["n"], cache_results=True)
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 2 * tl.load(x + at, at < n), at < n)
+
+def test_double():
+    double[(4,)](torch.ones(256, device="cuda"), 256)
+    times = double.configs_timings
+    assert len(times) == 1
+    assert all(math.isfinite(time[0]) for time in times.values())
+    assert not [*pathlib.Path(os.environ["TRITON_CACHE_DIR"]).rglob("*.autotune.json")]
+"""
+
+
+@needs_torch
+def test_the_first_configuration_is_kept_in_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    (tmp_path / "test_first_alone.py").write_text(FIRST_ALONE)
+    done = run(tmp_path, "--simulated-gpu", "--gpu-first-config")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("runtime", [None, "libcudart.so.12", "libcudart.so.13"])
 def test_the_summary_names_a_torch_without_a_simulated_device(monkeypatch: pytest.MonkeyPatch, runtime: str | None):
     monkeypatch.setattr(library, "installed_torch", lambda: library.Torch(Path(), "2.13.0", runtime))

@@ -13,6 +13,7 @@ from workbench.base.processes.process import ProcessEnded
 from workbench.launch import devices
 from workbench.tuning import Limits, Trial, device_model, isolation, search
 from workbench.tuning.attempts import Attempts
+from workbench.tuning.budget import Budget
 from workbench.tuning.isolation import NotTimedError
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.searching import LEADER_ROUNDS, _remeasure
@@ -83,7 +84,7 @@ def test_leaders_that_cannot_be_timed_again_keep_their_times_and_the_run_says_so
         return [(2e-6,) * rounds] * len(leaders)
 
     sim = devices.get("sim")
-    plan, no_limit = search.exhaustive, search.Budget()
+    plan, no_limit = search.exhaustive, Budget()
     options = Options(plan, no_limit, None, False, None, False, 0, None, None, "none", None, None)
     job = TuningJob(None, cases, {variant: ()}, (), sim, device_model(), options)
     with Attempts(job) as attempts:

@@ -16,6 +16,7 @@ from view_kernels import TRANSPOSES, attention, line_of, transpose
 import workbench as wb
 from workbench import ui
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ui.page_sections import view_data
 from workbench.ui.source_facts import LABELS
 from workbench.ui.source_widget import SourceView
 
@@ -208,7 +209,16 @@ def test_findings_mark_both_sides_of_a_race(race):
 def test_without_findings_the_gutter_is_empty():
     view = ui.source_view(transpose("tiled"), fact="findings")
     assert not any(view.value(line) for line in rows_of(view))
-    assert str(view).splitlines()[1] == "findings: none"
+    assert str(view).splitlines()[1] == "findings (not checked): checks: not run; checks=True, or --check, runs them"
+    checked = ui.source_view(transpose("tiled"), fact="findings", checks=())
+    assert str(checked).splitlines()[1] == "findings (0): none"
+
+
+def test_the_button_of_findings_says_whether_anything_was_checked(race):
+    trace, checks = race
+    labels = [ui.source_view(trace, checks=each).state["facts"][-1]["label"] for each in (None, (), checks)]
+    assert labels == ["findings (not checked)", "findings (0)", f"findings ({len(checks)})"]
+    assert view_data(trace)["state"]["facts"][-1]["label"] == "findings (not checked)"
 
 
 # -- how it looks without a browser --------------------------------------------------------------------------------

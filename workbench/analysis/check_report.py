@@ -13,7 +13,7 @@ import numpy as np
 from workbench.analysis.places import source_text
 from workbench.base.tables import Table, Tabular
 from workbench.base.terminal import say
-from workbench.errors import WorkbenchError
+from workbench.errors import ArgumentError, WorkbenchError
 from workbench.ptx.decode import is_installed
 from workbench.toolchain.remarks import has_remarks, messages
 
@@ -35,6 +35,10 @@ class CheckReport(Tabular):
     findings: tuple[Finding, ...]
     launch: LaunchReport
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.launch.has_checks:
+            raise ArgumentError("check", "a launch without checks", "a checked one", "Ask for checks=True, or --check.")
 
     @property
     def ok(self) -> bool:
@@ -59,14 +63,17 @@ class CheckReport(Tabular):
         shape = " x ".join("x".join(map(str, size)) for size in (self.launch.grid, self.launch.block))
         head = f"{self.kernel}, {shape} threads: "
         count = f"{len(self.findings)} finding{'s' if len(self.findings) > 1 else ''}"
-        out = [head + ("nothing found" if self.ok else count)]
+        return "\n".join([head + ("nothing found" if self.ok else count), *self.lines()])
+
+    __repr__ = __str__
+
+    def lines(self) -> list[str]:
+        """Return each finding with its source lines, then the notes, as the lines below the head."""
+        out = []
         for finding in self.findings:
             out.append(f"  {_place(finding.kernel_source, finding.kernel_line, finding.ptx_line)}: {_short(finding)}")
             out += [f"      {text}" for text in _lines(finding)]
-        out += [f"  note: {note}" for note in self._all_notes]
-        return "\n".join(out)
-
-    __repr__ = __str__
+        return [*out, *(f"  note: {note}" for note in self._all_notes)]
 
     def about(self) -> Mapping[str, str]:
         """Return what was launched."""

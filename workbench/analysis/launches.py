@@ -41,8 +41,13 @@ class RecordedLaunch:
     notes: tuple[str, ...] = ()
 
     @property
+    def checked(self) -> bool:
+        """True if the launch ran with checks."""
+        return self.report.has_checks
+
+    @property
     def check(self) -> CheckReport:
-        """Findings of the checks in this launch."""
+        """Findings of the checks in this launch. Raises ArgumentError if it was not checked."""
         from workbench.analysis.check_report import CheckReport
 
         return CheckReport(self.kernel.label, self.findings, self.report, self.notes)
@@ -63,7 +68,7 @@ class RecordedLaunch:
     def __repr__(self) -> str:
         shape = ", ".join("x".join(map(str, size)) for size in (self.report.grid, self.report.block))
         count = len(self.findings)
-        found = f", {count} finding{'s' if count > 1 else ''}" if count else ""
+        found = f", {count} finding{'s' if count > 1 else ''}" if count else "" if self.checked else ", not checked"
         time = "" if self.seconds is None else f", predicted {self.seconds * 1e6:.2f} µs"
         return f"<launch {self.number} of {self.kernel.label}, {shape}{time}{found}>"
 

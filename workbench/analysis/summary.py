@@ -135,7 +135,7 @@ def summarise(trace: RunTotals) -> Summary:
         facts.append(Fact("scale bytes", trace.scale_bytes, None, "scale factors that these read"))
     if report.has_checks:
         facts.append(Fact("findings", len(report.findings), 0, "of the checks; see report.findings"))
-        brief.append(f"checks: {len(report.findings) or 'no'} finding{'s' if len(report.findings) != 1 else ''}")
+    brief.append(f"checks: {trace.checks_brief}")
     for kernel in trace.kernels:
         found, line = _resources(kernel, several=len(trace.kernels) > 1)
         facts += found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from workbench.analysis.device_models import DeviceModel, device_model, model_of_arch
@@ -26,8 +26,19 @@ class RunTotals(MemoryCounts):
     model: DeviceModel | None = None
     """The GPU to predict for where none is named; None for one of the kernel's architecture."""
 
+    unchecked: str = field(default="not run; checks=True, or --check, runs them", kw_only=True)
+    """For a run without checks, the words that say so and how to ask for them."""
+
     def __post_init__(self) -> None:
         vars(self).update(vars(self.report.counts))
+
+    @property
+    def checks_brief(self) -> str:
+        """Number of findings of the checks, or that there were no checks and how to ask for them."""
+        if not self.report.has_checks:
+            return self.unchecked
+        count = len(self.report.findings)
+        return f"{count or 'no'} finding{'s' if count != 1 else ''}"
 
     @property
     def unique_bytes(self) -> int:

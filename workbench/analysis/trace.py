@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.check_report import CheckReport
 from workbench.analysis.counts import TELLING, InstructionCounts, MachineCode, machine_code
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.hints import Hint, hints_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
     from workbench.ptx.recording import Recording
+    from workbench.ptx.report import Finding
     from workbench.toolchain import CompiledKernel
 
 _OF_LINE = (
@@ -103,6 +105,17 @@ class Trace(Tabular, Document, RunTotals):
         return stages_of(self.kernel, self.report.parts[0], inlined=self._unfolded) if self.kernels else ()
 
     @property
+    def findings(self) -> tuple[Finding, ...] | None:
+        """Findings of the checks; None where nothing was checked."""
+        return tuple(self.report.findings) if self.report.has_checks else None
+
+    @property
+    def check(self) -> CheckReport:
+        """Findings and notes of the checks. Raises ArgumentError for a run without checks."""
+        label = self.kernels[0].label if self.kernels else self.title
+        return CheckReport(label, self.findings or (), self.report)
+
+    @property
     def recording(self) -> Recording | None:
         """Requests and waits of one block, if ``record_block`` asked for them."""
         return self.report.recording
@@ -113,7 +126,14 @@ class Trace(Tabular, Document, RunTotals):
         if len(self.kernels) < 2:
             return (self,)
         return tuple(
-            Trace(f"{kernel.label} of {self.title}", lines_of(report), report, (kernel,), self.model)
+            Trace(
+                f"{kernel.label} of {self.title}",
+                lines_of(report),
+                report,
+                (kernel,),
+                self.model,
+                unchecked=self.unchecked,
+            )
             for kernel, report in zip(self.kernels, self.report.parts, strict=True)
         )
 
@@ -121,7 +141,8 @@ class Trace(Tabular, Document, RunTotals):
         """Return the same run with each instruction counted where it stands, also in headers and in other files."""
         lines = lines_of(self.report, inlined=True)
         ran = self.op, self.case, self.variant, self.config
-        return _Unfolded(self.title, lines, self.report, self.kernels, self.model, *ran)
+        by = self.unchecked
+        return _Unfolded(self.title, lines, self.report, self.kernels, self.model, *ran, unchecked=by)
 
     _unfolded = False
 
@@ -251,7 +272,16 @@ class Trace(Tabular, Document, RunTotals):
             out.append(cut(f"{place:>{width}}  {line.text.strip()}", WIDTH))
             out.append(f"{'':{width}}  {text}")
         hints = [textwrap.fill(str(hint), WIDTH, subsequent_indent="  ") for hint in self.hints()]
-        return "\n".join([*out, *(["what to try next:"] if hints else []), *hints])
+        found = self.check.lines() if self.report.has_checks else []
+        return "\n".join(
+            [
+                *out,
+                *(["findings of the checks:"] if found else []),
+                *found,
+                *(["what to try next:"] if hints else []),
+                *hints,
+            ]
+        )
 
     def __repr__(self) -> str:
         return f"<trace of {self.title}: {len(self.lines)} lines, {self.report.instructions:,} warp instructions>"
@@ -272,7 +302,8 @@ class Trace(Tabular, Document, RunTotals):
         by_line = Table(
             ("line", "source", *columns), body, "rc" + "r" * len(columns), title=caption, note=note, styles=styles
         )
-        return [by_line, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
+        found = self.check.tables() if self.report.has_checks and self.check.lines() else []
+        return [by_line, *found, *self._hint_table(), self._machine_code_table([line for line, _ in rows])]
 
     def _hint_table(self) -> list[Table]:
         rows = [(str(h.line.line) if h.line else "", h.name, h.evidence, h.remedy) for h in self.hints()]

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from workbench.base.options import device_option, json_option, tell, tell_on_the_way, without
+from workbench.analysis.device_models import device_model
+from workbench.base.options import checked, device_option, json_option, tell, tell_on_the_way, without
 from workbench.base.terminal import say
 
 
@@ -37,7 +38,7 @@ def train_gpt(out: str, steps: int | None, seed: int) -> None:
 )
 @click.option("--minutes", default=8.0, show_default=True, help="Time limit; the most informative cells run first.")
 @click.option("--out", type=click.Path(dir_okay=False), help="JSON file for the results; an existing one is continued.")
-@click.option("--model", help="Without a GPU: the GPU to predict for (default: h200).")
+@click.option("--model", callback=checked(device_model), help="Without a GPU: the GPU to predict for (default: h200).")
 @click.option("--block-size", type=int, help="Tokens per page (default: 16, then also 1, 32 and 64).")
 @json_option
 def attention(block_size: int | None, as_json: bool, **options: Any) -> None:
@@ -67,7 +68,13 @@ def kvcache(as_json: bool, **options: Any) -> None:
 
 @click.command("flash-attention")
 @click.argument("measured", metavar="MEASURED.csv")
-@click.option("--model", default="h100-sxm", show_default=True, help="The sm_90 GPU to predict for.")
+@click.option(
+    "--model",
+    default="h100-sxm",
+    show_default=True,
+    callback=checked(device_model),
+    help="The sm_90 GPU to predict for.",
+)
 @click.option("--clock-mhz", type=float, help="Clock of the multiprocessors in MHz (default: the model's).")
 @json_option
 def flash_attention(measured: str, as_json: bool, **options: Any) -> None:

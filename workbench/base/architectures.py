@@ -13,6 +13,10 @@ MACHINE_ARCHS_TEXT = f"{', '.join(MACHINE_ARCHS[:-1])} or {MACHINE_ARCHS[-1]}"
 """The architectures as help texts list them."""
 
 
+DEVICE_NAMES = ("auto", "sim", "cuda")
+"""Names of the devices that kernels run on."""
+
+
 def plain_arch(arch: str) -> str:
     """Return the name of an architecture without its letter: ``"sm_100a"`` and ``"sm_100f"`` are ``"sm_100"``."""
     return arch.rstrip("af")

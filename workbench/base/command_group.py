@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from workbench.base.files import raise_if_full
 from workbench.base.lazy import offered
 from workbench.base.progress import be_quiet
 from workbench.base.terminal import say
-from workbench.errors import FileError, StoreError, WorkbenchError
+from workbench.errors import FileError, StoreError, WorkbenchError, did_you_mean
 
 
 class CommandGroup(click.Group):
@@ -45,6 +45,22 @@ class CommandGroup(click.Group):
     def other_command(self, name: str) -> click.Command | None:
         """Return the command of a name that is not listed; here there is none."""
         return None
+
+    def names_of_commands(self) -> Iterable[str]:
+        """Return the names that a misspelt one is compared with."""
+        return self.list_commands(click.get_current_context())
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the arguments; the error for a misspelt one has the name that was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = did_you_mean(args[0], self.names_of_commands())
+            if near and near not in error.message:
+                error.message = f"{error.message.rstrip('.')}. {near}"
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that the context names."""

@@ -10,16 +10,40 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from workbench.base.architectures import DEVICE_NAMES
 from workbench.base.config_text import ConfigText
 from workbench.base.files import append_file
 from workbench.base.lazy import offered
+from workbench.base.op_names import check_op
 from workbench.base.terminal import say
+from workbench.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from workbench.base.tables import Tabular
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-device_option = click.option("--device", default="auto", show_default=True, help="auto, sim or cuda.")
+
+
+def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return a callback that refuses a value before the command imports anything; ``check`` raises the error."""
+
+    def look(ctx: click.Context, option: click.Parameter, given: str | None) -> str | None:
+        if given is not None and not ctx.resilient_parsing:
+            check(given)
+        return given
+
+    return look
+
+
+def check_device(name: str) -> None:
+    """Raise UnknownNameError for a name that no device has."""
+    if name not in DEVICE_NAMES:
+        raise UnknownNameError("device", repr(name), ", ".join(DEVICE_NAMES), "Choose one of these.")
+
+
+device_option = click.option(
+    "--device", default="auto", show_default=True, callback=checked(check_device), help="auto, sim or cuda."
+)
 
 
 def names(name: str, help: str, *, metavar: str | None = "NAME") -> Callable[[Any], Any]:
@@ -35,6 +59,11 @@ def complete_op(ctx: click.Context, argument: click.Parameter, incomplete: str) 
     """Complete an OP in a shell: names of installed ops, without loading them, and files."""
     names = [name for name in offered("workbench.ops") if name.startswith(incomplete)]
     return [*(CompletionItem(name) for name in sorted(names)), CompletionItem(incomplete, type="file")]
+
+
+def op_argument(**options: Any) -> Callable[[Any], Any]:
+    """Return the argument OP, an installed op or FILE.py:NAME; others are refused before the command imports torch."""
+    return click.argument("op", shell_complete=complete_op, callback=checked(check_op), **options)
 
 
 def without(what: str, help: str) -> Callable[[Any], Any]:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from workbench.base.files import out_of_space
-from workbench.base.options import Pages, complete_op, names, pages_options, tell, without
+from workbench.base.options import Pages, names, op_argument, pages_options, tell, without
 from workbench.base.terminal import say
 from workbench.errors import ArgumentError, WorkbenchError
 
@@ -24,7 +24,7 @@ class _WithOutcomes(click.Command):
 
 
 @click.command(cls=_WithOutcomes)
-@click.argument("op", required=False, shell_complete=complete_op)
+@op_argument(required=False)
 @click.option(
     "--kernelbench",
     nargs=2,

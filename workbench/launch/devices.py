@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workbench.base.architectures import DEVICE_NAMES
 from workbench.errors import DeviceUnavailableError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from workbench.ptx.bound import BoundLaunch
     from workbench.ptx.signature import KernelSignature
     from workbench.toolchain import CompiledKernel
-
-NAMES = ("auto", "sim", "cuda")
-"""Names that `get` accepts."""
 
 
 class VariableHolder(Protocol):
@@ -109,8 +107,8 @@ def get(name: str = "auto") -> Device:
     Raises DeviceUnavailableError with the reason and the remedy for ``"cuda"`` without a GPU, a driver or PyCUDA;
     UnknownNameError for any other name.
     """
-    if name not in NAMES:
-        raise UnknownNameError("device", repr(name), ", ".join(NAMES), "Choose one of these.")
+    if name not in DEVICE_NAMES:
+        raise UnknownNameError("device", repr(name), ", ".join(DEVICE_NAMES), "Choose one of these.")
     problem = None if name == "sim" else cuda_problem()
     if name == "cuda" and problem is not None:
         raise DeviceUnavailableError(f'device "cuda" cannot run here: {problem}')

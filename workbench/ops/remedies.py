@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -13,14 +14,26 @@ from workbench.ops.registry import offered
 
 def tune_remedy(op: Op, variant: str | None = None, model: str | None = None) -> str:
     """Return the command that tunes an op, or the call of `tune` for an op that no terminal can name."""
+    return _remedy("tune", op, {"variant": variant, "model": model})
+
+
+def check_remedy(op: Op, variant: str, case: str) -> str:
+    """Return the command that checks a variant on a case, or the call of `check` for an op no terminal can name."""
+    return _remedy("check", op, {"variant": variant, "case": case if case in op.cases else None})
+
+
+_PLURALS = {"variant": "variants", "case": "cases"}
+
+
+def _remedy(verb: str, op: Op, given: Mapping[str, str | None]) -> str:
+    """Return a command on an op with the options that are ``given``, or the call with the same arguments."""
     where = terminal_name(op)
-    given = {"variant": variant, "model": model}
+    named = {name: value for name, value in given.items() if value is not None}
     if where is not None:
-        options = [f"--{name} {shlex.quote(value)}" for name, value in given.items() if value is not None]
-        return " ".join(["workbench tune", shlex.quote(where), *options])
-    named = {"variants": variant, "model": model}
-    arguments = [f"{name}={value!r}" for name, value in named.items() if value is not None]
-    return f"wb.tune({', '.join([op.name, *arguments])})"
+        options = [f"--{name} {shlex.quote(value)}" for name, value in named.items()]
+        return " ".join([f"workbench {verb}", shlex.quote(where), *options])
+    arguments = [f"{_PLURALS.get(name, name)}={value!r}" for name, value in named.items()]
+    return f"wb.{verb}({', '.join([op.name, *arguments])})"
 
 
 def terminal_name(op: Op) -> str | None:

@@ -10,15 +10,21 @@ from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.lines import lines_of
 from workbench.analysis.trace import Trace
+from workbench.analysis.watching import watched
 from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
 from workbench.ops.op import Op
-from workbench.ops.remedies import tune_remedy
+from workbench.ops.remedies import check_remedy, tune_remedy
 from workbench.ops.sampled_case import check_blocks, simulator_of
 from workbench.ops.selection import only_variant
 from workbench.ops.tuned import recorded, sim_table
 from workbench.ops.variant import Case, Config, Variant
+from workbench.ptx.joined import with_findings_of
+from workbench.ptx.report import LaunchReport
+
+MOST_CHECKED = 2_000_000
+"""Warp instructions of the largest run that `trace` repeats with checks, in about a second."""
 
 
 @checked_kinds
@@ -42,6 +48,9 @@ def trace(
     does, which says what it takes beside ``arch``, ``record_block`` and ``seconds_limit``::
 
         wb.trace(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
+
+    A variant that executes at most 2,000,000 warp instructions runs once more with checks, on fresh inputs; of a larger
+    run, and of a sample of its blocks, the trace names the command that checks it.
 
     Args:
         op: its name, or the op; or a kernel.
@@ -99,9 +108,23 @@ def trace(
     report = chosen.with_parts(report, config, problem, inputs, device, seconds_limit=seconds_limit)
     settings = " ".join(f"{name}={value}" for name, value in config.items())
     part = f", {report.sampled.brief} blocks" if report.sampled else ""
-    title = f"{chosen} on {case.label}, {settings}{part}"
+    title = f"{chosen} on {case.label}" + (f", {settings}" if settings else "") + part
     ran = found.name, case.label, chosen.name, dict(config)
-    return Trace(title, lines_of(report), report, kernels, predicted, *ran)
+    why = _reason_not_to_check(report)
+    if why is None:
+        checked = chosen.run(config, problem, case.inputs(problem), device, checks=True, seconds_limit=seconds_limit)
+        report = with_findings_of(report, checked)
+    unchecked = f"not run{why}; {check_remedy(found, chosen.name, case.name)} runs them"
+    return Trace(title, lines_of(report), report, kernels, predicted, *ran, unchecked=unchecked)
+
+
+def _reason_not_to_check(report: LaunchReport) -> str | None:
+    """Return why a traced run is not repeated with checks, as the end of "not run"; None if it is."""
+    if report.has_checks or watched() is not None:  # a watch would keep the second run as a launch of the program's
+        return ""
+    if report.sampled and report.sampled.blocks < report.sampled.of:
+        return " on a sample of the blocks"
+    return f" beyond {MOST_CHECKED:,} warp instructions" if report.instructions > MOST_CHECKED else None
 
 
 def _tuned_config(op: Op, variant: Variant, problem: Any, label: str, model: DeviceModel | None) -> Config | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -90,13 +91,25 @@ class Footprint:
 class Check:
     """The verdict on one output: the largest error, what was allowed where it occurred, and whether it passed.
 
-    ``place`` says which element that is, where the op knows.
+    ``place`` says which element that is, where the op knows. Where each element has a bound of its own, ``typical`` is
+    their root mean square, the same for every output of a case.
     """
 
     max_error: float
     bound: float
     ok: bool
     place: str = ""
+    typical: float | None = None
+
+    @property
+    def of_case(self) -> tuple[float, float]:
+        """Error and bound that compare with those of other outputs of the case.
+
+        The bound is the typical one, and the error has the same ratio to it as to the bound of its element.
+        """
+        if self.typical is None or not self.bound or not math.isfinite(self.max_error):
+            return self.max_error, self.bound if self.typical is None else self.typical
+        return self.max_error / self.bound * self.typical, self.typical
 
     def __str__(self) -> str:
         text = f"{'ok' if self.ok else 'WRONG'}: error {self.max_error:.2e}, bound {self.bound:.2e}"

@@ -99,6 +99,8 @@ class Variant:
     language = ""
     compiles = True
     """True if the variant has kernels of its own, to be compiled."""
+    is_reference = False
+    """True if the case's known answer is that of this variant's function, which is then not judged by it."""
 
     def torch_call(self, case: Case, device: str = "cpu") -> tuple[Callable, Mapping[str, Any]] | None:
         """Return the function in plain torch that is all of this variant, with its arguments of a case, or None."""

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from workbench.analysis.device_models import device_model
 from workbench.base.architectures import MACHINE_ARCHS_TEXT
+from workbench.base.options import checked
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -18,7 +20,11 @@ from workbench.base.architectures import MACHINE_ARCHS_TEXT
 @click.option("--strict", is_flag=True, help="Like --check; also report violations of rules that GPUs tolerate.")
 @click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
-@click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
+@click.option(
+    "--model",
+    callback=checked(device_model),
+    help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).",
+)
 @click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="Time limit of a launch.")
 @click.option("--devices", default=1, help="Number of simulated devices.")
 @click.option(

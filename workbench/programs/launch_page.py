@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -28,7 +29,7 @@ class PageRow:
     """One launch of a page, in values that JSON can hold; ``process`` is 0 for the program's own process.
 
     ``key`` identifies the kernel. Among launches of the same kernel, grid and block only the first has a source
-    ``view``; ``like`` is its number in the others.
+    ``view``; ``like`` is its number in the others. ``findings`` is None for a launch without checks.
     """
 
     number: int
@@ -39,7 +40,7 @@ class PageRow:
     instructions: int
     seconds: float | None
     bound_by: str
-    findings: int
+    findings: int | None
     model: str
     view: dict[str, Any] | None
     like: int | None = None
@@ -54,8 +55,10 @@ def page_row(launch: RecordedLaunch) -> PageRow:
     grid, block = ("x".join(map(str, size)) for size in (report.grid, report.block))
     return PageRow(
         launch.number, launch.kernel.label, launch.kernel.key, grid, block, report.instructions, launch.seconds,
-        launch.bound_by, len(launch.findings), str(launch.model),
-        view_data(launch.trace, launch.findings) if launch.like is None and report.has_statistics else None,
+        launch.bound_by, len(launch.findings) if launch.checked else None, str(launch.model),
+        view_data(launch.trace, launch.findings if launch.checked else None)
+        if launch.like is None and report.has_statistics
+        else None,
     )  # fmt: skip
 
 
@@ -92,15 +95,19 @@ def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dic
     several = any(row.process for row in rows)
     models = ", ".join(dict.fromkeys(row.model for row in rows))
     total = sum(row.seconds or 0.0 for row in rows)
+    several_launches = f"{len(rows)} launch{'es' if len(rows) != 1 else ''}"
     head = (
-        f"{len(rows)} launch{'es' if len(rows) != 1 else ''}, {total * 1e6:,.2f} µs in all, predicted for {models}"
+        f"{several_launches}, {total * 1e6:,.2f} µs predicted for {'it' if len(rows) == 1 else 'them'} on {models}"
         if rows
         else "no launches"
     )
     if len(rows) > len(shown):
         head += f"; the first {len(shown)} are listed"
-    if calls:
-        head += f"; {counted(calls)} on the host, not simulated"
+    host = ["torch's operators"] * _torch_computes_on_the_host() + [counted(calls)] * bool(calls)
+    if host:
+        head += f"; without the time of {' and of '.join(host)} on the host, which is not predicted"
+    if any(row.findings is None for row in rows):
+        head += "; not checked: workbench run --check checks"
     heads = f"<th>#</th>{'<th>process</th>' if several else ''}{_HEADS}"
     ended = "".join(f'<p class="fault">✗ ended early: {escape(text)}</p>' for text in faults)
     body = "\n".join(_rows(shown, calls[:_MOST_ROWS], several))
@@ -112,6 +119,12 @@ def _page(title: str, rows: list[PageRow], calls: Sequence[HostCall], views: dic
         (*SOURCE_SCRIPTS, static_text(_STATIC / "launch_page.js")),
     )
     return Page(title, [section])
+
+
+def _torch_computes_on_the_host() -> bool:
+    """Return True if this process has used torch's simulated device, whose operators run on the host."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()
 
 
 def _rows(shown: Sequence[PageRow], calls: Sequence[HostCall], several: bool) -> list[str]:
@@ -128,7 +141,7 @@ def _call_row(call: HostCall, several: bool) -> str:
 
 def _row(row: PageRow, several: bool) -> str:
     time = "" if row.seconds is None else f"{row.seconds * 1e6:,.2f}"
-    found = f"✗ {row.findings}" if row.findings else ""
+    found = "not checked" if row.findings is None else f"✗ {row.findings}" if row.findings else "none"
     like = f"as {row.like}" if row.like else ""
     cells = [row.number, row.kernel, row.grid, row.block, f"{row.instructions:,}", time, row.bound_by, found, like]
     if several:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from workbench.ptx.report import LaunchReport
@@ -45,3 +45,15 @@ def joined(reports: Sequence[LaunchReport]) -> LaunchReport:
         values[item.name] = total
     values["kernel"] = " + ".join(report.kernel for report in reports)
     return JoinedReport(**values, reports=tuple(reports))
+
+
+def with_findings_of(report: LaunchReport, checked: LaunchReport) -> LaunchReport:
+    """Return a report with the findings and notes of ``checked``, another run of the same launches with checks."""
+
+    def taken(one: LaunchReport, other: LaunchReport) -> LaunchReport:
+        return replace(one, findings=other.findings, notes=other.notes, has_checks=True)
+
+    if isinstance(report, JoinedReport):
+        parts = tuple(taken(*pair) for pair in zip(report.reports, checked.parts, strict=True))
+        report = replace(report, reports=parts)
+    return taken(report, checked)

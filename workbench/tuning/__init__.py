@@ -11,7 +11,7 @@ from workbench.base.lazy import lazily
 _LAZY = {
     "OUTCOMES": "workbench.base.trials.trial",
     "STRATEGIES": "workbench.tuning.search",
-    "Budget": "workbench.tuning.search",
+    "Budget": "workbench.tuning.budget",
     "CaseWinner": "workbench.tuning.result",
     "Choice": "workbench.tuning.result",
     "DeviceLostError": "workbench.tuning.measure",

@@ -7,18 +7,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.base.config_text import ConfigText
-from workbench.base.options import complete_op, config_option, json_option, names, tell
+from workbench.base.op_names import check_op
+from workbench.base.options import checked, complete_op, config_option, json_option, names, tell
 from workbench.base.terminal import say
 from workbench.errors import ArgumentError
 
 if TYPE_CHECKING:
     from workbench.ops.op import Op
 
+
+def _check_what(text: str) -> None:
+    """Refuse a misspelt op before anything heavy is imported; files with kernels are looked for later."""
+    if ".cu" not in text and ".ptx" not in text:
+        check_op(text)
+
+
 _case_option = click.option("--case", metavar="NAME", help="A case of the op (default: its small one).")
 
 
 @click.command()
-@click.argument("what", metavar="[OP|FILE.cu[:KERNEL]]", required=False, shell_complete=complete_op)
+@click.argument(
+    "what", metavar="[OP|FILE.cu[:KERNEL]]", required=False, shell_complete=complete_op, callback=checked(_check_what)
+)
 @_case_option
 @click.option("--variant", default=None, help="The variant; not needed where there is only one.")
 @config_option("Tunables of the variant, or macros of a .cu file (default: untuned).")
@@ -46,7 +56,7 @@ def occupancy(
 
 
 @click.command("compare-code")
-@click.argument("what", metavar="OP|FILE.cu[:KERNEL]", shell_complete=complete_op)
+@click.argument("what", metavar="OP|FILE.cu[:KERNEL]", shell_complete=complete_op, callback=checked(_check_what))
 @click.argument("other", metavar="[FILE.cu[:KERNEL]]", required=False)
 @_case_option
 @names("variant", "A variant; two compare them.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from workbench.base.options import config_option
+from workbench.analysis.device_models import device_model
+from workbench.base.options import checked, config_option
 
 sample_option = click.option(
     "--sample",
@@ -13,7 +14,9 @@ sample_option = click.option(
     metavar="BLOCKS",
     help="On the simulator count about so many blocks of each launch (16 are a good number), and scale.",
 )
-model_option = click.option("--model", help="Without a GPU, the one to predict for (default: an A100).")
+model_option = click.option(
+    "--model", callback=checked(device_model), help="Without a GPU, the one to predict for (default: an A100)."
+)
 variant_config_option = config_option(
     "Use this configuration, as tables print it: 'NUM_THREADS=128 VEC=4', 'VARIANT:...' where several variants have "
     "these tunables (repeatable); tunables left out have their untuned values."

@@ -11,9 +11,20 @@ import click
 from workbench.analysis.difference.commands import Baseline, WithStatuses, baseline_options
 from workbench.base.architectures import MACHINE_ARCHS_TEXT
 from workbench.base.config_text import ConfigText
-from workbench.base.options import Pages, complete_op, device_option, json_option, names, pages_options, tell
+from workbench.base.options import (
+    Pages,
+    check_device,
+    checked,
+    device_option,
+    json_option,
+    names,
+    op_argument,
+    pages_options,
+    tell,
+)
 from workbench.base.terminal import plain, say
 from workbench.errors import ArgumentError
+from workbench.tuning.budget import budget_of
 from workbench.tuning.command_options import judged_option, model_option, sample_option, variant_config_option
 
 _cases_option = names("case", "A case of the op (repeatable; default: its small one).")
@@ -21,7 +32,7 @@ _tuned_option = click.option("--tuned", is_flag=True, help="Use the configuratio
 
 
 @click.command(cls=WithStatuses)
-@click.argument("op", shell_complete=complete_op)
+@op_argument()
 @_cases_option
 @device_option
 @names("variant", "Only these variants (repeatable).", metavar=None)
@@ -63,7 +74,7 @@ def compare(
 
 
 @click.command(cls=WithStatuses)
-@click.argument("op", shell_complete=complete_op)
+@op_argument()
 @_cases_option
 @click.option("--variant", default=None, help="The variant to look into; not needed where there is only one.")
 @variant_config_option
@@ -143,12 +154,21 @@ def _tell_one(result: Any, as_json: bool) -> None:
         tell(result, as_json=False)
 
 
+def _check_device(name: str) -> None:
+    if not name.startswith("replay:"):
+        check_device(name)
+
+
 @click.command()
-@click.argument("op", shell_complete=complete_op)
+@op_argument()
 @names("case", "Tune for these cases (repeatable).")
 @names("variant", "Only these variants (repeatable).", metavar=None)
 @click.option(
-    "--device", default="auto", show_default=True, help="auto, sim, cuda, or replay:FILE for a recorded sweep."
+    "--device",
+    default="auto",
+    show_default=True,
+    callback=checked(_check_device),
+    help="auto, sim, cuda, or replay:FILE for a recorded sweep.",
 )
 @model_option
 @click.option(
@@ -157,7 +177,12 @@ def _tell_one(result: Any, as_json: bool) -> None:
     show_default=True,
     help="exhaustive, random, greedy, predicted, bayesian or kernel_tuner:NAME.",
 )
-@click.option("--budget", default=None, help="At most this many configurations (24) or seconds (30s) per variant.")
+@click.option(
+    "--budget",
+    default=None,
+    callback=checked(budget_of),
+    help="At most this many configurations (24) or seconds (30s) per variant.",
+)
 @click.option("--store", default=None, type=click.Path(dir_okay=False), help="File that keeps the results (SQLite).")
 @click.option("--quick", is_flag=True, help="A small case and a few configurations of each variant.")
 @click.option("--retry-failed", is_flag=True, help="Retry configurations that failed before.")

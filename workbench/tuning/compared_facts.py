@@ -78,7 +78,8 @@ def _beside(count: int | None, least: int) -> str | None:
 def _verdict(trial: Trial) -> str:
     if trial.max_error is None:
         return f"{trial.outcome}: {trial.message}"
-    sign = "yes" if trial.ok else f"NO ({trial.outcome})"
+    beyond = trial.ok and trial.error_bound is not None and not trial.max_error <= trial.error_bound
+    sign = "not judged, the reference" if beyond else "yes" if trial.ok else f"NO ({trial.outcome})"
     return f"{sign}, error {trial.max_error:.1e}, bound {trial.error_bound:.1e}"
 
 

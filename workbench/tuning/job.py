@@ -16,10 +16,11 @@ from workbench.base.trials.trial import Trial
 from workbench.errors import UnknownNameError
 from workbench.ops.sampled_case import SampledCase
 from workbench.tuning.attempt import ISOLATION, Setting
+from workbench.tuning.budget import Budget
 from workbench.tuning.gpu_state import disturbances
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
-from workbench.tuning.search import Budget, Strategy
+from workbench.tuning.search import Strategy
 from workbench.tuning.space import Space
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from workbench.ops.sampled_case import sampled
 from workbench.ops.variant import Case, Variant
 from workbench.tuning import called_with, replay, search, table
 from workbench.tuning.attempt import Progress
+from workbench.tuning.budget import Budget, budget_of
 from workbench.tuning.gpu_choice import current_gpu
 from workbench.tuning.job import Options, TuningJob
 from workbench.tuning.live import LiveTuning
@@ -57,7 +58,7 @@ def tune(
     variants: str | Variant | Iterable[str | Variant] | None = None,
     device: str | Device = "auto",
     strategy: str | search.Strategy = "exhaustive",
-    budget: int | str | search.Budget | None = None,
+    budget: int | str | Budget | None = None,
     store: str | Path | Store | None = None,
     quick: bool = False,
     progress: Callable[[Progress], None] | None = None,
@@ -131,7 +132,7 @@ def tune(
         store = store.path  # a connection belongs to the thread that opened it
     options = Options(
         strategy=search.strategy(strategy),
-        budget=search.budget_of(budget),
+        budget=budget_of(budget),
         store=store,
         record=record,
         model=model,

@@ -29,7 +29,7 @@ _DPI = 110
 
 def view_data(trace: Trace, findings: Iterable[Finding] | None = None) -> dict[str, Any]:
     """Return the data of a source view: its lines, and the details of each line that has any."""
-    lines = SourceLines(trace, trace.report.findings if findings is None else findings)
+    lines = SourceLines(trace, trace.findings if findings is None else findings)
     state, details = lines.state(), {}
     for row in state["rows"]:
         if row.get("line"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.places import Place, source_text
 from workbench.errors import UnknownNameError
-from workbench.ui.source_facts import LABELS, detail_of, sides_of, values_of
+from workbench.ui.source_facts import FINDINGS, LABELS, detail_of, sides_of, values_of
 
 if TYPE_CHECKING:
     from workbench.launch import Trace
@@ -20,16 +20,17 @@ _MOST_ABOVE = 10  # lines above the first of them, down from an empty line: a fu
 
 
 class SourceLines:
-    """Lines with facts of a trace, and of ``findings``.
+    """Lines with facts of a trace, and of ``findings``, which are None where nothing was checked.
 
     Attributes:
         values: for each fact, its text and amount by file and line.
         files: paths of the files with facts, the one with the most instructions first.
     """
 
-    def __init__(self, trace: Trace, findings: Iterable[Finding]):
+    def __init__(self, trace: Trace, findings: Iterable[Finding] | None):
         self.trace = trace
-        self.findings = tuple(findings)
+        self.checked = findings is not None
+        self.findings = () if findings is None else tuple(findings)
         self.values = values_of(trace, self.findings)
         self.files = tuple(_main_first(trace, self.findings))
 
@@ -54,13 +55,22 @@ class SourceLines:
 
     def state(self) -> dict[str, Any]:
         """Return the title, the facts, the rows to show, and the number of findings, as the browser takes them."""
-        labels = [{"name": name, "label": label, "meaning": meaning} for name, (label, meaning) in LABELS.items()]
+        labels = [dict(zip(("name", "label", "meaning"), (name, *self.label(name)), strict=True)) for name in LABELS]
         rows: list[dict[str, Any]] = []
         for path in self.files:
             if len(self.files) > 1:
                 rows.append({"head": Path(path).name})
             rows += self._rows_of(path)
         return {"title": self.trace.title, "facts": labels, "rows": rows, "findings": len(self.findings)}
+
+    def label(self, fact: str) -> tuple[str, str]:
+        """Return the label and the meaning of a fact; those of findings tell whether anything was checked."""
+        label, meaning = LABELS[fact]
+        if fact != FINDINGS:
+            return label, meaning
+        if not self.checked:
+            return f"{label} (not checked)", f"checks: {self.trace.checks_brief}"
+        return f"{label} ({len(self.findings)})", meaning if self.findings else "none"
 
     def _rows_of(self, path: str) -> list[dict[str, Any]]:
         """Return the lines from the first to the last with a fact; a long gap is the number of lines left out."""

@@ -16,7 +16,7 @@ from workbench.analysis.trace import heat_colour
 from workbench.base.tables import WIDTH, cut
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ui.picture import folded
-from workbench.ui.source_facts import FINDINGS, LABELS
+from workbench.ui.source_facts import LABELS
 from workbench.ui.source_lines import STATIC, SourceLines
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class SourceView(anywidget.AnyWidget):
 
     def __init__(self, trace: Trace, fact: str = "instructions", checks: Any = None, line: int = 0, file: str = ""):
         self.trace = trace
-        self.findings: tuple[Finding, ...] = tuple(trace.report.findings if checks is None else checks)
-        self._lines = SourceLines(trace, self.findings)
+        self._lines = SourceLines(trace, trace.findings if checks is None else checks)
+        self.findings: tuple[Finding, ...] = self._lines.findings
         super().__init__()
         self.state = self._lines.state()
         names = ([*trace.kernel.stages, "ptx", "sass"] if trace.kernel.assembly else ["ptx"]) if trace.kernels else []
@@ -178,8 +178,7 @@ class SourceView(anywidget.AnyWidget):
     @property
     def _heading(self) -> tuple[str, str]:
         """Label and meaning of the chosen fact."""
-        label, meaning = LABELS[self.fact]
-        return label, "none" if self.fact == FINDINGS and not self._lines.values[FINDINGS] else meaning
+        return self._lines.label(self.fact)
 
     def _strip(self) -> Iterable[tuple[str, str, str, str]]:
         """Yield (number, value, bar, text) of the lines to which the fact applies, by file."""

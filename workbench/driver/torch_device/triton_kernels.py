@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,22 +93,41 @@ def _by_device(run: Callable[..., Any]) -> Callable[..., Any]:
     return dispatched
 
 
+class _UntilFound(list):
+    """Configurations of which a loop sees those up to the first that runs."""
+
+    found = False
+
+    def __iter__(self) -> Iterator[Any]:
+        for config in super().__iter__():
+            if self.found:
+                return
+            yield config
+
+
 def _take_first(autotuner: Any) -> None:
-    """Make the autotuner stop at the first configuration that runs, by reporting infinite time for all later ones."""
+    """Make the autotuner stop at the first configuration that runs, and keep no result of it on disk.
+
+    The later configurations get no time at all: a program that stores the times of its autotuners would store infinite
+    ones. Triton's own files are neither read nor written, because a whole search would take the choice for its result.
+    """
     prune, bench = autotuner.prune_configs, autotuner._bench
 
     def pruned(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._workbench_found = False
-        return prune(self, *args, **kwargs)
+        self._workbench_configs = _UntilFound(prune(self, *args, **kwargs))
+        return self._workbench_configs
 
     def benched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._workbench_found:
-            return [math.inf] * 3
         found = bench(self, *args, **kwargs)
-        self._workbench_found = found[0] != math.inf if isinstance(found, list) else found != math.inf
+        self._workbench_configs.found = found[0] != math.inf if isinstance(found, list) else found != math.inf
         return found
 
+    def not_from_disk(self: Any, key: Any, configs: Any, benchmark: Callable[[], None]) -> bool:
+        benchmark()
+        return False
+
     autotuner.prune_configs, autotuner._bench = pruned, benched
+    autotuner.check_disk_cache = not_from_disk
 
 
 def _device_of(value: Any) -> str | None:

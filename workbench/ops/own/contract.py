@@ -247,10 +247,10 @@ class Contract(Remade):
         if not math.isfinite(float(error.sum())):
             same = torch.where(wanted.isnan(), got.isnan(), got == wanted)
             error = torch.where(same, 0.0, error.nan_to_num(math.inf, math.inf))
-        within = error <= bound
+        within, typical = error <= bound, float(bound.square().mean().sqrt())
         if bool(within.all()):
             worst = int((error / bound.clamp_min(1e-300)).argmax())
-            return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), True)
+            return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), True, "", typical)
         worst = int(torch.where(within, error / bound.clamp_min(1e-300), math.inf + error).argmax())
         wrong = error.flatten() > bound.flatten()
         if bool(wrong.any()):  # the largest error among the wrong ones
@@ -259,7 +259,7 @@ class Contract(Remade):
         values = f"{place} is {got.flatten()[worst]:.6g}, expected {wanted.flatten()[worst]:.6g}"
         count = int(wrong.sum())
         where = f"{values}; {count:,} of {error.numel():,} elements are wrong" if count else ""
-        return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where)
+        return Check(float(error.flatten()[worst]), float(bound.flatten()[worst]), not count, where, typical)
 
 
 def several_of(returned: Any) -> tuple:

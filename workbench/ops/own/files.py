@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench import ops
 from workbench.base.files import out_of_space
+from workbench.base.op_names import op_file
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.launch.loading import Kernel, Module, load_cuda
 from workbench.launch.loading_ptx import load_ptx
@@ -29,15 +30,9 @@ def load_op(text: str) -> Op:
     The file is run as a module; its folder comes first on the import path, where worker processes find it, too. Raises
     ArgumentError for a file that does not exist or raises an error, and UnknownNameError for a name that is no op.
     """
-    path, colon, name = text.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        if text.endswith(".py"):
-            remedy = f"Name the op behind it: {text}:my_op"
-            raise ArgumentError("op", repr(text), "FILE.py:NAME", remedy)
+    if (named := op_file(text)) is None:
         return ops.get(text)
-    file = Path(path).expanduser().resolve()
-    if not file.is_file():
-        raise ArgumentError("op", f"{text!r}: no file {file}", "FILE.py:NAME of a file that exists", "Check the path.")
+    file, name = named
     module = _module(file)
     found = getattr(module, name, None)
     if isinstance(found, Op):

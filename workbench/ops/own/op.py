@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -53,6 +53,12 @@ class OwnTorch(TorchVariant):
     """The reference, or another function of plain torch, as a variant."""
 
     function: Callable
+    of_contract: Callable = field(repr=False)
+
+    @property
+    def is_reference(self) -> bool:  # type: ignore[override]  # a constant of the other variants
+        """True for the op's reference itself."""
+        return self.function is self.of_contract
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -351,6 +357,7 @@ def torch_variant(contract: Contract, function: Callable, name: str, idea: str) 
         source=Path(source or "<unknown>"),
         compute=compute,
         function=function,
+        of_contract=contract.function,
     )
 
 

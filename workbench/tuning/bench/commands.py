@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.analysis.device_models import device_model
 from workbench.base.command_group import CommandGroup
 from workbench.base.config_text import ConfigText
-from workbench.base.options import device_option, json_option, names, tell, tell_on_the_way, without
+from workbench.base.lazy import offered
+from workbench.base.op_names import op_file
+from workbench.base.options import checked, device_option, json_option, names, tell, tell_on_the_way, without
 from workbench.errors import ArgumentError
 from workbench.tuning.command_options import judged_option, model_option, sample_option, variant_config_option
 
@@ -22,8 +26,14 @@ class _BenchGroup(CommandGroup):
     """The named benchmarks; any other name is an op."""
 
     def other_command(self, name: str) -> click.Command | None:
-        """Return the command that benchmarks the op of that name."""
+        """Return the command that benchmarks the op of that name; None where there is no such op."""
+        if op_file(name) is None and name not in offered("workbench.ops"):
+            return None
         return _bench_op(name)
+
+    def names_of_commands(self) -> Iterable[str]:
+        """Return the benchmarks and the installed ops."""
+        return [*super().names_of_commands(), *offered("workbench.ops")]
 
 
 @click.group(
@@ -123,7 +133,9 @@ def bench_tune(as_json: bool, **options: Any) -> None:
 @names("sweep", "Only these sweeps (default: the shipped ones).", metavar="FILE")
 @click.option("--measured", metavar="FOLDER", help="Published search spaces: Kernel Tuner caches or T4 results.")
 @click.option("--sources", metavar="FOLDER", help="Their kernels and launches (default: ours of the same design).")
-@click.option("--model", help="The device model, where a file names no GPU that has one.")
+@click.option(
+    "--model", callback=checked(device_model), help="The device model, where a file names no GPU that has one."
+)
 @click.option("--limit", default=60, show_default=True, type=click.IntRange(min=20), help="Configurations of a space.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the sample of configurations.")
 @click.option("--compile-seconds", default=120.0, show_default=True, help="Time limit of compiling a configuration.")

@@ -116,7 +116,7 @@ function render({ model, el }) {
     title.textContent = state.title;
     choice.replaceChildren(
       ...state.facts.map((fact) => {
-        const node = element("button", "sv-button", fact.name === "findings" ? `findings (${state.findings})` : fact.label);
+        const node = element("button", "sv-button", fact.label);
         node.type = "button";
         node.title = fact.meaning;
         node.dataset.fact = fact.name;
