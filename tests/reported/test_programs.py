@@ -34,7 +34,13 @@ CLEAN = ("checked: nothing found",)
 
 FAULTS: list[Program] = []
 
+ERRORS = r"a\*b-p 5\.96046e-08  p-a\*b -5\.96046e-08  a\*b\+\(-p\) 5\.96046e-08  half 0\.000244141  fmaf 5\.96046e-08"
+NO_ERRORS = r"a\*b-p 0  p-a\*b 0  a\*b\+\(-p\) 0  half 0  fmaf 5\.96046e-08"
+
 RIGHT = [
+    Program("contraction_residual.cu", "", (ERRORS, *CLEAN)),
+    Program("contraction_residual.cu", "", (NO_ERRORS,), command=(*CHECKED, "--no-fmad")),
+    Program("contraction_residual.cu", "", (NO_ERRORS,), command=(*CHECKED, "--nvcc", "--fmad=false")),
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
     Program("view_bounds.py", "fixed", CLEAN),
     Program("wrapped_index_inside.py", "fixed", CLEAN),
