@@ -24,10 +24,14 @@ Values = list[int]
 def machine_code(ptx: str, folder: Path, arch: str, *options: str) -> dict[str, list[str]]:
     """Assemble PTX and return the instructions of each kernel."""
     (folder / "k.ptx").write_text(ptx)
-    tools.run_program(
-        [tools.find_program("ptxas"), f"-arch={arch}", *options, folder / "k.ptx", "-o", folder / "k.cubin"]
-    )
-    command = [tools.find_program("nvdisasm"), "-c", folder / "k.cubin"]
+    cubin = folder / "k.cubin"
+    tools.run_program([tools.find_program("ptxas"), f"-arch={arch}", *options, folder / "k.ptx", "-o", cubin])
+    return instructions_of(cubin)
+
+
+def instructions_of(cubin: Path) -> dict[str, list[str]]:
+    """Return the instructions of each kernel of a cubin."""
+    command = [tools.find_program("nvdisasm"), "-c", cubin]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     parts = re.split(r"^\.text\.(\w+):", shown, flags=re.MULTILINE)
     return {

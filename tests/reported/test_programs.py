@@ -98,11 +98,17 @@ FAULTS = [
     ),
 ]
 
+ERRORS = r"a\*b-p 5\.96046e-08  p-a\*b -5\.96046e-08  a\*b\+\(-p\) 5\.96046e-08  half 0\.000244141  fmaf 5\.96046e-08"
+NO_ERRORS = r"a\*b-p 0  p-a\*b 0  a\*b\+\(-p\) 0  half 0  fmaf 5\.96046e-08"
+
 RIGHT = [
     Program("compile_kernel.py", "fixed", ("True", *CLEAN), ("Warning",)),
     Program("cubin_by_nvrtc.py", "fixed", (r"\[1.0, 2.0, 3.0, 4.0\]", *CLEAN)),
     Program("cubin_by_nvrtc.py", "bindings", (r"\[1.0, 2.0, 3.0, 4.0\]", *CLEAN)),
     Program("refused_launches.cu", "asked", ("note: .*refused, and the program got the error: plain", *CLEAN)),
+    Program("contraction_residual.cu", "", (ERRORS, *CLEAN)),
+    Program("contraction_residual.cu", "", (NO_ERRORS,), command=(*CHECKED, "--no-fmad")),
+    Program("contraction_residual.cu", "", (NO_ERRORS,), command=(*CHECKED, "--nvcc", "--fmad=false")),
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),
     Program("view_bounds.py", "fixed", CLEAN),
     Program("wrapped_index_inside.py", "fixed", CLEAN),

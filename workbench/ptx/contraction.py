@@ -22,9 +22,9 @@ here it never does. And it fuses the product inside ``div.approx`` and ``div.ful
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from workbench.ptx.flow import BasicBlock
@@ -34,6 +34,7 @@ from workbench.ptx.operands import Constant, Operand, Register, Symbols
 
 _FIRST, _SECOND = core.Elementwise.source, core.Elementwise.source + 1
 _MINUS_PRODUCT, _MINUS_ADDEND = 1, 2  # as in core/contraction.cpp
+_SUMS = ("add", "sub")
 _ONES = {"f32": 0x3F80_0000, "f64": 0x3FF0_0000_0000_0000}
 _SIGNS = {"f32": 1 << 31, "f64": 1 << 63}
 
@@ -61,21 +62,35 @@ _Value = tuple[_Product, bool]  # and True if its sign changed
 
 def contract(blocks: Sequence[BasicBlock], order: Sequence[int], symbols: Symbols) -> None:
     """Fuse the products and sums of a unit, in place."""
-    regions = list(_regions(blocks, order))
-    open_steps = [
-        [step for number in region for step in blocks[number].code if step.form.contracts] for region in regions
-    ]
-    followed = {_target(step) for step in chain(*open_steps) if step.form.contracts == "mul"}
-    if not followed or all(step.form.contracts == "mul" for step in chain(*open_steps)):
+    steps = [step for number in order for step in blocks[number].code if step.form.contracts]
+    followed = _followed(steps)
+    if not followed:
         return
-    code = [[step for number in region for step in blocks[number].code] for region in regions]
-    products = _products(code, followed)
-    for steps, found in zip(code, products, strict=True):
-        chosen = _chosen(steps, found)
+    code = [
+        blocks[region[0]].code if len(region) == 1 else [step for number in region for step in blocks[number].code]
+        for region in _regions(blocks, order)
+    ]
+    copies = []
+    for region, products in _products(code, followed):
+        chosen = _chosen(region, products)
         if chosen:
-            copies = _fused(steps, chosen, symbols)
-            if copies:
-                _insert(blocks, copies)
+            copies += _fused(region, chosen, symbols)
+    if copies:
+        _insert(blocks, copies)
+
+
+def _followed(steps: Sequence[InstructionStep]) -> set[Register]:
+    """Return the registers through which a product may reach a sum; nothing if none does."""
+    wanted = {register for step in steps if step.form.contracts in _SUMS for register in step.registers}
+    through = [(step.registers, step.form) for step in steps if _leads_through(step)]
+    ways = [(registers[form.writes[0]], registers[form.reads[0]]) for registers, form in through if form.reads]
+    while further := {source for target, source in ways if target in wanted} - wanted:
+        wanted |= further
+    products = {
+        _target(step) for step in steps if step.form.contracts == "mul" and not wanted.isdisjoint(step.registers)
+    }
+    products &= wanted
+    return products | wanted.intersection(target for target, _ in ways) if products else products
 
 
 def _regions(blocks: Sequence[BasicBlock], order: Sequence[int]) -> Iterator[list[int]]:
@@ -110,48 +125,45 @@ def _target(step: InstructionStep) -> Register:
     return step.registers[step.form.writes[0]]
 
 
-def _products(code: Sequence[Sequence[InstructionStep]], followed: set[Register]) -> list[list[_Product]]:
-    """Return the products of each region of which all uses are sums; ``followed`` are the registers that hold any."""
-    while True:
-        touching = [
-            [(place, step) for place, step in enumerate(steps) if not followed.isdisjoint(step.registers)]
-            for steps in code
-        ]
-        reached = {_target(step) for _, step in chain(*touching) if _leads_through(step)} - followed
-        if not reached:
-            break
-        followed |= reached
+def _sources(step: InstructionStep) -> list[Register]:
+    return [step.registers[at] for at in step.form.reads]
+
+
+def _products(
+    code: Sequence[Sequence[InstructionStep]], followed: set[Register]
+) -> list[tuple[Sequence[InstructionStep], list[_Product]]]:
+    """Return each region with its products of which all uses are sums."""
     exposed: set[Register] = set()
     ends: list[tuple[Register, _Product]] = []
     products = []
-    for found in touching:
-        walk = _Walk(followed, exposed)
-        for place, step in found:
-            walk.take(place, step)
-        ends += [(register, value[0]) for register, value in walk.values.items() if value is not None]
-        products.append(walk.products)
+    for steps in code:
+        touching = [(place, step) for place, step in enumerate(steps) if not followed.isdisjoint(step.registers)]
+        if touching:
+            walk = _Walk(followed, exposed)
+            for place, step in touching:
+                walk.take(place, step)
+            ends += [(register, value[0]) for register, value in walk.values.items() if value is not None]
+            products.append((steps, walk.products))
     for register, product in ends:
         product.lost |= register in exposed
-    return [[product for product in found if product.uses and not product.lost] for found in products]
+    return [(steps, [one for one in found if one.uses and not one.lost]) for steps, found in products if found]
 
 
 def _leads_through(step: InstructionStep) -> bool:
     """Return True if a step passes on a product, perhaps with another sign."""
-    name = step.opcode.name
-    if name.startswith(("mov.b", "neg.", "abs.f32", "abs.ftz.f32")):
-        return len(step.form.reads) == 1 and len(step.form.writes) == 1 and name != "neg.bf16x2"
-    return step.form.contracts == "mul" and _unit_factor(step) is not None
+    return step.form.contracts == "through" or (step.form.contracts == "mul" and _unit_factor(step) is not None)
 
 
 def _unit_factor(step: InstructionStep) -> bool | None:
     """Return True for a product with -1, False for one with 1, None for another."""
-    kind = _kind(step.opcode.name)[0]
     for _, operand in step.form.fixed:
+        kind = _kind(step.opcode.name)[0]
         if type(operand) is Constant and kind in _ONES and operand.value & ~_SIGNS[kind] == _ONES[kind]:
             return bool(operand.value & _SIGNS[kind])
     return None
 
 
+@functools.cache
 def _kind(name: str) -> tuple[str, bool]:
     """Return the type of an instruction, and True if it has .ftz; only equal ones are contracted."""
     return name.rpartition(".")[2], ".ftz" in name
@@ -172,7 +184,7 @@ class _Walk:
     def take(self, place: int, step: InstructionStep) -> None:
         """Follow one step."""
         form, registers = step.form, step.registers
-        read = [registers[at] for at in form.reads]
+        read = _sources(step)
         for register in read:
             if register in self._followed and register not in self.values:
                 self._exposed.add(register)
@@ -182,7 +194,7 @@ class _Walk:
             made = self._passed_on(step, held[0])
             if made is None:
                 self._use(place, step, held)
-        if form.contracts == "mul" and made is None and step.guard is None and _unit_factor(step) is None:
+        if form.contracts == "mul" and step.guard is None and _unit_factor(step) is None:
             self.products.append(_Product(step, place))
             made = self.products[-1], False
         for at in form.writes:
@@ -210,10 +222,10 @@ class _Walk:
     def _use(self, place: int, step: InstructionStep, held: Sequence[_Value]) -> None:
         for value in held:
             product = value[0]
-            other = step.form.contracts not in ("add", "sub") or len([one for one in held if one[0] is product]) > 1
+            other = step.form.contracts not in _SUMS or len([one for one in held if one[0] is product]) > 1
             if other or _kind(step.opcode.name) != _kind(product.step.opcode.name):
                 product.lost = True
-        if step.form.contracts in ("add", "sub"):
+        if step.form.contracts in _SUMS:
             for operand, source in enumerate(_factors(step)):
                 found = self.values.get(source) if type(source) is Register else None
                 if found is not None:

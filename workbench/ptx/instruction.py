@@ -35,7 +35,14 @@ class Instruction:
     target: str = ""
     call: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # local offsets of a call's results and arguments
     prototype: Prototype | None = None  # of a call through a register
-    contracts: str = ""  # "mul", "add" or "sub" if it may be fused with others: see contraction.py
+    contracts: str = ""  # "mul", "add" or "sub" if the assembler may fuse it: see contraction.py
+
+
+_THROUGH = {
+    *("mov.b16", "mov.b32", "mov.b64", "neg.f64", "neg.bf16"),
+    *(f"{name}.f32" for name in ("neg", "neg.ftz", "abs", "abs.ftz")),
+    *(f"neg{ftz}.f16{pair}" for ftz in ("", ".ftz") for pair in ("", "x2")),
+}
 
 
 class Form:
@@ -50,7 +57,9 @@ class Form:
         self.instruction = instruction
         self.registers = len(registers)  # their number, the same in every step
         self.opcode, self.imm = instruction.opcode, instruction.imm
-        self.kind, self.contracts = instruction.opcode.kind, instruction.contracts
+        self.kind = instruction.opcode.kind
+        # "through" for what passes on a product, perhaps with another sign.
+        self.contracts = instruction.contracts or ("through" if instruction.opcode.name in _THROUGH else "")
         self.ends = self.kind in (BRANCH, EXIT, RETURN)  # True if it ends a basic block
         self.fixed: list[tuple[int, Operand]] = []  # (column, operand) of constants and special registers
         self.places: list[tuple[int, int]] = []  # (column, place)
