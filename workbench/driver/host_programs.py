@@ -25,7 +25,7 @@ from workbench.driver.torch_headers import shorter_headers
 from workbench.errors import CompileError, MissingToolError
 from workbench.toolchain import nvcc, tools
 
-FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC", "-cudart=shared", "-cudadevrt=none")
+FLAGS = ("-lineinfo", "-no-compress", "-Xcompiler", "-fPIC,-g1", "-cudart=shared", "-cudadevrt=none")
 _ARCH = "compute_90"  # fits simulated_driver()'s default device; WORKBENCH_NVCC_ARCH names another
 _CMAKE_PROBE = "__cmake_determine_cuda"  # the file name with which CMake asks nvcc for its toolkit's folder
 _NO_LINK = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx import products, tensor_loads, wrapped_index
-from workbench.ptx.buffers import Buffer
+from workbench.ptx.buffers import Buffer, made_of
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, shared_variable, with_mbarrier_names
 from workbench.ptx.options import coordinates
@@ -133,13 +134,27 @@ _WINDOWS = {
 }
 
 
-def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
-    """Rename buffers by the arguments' names: "argument 0/argument 1" to "x/y", "argument 0[3]" to "x[3]"."""
+def called(buffers: Sequence[Buffer], names: Sequence[str], values: Sequence[Any]) -> Sequence[Buffer]:
+    """Rename buffers by the arguments' names: "argument 0/argument 1" to "x/y", "argument 0[3]" to "x[3]".
+
+    Those of one argument say what its value is.
+    """
 
     def name(found: re.Match[str]) -> str:
         return names[int(found[1])] if int(found[1]) < len(names) else found[0]
 
-    return [replace(buffer, name=_ARGUMENT.sub(name, buffer.name)) for buffer in buffers]
+    def made(buffer: Buffer) -> Callable[[], str] | None:
+        found = _ARGUMENT.fullmatch(buffer.name)
+        return partial(made_of, values[int(found[1])]) if found and int(found[1]) < len(values) else buffer.made
+
+    return [replace(buffer, name=_ARGUMENT.sub(name, buffer.name), made=made(buffer)) for buffer in buffers]
+
+
+def _made(name: str | None, buffers: Sequence[Buffer]) -> str:
+    """Return what a named buffer was allocated as, for the end of a message."""
+    found = next((one.made for one in buffers if one.name == name and one.made is not None), None)
+    made = found() if found is not None else ""
+    return f"; {name}: {made}" if made else ""
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
@@ -227,7 +242,7 @@ def describe(
         message += wrapped_index.cause_of(kernel, row["pc"], address - begin)
     if kind == "trap" and "cooperative_groups" in place:
         message += GRID_SYNC
-    message += _times(row["count"])
+    message += _made(buffer, buffers) + _times(row["count"])
     at, other_at = _named(kernel, row["pc"]), _named(kernel, row["other_pc"])
     source, line = kernel.source_of(at)
     other_source, other_line = kernel.source_of(other_at)

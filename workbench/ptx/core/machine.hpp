@@ -194,6 +194,7 @@ struct Buffer {
   u32* written = nullptr;  // by sector, a bit for each byte that was written, also by launches
                            // before; null: all of it counts as written
   const class DeviceHeap* heap = nullptr;  // which says what of it kernels were given by malloc
+  mutable u32 first_writes = 0;  // whether the launch wrote bytes that nothing had written
 };
 
 // How often one instruction was executed, and by how many lanes in all.
