@@ -136,13 +136,18 @@ class KernelFault(WorkbenchError):
         self.finding = finding
         super().__init__(message)
 
+    @property
+    def told(self) -> str:
+        """The message behind what it ended, for a report."""
+        return f"a launch ended early: {self}"
+
 
 class KernelTimeout(KernelFault):
     """Kernel that ran past its instruction or time limit and was stopped."""
 
 
 class HostCallFault(KernelFault):
-    """Memory error in a call of cuBLAS or cuRAND; names the argument and the bytes.
+    """Memory error in a call of cuBLAS or cuRAND, or in a read by the host; names the argument and the bytes.
 
     The memory is in no allocation, which ends the call, or was never written.
     """
@@ -151,6 +156,11 @@ class HostCallFault(KernelFault):
     def ended(self) -> bool:
         """True if the error ended the call."""
         return self.finding is not None and self.finding.kind == "out-of-bounds"
+
+    @property
+    def told(self) -> str:
+        """The message, behind the call if the error ended it."""
+        return f"a call ended early: {self}" if self.ended else str(self)
 
 
 class WrongResultError(WorkbenchError):

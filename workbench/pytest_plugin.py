@@ -137,7 +137,7 @@ class SimulatedGpu:
         if not launches:
             return
         texts = [str(row.check) for row in own if row.findings]
-        texts += [f"a launch ended early: {fault}" for fault in own.faults]
+        texts += [fault.told for fault in own.faults]
         texts += [one.report for one in own.unasked]
         texts += [f"in process {one.process}: {text}" for one in elsewhere if one.count for text in one.texts]
         findings = len(own.findings) + sum(one.count for one in elsewhere)

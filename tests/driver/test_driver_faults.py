@@ -25,7 +25,7 @@ def kernels(context):
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("beyond", "an illegal memory access", "0 bytes past the end of the allocation"),
+        ("beyond", "an illegal memory access", "0 bytes past the end of x, which has 128 bytes"),
         ("askew", "misaligned address", "misaligned: 4 bytes"),
         ("stop", "unspecified launch failure", "trap"),
         ("claim", "device-side assert triggered", "n > 5"),

@@ -32,6 +32,7 @@ def test_each_fault_is_found_at_its_line():
         (str(line_of("out-of-bounds")), "past_the_end", "out-of-bounds"),
         (str(line_of("freed")), "freed", "out-of-bounds"),
     ]
-    assert "0 bytes past the end of the allocation" in done.stderr
-    assert "which has 240 bytes" in done.stderr
+    assert "0 bytes past the end of x, which has 240 bytes" in done.stderr
+    assert re.search(r"thread \(\d+, 0, 0\); x: float32 \(60,\), allocated at faulty_kernels\.py:\d+", done.stderr)
+    assert re.search(r"that was freed \(float32 \(\d+,\), allocated at faulty_kernels\.py:\d+\)", done.stderr)
     assert done.stderr.endswith("4 launches checked, 3 findings\n")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, HostCallFault
 
 if TYPE_CHECKING:
     from workbench.analysis.check_report import CheckReport
@@ -133,10 +133,16 @@ class Launches:
         taken.refused = self.take_refused()
         return taken
 
-    def failed(self, fault: KernelFault) -> None:
-        """Keep the fault that ended a launch early."""
+    def failed(self, fault: KernelFault) -> bool:
+        """Keep the fault that ended a launch early; return False for a call of the host that has it already.
+
+        A loop makes one finding of the reads at its line.
+        """
         with self._lock:
+            if isinstance(fault, HostCallFault) and any(_alike(fault, one) for one in self.faults):
+                return False
             self.faults.append(fault)
+        return True
 
     def take_refused(self) -> list[RefusedLaunch]:
         """Return the refused launches, and forget them."""
@@ -179,6 +185,14 @@ class Launches:
     def __repr__(self) -> str:
         kernels = ", ".join(dict.fromkeys(row.kernel.label for row in self)) or "none"
         return f"<{len(self)} launches: {kernels}>"
+
+
+def _alike(one: KernelFault, other: KernelFault) -> bool:
+    """Return True for findings of one kind at one line of the host; a finding without a line is like no other."""
+    here, there = one.finding, other.finding
+    if here is None or there is None or here.line is None:
+        return False
+    return (here.kind, here.kernel, here.buffer, here.sides) == (there.kind, there.kernel, there.buffer, there.sides)
 
 
 def prediction_of(kernel: CompiledKernel, report: LaunchReport, model: DeviceModel) -> Prediction:

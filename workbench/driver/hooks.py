@@ -13,8 +13,8 @@ import functools
 import math
 import re
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from workbench.analysis.check_report import said_by_ptxas
 from workbench.analysis.device_models import device_model
 from workbench.analysis.host_calls import HostCall
 from workbench.analysis.watching import watched
+from workbench.driver.client_memory import HookRead, LaunchMemory, MemoryRecords
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.driver.observing import observed
@@ -39,9 +40,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
-from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
-from workbench.ptx.extents import Extent
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.ptx.tensor_map import (
     DRIVER_ELEMENTS,
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from workbench.analysis.watching import Watch
     from workbench.driver.attributes import DeviceFacts
     from workbench.ptx import PtxKernel
+    from workbench.ptx.buffers import Row
     from workbench.toolchain import CompiledKernel
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _INVALID_PTX, _NOT_FOUND, _NOT_SUPPORTED, _UNKNOWN = 1, 2, 218, 500, 801, 999
@@ -144,6 +144,8 @@ _ENCODE = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookTensorMap), *_ANSWER)
 _HOST_CALL = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookCall), *_ANSWER)
 _REFUSED = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRefusal), *_ANSWER)
 _FETCHED = ctypes.CFUNCTYPE(None, _u64)
+_ORIGIN = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _u32, _pointer, _u32, ctypes.POINTER(_u64), *_ANSWER)
+_HOST_READ = ctypes.CFUNCTYPE(None, ctypes.POINTER(HookRead), *_ANSWER)
 _UNLOAD = ctypes.CFUNCTYPE(None, _u64)
 _INTERRUPT = ctypes.CFUNCTYPE(None)
 
@@ -162,6 +164,8 @@ class Hooks(ctypes.Structure):
         ("encode", _ENCODE),
         ("host_call", _HOST_CALL),
         ("refused", _REFUSED),
+        ("origin", _ORIGIN),
+        ("host_read", _HOST_READ),
         ("unload", _UNLOAD),
         ("fetched", _FETCHED),
         ("interrupt", _INTERRUPT),
@@ -170,20 +174,6 @@ class Hooks(ctypes.Structure):
 
 _MOST_ASSEMBLED_TOGETHER = 16
 _TILE_LANGUAGE = re.compile(r"\.language\s+7\b")  # as tileiras marks its kernels
-
-
-@dataclass
-class _Allocations:
-    """Allocations of the driver, including the variables of modules, by ascending address."""
-
-    rows: list[Row]
-    heap: DeviceHeap | None = None
-    has_variables: bool = True
-    extents: Mapping[int, Extent] = field(default_factory=dict)
-
-    def named(self) -> list[Buffer]:
-        """Return the allocations as buffers with names."""
-        return [Buffer(f"the allocation at {hex(row[0])}", *row[:4]) for row in self.rows]
 
 
 class _Loaded:
@@ -220,7 +210,8 @@ class Machine:
     def __init__(self, library: ctypes.CDLL, facts: DeviceFacts, seconds_limit: float | None):
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
-        self._memory = (0, 0), _Allocations([])
+        self._memory: tuple[tuple[int, int], list[Row]] = (0, 0), []
+        self._records = MemoryRecords(library)
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
         self._footprint: Any = None  # of the latest launch, if it lets a dependent one start
@@ -239,7 +230,8 @@ class Machine:
             _LOAD(_guarded(self._load)), _FUNCTION(_guarded(self._function)), _LAUNCH(_guarded(self._launch)),
             _OCCUPANCY(_guarded(self._occupancy)), _LINK(_guarded(self._link)), _VARIABLE(_guarded(self._variable)),
             _KERNELS(_guarded(self._kernels)), _ENCODE(_guarded(_encode)), _HOST_CALL(_guarded(self._host_call)),
-            _REFUSED(_guarded(refusals.refused)), _UNLOAD(self._unload), _FETCHED(refusals.fetched),
+            _REFUSED(_guarded(refusals.refused)), _ORIGIN(_guarded(self._records.origin)),
+            _HOST_READ(_guarded(self._host_read)), _UNLOAD(self._unload), _FETCHED(refusals.fetched),
             ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, _INTERRUPT),
         )  # fmt: skip
 
@@ -320,7 +312,6 @@ class Machine:
         if (watch := watched()) is not None and watch.idle is not None:
             watch.idle.append(kernel.name)
             return
-        memory = replace(self._allocations_of(launch), heap=self._heap(launch, kernel))
         timed = bool(launch.timed)
         self._follow_writes(watch is not None and watch.checks)
         cluster = tuple(launch.cluster) if any(launch.cluster) else None
@@ -330,8 +321,11 @@ class Machine:
             options = replace(options, overlapped=self._footprint)
         try:
             parameters = ctypes.string_at(launch.parameters, launch.parameter_bytes)
-            if options.checks:
-                memory = replace(memory, extents=passed_extents(kernel.entry.parameters, parameters))
+            rows, heap = self._allocations_of(launch), self._heap(launch, kernel)
+            extents = passed_extents(kernel.entry.parameters, parameters) if options.checks else {}
+            memory = LaunchMemory(rows, heap, kernel, parameters, self._records, extents)
+            if self._follows_writes:
+                self._records.use(memory)
             bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
             report, _ = observed(bound, failed=[] if watch is None else [watch.failed])
         except KernelFault as fault:
@@ -339,6 +333,7 @@ class Machine:
             code = _FAULT_CODES.get(self.last_fault.kind, _LAUNCH_FAILED)
             raise _Failed(_TIMEOUT if isinstance(fault, KernelTimeout) else code, message) from fault
         self.last_report, self._footprint = report, report.footprint
+        self._records.wrote(report)
         if watch is not None:
             compiled = self._modules[launch.module].compiled(kernel.name)
             found = [replace(finding, message=finding.message + self._freed(finding)) for finding in report.findings]
@@ -363,6 +358,16 @@ class Machine:
         """Return a line for each place in kernels whose blocks of the device heap were never freed."""
         return [line for heap in self._heaps.values() for line in heap.leaks()]
 
+    def memory_notes(self) -> list[str]:
+        """Return notes on memory that the host read, or launches left, unwritten, and that may be meant."""
+        return self._records.partly_written()
+
+    def _host_read(self, pointer: Any) -> None:
+        """Keep the finding on a read by the host of memory that nothing wrote."""
+        fault, watch = self._records.host_read(pointer.contents), watched()
+        if fault is not None and watch is not None:
+            watch.failed(fault)
+
     def _host_call(self, pointer: Any) -> None:
         """Record a call of cuBLAS or cuRAND, which launches no kernel here, and the fault that ended it."""
         told: HookCall = pointer.contents
@@ -374,7 +379,8 @@ class Machine:
         kind = why.partition(":")[0]
         if kind not in ("out-of-bounds", "uninitialised global read"):
             return
-        message = f"{call}: {why}"
+        made = self._records.made(told.address)
+        message = f"{call}: {why}" + (f"; {made}" if made else "")
         finding = Finding(
             kind, message, call.name, block=(0, 0, 0), thread=(0, 0, 0), address=told.address, buffer=None, line=None,
             source="", other_line=None, other_source="", ptx_line=0, other_ptx_line=None, count=1,
@@ -427,14 +433,13 @@ class Machine:
             if not put(taker, name, len(name)):
                 raise MemoryError("the names of a library's kernels")
 
-    def _allocations_of(self, launch: HookLaunch) -> _Allocations:
+    def _allocations_of(self, launch: HookLaunch) -> list[Row]:
         """Return the allocations in the machine's form, rebuilt only when an allocation was added or freed."""
         key = launch.generation, launch.buffers
         if self._memory[0] != key:
             raw = ctypes.string_at(launch.buffers, 32 * launch.buffer_count)
             table = np.frombuffer(raw, np.uint64).reshape(-1, 4).tolist()
-            rows = [(address, size, host, True, marks) for address, size, host, marks in table]
-            self._memory = key, _Allocations(rows)
+            self._memory = key, [(address, size, host, True, marks) for address, size, host, marks in table]
         return self._memory[1]
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:
@@ -447,7 +452,8 @@ class Machine:
         """Return the driver's note that a finding's address was freed, or "" for another finding."""
         text = ctypes.create_string_buffer(512)
         if finding.address and self._library.workbench_driver_describe(finding.address, text, len(text)):
-            return f"; {text.value.decode()}"
+            made = self._records.made(finding.address)
+            return f"; {text.value.decode()}" + (f" ({made})" if made else "")
         return ""
 
     def _variable(self, number: int, name: bytes, out: Any) -> None:

@@ -76,6 +76,11 @@ class Driver:
         """Memory leaks of device code: one line for each place in a kernel whose ``malloc`` was never freed."""
         return self._machine.leaks() if self._machine else []
 
+    @property
+    def memory_notes(self) -> list[str]:
+        """Notes of a checked process on memory that launches left unwritten, or that the host read so."""
+        return self._machine.memory_notes() if self._machine else []
+
     def __repr__(self) -> str:
         return f"<CUDA driver: {self.name}>"
 

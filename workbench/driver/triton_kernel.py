@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from triton.compiler import compiler as triton_compiler
 from triton.runtime import driver
 
+from workbench.driver.argument_names import give_names
 from workbench.errors import ArgumentError
 from workbench.ptx.parse import without_contraction
 from workbench.toolchain import disk_cache
@@ -52,6 +53,7 @@ class TritonKernel(triton_compiler.CompiledKernel):
             return
         self.kernel = _at_home(self.asm["ptx"] if machine_code else self.kernel.decode(), src).encode()
         _BY_HASH[hash] = self
+        give_names(self.kernel.decode(), self.metadata.name, parameter_names(src, self.metadata))
         if not machine_code:
             rest = {name: text for name, text in self.asm.items() if name not in ("cubin", "ptx")}
             self.asm = _Stages(rest | {"ptx": self.kernel.decode()})

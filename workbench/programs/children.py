@@ -23,6 +23,7 @@ from workbench.analysis.refused_launches import notes_of
 from workbench.base.terminal import say
 from workbench.driver.simulated import library_path
 from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
+from workbench.errors import HostCallFault
 from workbench.programs.launch_page import PageRow, page_row
 
 if TYPE_CHECKING:
@@ -130,11 +131,13 @@ class RunLaunches(Launches):
             self._write(ChildEntry(os.getpid(), "", sum(map(len, reports)), texts))
         return row
 
-    def failed(self, fault: KernelFault) -> None:
+    def failed(self, fault: KernelFault) -> bool:
         """Add a fault as `Launches.failed` does; in another process, write it to the process's file."""
-        super().failed(fault)
-        if os.getpid() != self._owner:
-            self._write(ChildEntry(os.getpid(), "", 1, (f"a launch ended early: {fault}",), fault=True))
+        new = super().failed(fault)
+        if new and os.getpid() != self._owner:
+            ended = not isinstance(fault, HostCallFault)
+            self._write(ChildEntry(os.getpid(), "", 1, (fault.told,), fault=ended))
+        return new
 
     def settle(self) -> None:
         """Write the refused launches to the process's file, in another process than the owner, whose end this is."""

@@ -323,14 +323,10 @@ def _report(launches: children.RunLaunches) -> int:
             found += len(report)
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
-        if isinstance(fault, HostCallFault) and not fault.ended:
-            say(f"workbench: {fault}", err=True)
-            continue
-        what = "call" if isinstance(fault, HostCallFault) else "launch"
-        say(f"workbench: a {what} ended early: {fault}", err=True)
+        say(f"workbench: {fault.told}", err=True)
     driver = current()
-    for leak in driver.heap_leaks if driver is not None else ():
-        say(f"workbench: note: {leak}", err=True)
+    for note in [*driver.heap_leaks, *driver.memory_notes] if driver is not None else ():
+        say(f"workbench: note: {note}", err=True)
     for one in elsewhere:
         found += one.count
         for text in one.texts:

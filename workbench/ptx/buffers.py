@@ -8,7 +8,7 @@ behind stored addresses, in a table or a struct, keeps its address in this proce
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,7 +40,8 @@ _NEAR = 1 << 12  # reach, in bytes, of memory that keeps its host address
 class Buffer:
     """A range of memory that the kernel may touch.
 
-    Addresses less than ``reach`` away that belong to no buffer were computed from this one.
+    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``made`` returns what was
+    allocated here, and where, as far as it is known.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Buffer:
     host: int
     writable: bool
     reach: int = _SPACE // 2
+    made: Callable[[], str] | None = None
 
 
 Row = tuple[int, int, int, bool, int]
@@ -266,6 +268,13 @@ def described(array: Any) -> str:
 
 def _size(view: _View) -> int:
     return view.span.high - view.span.low
+
+
+def made_of(value: Any) -> str:
+    """Return dtype and shape of a tensor or an array, "float32 (2, 3)"; "" for any other value."""
+    if not is_tensor(value) and not isinstance(value, np.ndarray):
+        return ""
+    return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
 
 
 def stored(args: Any) -> list[Any]:

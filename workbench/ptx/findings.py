@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx import products, tensor_loads, wrapped_index
-from workbench.ptx.buffers import Buffer
+from workbench.ptx.buffers import Buffer, made_of
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import (
     SCOPES,
@@ -154,9 +155,14 @@ _WINDOWS = {
 }
 
 
-def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
-    """Rename buffers by the arguments' names."""
-    return [replace(buffer, name=named(buffer.name, names)) for buffer in buffers]
+def called(buffers: Sequence[Buffer], names: Sequence[str], values: Sequence[Any]) -> Sequence[Buffer]:
+    """Rename buffers by the arguments' names; those of one argument say what its value is."""
+
+    def made(buffer: Buffer) -> Callable[[], str] | None:
+        found = _ARGUMENT.fullmatch(buffer.name)
+        return partial(made_of, values[int(found[1])]) if found and int(found[1]) < len(values) else buffer.made
+
+    return [replace(buffer, name=named(buffer.name, names), made=made(buffer)) for buffer in buffers]
 
 
 def named(text: str, names: Sequence[str]) -> str:
@@ -166,6 +172,13 @@ def named(text: str, names: Sequence[str]) -> str:
         return names[int(found[1])] if int(found[1]) < len(names) else found[0]
 
     return _ARGUMENT.sub(name, text)
+
+
+def _made(name: str | None, buffers: Sequence[Buffer]) -> str:
+    """Return what a named buffer was allocated as, for the end of a message."""
+    found = next((one.made for one in buffers if one.name == name and one.made is not None), None)
+    made = found() if found is not None else ""
+    return f"; {name}: {made}" if made else ""
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
@@ -253,7 +266,7 @@ def describe(
         message += "" if begin is None else wrapped_index.cause_of(kernel, row["pc"], address - begin)
     if kind == "trap" and "cooperative_groups" in place:
         message += GRID_SYNC
-    message += _times(row["count"])
+    message += _made(buffer, buffers) + _times(row["count"])
     at, other_at = _named(kernel, row["pc"]), _named(kernel, row["other_pc"])
     source, line = kernel.source_of(at)
     other_source, other_line = kernel.source_of(other_at)

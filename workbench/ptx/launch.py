@@ -193,19 +193,20 @@ class PtxKernel(DecodedKernel):
         if printed:
             print(printed, end="")
         if result["fault"]:
-            raise outcome.fault(called(named(), launch.names), run)
+            raise outcome.fault(called(named(), launch.names, launch.values), run)
         report = LaunchReport(
             self.entry.name, grid, launch.block, result["instructions"], result["thread_instructions"],
             result["seconds"], result["threads"], self.decoded.static_shared + launch.shared_bytes,
             has_statistics=options.statistics, has_checks=options.checks, printed=printed,
             buffer_bytes=sum([row[1] for row in rows]), shadow_bytes=result["shadow_bytes"],
             footprint=result["footprint"], blocks_run=len(chosen) or grid[0] * grid[1] * grid[2],
+            first_written=tuple(result["first_written"]),
         )  # fmt: skip
         if chosen:
             counted = zip(chosen, result["sampled"], strict=True)
             report.sampled_instructions = {coordinates(index, grid): count for index, count in counted}
         if options.checks:
-            outcome.add_findings(report, called(named(), launch.names), launch.repeats)
+            outcome.add_findings(report, lambda: called(named(), launch.names, launch.values), launch.repeats)
         if options.statistics:
             if self._counted[0] != result["counts"]:  # repeated launches have equal counts
                 self._counted = result["counts"], outcome.lines()

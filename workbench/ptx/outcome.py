@@ -50,10 +50,13 @@ class Outcome:
     names: Sequence[str] = ()
     """Names of the arguments."""
 
-    def add_findings(self, report: LaunchReport, buffers: Sequence[Buffer], repeats: bool) -> None:
-        """Add the findings of the checks, and the notes, to the report."""
+    def add_findings(self, report: LaunchReport, named: Callable[[], Sequence[Buffer]], repeats: bool) -> None:
+        """Add the findings of the checks, and the notes, to the report; ``named`` returns the buffers."""
         kernel, strict = self.kernel, self.options.strict
         problems = [*self.result["findings"], *(_found_before(*one) for one in kernel.decoded.misused)]
+        if not problems:
+            return
+        buffers = named()
         if not strict:
             problems = [problem for problem in problems if not loads_ahead(kernel, problem)]
         if repeats:

@@ -22,9 +22,39 @@ _WHOLE = re.compile(r"\.(?:[bsu](?:32|64)|to|shared|global|const|cluster|cta|::|
 _BRACKET = re.compile(r"\[\s*([%A-Za-z_$][\w$.]*#)?")
 _CONSTANT = re.compile(r",\s*(-?(?:0[xX][0-9a-fA-F]+|\d+))U?$")
 _WITHOUT_RESULT = frozenset(
-    """st red bar barrier fence membar exit ret trap bra brx prefetch prefetchu discard applypriority cp wgmma tcgen05
-    setmaxnreg griddepcontrol nanosleep stmatrix wmma tensormap call pmevent brkpt fns createpolicy clusterlaunchcontrol
-    multimem""".split()
+    [
+        "st",
+        "red",
+        "bar",
+        "barrier",
+        "fence",
+        "membar",
+        "exit",
+        "ret",
+        "trap",
+        "bra",
+        "brx",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "applypriority",
+        "cp",
+        "wgmma",
+        "tcgen05",
+        "setmaxnreg",
+        "griddepcontrol",
+        "nanosleep",
+        "stmatrix",
+        "wmma",
+        "tensormap",
+        "call",
+        "pmevent",
+        "brkpt",
+        "fns",
+        "createpolicy",
+        "clusterlaunchcontrol",
+        "multimem",
+    ]
 )
 
 

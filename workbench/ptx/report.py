@@ -242,7 +242,8 @@ class LaunchReport:
     ``sampled_instructions`` are the warp instructions of each block (x, y, z) of a sample; ``sampled`` describes the
     quality of a sample that the device chose. ``parts_recorded`` are recordings of some single blocks, if they were
     made. ``footprint`` holds the bytes that a checked launch of a kernel with ``griddepcontrol.launch_dependents``
-    wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it.
+    wrote and read, for `LaunchOptions.overlapped` of the launch that depends on it. ``first_written`` are the addresses
+    of buffers in which a checked launch wrote bytes that nothing had written, if that is followed.
     """
 
     kernel: str
@@ -268,6 +269,7 @@ class LaunchReport:
     recording: Recording | None = field(default=None, repr=False)
     parts_recorded: RecordedParts | None = field(default=None, repr=False)
     footprint: Any = field(default=None, repr=False, compare=False)
+    first_written: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[LaunchReport, ...]:

@@ -10,14 +10,16 @@ namespace {
 constexpr std::size_t kRemembered = 1024;  // freed blocks of an allocation
 
 // The last of `blocks` that begins at or before an address, or the end.
-std::map<u64, u64>::const_iterator before(const std::map<u64, u64>& blocks, u64 address) {
+std::map<u64, Part>::const_iterator before(const std::map<u64, Part>& blocks, u64 address) {
   const auto after = blocks.upper_bound(address);
   return after == blocks.begin() ? blocks.end() : std::prev(after);
 }
 
-void take_back(Blocks& blocks, u64 address) {
+void take_back(const Allocation& allocation, u64 address) {
+  Blocks& blocks = *allocation.blocks;
   const auto found = blocks.live.find(address);
   if (found == blocks.live.end()) return;
+  keep_partly_written(allocation, address, found->second);
   if (blocks.freed.size() >= kRemembered) blocks.freed.erase(blocks.freed.begin());
   blocks.freed.insert_or_assign(address, found->second);
   blocks.live.erase(found);
@@ -28,14 +30,14 @@ void take_back(Blocks& blocks, u64 address) {
 std::string describe_block(const Allocation& allocation, u64 address) {
   const Blocks& blocks = *allocation.blocks;
   const auto freed = before(blocks.freed, address);
-  if (freed != blocks.freed.end() && address - freed->first < freed->second) {
+  if (freed != blocks.freed.end() && address - freed->first < freed->second.bytes) {
     return "byte " + std::to_string(address - freed->first) + " of a block of " +
-           std::to_string(freed->second) + " bytes that was freed";
+           std::to_string(freed->second.bytes) + " bytes that was freed";
   }
   const auto live = before(blocks.live, address);
   if (live == blocks.live.end()) return "memory that its allocator has not given out";
-  return std::to_string(address - live->first - live->second) +
-         " bytes past the end of a block of " + std::to_string(live->second) + " bytes";
+  return std::to_string(address - live->first - live->second.bytes) +
+         " bytes past the end of a block of " + std::to_string(live->second.bytes) + " bytes";
 }
 
 }  // namespace workbench::driver
@@ -54,13 +56,13 @@ extern "C" __attribute__((visibility("default"))) void workbench_driver_block(u6
     if (live) {
       mark_unwritten(*allocation, address - allocation->address,
                      std::min(bytes, allocation->address + allocation->size - address));
-      blocks.live.insert_or_assign(address, bytes);
+      blocks.live.insert_or_assign(address, Part{bytes});
       const auto overlapping = before(blocks.freed, address + bytes);
       if (overlapping != blocks.freed.end() && overlapping->first >= address) {
         blocks.freed.erase(overlapping);
       }
     } else {
-      take_back(blocks, address);
+      take_back(*allocation, address);
     }
     ++state().generation;
     return 0;

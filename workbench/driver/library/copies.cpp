@@ -69,14 +69,33 @@ u64 extent(const Shape& shape, u64 row, u64 slice) {
 u64 offset_of(const Side& side) { return static_cast<u64>(side.host - side.held->host); }
 
 void mark(const Side& target, const Side& source, const Shape& shape) {
+  Unwritten missing;
   for (u64 z = 0; z < shape.depth; ++z) {
     for (u64 y = 0; y < shape.height; ++y) {
       const u64 to = z * shape.to_slice + y * shape.to_row;
       const u64 from = z * shape.from_slice + y * shape.from_row;
-      mark_copied(*target.held, offset_of(target) + to, source.held.get(),
-                  source.held ? offset_of(source) + from : 0, shape.width);
+      const u64 offset = source.held ? offset_of(source) + from : 0;
+      mark_copied(*target.held, offset_of(target) + to, source.held.get(), offset, shape.width);
+      if (source.held) find_unwritten(*source.held, offset, shape.width, missing);
     }
   }
+  if (missing.bytes)
+    copy_origin(target.held->address + offset_of(target), source.held->address + missing.first);
+}
+
+// Reports what a copy to the host reads and nobody wrote, once.
+void check_written(Call& call, const Side& source, const Shape& shape) {
+  const auto for_each_row = [&](auto&& visit) {
+    for (u64 z = 0; z < shape.depth; ++z) {
+      for (u64 y = 0; y < shape.height; ++y)
+        visit(offset_of(source) + z * shape.from_slice + y * shape.from_row);
+    }
+  };
+  Unwritten found;
+  for_each_row([&](u64 row) { find_unwritten(*source.held, row, shape.width, found); });
+  if (!found.bytes) return;
+  for_each_row([&](u64 row) { mark_written(*source.held, row, shape.width); });
+  tell_read(call, *source.held, found, shape.width * shape.height * shape.depth);
 }
 
 // The rows and slices as the parameters of a graph's node.
@@ -117,6 +136,8 @@ void copy(Call& call, unsigned to_type, u64 to, unsigned from_type, u64 from, co
   advance(*context, stream, seconds(target, source, shape.width * shape.height * shape.depth));
   if (target.held && !target.held->written.empty()) mark(target, source, shape);
   if (waits) synchronise(*context);
+  if (source.held && !source.held->written.empty() && target.on_host)
+    check_written(call, source, shape);
   call.lock.unlock();
   for (u64 z = 0; z < shape.depth && target.host && source.host; ++z) {
     for (u64 y = 0; y < shape.height; ++y) {

@@ -4,6 +4,7 @@
 // and events allow, so results are those of a GPU, only without overlap. Time is simulated: every
 // stream has a clock, which operations advance by their predicted time.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <list>
 #include <map>
@@ -189,10 +190,25 @@ struct Capture {
 
 enum class Where : u8 { device, variable, managed, pinned, registered };
 
-// The parts of an allocation that a caching allocator has handed out, as sizes by address, and the
-// latest ones that it took back.
+// What findings say of memory; numbers of workbench.driver, 0 where nothing is known.
+struct Origin {
+  u64 made = 0;   // where the host allocated it, and as what
+  u64 used = 0;   // the latest launch that had it as an argument
+  u64 wrote = 0;  // the latest one that wrote what nothing had written
+  // Some unwritten bytes came with a copy, from memory that the launch `used` had.
+  bool copied = false;
+};
+
+// A part of an allocation.
+struct Part {
+  u64 bytes;
+  Origin origin = {};
+};
+
+// The parts of an allocation that a caching allocator has handed out, by address, and the latest
+// ones that it took back.
 struct Blocks {
-  std::map<u64, u64> live, freed;
+  std::map<u64, Part> live, freed;
 };
 
 struct Allocation {
@@ -210,6 +226,7 @@ struct Allocation {
   std::vector<u32> written = {};
   bool all_written = false;                  // written where the driver could not follow it
   std::shared_ptr<Blocks> blocks = nullptr;  // if a client's allocator divides it
+  Origin origin = {};
   bool on_host() const {
     return where == Where::pinned || where == Where::registered || where == Where::managed;
   }
@@ -269,10 +286,12 @@ struct State {
   std::vector<std::shared_ptr<Capture>> captures;          // those in progress
   std::vector<u64> unloaded;                               // modules whose unload hook is pending
   std::map<u64, std::shared_ptr<Allocation>> allocations;  // by address
-  std::map<u64, u64> freed;                       // sizes of the latest freed ones, by address
-  std::unordered_map<u64, Condition> conditions;  // by the address of their numbers
+  std::map<u64, Part> freed;                               // the latest freed ones, by address
+  std::unordered_map<u64, Condition> conditions;           // by the address of their numbers
   u64 next_address = 0, generation = 1, allocation_count = 0;
-  bool follows_writes = false;          // for checks of uninitialised reads
+  // For checks of uninitialised reads, and for the names of memory in findings.
+  std::atomic<bool> follows_writes = false;
+  std::vector<HookMemory> left;         // freed memory that a launch wrote in part
   ActivityFollower follower = nullptr;  // a profiler's
   std::unordered_map<const Context*, std::shared_ptr<Snapshot>> snapshots;
 };
@@ -372,8 +391,38 @@ void mark_unwritten(Allocation& target, u64 offset, u64 bytes);
 constexpr u64 kNone = ~u64{0};
 // The offset of the first byte of a range that was never written, or kNone.
 u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes);
+
+// Bytes of a range that were never written, and the runs that they form.
+struct Unwritten {
+  u64 bytes = 0, first = kNone, runs = 0, longest = 0;
+
+  void add(u64 begin, u64 size);
+
+ private:
+  u64 end_ = 0, run_ = 0;
+};
+// Adds those of a range; offsets count from the allocation's begin.
+void find_unwritten(const Allocation& source, u64 offset, u64 bytes, Unwritten& found);
 // Copies which bytes are unwritten from `source`, which is null if all its bytes are written.
 void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes);
+
+// ---- what findings say of memory (origins.cpp) ----
+
+// Return addresses of the client's call, innermost first.
+struct Frames {
+  u64 addresses[16];
+  u32 count = 0;
+};
+Frames client_frames();
+// Asks workbench.driver for the number of the place where the client allocates. Unlocks meanwhile.
+void record_origin(Call& call, Allocation& made);
+// Notes at the memory that bytes which nothing wrote came from another one with a copy.
+void copy_origin(u64 to, u64 from);
+// Keeps memory that is freed and that a launch wrote in part, for a note.
+void keep_partly_written(const Allocation& allocation, u64 address, const Part& part);
+// Reports bytes that a copy to the host reads and nobody wrote. Unlocks meanwhile.
+void tell_read(Call& call, const Allocation& source, const Unwritten& found, u64 bytes);
+void tell_read(Call& call, const HookRead& read);
 
 // ---- time (streams.cpp) ----
 

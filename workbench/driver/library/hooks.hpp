@@ -81,6 +81,28 @@ struct HookRefusal {
   u64 number;  // out: for `fetched`
 };
 
+// Memory that the client allocated, with numbers of workbench.driver for where it was made, for the
+// latest launch that had it as an argument, and for the latest that wrote what nothing had written.
+struct HookMemory {
+  u64 address, bytes;
+  u64 made, used, wrote;
+  u32 freed;
+  u32 copied;            // its unwritten bytes come from memory that the latest launch had
+  u64 unwritten, first;  // bytes that nothing wrote, and the offset of the first of them
+  u64 runs, longest;     // that they form
+};
+
+// A read by the host of memory that nothing wrote: elements of `element` bytes in all, those that
+// are unwritten, and the runs of bytes that they form. `address` is that of the first.
+struct HookRead {
+  const char* reader;
+  u32 element;
+  u64 address, total, unwritten;
+  u64 runs, longest;
+  const u64* frames;  // return addresses of the client's call
+  u32 frame_count;
+};
+
 // The answer of a hook that Ctrl-C ended before it could answer.
 inline constexpr CUresult kInterrupted = -1;
 
@@ -110,6 +132,11 @@ struct Hooks {
   void (*host_call)(const HookCall* call, CUresult* answer, char* why, u64 why_size);
   // Reports a launch that the driver, or the runtime, refused.
   void (*refused)(HookRefusal* refusal, CUresult* answer, char* why, u64 why_size);
+  // The number of the place that allocates: of the frames, or of Python's. `tensor` is the dtype
+  // and the shape that torch allocates, in elements of so many bytes, or null.
+  void (*origin)(const char* tensor, u32 element, const u64* frames, u32 frame_count, u64* number,
+                 CUresult* answer, char* why, u64 why_size);
+  void (*host_read)(const HookRead* read, CUresult* answer, char* why, u64 why_size);
   void (*unload)(u64 module);
   void (*fetched)(u64 number);  // the program asked for the error of a refused launch
   void (*interrupt)();  // Python's main thread raises KeyboardInterrupt as soon as it is back from

@@ -92,6 +92,7 @@ std::shared_ptr<Allocation> allocate(Call& call, u64 bytes, Where where, unsigne
   }
   made->host = static_cast<u8*>(made->storage.get());
   add_allocation(made);
+  record_origin(call, *made);
   return made;
 }
 
@@ -181,8 +182,10 @@ void drop_allocation(u64 address) {
   State& all = state();
   const auto found = all.allocations.find(address);
   if (found == all.allocations.end()) return;
+  const Part whole{found->second->size, found->second->origin};
   if (found->second->where != Where::registered)
-    all.freed[address] = found->second->size;  // first, because it may throw
+    all.freed[address] = whole;  // first, because it may throw
+  if (!found->second->blocks) keep_partly_written(*found->second, address, whole);
   if (found->second->counts()) used_bytes(*found->second->context) -= found->second->size;
   if (found->second->pool) found->second->pool->used -= found->second->size;
   if (found->second->of_graph)
@@ -219,10 +222,10 @@ std::string describe_address(u64 address, u64 bytes) {
   }
   auto after = all.freed.upper_bound(address);
   if (after != all.freed.begin()) {
-    const auto& [begin, size] = *std::prev(after);
-    if (address - begin < size) {
+    const auto& [begin, part] = *std::prev(after);
+    if (address - begin < part.bytes) {
       return hex(address) + " is byte " + std::to_string(address - begin) +
-             " of an allocation of " + std::to_string(size) + " bytes that was freed";
+             " of an allocation of " + std::to_string(part.bytes) + " bytes that was freed";
     }
   }
   if (around && address - around->address - around->size < kGap) {
@@ -256,7 +259,7 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
     };
     if (!allocation->blocks) add(address, allocation->size);
     if (allocation->blocks) {
-      for (const auto& [begin, size] : allocation->blocks->live) add(begin, size);
+      for (const auto& [begin, part] : allocation->blocks->live) add(begin, part.bytes);
     }
     made->held.push_back(allocation);
   }

@@ -1,32 +1,125 @@
-// torch's operators, which run on the host: they advance a stream and mark memory as launches do.
+// torch's operators, which run on the host: they advance a stream, and read and write memory as
+// launches do.
+#include <algorithm>
+
 #include "driver.hpp"
 
-#define OPERATOR_API extern "C" __attribute__((visibility("default"))) void
+#define OPERATOR_API extern "C" __attribute__((visibility("default")))
 
 using namespace workbench::driver;
 
 namespace {
 
-struct Range {
-  u64 address, bytes;
+// The elements of a tensor; strides count in elements.
+struct Elements {
+  u64 address, size;  // bytes of one
+  u64 rank;
+  const s64 *sizes, *strides;
 };
 
-void mark(const Range* written, u64 count) {
-  if (!state().follows_writes) return;
-  for (u64 i = 0; i < count; ++i) {
-    const auto found = find_allocation(written[i].address, written[i].bytes);
-    if (found) mark_written(*found, written[i].address - found->address, written[i].bytes);
+struct Axis {
+  u64 size, stride;  // bytes
+};
+
+// The axes, with neighbours joined where they are one; in any order if theirs does not matter.
+std::vector<Axis> axes_of(const Elements& tensor, bool any_order) {
+  std::vector<Axis> axes;
+  for (u64 i = 0; i < tensor.rank; ++i) {
+    const Axis axis{static_cast<u64>(tensor.sizes[i]),
+                    static_cast<u64>(tensor.strides[i]) * tensor.size};
+    if (axis.size == 1 || (any_order && axis.stride == 0)) continue;
+    axes.push_back(axis);
   }
+  if (any_order) {
+    std::ranges::stable_sort(axes,
+                             [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  }
+  std::vector<Axis> joined;
+  for (const Axis& axis : axes) {
+    if (!joined.empty() && joined.back().stride == axis.stride * axis.size)
+      joined.back() = {joined.back().size * axis.size, axis.stride};
+    else
+      joined.push_back(axis);
+  }
+  if (joined.empty()) joined.push_back({1, tensor.size});
+  return joined;
+}
+
+// Calls `visit(address of the first element, elements, bytes from one to the next)` for each row.
+template <class Visit>
+void for_each_row(const Elements& tensor, const std::vector<Axis>& axes, Visit&& visit) {
+  std::vector<u64> at(axes.size() - 1);
+  const Axis& row = axes.back();
+  for (;;) {
+    u64 address = tensor.address;
+    for (std::size_t i = 0; i < at.size(); ++i) address += at[i] * axes[i].stride;
+    visit(address, row.size, row.stride);
+    std::size_t i = at.size();
+    while (i && ++at[i - 1] == axes[i - 1].size) at[--i] = 0;
+    if (!i) return;
+  }
+}
+
+u64 extent(const Elements& tensor) {
+  u64 last = 0;
+  for (u64 i = 0; i < tensor.rank; ++i)
+    last += static_cast<u64>(tensor.sizes[i] - 1) * static_cast<u64>(tensor.strides[i]);
+  return (last + 1) * tensor.size;
+}
+
+std::shared_ptr<Allocation> holder(const Elements& tensor) {
+  return tensor.size ? find_allocation(tensor.address, extent(tensor)) : nullptr;
+}
+
+void mark(const Elements& tensor, const u8* unwritten) {
+  const auto held = holder(tensor);
+  if (!held) return;
+  u64 number = 0;
+  for_each_row(tensor, axes_of(tensor, !unwritten), [&](u64 address, u64 count, u64 stride) {
+    const u64 offset = address - held->address;
+    if (!unwritten && stride == tensor.size) return mark_written(*held, offset, count * stride);
+    for (u64 i = 0; i < count; ++i) {
+      if (unwritten && unwritten[number++])
+        mark_unwritten(*held, offset + i * stride, tensor.size);
+      else
+        mark_written(*held, offset + i * stride, tensor.size);
+    }
+  });
+}
+
+struct Missing {
+  u64 count = 0, first = 0;  // elements, the address of the first
+};
+
+// The elements of which nobody wrote some byte; with `flags` one for each element, in their order.
+Missing missing(const Elements& tensor, u8* flags) {
+  Missing found;
+  const auto held = holder(tensor);
+  if (!held || first_unwritten(*held, tensor.address - held->address, extent(tensor)) == kNone)
+    return found;
+  u64 number = 0;
+  for_each_row(tensor, axes_of(tensor, !flags), [&](u64 address, u64 count, u64 stride) {
+    for (u64 i = 0; i < count; ++i, ++number) {
+      const u64 at = address + i * stride;
+      if (first_unwritten(*held, at - held->address, tensor.size) == kNone) continue;
+      if (!found.count++) found.first = at;
+      found.first = std::min(found.first, at);
+      if (flags) flags[number] = 1;
+    }
+  });
+  return found;
 }
 
 }  // namespace
 
-// Reports an operator that has run and written ranges of memory. Its time is that of a GPU to move
-// `bytes`.
-OPERATOR_API workbench_driver_operator(CUstream stream, const char* name, u64 bytes,
-                                       const Range* written, u64 count) {
+OPERATOR_API int workbench_driver_follows_writes() { return state().follows_writes; }
+
+// Reports an operator that has run and written tensors. Its time is that of a GPU to move `bytes`.
+OPERATOR_API void workbench_driver_operator(CUstream stream, const char* name, u64 bytes,
+                                            const Elements* written, u64 count) {
   entry([&](Call& call) {
-    mark(written, count);
+    if (state().follows_writes)
+      std::for_each(written, written + count, [](const Elements& one) { mark(one, nullptr); });
     Context& context = *call.context();
     if (!is_timed(context)) return;
     const HookDevice& device = state().device;
@@ -37,13 +130,45 @@ OPERATOR_API workbench_driver_operator(CUstream stream, const char* name, u64 by
   });
 }
 
-// Marks memory as written, without advancing a clock.
-OPERATOR_API workbench_driver_written(const Range* written, u64 count) {
-  entry([&](Call&) { mark(written, count); });
+// Marks a tensor as written, but for the elements that are `unwritten`, if that is not null. These
+// were moved from memory at `source`.
+OPERATOR_API void workbench_driver_mark(const Elements* tensor, const u8* unwritten, u64 source) {
+  entry([&](Call&) {
+    if (!state().follows_writes) return;
+    mark(*tensor, unwritten);
+    if (unwritten && missing(*tensor, nullptr).count) copy_origin(tensor->address, source);
+  });
+}
+
+// The number of elements that nobody wrote. Sets the flags of these, if `flags` is not null.
+OPERATOR_API u64 workbench_driver_unwritten(const Elements* tensor, u8* flags) {
+  return answer_or(u64{0}, [&] { return missing(*tensor, flags).count; });
+}
+
+// Reports a read of elements that nobody wrote. They count as written from here on.
+OPERATOR_API void workbench_driver_read(const Elements* tensor, const char* reader) {
+  entry([&](Call& call) {
+    const Missing found = missing(*tensor, nullptr);
+    if (!found.count) return;
+    mark(*tensor, nullptr);
+    u64 total = 1;
+    for (u64 i = 0; i < tensor->rank; ++i)
+      if (tensor->strides[i]) total *= static_cast<u64>(tensor->sizes[i]);
+    const HookRead read{.reader = reader,
+                        .element = static_cast<u32>(tensor->size),
+                        .address = found.first,
+                        .total = total,
+                        .unwritten = found.count,
+                        .runs = 0,
+                        .longest = 0,
+                        .frames = nullptr,
+                        .frame_count = 0};
+    tell_read(call, read);
+  });
 }
 
 // Advances the stream's clock by some seconds.
-OPERATOR_API workbench_driver_sleep(CUstream stream, double seconds) {
+OPERATOR_API void workbench_driver_sleep(CUstream stream, double seconds) {
   entry([&](Call& call) {
     advance(*call.context(), stream, state().device.operation_seconds + seconds);
   });

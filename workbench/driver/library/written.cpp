@@ -2,6 +2,7 @@
 // here, kernels in the PTX machine.
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 #include "driver.hpp"
 
@@ -67,6 +68,28 @@ u64 first_unwritten(const Allocation& source, u64 offset, u64 bytes) {
     if (missing && found == kNone) found = first + static_cast<u64>(__builtin_ctz(missing));
   });
   return found;
+}
+
+void Unwritten::add(u64 begin, u64 size) {
+  const bool goes_on = runs && begin == end_;
+  if (!goes_on) ++runs;
+  run_ = goes_on ? run_ + size : size;
+  longest = std::max(longest, run_);
+  if (first == kNone) first = begin;
+  bytes += size;
+  end_ = begin + size;
+}
+
+void find_unwritten(const Allocation& source, u64 offset, u64 bytes, Unwritten& found) {
+  if (!followed(source)) return;
+  for_each_word(source.written, offset, bytes, [&](const u32& word, u32 mask, u64 first) {
+    for (u64 missing = mask & ~word; missing;) {
+      const int from = std::countr_zero(missing);
+      const int size = std::countr_one(missing >> from);
+      found.add(first + static_cast<u64>(from), static_cast<u64>(size));
+      missing &= ~(((u64{1} << size) - 1) << from);
+    }
+  });
 }
 
 void mark_copied(Allocation& target, u64 to, const Allocation* source, u64 from, u64 bytes) {

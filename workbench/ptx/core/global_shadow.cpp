@@ -41,6 +41,7 @@ void mark_written(const Buffer& buffer, u64 sector, u32 bytes) {
   if (!(bytes & ~written_of(buffer, sector))) return;
   std::atomic_ref<u32>(buffer.written[sector - (buffer.address >> 5)])
       .fetch_or(bytes, std::memory_order_relaxed);
+  std::atomic_ref<u32>(buffer.first_writes).store(1, std::memory_order_relaxed);
 }
 
 bool line_is_written(const Buffer& buffer, u64 first) {

@@ -196,6 +196,7 @@ struct Buffer {
   u32* written = nullptr;  // by sector, a bit for each byte that was written, also by launches
                            // before; null: all of it counts as written
   const class DeviceHeap* heap = nullptr;  // which says what of it kernels were given by malloc
+  mutable u32 first_writes = 0;  // whether the launch wrote bytes that nothing had written
 };
 
 // What an access may touch that can only mean one variable or argument: [low, high). Of an argument

@@ -424,6 +424,10 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
                          ? nb::cast(std::make_shared<Footprint>(shadow->footprint(bound.name)))
                          : nb::none();
   out["shadow_bytes"] = shadow ? shadow->bytes() : 0;
+  nb::list first_written;
+  for (const Buffer& buffer : launch.buffers)
+    if (buffer.first_writes) first_written.append(buffer.address);
+  out["first_written"] = first_written;
   out["printed"] = nb::bytes(printed.data(), printed.size());
   out["fault"] = fault ? nb::object(describe(*fault)) : nb::none();
   if (bound.statistics) {

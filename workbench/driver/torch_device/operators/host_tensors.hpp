@@ -15,9 +15,11 @@
 
 namespace workbench::torch_device {
 
-// A range of the device's memory, in the driver's form.
-struct Range {
-  std::uint64_t address, bytes;
+// The elements of a tensor on the device, in the driver's form; strides count in elements.
+struct Elements {
+  std::uint64_t address, size;
+  std::uint64_t rank;
+  const std::int64_t *sizes, *strides;
 };
 
 }  // namespace workbench::torch_device
@@ -25,8 +27,15 @@ struct Range {
 extern "C" {
 std::uint64_t workbench_driver_view(std::uint64_t address);
 void workbench_driver_operator(cudaStream_t stream, const char* name, std::uint64_t bytes,
-                               const workbench::torch_device::Range* written, std::uint64_t count);
-void workbench_driver_written(const workbench::torch_device::Range* written, std::uint64_t count);
+                               const workbench::torch_device::Elements* written,
+                               std::uint64_t count);
+int workbench_driver_follows_writes();
+void workbench_driver_mark(const workbench::torch_device::Elements* tensor,
+                           const std::uint8_t* unwritten, std::uint64_t source);
+std::uint64_t workbench_driver_unwritten(const workbench::torch_device::Elements* tensor,
+                                         std::uint8_t* flags);
+void workbench_driver_read(const workbench::torch_device::Elements* tensor, const char* reader);
+void workbench_driver_tensor(std::uint64_t address, const char* tensor, std::uint32_t element);
 void workbench_driver_block(std::uint64_t address, std::uint64_t bytes, int live);
 }
 
@@ -66,13 +75,11 @@ inline Tensor host_tensor(const Tensor& device) {
   return made;
 }
 
-// The range of memory that an operation on a tensor writes, gaps between its elements included.
-inline Range range_of(const Tensor& device) {
-  if (device.layout() != c10::kStrided || device.numel() == 0) return {0, 0};
-  std::int64_t last = 0;
-  for (std::int64_t i = 0; i < device.dim(); ++i) last += (device.size(i) - 1) * device.stride(i);
-  return {reinterpret_cast<std::uint64_t>(device.const_data_ptr()),
-          static_cast<std::uint64_t>(last + 1) * device.itemsize()};
+// The elements of a tensor, which has to outlive the result; of none, `size` is 0.
+inline Elements elements_of(const Tensor& device) {
+  if (device.layout() != c10::kStrided || device.numel() == 0) return {};
+  return {reinterpret_cast<std::uint64_t>(device.const_data_ptr()), device.itemsize(),
+          static_cast<std::uint64_t>(device.dim()), device.sizes().data(), device.strides().data()};
 }
 
 // A tensor on the device with the values of one on the host, in the same layout.

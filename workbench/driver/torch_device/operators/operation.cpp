@@ -6,106 +6,6 @@
 #include "captures.hpp"
 
 namespace workbench::torch_device {
-namespace {
-
-// Operators that sum many numbers, or end in a transcendental function: CUDA computes them in
-// float32 and rounds once, but some of the CPU's kernels round each step.
-const std::set<std::string> kWide = {
-    "sum",
-    "mean",
-    "prod",
-    "nansum",
-    "cumsum",
-    "cumprod",
-    "cumsum_",
-    "cumprod_",
-    "norm",
-    "std",
-    "var",
-    "std_mean",
-    "var_mean",
-    "linalg_vector_norm",
-    "logsumexp",
-    "logcumsumexp",
-    "_logcumsumexp",
-    "_softmax",
-    "_log_softmax",
-    "_softmax_backward_data",
-    "_log_softmax_backward_data",
-    "native_layer_norm",
-    "native_layer_norm_backward",
-    "native_group_norm",
-    "native_group_norm_backward",
-    "native_batch_norm",
-    "native_batch_norm_backward",
-    "nll_loss_forward",
-    "nll_loss_backward",
-    "nll_loss2d_forward",
-    "nll_loss2d_backward",
-    "mse_loss",
-    "mse_loss_backward",
-    "smooth_l1_loss",
-    "smooth_l1_loss_backward",
-    "huber_loss",
-    "huber_loss_backward",
-    "binary_cross_entropy",
-    "binary_cross_entropy_backward",
-    "_cdist_forward",
-    "renorm",
-    "_fft_r2c",
-    "_fft_c2c",
-    "_fft_c2r",
-};
-
-const std::set<std::string> kAnyDevice = {
-    "copy_",
-    "index",
-    "index_put_",
-    "_index_put_impl_",
-    "index_put",
-    "_pack_padded_sequence",
-    "_unsafe_index",
-    "_unsafe_index_put",
-    "_unsafe_masked_index",
-    "_unsafe_masked_index_put_accumulate",
-};
-
-const std::set<std::string> kDraws = {
-    "native_dropout", "_fused_dropout", "rrelu_with_noise", "_sample_dirichlet", "_standard_gamma",
-};
-
-const std::set<std::string> kWaits = {
-    "nonzero",
-    "equal",
-    "masked_select",
-    "_unique",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "unique_dim_consecutive",
-    "bincount",
-    "_local_scalar_dense",
-};
-
-}  // namespace
-
-Traits::Traits(const c10::FunctionSchema& schema)
-    : name(schema.name()), arguments(schema.arguments().size()), results(schema.returns().size()) {
-  const std::string plain = name.substr(name.find("::") + 2);
-  for (std::size_t i = 0; i < arguments; ++i) {
-    const c10::Argument& argument = schema.arguments()[i];
-    written.push_back(argument.alias_info() && argument.alias_info()->isWrite());
-    const c10::TypePtr type = argument.type()->kind() == c10::TypeKind::OptionalType
-                                  ? argument.type()->castRaw<c10::OptionalType>()->getElementType()
-                                  : argument.type();
-    if (type->kind() == c10::TypeKind::GeneratorType) generator = i;
-  }
-  wide = kWide.contains(plain);
-  any_device = kAnyDevice.contains(plain);
-  waits = kWaits.contains(plain);
-  draws = kDraws.contains(plain);
-}
-
 void Operation::refuse_devices(const std::string& one, const std::string& other,
                                std::size_t argument) const {
   TORCH_CHECK(false,
@@ -196,6 +96,8 @@ void Operation::run() {
   take_arguments();
   if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
     return capture();
+  Reads reads(traits_, handle_);
+  if (workbench_driver_follows_writes()) reads.before(stack_, tensors_);
   run_on_host(traits_, handle_, stack_, random_);
   take_results();
   std::uint64_t bytes = 0;
@@ -205,21 +107,22 @@ void Operation::run() {
   for (const Tensor& made : fresh_) {
     bytes += bytes_in(made);
   }
-  const auto written = written_ranges();
+  const auto written = written_elements();
   workbench_driver_operator(c10::cuda::getCurrentCUDAStream(), traits_.name.c_str(), bytes,
                             written.data(), written.size());
+  reads.after(stack_);
 }
 
-c10::SmallVector<Range, 4> Operation::written_ranges() const {
-  c10::SmallVector<Range, 4> ranges;
+c10::SmallVector<Elements, 4> Operation::written_elements() const {
+  c10::SmallVector<Elements, 4> found;
   const auto add = [&](const Tensor& device) {
-    if (const Range range = range_of(device); range.bytes) ranges.push_back(range);
+    if (const Elements elements = elements_of(device); elements.size) found.push_back(elements);
   };
   for (const HostTensors::Pair& pair : tensors_.pairs) {
     if (pair.written) add(pair.device);
   }
   for (const Tensor& made : fresh_) add(made);
-  return ranges;
+  return found;
 }
 
 void Operation::take_results() {
@@ -250,8 +153,7 @@ void Operation::capture() {
   const auto now = random ? std::optional(RandomPosition{at::PhiloxCudaState(0, 0)}) : std::nullopt;
   run_on_host(traits_, handle_, stack_, now);
   take_results();
-  const auto written = written_ranges();
-  workbench_driver_written(written.data(), written.size());
+  for (const Elements& written : written_elements()) workbench_driver_mark(&written, nullptr, 0);
   for (const auto& [address, bytes] : before) std::memcpy(address, bytes.data(), bytes.size());
   if (before.empty() && fresh_.empty()) return;
   std::vector<Tensor> results;

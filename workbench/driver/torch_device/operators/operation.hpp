@@ -9,25 +9,12 @@
 
 #include "host_tensors.hpp"
 #include "randomness.hpp"
+#include "reads.hpp"
 
 namespace workbench::torch_device {
 
 using c10::OperatorHandle;
 using torch::jit::Stack;
-
-// Properties of an operator that its calls share.
-struct Traits {
-  explicit Traits(const c10::FunctionSchema& schema);
-
-  std::string name;  // "aten::add"
-  std::size_t arguments, results;
-  std::vector<bool> written;             // for each argument
-  std::optional<std::size_t> generator;  // index of the generator's argument
-  bool draws = false;                    // uses random numbers without a generator's argument
-  bool any_device = false;               // accepts host tensors beside device tensors
-  bool wide = false;                     // sums: computed in float32 and rounded once, as CUDA does
-  bool waits = false;                    // its results depend on values, so it cannot be captured
-};
 
 class Operation {
  public:
@@ -43,7 +30,7 @@ class Operation {
   Tensor to_host(const Tensor& tensor, std::size_t argument);
   IValue to_device(const IValue& value);
   void take_results();
-  c10::SmallVector<Range, 4> written_ranges() const;
+  c10::SmallVector<Elements, 4> written_elements() const;
   void capture();
   [[noreturn]] void refuse_devices(const std::string& one, const std::string& other,
                                    std::size_t argument) const;

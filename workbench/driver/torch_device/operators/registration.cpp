@@ -1,6 +1,9 @@
 // Replaces the CUDA kernels of torch's operators by its CPU kernels.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/ops/empty_native.h>
+#include <ATen/ops/empty_strided_native.h>
+#include <c10/core/ScalarType.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
 
@@ -35,6 +38,30 @@ const std::set<std::string> kOwn = {
     "aten::resize_",   "aten::_local_scalar_dense",  "aten::record_stream",
     "aten::is_set_to", "aten::_efficientzerotensor",
 };
+
+// Tells the driver which tensor was made, for the words of findings.
+Tensor described(Tensor made) {
+  if (!workbench_driver_follows_writes() || made.numel() == 0) return made;
+  std::string text = std::string(c10::getDtypeNames(made.scalar_type()).first) + " (";
+  for (std::int64_t i = 0; i < made.dim(); ++i)
+    text += (i ? ", " : "") + std::to_string(made.size(i));
+  text += made.dim() == 1 ? ",)" : ")";
+  workbench_driver_tensor(reinterpret_cast<std::uint64_t>(made.const_data_ptr()), text.c_str(),
+                          static_cast<std::uint32_t>(made.itemsize()));
+  return made;
+}
+
+Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
+             std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+             std::optional<bool> pinned, std::optional<c10::MemoryFormat> format) {
+  return described(at::native::empty_cuda(size, dtype, layout, device, pinned, format));
+}
+
+Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                     std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                     std::optional<c10::Device> device, std::optional<bool> pinned) {
+  return described(at::native::empty_strided_cuda(size, stride, dtype, layout, device, pinned));
+}
 
 // Operators with one kernel for all devices, which dispatches on the device inside.
 const std::vector<c10::OperatorName> kComposite = {
@@ -90,6 +117,14 @@ extern "C" __attribute__((visibility("default"))) const char* workbench_exchange
     kept.push_back(dispatcher.registerImpl(name, DispatchKey::CUDA, std::move(kernel), std::nullopt,
                                            nullptr, "workbench: the CPU's kernel"));
   }
+  const auto replace = [&](const char* name, const char* overload, c10::KernelFunction kernel) {
+    kept.push_back(dispatcher.registerImpl({name, overload}, DispatchKey::CUDA, std::move(kernel),
+                                           std::nullopt, nullptr, "workbench: tells the driver"));
+  };
+  replace("aten::empty", "memory_format",
+          c10::KernelFunction::makeFromUnboxedRuntimeFunction(&empty));
+  replace("aten::empty_strided", "",
+          c10::KernelFunction::makeFromUnboxedRuntimeFunction(&empty_strided));
   new std::vector<c10::RegistrationHandleRAII>(std::move(kept));  // kept to the end of the process
   return without.c_str();
 }
