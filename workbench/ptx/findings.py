@@ -27,6 +27,9 @@ REPLICAS = "replicas that differ"
 # Kind of a race of a write with another lane's earlier read, with a warp-wide exchange of values in between, as Triton
 # writes it. PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
 SHUFFLED = "read ordered by a shuffle alone"
+# Kind of a sum of floats by atomic additions that nothing orders, not all of which are exact. Such sums are meant: they
+# are a note, also in a strict launch.
+ORDER = "order of float additions"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -73,6 +76,7 @@ KINDS = {
     "tensor_race": "tensor memory race",
     "unwritten_tensor": "unwritten tensor memory read",
     "invalid_metadata": "invalid sparsity metadata",
+    "order_of_additions": ORDER,
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
@@ -93,8 +97,10 @@ NOTES = frozenset(
         REPLICAS,
         SHUFFLED,
         tensor_loads.UNAWAITED,
+        ORDER,
     )
 )
+ALWAYS_NOTES = frozenset((ORDER,))
 # Kinds that only a strict launch reports for kernels that Triton compiled: all of these have them.
 TRITONS_OWN = frozenset(("missing fence.mbarrier_init",))
 GRID_SYNC = (
@@ -220,7 +226,7 @@ def describe(
     if kind in ("timeout", "deadlock"):
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
     message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
-    if other:
+    if other and (kind != ORDER or other != place):
         message += f"; the other side is {other}"
     if problem == "out_of_bounds" and buffer is not None and address is not None:
         begin = next(one.address for one in buffers if one.name == buffer)
@@ -334,6 +340,13 @@ def _detail(
         if row["other_block"] >= 0:
             with_ = f" with block {coordinates(row['other_block'], grid)}"
         return name, f"{with_}: {size} bytes at 0x{address:x}, {where}", address
+    if kind == ORDER:
+        name, where = shared_place(kernel, address) if address < 1 << 40 else nearest(address, size, buffers)
+        with_ = f"thread {other}"
+        if row["other_block"] >= 0:
+            with_ = f"block {coordinates(row['other_block'], grid)}"
+        told = "the result depends on the order of these additions, and may differ in the last bits from run to run"
+        return name, f": {told}; {with_} adds to the {size} bytes at {where}, too,", address
     if kind == "device heap misuse":
         return None, f": free(0x{address:x}), {row['text'].decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown

@@ -13,7 +13,16 @@ from workbench.errors import KernelFault, KernelTimeout
 from workbench.ptx import passed_phases, recorder
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate
-from workbench.ptx.findings import NOTES, TRITONS_OWN, describe, folded, loads_ahead, of_tritons_code, widest_first
+from workbench.ptx.findings import (
+    ALWAYS_NOTES,
+    NOTES,
+    TRITONS_OWN,
+    describe,
+    folded,
+    loads_ahead,
+    of_tritons_code,
+    widest_first,
+)
 from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, coordinates
@@ -47,7 +56,7 @@ class Outcome:
         found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if repeats and not strict:
             found = [finding for finding in found if finding.kind not in TRITONS_OWN]
-        noted = frozenset() if strict else NOTES
+        noted = ALWAYS_NOTES if strict else NOTES
         report.findings = [finding for finding in found if finding.kind not in noted]
         report.notes = [finding for finding in found if finding.kind in noted]
 

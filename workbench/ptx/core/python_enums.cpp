@@ -83,7 +83,8 @@ void bind_enums(nb::module_& m) {
       .value("tensor_misuse", Problem::tensor_misuse)
       .value("tensor_race", Problem::tensor_race)
       .value("unwritten_tensor", Problem::unwritten_tensor)
-      .value("invalid_metadata", Problem::invalid_metadata);
+      .value("invalid_metadata", Problem::invalid_metadata)
+      .value("order_of_additions", Problem::order_of_additions);
   nb::enum_<Video::Flags>(m, "Video", nb::is_flag(), nb::is_arithmetic())
       .value("signed_a", Video::signed_a)
       .value("signed_b", Video::signed_b)
