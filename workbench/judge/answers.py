@@ -11,6 +11,7 @@ from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Verdict
 
 _MAX_TEXT = 4_000
+_MAX_NOTES = 16
 
 
 def variant_names(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -84,4 +85,5 @@ def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seco
         None if reference is None else reference.seconds,
         () if reference is None else reference.operators,
         "" if reference is None else plain(reference.message),
+        tuple(plain(note) for note in list(found.get("notes", ()))[:_MAX_NOTES] if isinstance(note, str)),
     )

@@ -60,6 +60,8 @@ class Verdict:
         torch_compile_seconds: the time predicted for the reference under ``torch.compile``, to compare with; None if it
             was not asked for, or if `torch_compile_message` says why there is none. `torch_compile_operators` are the
             operators left to torch's libraries, whose predicted time is that of their bytes alone.
+        notes: what does not fail and a reader should know: a sum whose result depends on the order of its additions, a
+            float32 problem that is summed in 16 bits, instructions that ptxas ignores or serializes.
     """
 
     op: str
@@ -82,11 +84,13 @@ class Verdict:
     torch_compile_seconds: float | None = None
     torch_compile_operators: tuple[str, ...] = ()
     torch_compile_message: str = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
         """Return the verdict of `to_dict`'s values."""
         several = {name: tuple(record[name]) for name in ("seeds", "elsewhere", "torch_compile_operators")}
+        several["notes"] = tuple(record.get("notes", ()))  # a store may have older verdicts
         findings = (one | {"block": tuple(one["block"]), "thread": tuple(one["thread"])} for one in record["findings"])
         return cls(**{**record, **several, "findings": tuple(Found(**one) for one in findings)})
 
@@ -134,8 +138,13 @@ class Verdict:
         if self.ok:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
-            return f"{head}, error {error}{also}{self._times()}{torch}" if error else head
-        return "\n    ".join([f"{head}: {self.message}", *self.further])
+            said = f"{head}, error {error}{also}{self._times()}{torch}" if error else head
+            return "\n    ".join([said, *self._noted])
+        return "\n    ".join([f"{head}: {self.message}", *self.further, *self._noted])
+
+    @property
+    def _noted(self) -> tuple[str, ...]:
+        return tuple(f"note: {note}" for note in self.notes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,7 +247,7 @@ class Judgement(Tabular):
         cells = [
             (
                 one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}",
-                "\n".join([one.message, *one.further]), one.line, one._error(),
+                "\n".join(filter(None, [one.message, *one.further, *one._noted])), one.line, one._error(),
             )
             for one in self.verdicts
         ]  # fmt: skip
