@@ -12,6 +12,7 @@ from workbench.judge.outcomes import OK, OUTCOMES
 from workbench.judge.verdict import Found, Verdict
 
 _MAX_TEXT = 4_000
+_MAX_NOTES = 16
 
 
 def variant_names(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -86,4 +87,5 @@ def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seco
         () if reference is None else reference.operators,
         "" if reference is None else plain(reference.message),
         found["printed"] if found.get("printed", 0) > KEPT_BYTES else 0,
+        tuple(plain(note) for note in list(found.get("notes", ()))[:_MAX_NOTES] if isinstance(note, str)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,11 +16,11 @@ from workbench.judge.description import InvalidDescription
 from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
+from workbench.ptx.findings import ORDER
 from workbench.ptx.parse import PtxSyntaxError
 from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
 from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes
-from workbench.toolchain.tensor_float import rounded_products
 
 ORDERS = {True: "the last warp first", False: "the usual order of warps"}
 _MAX_FINDINGS = 32
@@ -34,17 +34,17 @@ class Failed(Exception):
         super().__init__(message)
 
 
-def refuse(check: Check, when: str, unwritten: str, ptx: Iterable[str]) -> NoReturn:
+def refuse(check: Check, when: str, unwritten: str, causes: Sequence[str]) -> NoReturn:
     """Raise Failed for an output of kernels that is wrong.
 
-    ``unwritten`` says which part of it is as it was before the launch; it is empty if none is.
+    ``unwritten`` says which part of it is as it was before the launch; it is empty if none is. ``causes`` explain the
+    error.
     """
     fields = {"place": check.place, "max_error": check.max_error, "bound": check.bound}
     if unwritten:
         raise Failed("unwritten", f"{unwritten} ({when})", **fields)
     found = f"error {check.max_error:.3g}, bound {check.bound:.3g} ({when})"
-    cause = rounded_products(ptx, check.max_error, check.bound)
-    raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, cause))), **fields)
+    raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, *causes))), **fields)
 
 
 def valid(make: Callable, *content: Any) -> Any:
@@ -87,8 +87,8 @@ def launch(
     *,
     last_warp_first: bool,
     deadline: OwnDeadline,
-) -> None:
-    """Run one kernel with all checks. Raises Failed with what the machine found.
+) -> dict[object, str]:
+    """Run one kernel with all checks; return its notes on sums. Raises Failed with what the machine found.
 
     ``names`` are those of the arguments that are tensors; of the ``unwritten`` ones nobody has written anything.
     """
@@ -123,6 +123,8 @@ def launch(
         first = findings[0]
         message = first["message"] + further(len(findings))
         raise Failed(of_finding(first["kind"]), message, line=first["line"], findings=findings[:_MAX_FINDINGS])
+    sums = [note for note in report.notes if note.kind == ORDER]
+    return {(note.kernel, note.sides): finding_record(note, names)["message"] for note in sums}
 
 
 def finding_record(finding: Any, names: Sequence[str | None]) -> dict:

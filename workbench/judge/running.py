@@ -20,8 +20,10 @@ from workbench.errors import ArgumentError, WorkbenchError
 from workbench.judge.buffers import Buffers
 from workbench.judge.description import Argument, Description, KernelLaunch, MapOf
 from workbench.judge.launching import ORDERS, Failed, kernel_of, launch, refuse, valid
+from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK
 from workbench.launch.variables import Variables
+from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.own.elsewhere import Meaningless
 from workbench.ops.tensor_checks import real_parts
 from workbench.ops.values import Check, Launch
@@ -63,8 +65,10 @@ def run(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
         return
     try:
         checks = _checks if request.get("variant") is None else _checks_of_values
-        worst = max(checks(cases, request), key=lambda check: check.max_error / check.bound if check.bound else 0.0)
-        answer({"outcome": OK, "max_error": worst.max_error, "bound": worst.bound})
+        notes: Notes = {}
+        found = checks(cases, request, notes)
+        worst = max(found, key=lambda check: check.max_error / check.bound if check.bound else 0.0)
+        answer({"outcome": OK, "max_error": worst.max_error, "bound": worst.bound, "notes": list(notes.values())})
     except Failed as failure:
         answer(failure.fields)
     except Exception as error:
@@ -132,8 +136,12 @@ def _same(one: Any, other: Any) -> bool:
     return torch.equal(real_parts(one).double().nan_to_num(), real_parts(other).double().nan_to_num())
 
 
-def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield the check of each run of a description. Raises Failed for the first that goes wrong."""
+Notes = dict[object, str]
+"""Notes of all runs by what they are about, so that each is there once."""
+
+
+def _checks(cases: Sequence[Any], request: Mapping[str, Any], notes: Notes) -> Iterator[Check]:
+    """Yield the check of each run of a description, and add to the notes. Raises Failed for the first that is wrong."""
     deadline = OwnDeadline(request["seconds"])
     description = valid(Description.of, request["description"])
     for one in (description, *description.views.values()):
@@ -146,13 +154,14 @@ def _checks(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]
         orders = list(enumerate(ORDERS))
         for index, last_warp_first in orders[-1:] if changed else orders:
             buffers = Buffers(one.inputs(problem), description.workspace, index, description.contiguous)
-            _launch_all(description, loaded, buffers, last_warp_first, deadline)
+            notes |= _launch_all(description, loaded, buffers, last_warp_first, deadline)
             yield _compared(one, buffers, f"seed {seed}, {ORDERS[last_warp_first]}", description.programs)
     if not changed:
+        notes |= {note: note for note in notes_on_code(description.programs, is_float32(buffers.run.named().values()))}
         yield from _checks_of_views(cases[0].viewed(), request, description, loaded, deadline)
 
 
-def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any]) -> Iterator[Check]:
+def _checks_of_values(cases: Sequence[Any], request: Mapping[str, Any], _: Notes) -> Iterator[Check]:
     """Yield the check of each run of a variant in plain torch. Raises Failed for the first that goes wrong."""
     variant, config = by_value.loads(request["variant"]), request["config"]
     for case, seed in zip(cases, request["seeds"], strict=True):
@@ -235,23 +244,24 @@ class _Programs:
 
 def _launch_all(
     description: Description, loaded: _Loaded, buffers: Buffers, last_warp_first: bool, deadline: OwnDeadline
-) -> None:
-    """Run every launch with all checks; raises Failed with what the machine found."""
+) -> Notes:
+    """Run every launch with all checks; return the notes. Raises Failed with what the machine found."""
     _check_names(description, buffers)
     for program in loaded.programs:
         program.reset_variables()
     kernels = [loaded.kernel(one) for one in description.launches]
     if description.constants:
         _set_constants(description, loaded.programs, kernels, buffers)
-    fresh = set(buffers.fresh)
+    fresh, notes = set(buffers.fresh), Notes()
     for one, kernel in zip(description.launches, kernels, strict=True):
         names = [argument.name for argument in one.arguments]
         arguments = tuple(_argument(argument, buffers) for argument in one.arguments)
         given = Launch(one.grid, one.block, arguments, one.shared_bytes)
         program = loaded.programs[one.program]
-        launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
+        notes |= launch(program, kernel, given, names, fresh, last_warp_first=last_warp_first, deadline=deadline)
         fresh -= set(names)
     buffers.copy_back()
+    return notes
 
 
 def _argument(argument: Argument, buffers: Buffers) -> Any:
@@ -299,7 +309,7 @@ def _compared(case: Any, buffers: Buffers, when: str, ptx: Sequence[str]) -> Any
         if kept:
             element, count, numel = kept
             found = f"{element} is as it was before the launch, with {count:,} of {numel:,} elements"
-        refuse(check, when, found, ptx)
+        refuse(check, when, found, causes_of(check, ptx, is_float32(buffers.run.named().values())))
     return check
 
 

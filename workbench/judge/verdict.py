@@ -62,6 +62,8 @@ class Verdict:
             operators left to torch's libraries, whose predicted time is that of their bytes alone.
         printed_bytes: the bytes that the candidate's processes had printed by then, if more than the 1 MiB that is
             kept; else 0.
+        notes: what does not fail and a reader should know: a sum whose result depends on the order of its additions, a
+            float32 problem that is summed in 16 bits, instructions that ptxas ignores or serializes.
     """
 
     op: str
@@ -85,11 +87,13 @@ class Verdict:
     torch_compile_operators: tuple[str, ...] = ()
     torch_compile_message: str = ""
     printed_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Verdict:
         """Return the verdict of `to_dict`'s values."""
         several = {name: tuple(record[name]) for name in ("seeds", "elsewhere", "torch_compile_operators")}
+        several["notes"] = tuple(record.get("notes", ()))  # a store may have older verdicts
         findings = (one | {"block": tuple(one["block"]), "thread": tuple(one["thread"])} for one in record["findings"])
         return cls(**{**record, **several, "findings": tuple(Found(**one) for one in findings)})
 
@@ -142,8 +146,13 @@ class Verdict:
         if self.ok:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
-            return f"{head}, error {error}{also}{self._times()}{torch}{self._output()}" if error else head
-        return "\n    ".join([f"{head}: {self.message}{self._output()}", *self.further])
+            said = f"{head}, error {error}{also}{self._times()}{torch}{self._output()}" if error else head
+            return "\n    ".join([said, *self._noted])
+        return "\n    ".join([f"{head}: {self.message}{self._output()}", *self.further, *self._noted])
+
+    @property
+    def _noted(self) -> tuple[str, ...]:
+        return tuple(f"note: {note}" for note in self.notes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -246,7 +255,7 @@ class Judgement(Tabular):
         cells = [
             (
                 one._who(), one.case, f"{'✓' if one.ok else '✗'} {one.outcome}",
-                "\n".join([one.message, *one.further]), one.line, one._error(),
+                "\n".join(filter(None, [one.message, *one.further, *one._noted])), one.line, one._error(),
             )
             for one in self.verdicts
         ]  # fmt: skip

@@ -88,8 +88,11 @@ class Decoded:
             step.registers, step.guard = (), None
 
     def written_at(self, pc: int) -> int:
-        """Return the pc at which the statement of an instruction begins; differs for a trap inserted behind it."""
-        if 0 <= pc < len(self.code) and self.code[pc].form.opcode.name == "trap":
+        """Return the pc at which the statement of an instruction begins.
+
+        It differs for a trap inserted behind it, and for the further elements of a vector's atomic.
+        """
+        if 0 <= pc < len(self.code) and self.code[pc].form.opcode.name.startswith(("trap", "atom.")):
             while pc and self.code[pc].start is None:
                 pc -= 1
         return pc

@@ -40,6 +40,9 @@ SHUFFLED = "read ordered by a shuffle alone"
 SOURCE = "write to global memory that a copy is reading"
 # Kind of a store into the gaps between the elements of an argument. It may be meant, as of a row and its padding.
 BETWEEN = "store between elements"
+# Kind of a sum of floats by atomic additions that nothing orders, not all of which are exact. Such sums are meant: they
+# are a note, also in a strict launch.
+ORDER = "order of float additions"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -90,6 +93,7 @@ KINDS = {
     "outside_extent": "out-of-bounds",
     "between_elements": BETWEEN,
     "wrapped_index": "wrapped index",
+    "order_of_additions": ORDER,
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
@@ -111,8 +115,10 @@ NOTES = frozenset(
         SHUFFLED,
         BETWEEN,
         tensor_loads.UNAWAITED,
+        ORDER,
     )
 )
+ALWAYS_NOTES = frozenset((ORDER,))
 # Kinds that only a strict launch reports for kernels that Triton compiled: all of these have them.
 TRITONS_OWN = frozenset(("missing fence.mbarrier_init",))
 GRID_SYNC = (
@@ -259,8 +265,10 @@ def describe(
     if kind in ("timeout", "deadlock"):
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
     message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
-    if other:
-        message += _OF_WRAPPED.format(other) if problem == "wrapped_index" else f"; the other side is {other}"
+    if other and problem == "wrapped_index":
+        message += _OF_WRAPPED.format(other)
+    elif other and (kind != ORDER or other != place):
+        message += f"; the other side is {other}"
     if problem == "out_of_bounds" and buffer is not None and address is not None:
         begin = next((one.address for one in buffers if one.name == buffer), None)
         message += "" if begin is None else wrapped_index.cause_of(kernel, row["pc"], address - begin)
@@ -386,6 +394,13 @@ def _detail(
             by = f"block {coordinates(row['other_block'], grid)}"
         told = f"a copy that {by} asked for reads them, and no wait for it comes before the write"
         return name, f": {size} bytes at 0x{address:x}, {where}: {told}", address
+    if kind == ORDER:
+        name, where = shared_place(kernel, address) if address < 1 << 40 else nearest(address, size, buffers)
+        with_ = f"thread {other}"
+        if row["other_block"] >= 0:
+            with_ = f"block {coordinates(row['other_block'], grid)}"
+        told = "the result depends on the order of these additions, and may differ in the last bits from run to run"
+        return name, f": {told}; {with_} adds to the {size} bytes at {where}, too,", address
     if kind == "device heap misuse":
         return None, f": free(0x{address:x}), {row['text'].decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown

@@ -16,6 +16,7 @@ from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate
 from workbench.ptx.extents import SHARED_END, Extent
 from workbench.ptx.findings import (
+    ALWAYS_NOTES,
     NOTES,
     TRITONS_OWN,
     describe,
@@ -65,7 +66,7 @@ class Outcome:
         found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if repeats and not strict:
             found = [finding for finding in found if finding.kind not in TRITONS_OWN]
-        noted = frozenset() if strict else NOTES
+        noted = ALWAYS_NOTES if strict else NOTES
         report.findings = [finding for finding in found if finding.kind not in noted]
         report.notes = [finding for finding in found if finding.kind in noted]
 

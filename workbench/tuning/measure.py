@@ -36,10 +36,10 @@ from workbench.errors import (
     UnsupportedInstructionError,
     WorkbenchError,
 )
+from workbench.ops.error_causes import causes_of, is_float32
 from workbench.ops.sampled_case import SampledCase
 from workbench.toolchain.nvrtc_client import compile_limit
 from workbench.toolchain.remarks import messages
-from workbench.toolchain.tensor_float import rounded_products
 from workbench.tuning.gpu_state import GpuState, disturbance, gpu_lost
 from workbench.tuning.gpu_timing import Clock, GpuClock, take_samples
 from workbench.tuning.inputs import Inputs, enough_memory
@@ -295,8 +295,9 @@ def _checked(trial: Trial, variant: Variant, case: Case, tensors: Any, kernels: 
         forget()
     message = "" if check.ok else f"largest error {check.max_error:.3g}, allowed {check.bound:.3g}"
     message += f": {check.place}" if message and check.place else ""
-    if not check.ok and (cause := rounded_products((one.ptx for one in kernels), check.max_error, check.bound)):
-        message += f"; {cause}"
+    if not check.ok:
+        causes = causes_of(check, [one.ptx for one in kernels], is_float32(tensors.named().values()))
+        message = "; ".join([message, *causes])
     return replace(
         trial,
         outcome="ok" if check.ok else "wrong_result",

@@ -157,11 +157,14 @@ class _Solution:
 
     def _found(self) -> dict[str, Any]:
         from workbench.judge.launching import finding_record
+        from workbench.ptx.findings import ORDER
 
         kept = self._launches
+        notes = {(one.kernel, one.sides): one for row in kept for one in row.report.notes if one.kind == ORDER}
         return {
             "launches": len(kept) + len(kept.faults) + len(self._idle),
             "findings": [finding_record(one, ()) for one in kept.findings][:32],
+            "notes": [finding_record(one, ())["message"] for one in notes.values()],
             "ptx": list(dict.fromkeys(one.kernel.ptx for one in kept))[:8],
             "tampered": [name for name, function in self._before.items() if _now(name) is not function],
         }

@@ -24,10 +24,11 @@ from workbench.judge.kernelbench.problem import KernelBenchProblem
 from workbench.judge.kernelbench.process import SolutionProcess
 from workbench.judge.kernelbench.reference import Reference, ReferenceAnswer
 from workbench.judge.launching import Failed
+from workbench.judge.notes import notes_on_code
 from workbench.judge.outcomes import OK, further, of_finding
 from workbench.judge.verdict import Judgement
+from workbench.ops.error_causes import causes_of, is_float32
 from workbench.toolchain import disk_cache
-from workbench.toolchain.tensor_float import rounded_products
 
 _GRACE_SECONDS = 20.0
 
@@ -160,6 +161,7 @@ class _Trial:
         return {
             "outcome": OK, "max_error": worst.max_error, "bound": worst.bound, "launches": first["launches"],
             "operators": _counts(first), "predicted_seconds": _number(first.get("seconds")),
+            "notes": notes_on_code(_ptx(first), self._float32(answers[0])) + _texts(first.get("notes")),
         }  # fmt: skip
 
     def _call(self, answer: ReferenceAnswer, *, idle: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
@@ -226,11 +228,16 @@ class _Trial:
             if kept and one.is_floating_point():
                 message = f"{kept:,} of {one.numel():,} elements of output {index} were not written, {self.doing}"
                 raise Failed("unwritten", message, **fields)
-        ptx = [text for text in head.get("ptx", ()) if isinstance(text, str)]
-        cause = rounded_products(ptx, check.max_error, check.bound)
+        causes = causes_of(check, _ptx(head), self._float32(answer))
         weights = f"no weights of Model for {', '.join(self._missing)[:200]}" if self._missing else ""
         found = f"error {check.max_error:.3g}, bound {check.bound:.3g} ({self.doing})"
-        raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, cause, weights))), **fields)
+        raise Failed("wrong_result", "; ".join(filter(None, (check.place, found, *causes, weights))), **fields)
+
+    def _float32(self, answer: ReferenceAnswer) -> bool:
+        weights = self._reference.state.values()
+        return is_float32([*answer.inputs, *answer.results.values(), *weights]) and all(
+            dtype in (torch.float32, torch.float64) for dtype in answer.dtypes.values() if dtype.is_floating_point
+        )
 
     def _require_use(self, answer: ReferenceAnswer) -> None:
         """Raise Failed if the results are right although no launch did anything."""
@@ -256,6 +263,14 @@ def _of_findings(findings: Any, doing: str) -> Failed:
         raise BadAnswer("its findings do not have the machine's form")
     message = f"{good[0]['message']}{further(len(good))}, {doing}"
     return Failed(of_finding(good[0]["kind"]), message, line=str(good[0]["line"]), findings=good)
+
+
+def _ptx(head: Mapping[str, Any]) -> list[str]:
+    return _texts(head.get("ptx"))
+
+
+def _texts(given: Any) -> list[str]:
+    return [one for one in given if isinstance(one, str)] if isinstance(given, list) else []
 
 
 def _counts(head: Mapping[str, Any]) -> dict[str, int]:

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "access.hpp"
+#include "float_sums.hpp"
 #include "numeric.hpp"
 
 namespace workbench::ptx {
@@ -18,6 +19,113 @@ inline Bits exchange_with(u8* where, F function) {
                                       __ATOMIC_RELAXED)) {}
   return old;
 }
+
+struct Packed {
+  u32 bits;
+};
+
+struct Plus {
+  f32 operator()(f32 a, f32 b) const { return a + b; }
+};
+
+// Additions of floats, whose result may depend on their order (float_sums.hpp).
+template <class T>
+struct Sum {
+  T operator()(T a, T b, T) const { return a + b; }
+};
+
+// F, on f32, of f16 or bf16.
+template <class T, class F>
+struct OfHalf {
+  T operator()(T a, T b, T) const { return from_f32<T>(F{}(to_f32(a), to_f32(b))); }
+};
+
+// Likewise of two of them.
+template <class T, class F>
+struct OfHalves {
+  static T low(Packed x) { return T{static_cast<u16>(x.bits)}; }
+  static T high(Packed x) { return T{static_cast<u16>(x.bits >> 16)}; }
+  Packed operator()(Packed a, Packed b, Packed) const {
+    const OfHalf<T, F> half;
+    return Packed{u32{half(high(a), high(b), {}).bits} << 16 | half(low(a), low(b), {}).bits};
+  }
+};
+
+template <class T>
+f64 wide(T x) {
+  if constexpr (std::is_same_v<T, f64>)
+    return x;
+  else
+    return f64{to_f32(x)};
+}
+
+// An addition of a lane to the element at `offset`, whose format is that of `sum`.
+template <class T, class F>
+void watch_element(const Warp& warp, const Instruction& in, const Request& request, u32 lane, T old,
+                   T value, F sum, u32 offset = 0) {
+  FloatSums& sums = *warp.block->launch->float_sums;
+  sums.add(warp, warp.block->pc_of(in),
+           {.where = request.host[lane] + offset,
+            .address = request.address[lane] + offset,
+            .bytes = sizeof(T),
+            .lane = lane,
+            .old = wide(old),
+            .value = wide(value),
+            .sum = wide(sum(old, value, T{})),
+            .digits = kDigits<T>});
+}
+
+// What checks see of an operation that is no addition of floats: no more than its access.
+template <class F>
+struct Watch {
+  template <class T>
+  static void see(const Warp&, const Instruction&, const Request&, const T*, const T*) {}
+};
+
+template <class T, class F, class Each>
+void watch_lanes(const Warp& warp, const Instruction& in, const Request& request, Each each) {
+  const FloatSums* sums = warp.block->launch->float_sums;
+  if (sums && sums->watches(warp.block->pc_of(in)))
+    PTX_FOR_EACH_LANE (lane, request.mask) each(lane);
+}
+
+template <class T, class F>
+void watch_sums(const Warp& warp, const Instruction& in, const Request& request, const T* old,
+                const T* value) {
+  watch_lanes<T, F>(warp, in, request, [&](u32 lane) {
+    watch_element(warp, in, request, lane, old[lane], value[lane], F{});
+  });
+}
+
+template <class T>
+struct Watch<Sum<T>> {
+  static void see(const Warp& warp, const Instruction& in, const Request& request, const T* old,
+                  const T* value) {
+    watch_sums<T, Sum<T>>(warp, in, request, old, value);
+  }
+};
+
+template <class T>
+struct Watch<OfHalf<T, Plus>> {
+  static void see(const Warp& warp, const Instruction& in, const Request& request, const T* old,
+                  const T* value) {
+    watch_sums<T, OfHalf<T, Plus>>(warp, in, request, old, value);
+  }
+};
+
+template <class T>
+struct Watch<OfHalves<T, Plus>> {
+  static void see(const Warp& warp, const Instruction& in, const Request& request,
+                  const Packed* old, const Packed* value) {
+    using Pair = OfHalves<T, Plus>;
+    const OfHalf<T, Plus> sum;
+    watch_lanes<T, Pair>(warp, in, request, [&](u32 lane) {
+      watch_element(warp, in, request, lane, Pair::low(old[lane]), Pair::low(value[lane]), sum);
+      watch_element(warp, in, request, lane, Pair::high(old[lane]), Pair::high(value[lane]), sum,
+                    2);
+    });
+  }
+};
 
 // F: (old, operand, second operand) -> new, all of the operand's own type T.
 template <Space S, class T, class F, bool Observed>
@@ -35,6 +143,8 @@ void atomic(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       return bits_as<Bits>(F{}(bits_as<T>(old), operand[lane], second[lane]));
     });
   }
+  if constexpr (Observed)
+    Watch<F>::see(warp, in, request, reinterpret_cast<const T*>(results), operand);
   if (in.atomic.old != kNoSlot) write_lanes(registers, in.atomic.old, mask, results);
 }
 
@@ -110,19 +220,6 @@ void add_wide(Table& table, const std::string& name) {
       Class::global);
 }
 
-struct Packed {
-  u32 bits;
-};
-
-template <class T, class F>
-inline Packed on_halves(Packed a, Packed b, F function) {
-  const auto half = [&](u32 x, u32 y) {
-    const f32 result = function(to_f32(T{static_cast<u16>(x)}), to_f32(T{static_cast<u16>(y)}));
-    return u32{from_f32<T>(result).bits};
-  };
-  return Packed{half(a.bits >> 16, b.bits >> 16) << 16 | half(a.bits, b.bits)};
-}
-
 // `shared`: also in shared memory.
 template <class T, class F>
 void add_everywhere(Table& table, const std::string& name, F, bool shared = true) {
@@ -160,18 +257,14 @@ void add_order(Table& table, const std::string& type) {
 // Of f16 or bf16 and of two of them.
 template <class T, class F>
 void add_halves(Table& table, const std::string& name, const std::string& type, bool shared, F) {
-  add_everywhere<T>(
-      table, name + "." + type, [](T a, T b, T) { return from_f32<T>(F{}(to_f32(a), to_f32(b))); },
-      shared);
-  add_everywhere<Packed>(
-      table, name + "." + type + "x2",
-      [](Packed a, Packed b, Packed) { return on_halves<T>(a, b, F{}); }, shared);
+  add_everywhere<T>(table, name + "." + type, OfHalf<T, F>{}, shared);
+  add_everywhere<Packed>(table, name + "." + type + "x2", OfHalves<T, F>{}, shared);
 }
 
 // PTX has minima and maxima for vectors in global memory alone.
 template <class T>
 void add_halves(Table& table, const std::string& type) {
-  add_halves<T>(table, "add", type, true, [](f32 a, f32 b) { return a + b; });
+  add_halves<T>(table, "add", type, true, Plus{});
   add_halves<T>(table, "min", type, false, [](f32 a, f32 b) { return minimum(a, b); });
   add_halves<T>(table, "max", type, false, [](f32 a, f32 b) { return maximum(a, b); });
 }
@@ -189,8 +282,8 @@ void add_atomics(Table& table) {
   add_everywhere<u32>(table, "inc.u32", [](u32 a, u32 b, u32) { return a >= b ? 0 : a + 1; });
   add_everywhere<u32>(table, "dec.u32",
                       [](u32 a, u32 b, u32) { return a == 0 || a > b ? b : a - 1; });
-  add_everywhere<f32>(table, "add.f32", [](f32 a, f32 b, f32) { return a + b; });
-  add_everywhere<f64>(table, "add.f64", [](f64 a, f64 b, f64) { return a + b; });
+  add_everywhere<f32>(table, "add.f32", Sum<f32>{});
+  add_everywhere<f64>(table, "add.f64", Sum<f64>{});
   add_halves<Half>(table, "f16");
   add_halves<Bfloat>(table, "bf16");
 }

@@ -12,6 +12,7 @@
 #include "access.hpp"
 #include "cluster.hpp"
 #include "codes.hpp"
+#include "float_sums.hpp"
 #include "global_shadow.hpp"
 #include "map_watch.hpp"
 #include "mbarrier.hpp"
@@ -470,6 +471,43 @@ void reduce_element(u8* where, const u8* from, Reduction operation, MapType type
   }
 }
 
+template <class T>
+f64 element(const u8* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  if constexpr (std::is_same_v<T, f64>)
+    return value;
+  else
+    return f64{to_f32(value)};
+}
+
+// An addition of floats, with checks: `add` does it.
+template <class T, class F>
+void watch_sum(const BulkCopy& copy, u64 address, u8* where, const u8* from, F add) {
+  const f64 old = element<T>(where), value = element<T>(from);
+  add();
+  copy.warp->block->launch->float_sums->add(*copy.warp, copy.pc,
+                                            {.where = where,
+                                             .address = address,
+                                             .bytes = sizeof(T),
+                                             .lane = copy.lane,
+                                             .old = old,
+                                             .value = value,
+                                             .sum = element<T>(where),
+                                             .digits = kDigits<T>});
+}
+
+void reduce_watched(const BulkCopy& copy, u64 address, u8* where, const u8* from) {
+  const auto add = [&] { reduce_element(where, from, Reduction::add, copy.type); };
+  switch (copy.type) {
+    case MapType::f16: return watch_sum<Half>(copy, address, where, from, add);
+    case MapType::bf16: return watch_sum<Bfloat>(copy, address, where, from, add);
+    case MapType::f32_: return watch_sum<f32>(copy, address, where, from, add);
+    case MapType::f64_: return watch_sum<f64>(copy, address, where, from, add);
+    default: return add();
+  }
+}
+
 // Reads the source, unless that has been done.
 void take(const Warp& warp, BulkCopy& copy) {
   if (!copy.values.empty()) return;
@@ -528,10 +566,15 @@ void perform(Warp& warp, BulkCopy& copy) {
       block.shadow ? block.launch->global_shadow->hold() : std::unique_lock<std::recursive_mutex>();
   if (operation != Reduction::none) {
     const u32 size = kMapTypeBytes[static_cast<u32>(copy.type)];
+    const FloatSums* sums = operation == Reduction::add ? block.launch->float_sums : nullptr;
     for (const BulkPiece& piece : copy.pieces) {
       if (!piece.host) continue;
-      for (u32 i = 0; i < piece.bytes; i += size)
-        reduce_element(piece.host + i, from + i, operation, copy.type);
+      for (u32 i = 0; i < piece.bytes; i += size) {
+        if (sums && sums->watches(copy.pc))
+          reduce_watched(copy, piece.address + i, piece.host + i, from + i);
+        else
+          reduce_element(piece.host + i, from + i, operation, copy.type);
+      }
       from += piece.bytes;
     }
     if (!block.shadow) return;

@@ -283,7 +283,8 @@ enum class Problem : u8 {
   pending_source,
   outside_extent,
   between_elements,
-  wrapped_index
+  wrapped_index,
+  order_of_additions
 };
 
 struct Finding {
@@ -432,6 +433,7 @@ struct Launch {
   bool takes_shortcuts = true;  // where they change nothing (lane_offsets.hpp, quiet_log.cpp)
   bool strict = false;  // with checks, those too that programs which run well on GPUs do not pass
   class GlobalShadow* global_shadow = nullptr;  // with checks
+  class FloatSums* float_sums = nullptr;        // with checks
   const struct Footprint* overlapped =
       nullptr;                         // with checks: of the launch that this one may run beside
   u64 number_in_heap = 0;              // of the kernel, for what it takes from the heap

@@ -20,6 +20,7 @@
 #include "allocation.hpp"
 #include "codes.hpp"
 #include "device_heap.hpp"
+#include "float_sums.hpp"
 #include "footprint.hpp"
 #include "global_shadow.hpp"
 #include "machine.hpp"
@@ -383,6 +384,7 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   set_memory(launch, bound);
   set_options(launch, bound);
   std::unique_ptr<GlobalShadow> shadow;
+  std::unique_ptr<FloatSums> sums;
   if (bound.checks) {
     try {
       shadow = std::make_unique<GlobalShadow>(launch);
@@ -392,6 +394,8 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
       throw OutOfMemory("the checks of %llu bytes of global memory", bytes);
     }
     launch.global_shadow = shadow.get();
+    sums = std::make_unique<FloatSums>(kernel);
+    launch.float_sums = sums.get();
   }
   MapWatch maps;
   if (bound.checks && kernel.reads_maps) launch.maps = &maps;

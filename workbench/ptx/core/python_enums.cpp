@@ -96,7 +96,8 @@ void bind_enums(nb::module_& m) {
       .value("pending_source", Problem::pending_source)
       .value("outside_extent", Problem::outside_extent)
       .value("between_elements", Problem::between_elements)
-      .value("wrapped_index", Problem::wrapped_index);
+      .value("wrapped_index", Problem::wrapped_index)
+      .value("order_of_additions", Problem::order_of_additions);
   nb::enum_<Video::Flags>(m, "Video", nb::is_flag(), nb::is_arithmetic())
       .value("signed_a", Video::signed_a)
       .value("signed_b", Video::signed_b)
