@@ -93,7 +93,8 @@ def test_a_limit_of_cpu_time_ends_what_computes_and_later_what_waits(server: For
     assert time.monotonic() - begun >= 0.9
     begun = time.monotonic()
     assert re.match(
-        r"stopped after \S+ s, 4 times the limit, with 0\S* s of CPU time: it waited", judged(server, "hangs", 0, 0.25)
+        r"stopped after \S+ s, \d+ times the limit, with 0\S* s of CPU time: it waited",
+        judged(server, "hangs", 0, 0.25),
     )
     assert time.monotonic() - begun >= 1
 

@@ -14,7 +14,7 @@ import pytest
 from workbench.driver import host_programs
 from workbench.driver import nvcc as wrapper
 from workbench.driver.toolkit import toolkit_folder
-from workbench.errors import MissingToolError
+from workbench.errors import DamagedFileWarning, MissingToolError, UnsafeFileError
 from workbench.programs.children import shared_python
 from workbench.programs.compiling import compiled_program
 from workbench.toolchain import nvcc
@@ -55,6 +55,42 @@ def test_our_toolkit_is_a_folder_of_links_that_is_never_taken_for_an_installed_o
     assert folder not in nvcc.tools.toolkit_folders()
     if has_nvcc() and before is None:
         assert nvcc.program() != folder / "bin" / "nvcc"
+
+
+def test_a_process_with_another_nvcc_has_another_toolkit(monkeypatch, tmp_path):
+    """The folder of a build that is running stays as it is: place and date of nvcc are in its name."""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    for name in ("one", "other"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "nvcc").write_text("#!/bin/sh\n")
+        (tmp_path / name / "bin" / "nvcc").chmod(0o755)
+        (tmp_path / name / "bin" / "cudafe++").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "one"))
+    first = toolkit_folder()
+    assert (first / "bin" / "cudafe++").resolve() == tmp_path / "one" / "bin" / "cudafe++"
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "other"))
+    second = toolkit_folder()
+    assert second != first
+    assert (second / "bin" / "cudafe++").resolve() == tmp_path / "other" / "bin" / "cudafe++"
+    assert (first / "bin" / "cudafe++").resolve() == tmp_path / "one" / "bin" / "cudafe++"
+    os.utime(tmp_path / "other" / "bin" / "nvcc", (1, 1))
+    assert toolkit_folder() not in (first, second), "an update in the same place"
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "one"))
+    assert toolkit_folder() == first
+
+
+def test_a_damaged_object_is_named_and_compiled_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    entry = host_programs.entry_object()
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:1000])
+    with pytest.warns(DamagedFileWarning, match=r"entry-\S+\.o is damaged.*removed"):
+        assert host_programs.entry_object() == entry
+    assert entry.read_bytes() == whole
+    entry.chmod(0o666)
+    with pytest.raises(UnsafeFileError, match="chmod -R go-w"):
+        host_programs.entry_object()
 
 
 def test_cmake_is_told_our_toolkit_and_programs_are_for_the_device_of_the_run(monkeypatch, capsys):

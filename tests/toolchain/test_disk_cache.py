@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, DamagedFileWarning, UnsafeFileError
 from workbench.toolchain import disk_cache
 
 BLOBS = {"header": b'{"a": 1}', "ptx": b".version 8.0\n" * 50, "cubin": bytes(range(256)) * 20, "empty": b""}
@@ -32,8 +33,12 @@ def test_a_flipped_byte_makes_an_entry_absent_and_removes_it(fresh_home: Path, w
     data = bytearray(path.read_bytes())
     data[where] ^= 1
     path.write_bytes(data)
-    assert disk_cache.load(KEY) is None
+    with pytest.warns(DamagedFileWarning, match=f"{KEY}.bin is damaged"):
+        assert disk_cache.load(KEY) is None
     assert not path.exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert disk_cache.load(KEY) is None
 
 
 @pytest.mark.parametrize("size", [0, 1, 18, 40, 50, 58, 1000])
@@ -41,7 +46,8 @@ def test_a_truncated_entry_is_absent(fresh_home: Path, size: int):
     disk_cache.store(KEY, BLOBS)
     path = disk_cache.entry_path(KEY)
     path.write_bytes(path.read_bytes()[:size])
-    assert disk_cache.load(KEY) is None
+    with pytest.warns(DamagedFileWarning):
+        assert disk_cache.load(KEY) is None
     assert disk_cache.store(KEY, BLOBS)
     assert disk_cache.load(KEY) == BLOBS
 
@@ -50,7 +56,8 @@ def test_appended_bytes_make_an_entry_absent(fresh_home: Path):
     disk_cache.store(KEY, BLOBS)
     path = disk_cache.entry_path(KEY)
     path.write_bytes(path.read_bytes() + b"x")
-    assert disk_cache.load(KEY) is None
+    with pytest.warns(DamagedFileWarning):
+        assert disk_cache.load(KEY) is None
 
 
 def test_keys_tell_every_part_apart():
@@ -113,6 +120,35 @@ def test_trimming_leaves_what_is_being_written(fresh_home: Path):
     disk_cache.trim()
     assert (folder / ".writing-now").exists()
     assert not (folder / ".writing-dead").exists()
+
+
+OTHERS = ("torch_device/operators.so", "torch_device/.lock", "programs/program.bin", "triton_device/a/kernel.ptx")
+
+
+def test_trimming_leaves_what_has_another_owner(fresh_home: Path):
+    disk_cache.store(KEY, BLOBS)
+    others = [disk_cache.cache_folder() / name for name in OTHERS]
+    others.append(disk_cache.entry_path(KEY).with_name("notes.bin"))
+    for path in others:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"compiled")
+        os.utime(path, (1000, 1000))
+    assert disk_cache.trim(0) == len(disk_cache._pack(BLOBS))
+    assert all(path.exists() for path in others)
+
+
+def test_a_cache_that_others_can_write_is_refused(fresh_home: Path):
+    disk_cache.store(KEY, BLOBS)
+    entry = disk_cache.entry_path(KEY)
+    for path, mode in ((entry.parent, 0o700), (disk_cache.cache_folder(), 0o700), (entry, 0o644)):
+        path.chmod(mode | 0o022)
+        with pytest.raises(UnsafeFileError, match="chmod -R go-w"):
+            disk_cache.load(KEY)
+        if path != entry:  # a file is replaced
+            with pytest.raises(UnsafeFileError, match="chmod -R go-w"):
+                disk_cache.store(KEY, BLOBS)
+        path.chmod(mode)
+    assert disk_cache.load(KEY) == BLOBS
 
 
 def test_a_process_keeps_the_folder_within_the_limit(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):

@@ -201,3 +201,25 @@ def test_the_summary_names_a_torch_without_a_simulated_device(monkeypatch: pytes
     config = SimpleNamespace(getoption=lambda name, default=None: {"simulated_gpu": "h200"}.get(name, default))
     pytest_plugin.pytest_terminal_summary(reporter, config)
     assert ["python -m pip install" in line for line in lines] == [False] + [True] * (runtime != "libcudart.so.13")
+
+
+ANNOUNCES = """
+import functools
+from workbench import pytest_plugin
+from workbench.base import progress
+
+def test_that_waits(request):
+    progress.announce_by(functools.partial(pytest_plugin._uncaptured, request.config))
+    progress.announce("compiling the simulated device")
+    print("captured")
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_line_about_a_long_wait_is_seen_although_pytest_captures(tmp_path: Path, workers: str):
+    (tmp_path / "test_it.py").write_text(ANNOUNCES)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert done.stderr.count("workbench: compiling the simulated device\n") == 1
+    assert "captured" not in done.stdout + done.stderr

@@ -93,6 +93,14 @@ def test_two_processes_that_compile_at_once(tmp_path: Path):
     assert Path(first).is_file()
     sources = [one for one in library.SOURCES.iterdir() if one.suffix == ".cpp"]
     assert len(log.read_text().splitlines()) == len(sources) + 1  # and the linker
+    Path(first).write_bytes(Path(first).read_bytes()[:20])
+    again = subprocess.run([sys.executable, "-c", COMPILED], env=variables, text=True, capture_output=True, check=True)
+    assert f"{Path(first).name} is damaged" in again.stderr
+    assert len(log.read_text().splitlines()) == 2 * (len(sources) + 1)
+    Path(first).parent.chmod(0o777)
+    refused = subprocess.run([sys.executable, "-c", COMPILED], env=variables, text=True, capture_output=True)
+    assert "UnsafeFileError" in refused.stderr
+    assert f"chmod -R go-w {tmp_path / 'cache'}" in refused.stderr
 
 
 SLOW_COMPILER = """#!/bin/sh

@@ -74,7 +74,7 @@ def check(
             variant does not read is judged in the first that it reads.
         config: a configuration, or ``"all"`` legal ones; by default each variant's own default.
         seeds: how many to draw, or the very ones of a verdict.
-        seconds: limit of describing a case, and of running it.
+        seconds: limit of describing a case, and of running it, in seconds of CPU time; by the clock four times as much.
         memory_mib: limit of a process, beyond what the workbench itself takes; and of a workspace.
         elsewhere: judge also on each case's floating-point inputs 100 and 10,000 times as large, and negative, where
             the case says that they are free. What is wrong only there gets a verdict of its own, ``"wrong_elsewhere"``,

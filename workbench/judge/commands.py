@@ -47,7 +47,9 @@ class _WithOutcomes(click.Command):
 @click.option("--all-configs", is_flag=True, help="Every legal configuration, not the default one only.")
 @click.option("--seeds", default=2, show_default=True, help="Number of seeds to draw.")
 @click.option("--seed", "given", multiple=True, type=int, help="Use this seed instead (repeatable), from a verdict.")
-@click.option("--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it.")
+@click.option(
+    "--seconds", default=60.0, show_default=True, help="Limit of describing a case, and of running it, in CPU time."
+)
 @click.option(
     "--memory", "memory_mib", default=4096, show_default=True, metavar="MIB", help="Limit of a process and a workspace."
 )

@@ -340,7 +340,7 @@ class Judge:
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
         printed = sum(one.printed - before for one, before in self._printed.items())
-        return verdict_of(self.op.name, about, {"printed": printed} | found, time.monotonic() - started)
+        return verdict_of(self.op.name, about, {"printed": printed, **found}, time.monotonic() - started)
 
 
 def _portable(variant: Variant) -> Variant:

@@ -48,6 +48,17 @@ def kernels():
     assert _checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(kernel, 256, 0)) == 8
 
 
+def machine_code():
+    """machine code by NVRTC (`-arch=sm_90`), which gives PTX here"""
+    _started()
+    program = _checked(nvrtc.nvrtcCreateProgram(SOURCE, b"add.cu", 0, [], []))
+    _checked(nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=sm_90"]))
+    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    assert b".target sm_90" in code
+    _checked(driver.cuModuleGetFunction(_checked(driver.cuModuleLoadData(code)), b"add"))
+
+
 def graphs():
     """graphs, captured and built node by node"""
     _started()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from workbench.base.busy import PATIENCE, over_limit, told
+from workbench.base.busy import over_limit, patience, told
 from workbench.base.processes.ending import cpu_seconds
 
 _LEAST_SECONDS = 0.02
@@ -34,7 +34,7 @@ class Deadline:
 
 
 class CpuDeadline(Deadline):
-    """So many seconds of CPU time of a process and its descendants, and `PATIENCE` times as many by the clock."""
+    """So many seconds of CPU time of a process and its descendants, and `patience` times as many by the clock."""
 
     def __init__(self, seconds: float, pid: int):
         super().__init__(seconds)
@@ -48,7 +48,7 @@ class CpuDeadline(Deadline):
         if over_limit(self.seconds, self._used, self._passed):
             return True
         cores = len(os.sched_getaffinity(0))
-        wanted = min((self.seconds - self._used) / cores, PATIENCE * self.seconds - self._passed)
+        wanted = min((self.seconds - self._used) / cores, patience() * self.seconds - self._passed)
         self._next = time.monotonic() + max(wanted, _LEAST_SECONDS)
         return False
 

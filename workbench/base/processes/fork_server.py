@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workbench.base.busy import PATIENCE
+from workbench.base.busy import patience
 from workbench.base.processes.channel import Channel
 from workbench.base.processes.ending import how_ended
 from workbench.base.processes.forking import END, FORK
@@ -41,7 +41,7 @@ class Child(Peer):
 
     def request(self, value: object, seconds: float) -> None:
         """Send a request, pickled: the forked process trusts this one."""
-        self.send(pickle.dumps(value), PATIENCE * seconds)
+        self.send(pickle.dumps(value), patience() * seconds)
 
     @property
     def root(self) -> int:

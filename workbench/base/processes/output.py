@@ -15,7 +15,7 @@ _PIECE = 1 << 16
 _ENDING_SECONDS = 5.0
 
 
-class Output:
+class ProcessOutput:
     """A pipe for a process's output. ``fd`` is the end to give it; `begin` closes that here and starts to read.
 
     The reader is none of `threading`'s threads: a solution's process counts those that its solution leaves behind.

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.base.busy import PATIENCE
+from workbench.base.busy import patience
 from workbench.base.processes.channel import Channel, TooLong
 from workbench.base.processes.deadline import CpuDeadline, Deadline
 from workbench.base.processes.ending import end_descendants, end_marked, how_ended, kill_group
-from workbench.base.processes.output import Output
+from workbench.base.processes.output import ProcessOutput
 from workbench.errors import WorkbenchError
 
 START_SECONDS = 600.0
@@ -125,7 +125,7 @@ class Peer(ABC):
 
     def ask_untrusted(self, content: bytes, seconds: float) -> dict[str, Any]:
         """Send one message to a process that is not trusted, and return its `json`, within ``seconds`` of CPU time."""
-        self.send(content, PATIENCE * seconds)
+        self.send(content, patience() * seconds)
         return self.json(seconds)
 
     def json(self, seconds: float) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Process(Peer):
         bare: bool = False,
     ):
         self._mark = mark
-        self._output = Output()
+        self._output = ProcessOutput()
         environment = {name: value for name, value in os.environ.items() if not (bare and name.startswith("PYTHON"))}
         environment |= {**(variables or {}), **({mark.partition("=")[0]: "1"} if mark else {})}
         ours, theirs = socket.socketpair()

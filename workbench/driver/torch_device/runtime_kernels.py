@@ -26,7 +26,9 @@ def warn_of_sizes(driver: Path) -> None:
     call, library = kernel.__call__, ctypes.CDLL(str(driver))
 
     @functools.wraps(call)
-    def compared(self: Any, grid: Any = (1, 1, 1), block: Any = (1, 1, 1), args: Any = None, *rest: Any, **named: Any):
+    def compared(
+        self: Any, grid: Any = (1, 1, 1), block: Any = (1, 1, 1), args: Any = None, *rest: Any, **named: Any
+    ) -> Any:
         for text in _differences(library, self.func, args or ()):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         return call(self, grid, block, args, *rest, **named)

@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <unordered_map>
 
 #include "access.hpp"
@@ -184,7 +186,7 @@ double cpu_seconds() {
 
 // The calling thread of a launch, which looks after signals and the time limit while it runs. The
 // limit is of CPU time, so that it does not depend on what else the machine does; by the clock it
-// is kPatience times as long.
+// is several times as long.
 class Lookout {
  public:
   using Clock = std::chrono::steady_clock;
@@ -202,7 +204,7 @@ class Lookout {
   void look() {
     const Seconds passed = Clock::now() - start_;
     if (limit_ > Seconds(0) && passed > limit_ &&
-        (used() > limit_.count() || passed > kPatience * limit_)) {
+        (used() > limit_.count() || passed > patience() * limit_)) {
       timed_out = true;
       launch_.stop = true;
     }
@@ -224,7 +226,13 @@ class Lookout {
   bool timed_out = false, interrupted = false;
 
  private:
-  static constexpr double kPatience = 4;  // as in base/busy.py
+  // As in base/busy.py: what waits for the CPU has more patience.
+  static double patience() {
+    constexpr double kPatience = 4;
+    double load = 0;
+    if (getloadavg(&load, 1) != 1) return kPatience;
+    return kPatience * std::max(1.0, load / std::max(1U, std::thread::hardware_concurrency()));
+  }
   Launch& launch_;
   const Seconds limit_;  // 0: none
   const Clock::time_point start_ = Clock::now();
