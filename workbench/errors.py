@@ -44,8 +44,13 @@ class UnknownNameError(ArgumentError):
     """
 
     def __init__(self, argument: str, got: object, allowed: str, remedy: str):
-        near = did_you_mean(str(got).strip("'"), allowed.split(", "))
+        word = re.match(r"'(?:[^']*:)?([^':]*)'", str(got))  # of 'my_ops.py:softmx' the name alone
+        near = did_you_mean(word[1] if word else str(got), allowed.split(", "))
         super().__init__(argument, got, allowed, f"{near} {remedy}".strip())
+
+
+class UserFileError(WorkbenchError):
+    """Error that a user's file raised while it was run; the message has the file's line and the error itself."""
 
 
 class UnknownKeyError(UnknownNameError, KeyError):

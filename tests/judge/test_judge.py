@@ -193,19 +193,23 @@ def test_a_finding_has_its_line_and_the_tensors_name(judge: Judge):
 @pytest.mark.parametrize("further", [2, 7])
 def test_further_findings_are_listed_by_kind_and_place(judge: Judge, further: int):
     stores = "".join(f"\nif (t == 1) out[cols * 99 + {i}] = 0;" for i in range(further + 1))
-    judgement = judge.check(RIGHT.replace("float m", f"{stores}\nfloat m"))
+    text = RIGHT.replace("float m", f"{stores}\nfloat m")
+    judgement = judge.check(text)
     verdict = judgement.first_failure
+    first = text[: text.index("\nif (t == 1)")].count("\n") + 1
     assert len(verdict.findings) == further + 1
     listed = [f"out-of-bounds at {one.line}, 3 times" for one in verdict.findings[1:6]]
     listed += ["2 more, which the JSON has"] * (further == 7)
     assert list(verdict.further) == listed
     assert f"({further} further findings)" in verdict.message
-    for text, between in (
-        (str(judgement), "\n    "),
-        (judgement._repr_html_(), "<br>"),
-        (judgement.markdown(), "<br>"),
-    ):
-        assert "".join(between + one for one in listed) in text
+    for text in (judgement._repr_html_(), judgement.markdown()):
+        assert "".join("<br>" + one for one in listed) in text
+    lines = str(judgement).splitlines()
+    for one in verdict.findings[1:6]:
+        at = lines.index(f"    {one.line}: {one.message}")
+        number = int(one.line.rpartition(":")[2])
+        assert lines[at + 1] == f"        {one.line}  {stores.splitlines()[number - first]}"
+    assert ("    2 more, which the JSON has" in lines) is (further == 7)
 
 
 def test_seeds_are_drawn_anew_for_each_description(judge: Judge):

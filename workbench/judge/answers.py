@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from workbench.base.processes.output import KEPT_BYTES
@@ -13,6 +15,7 @@ from workbench.judge.verdict import Found, Verdict
 
 _MAX_TEXT = 4_000
 _MAX_NOTES = 16
+_PLACE = re.compile(r"([\w.\-\[\]]+):(\d+)\b")
 
 
 def variant_names(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -55,15 +58,32 @@ def plain(text: str) -> str:
     return kept + " ..." * (len(text) > _MAX_TEXT)
 
 
-def _finding(one: Mapping[str, Any]) -> Found:
+def _finding(one: Mapping[str, Any], sources: Mapping[str, str]) -> Found:
+    places = dict.fromkeys(_PLACE.findall(f"{one['line']} {one['message']}"))
+    lines = {f"{file}:{line}": _line_of(sources.get(file, ""), int(line)) for file, line in places}
+    source = tuple(f"{place}  {plain(text)}" for place, text in lines.items() if text)
     texts = {name: plain(str(one[name])) for name in ("kind", "message", "line")}
-    return Found(**{**one, **texts, "block": tuple(one["block"]), "thread": tuple(one["thread"])})
+    return Found(**{**one, **texts, "block": tuple(one["block"]), "thread": tuple(one["thread"]), "source": source})
 
 
-def verdict_of(op: str, about: Mapping[str, Any], found: Mapping[str, Any], seconds: float) -> Verdict:
-    """Return the verdict of these fields; ``about`` has variant, case and config."""
+def _line_of(text: str, number: int) -> str:
+    lines = text.splitlines()
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def verdict_of(
+    op: str,
+    about: Mapping[str, Any],
+    found: Mapping[str, Any],
+    seconds: float,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> Verdict:
+    """Return the verdict of these fields; ``about`` has variant, case and config.
+
+    ``sources`` are texts by the name of their file, whose lines findings show.
+    """
     outcome = found["outcome"] if found.get("outcome") in OUTCOMES else "invalid"
-    findings = tuple(_finding(one) for one in found.get("findings", ()))
+    findings = tuple(_finding(one, sources) for one in found.get("findings", ()))
     reference = found.get("reference")
     return Verdict(
         op,

@@ -7,10 +7,9 @@ from typing import Any, NoReturn
 
 import click
 
-from workbench.base.files import out_of_space
 from workbench.base.options import Pages, names, op_argument, pages_options, tell, without
 from workbench.base.terminal import say
-from workbench.errors import ArgumentError, WorkbenchError
+from workbench.errors import ArgumentError
 
 
 class _WithOutcomes(click.Command):
@@ -79,15 +78,7 @@ def check(
     if full or skip_torch_compile or op is None:
         got = "--full" if full else "--skip-torch-compile" if skip_torch_compile else "nothing"
         raise ArgumentError("op", got, "OP, or --kernelbench PROBLEM.py SOLUTION.py", "Name one of the two.")
-    try:
-        found = load_op(op)
-    except WorkbenchError:
-        raise
-    except (Exception, SystemExit) as error:  # no status of the file's own may look like an outcome
-        if out_of_space(error):
-            raise
-        what = f"{op!r}: {type(error).__name__}: {error}"
-        raise ArgumentError("op", what, "a file that can be imported", "Correct it.") from error
+    found = load_op(op)
     judgement = run(found, config="all" if all_configs else None, seeds=list(given) or seeds, **options)
     tell(judgement, as_json)
     pages.write(judgement)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from workbench.base import by_value
+from workbench.base.callers import at_user_line, line_of
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge.description import argument_record
 from workbench.judge.foreign_files import shown
@@ -212,14 +213,8 @@ def _failure(error: BaseException) -> dict:
         return {"failed": "unsupported", "message": str(error)}
     if isinstance(error, SystemExit):
         return {"failed": "not_loaded", "message": f"it calls sys.exit({error.code!r})"}
-    text = str(error) if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
-    trace, own = error.__traceback__, ""
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if "/workbench/" not in name and not name.startswith("<frozen"):
-            own = f"{Path(name).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return {"failed": "not_loaded", "message": text, "line": own}
+    found = line_of(error)
+    return {"failed": "not_loaded", "message": at_user_line(error), "line": found.place if found is not None else ""}
 
 
 def warm_up(folder: Path) -> None:

@@ -30,6 +30,7 @@ from workbench.ops.op import Op
 from workbench.ops.own.elsewhere import CHANGES
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
+from workbench.toolchain.source import MEMORY_LABEL
 
 _GRACE_SECONDS = 20.0
 """Seconds beyond the limit, which the machine keeps by itself, after which its process is ended."""
@@ -76,6 +77,8 @@ class Judge:
         self._trusted = False
         self._shipments: dict[Case, bytes] = {}
         self._printed: dict[Nursery, int] = {}
+        self._sources: Mapping[str, str] = {}  # of what is judged, as it was given to the judge
+        self._all: dict[str, Any] = {}  # about a verdict on all variants and cases together
 
     def __enter__(self) -> Judge:
         return self
@@ -106,6 +109,9 @@ class Judge:
             raise ArgumentError("config", repr(config), 'a configuration, "all", or None', "None is the default one.")
         self._files = OpFiles.of(self.op)
         request, label, chosen = self._request(candidate, variants)
+        self._sources = _sources_of(request, chosen)
+        names = Path(label).name if label else ", ".join(one.name for one in chosen)
+        self._all = {"variant": names, "case": ", ".join(case.name for case in self.cases), "config": {}}
         request |= {
             "path": list(sys.path),
             "folder": os.getcwd(),
@@ -145,8 +151,7 @@ class Judge:
             f"{names} changed while the candidate was judged. The verdicts are about what was read before; "
             "restore it before anything else is judged"
         )
-        about = {"variant": "", "case": "", "config": {}}
-        return self._verdict(about, {"outcome": "op_changed", "message": message}, time.monotonic())
+        return self._verdict(self._all, {"outcome": "op_changed", "message": message}, time.monotonic())
 
     # -- what is asked ------------------------------------------------------------------------------------------
 
@@ -218,7 +223,7 @@ class Judge:
         self, nursery: Nursery, request: dict, chosen: Sequence[Variant], config: Mapping[str, Any] | str | None
     ) -> Iterator[Verdict]:
         started = time.monotonic()
-        about = {"variant": "", "case": "", "config": {}}
+        about = dict(self._all)
         if request.get("variants") == []:
             yield self._verdict(about, no_kernel(self.op.name), started)
             return
@@ -340,9 +345,27 @@ class Judge:
 
     def _verdict(self, about: Mapping[str, Any], found: Mapping[str, Any], started: float) -> Verdict:
         printed = sum(one.printed - before for one, before in self._printed.items())
-        return verdict_of(self.op.name, about, {"printed": printed, **found}, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return verdict_of(self.op.name, about, {"printed": printed, **found}, seconds, self._sources)
 
 
 def _portable(variant: Variant) -> Variant:
     """Return the variant without the kernels that it remembers."""
     return replace(variant)
+
+
+def _sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, str]:
+    """Return the texts that verdicts show lines of, by the names that findings give them.
+
+    These are the candidate's own file or text and the sources of the op's variants. A path in a candidate's PTX opens
+    no file.
+    """
+    given = request.get("candidate", request.get("source"))
+    if given is not None:
+        text = source_label(given) is not None
+        return {MEMORY_LABEL if text else Path(given).name: given if text else Path(given).read_text(errors="replace")}
+    units = [one.unit for one in variants if isinstance(one, CudaVariant)]
+    files = [path for one in variants for path in one.files if path.is_file()]
+    return {path.name: path.read_text(errors="replace") for path in files} | {
+        Path(unit.name).name: unit.text for unit in units
+    }

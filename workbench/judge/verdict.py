@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 @dataclass(frozen=True)
 class Found:
-    """One finding of the machine: its kind and message, ``file:line`` in the source, block, thread, and count."""
+    """One finding of the machine: its kind and message, ``file:line`` in the source, block, thread, and count.
+
+    ``source`` has the text of the line and of a race's other side, each after its place, where the judge knows it.
+    """
 
     kind: str
     message: str
@@ -33,10 +36,20 @@ class Found:
     block: tuple[int, ...]
     thread: tuple[int, ...]
     count: int
+    source: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the finding as ``workbench run --check`` prints it: its line, its message, and the source lines."""
+        return [f"{self.line}: {self.message}" if self.line else self.message, *(f"    {one}" for one in self.source)]
 
     def __str__(self) -> str:
         where = self.line or f"thread {self.thread} of block {self.block}"
         return f"{self.kind} at {where}" + (f", {self.count:,} times" if self.count > 1 else "")
+
+
+def _found(record: Mapping[str, Any]) -> Found:
+    """Return the finding of a verdict's JSON; an older one has no source lines."""
+    return Found(**{**record, "source": tuple(record.get("source", ()))})
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,7 @@ class Verdict:
         several = {name: tuple(record[name]) for name in ("seeds", "elsewhere", "torch_compile_operators")}
         several["notes"] = tuple(record.get("notes", ()))  # a store may have older verdicts
         findings = (one | {"block": tuple(one["block"]), "thread": tuple(one["thread"])} for one in record["findings"])
-        return cls(**{**record, **several, "findings": tuple(Found(**one) for one in findings)})
+        return cls(**{**record, **several, "findings": tuple(map(_found, findings))})
 
     @property
     def ok(self) -> bool:
@@ -116,6 +129,10 @@ class Verdict:
             if record[name] is not None and not math.isfinite(record[name]):
                 record[name] = None
         return record
+
+    def _head(self) -> str:
+        """Return what was judged; a candidate that was not loaded has neither variant nor case."""
+        return f"{self.op}/{self._who()} on {self.case}" if self.variant else f"{self.op}, the candidate"
 
     def _who(self) -> str:
         config = ", ".join(f"{name}={value}" for name, value in self.config.items())
@@ -142,13 +159,19 @@ class Verdict:
         return ", ".join(words)
 
     def __str__(self) -> str:
-        head, error = f"{self.op}/{self._who()} on {self.case}: {self.outcome}", self._error()
+        head, error = f"{self._head()}: {self.outcome}", self._error()
         if self.ok:
             also = f"; also {', '.join(self.elsewhere)}" if self.elsewhere else ""
             torch = f"; torch: {', '.join(self.operators)}" if self.operators else ""
             said = f"{head}, error {error}{also}{self._times()}{torch}{self._output()}" if error else head
             return "\n    ".join([said, *self._noted])
-        return "\n    ".join([f"{head}: {self.message}{self._output()}", *self.further, *self._noted])
+        if not self.findings:
+            return "\n    ".join([f"{head}: {self.message}{self._output()}", *self._noted])
+        first, *others = self.findings
+        shown = [replace(first, message=self.message), *others[:_SHOWN]]
+        left = [f"{len(others) - _SHOWN} more, which the JSON has"] * (len(others) > _SHOWN)
+        lines = [line for one in shown for line in one.lines()]
+        return "\n    ".join([head + self._output(), *lines, *left, *self._noted])
 
     @property
     def _noted(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from workbench.ops.op import Op
 from workbench.ops.registry import offered
+from workbench.ops.values import Case
 
 
 def tune_remedy(op: Op, variant: str | None = None, model: str | None = None) -> str:
@@ -17,9 +18,12 @@ def tune_remedy(op: Op, variant: str | None = None, model: str | None = None) ->
     return _remedy("tune", op, {"variant": variant, "model": model})
 
 
-def check_remedy(op: Op, variant: str, case: str) -> str:
-    """Return the command that checks a variant on a case, or the call of `check` for an op no terminal can name."""
-    return _remedy("check", op, {"variant": variant, "case": case if case in op.cases else None})
+def check_remedy(op: Op, variant: str, case: Case) -> str:
+    """Return the command that checks a variant on a case, or the call of `check` for what no terminal can name."""
+    declared = op.cases.get(case.name)
+    if declared is None or declared.to_dict() != case.to_dict():  # a case with changes
+        return f"wb.check({op.name!r}, variants={variant!r}, cases=case)"
+    return _remedy("check", op, {"variant": variant, "case": case.name})
 
 
 _PLURALS = {"variant": "variants", "case": "cases"}

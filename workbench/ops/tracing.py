@@ -23,8 +23,8 @@ from workbench.ops.variant import Case, Config, Variant
 from workbench.ptx.joined import with_findings_of
 from workbench.ptx.report import LaunchReport
 
-MOST_CHECKED = 2_000_000
-"""Warp instructions of the largest run that `trace` repeats with checks, in about a second."""
+MOST_CHECKED = 4_000_000
+"""Warp instructions of the largest run that `trace` repeats with checks, in a second or two."""
 
 
 @checked_kinds
@@ -49,7 +49,7 @@ def trace(
 
         wb.trace(module.saxpy, grid=4, block=256, args=(y, x, 2.0, 1024))
 
-    A variant that executes at most 2,000,000 warp instructions runs once more with checks, on fresh inputs; of a larger
+    A variant that executes at most 4,000,000 warp instructions runs once more with checks, on fresh inputs; of a larger
     run, and of a sample of its blocks, the trace names the command that checks it.
 
     Args:
@@ -114,7 +114,7 @@ def trace(
     if why is None:
         checked = chosen.run(config, problem, case.inputs(problem), device, checks=True, seconds_limit=seconds_limit)
         report = with_findings_of(report, checked)
-    unchecked = f"not run{why}; {check_remedy(found, chosen.name, case.name)} runs them"
+    unchecked = f"not run{why}; {check_remedy(found, chosen.name, case)} runs them"
     return Trace(title, lines_of(report), report, kernels, predicted, *ran, unchecked=unchecked)
 
 

@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import Any
 
 from workbench import ops
+from workbench.base.callers import at_user_line
 from workbench.base.files import out_of_space
 from workbench.base.op_names import op_file
-from workbench.errors import ArgumentError, UnknownNameError
+from workbench.errors import ArgumentError, UnknownNameError, UserFileError
 from workbench.launch.loading import Kernel, Module, load_cuda
 from workbench.launch.loading_ptx import load_ptx
 from workbench.ops.op import Op
@@ -28,7 +29,8 @@ def load_op(text: str) -> Op:
     """Return the op of ``FILE.py:NAME``, or the op of that name in the workbench or an installed package.
 
     The file is run as a module; its folder comes first on the import path, where worker processes find it, too. Raises
-    ArgumentError for a file that does not exist or raises an error, and UnknownNameError for a name that is no op.
+    ArgumentError for a file that does not exist, UserFileError for one that raises an error, and UnknownNameError for a
+    name that is no op.
     """
     if (named := op_file(text)) is None:
         return ops.get(text)
@@ -85,8 +87,7 @@ def _module(file: Path) -> ModuleType:
         del sys.modules[file.stem]
         if out_of_space(error):  # no fault of the file's
             raise
-        what = f"{file.name}: {type(error).__name__}: {error}"
-        raise ArgumentError("op", what, "a file that can be imported", f"Correct {file.name}.") from error
+        raise UserFileError(at_user_line(error, file.name)) from error
 
 
 def run_file(file: Path) -> ModuleType:

@@ -125,6 +125,24 @@ class OwnVariant(Variant):
                 remedy = "Launch a block that writes it, max(1, ...)."
                 raise ArgumentError(part.grid.where, what, "one block or more for an output with elements", remedy)
 
+    def launches(self, config: Config, problem: OwnProblem, tensors: OwnTensors, kernels: Any = None) -> Any:
+        """Return the launches as `Variant.launches` does; the error about an output's type names the reference."""
+        try:
+            return super().launches(config, problem, tensors, kernels)
+        except ArgumentError as error:
+            raise self._of_reference(error, problem) or error from error.__cause__
+
+    def _of_reference(self, error: ArgumentError, problem: OwnProblem) -> ArgumentError | None:
+        """Return the error about an output that the reference returns in another type than the kernel's, or None."""
+        name = error.argument.partition("'")[2].partition("'")[0]
+        found = dict(problem.outputs).get(name)
+        if found is None or name in self.declared.contract.in_place or error.got != f"an array of {found.dtype}":
+            return None
+        wanted = error.allowed.partition(" ")[0]
+        got = f"{found.dtype}, the type that the reference {problem.op} returns for these inputs"
+        remedy = f"Let the reference return {wanted}, or the kernel write {found.dtype}."
+        return ArgumentError(error.argument, got, f"{wanted}, as the kernel declares it", remedy)
+
     def run(self, config: Config, problem: OwnProblem, tensors: OwnTensors, device: Any, **launch_options: Any) -> Any:
         """Run the variant, with contiguous copies in place of arguments declared ``contiguous=``.
 
