@@ -24,7 +24,7 @@ WRAPS = {
     "two_products": ("int", "x[(page * stride + 1) * 2]"),
     "in_a_loop": (
         "int",
-        "[&] { float sum = 0; for (int i = 0; i < n; ++i) sum += x[page * stride + i]; return sum; }()",
+        "[&] { float y = 0; for (int i = 0; i < n; ++i) y += x[page * stride + i]; return y; }()",
     ),
     "scaled": ("unsigned", "reinterpret_cast<const float *>(reinterpret_cast<const char *>(x) + page * stride)[1]"),
 }

@@ -229,9 +229,7 @@ def place(
     addresses, buffers, rows = _laid_out(spans, tuple([(one.start, one.end) for one in pinned]))
     for (rule, _), address in zip(arrays, addresses, strict=False):
         fields[rule.position] = address
-    placed = [
-        (rule.position, address, view) for (rule, _), address, view in zip(arrays, addresses, views, strict=False)
-    ]
+    placed = list(zip([rule.position for rule, _ in arrays], addresses, views, strict=False))
     return ArrayMemory(buffers, rows, [view.owner for view in views[len(arrays) :]], placed)
 
 

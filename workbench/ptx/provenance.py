@@ -18,50 +18,23 @@ Origin = str | int
 
 _UNKNOWN = -1  # computed from several origins, or in a way that is not followed
 _PASSED = frozenset(("mov", "cvta", "cvt", "mapa"))
-_WHOLE = re.compile(r"\.(?:[bsu](?:32|64)|to|shared|global|const|cluster|cta|::|u32|u64)")
 _BRACKET = re.compile(r"\[\s*([%A-Za-z_$][\w$.]*#)?")
 _CONSTANT = re.compile(r",\s*(-?(?:0[xX][0-9a-fA-F]+|\d+))U?$")
 _WITHOUT_RESULT = frozenset(
-    [
-        "st",
-        "red",
-        "bar",
-        "barrier",
-        "fence",
-        "membar",
-        "exit",
-        "ret",
-        "trap",
-        "bra",
-        "brx",
-        "prefetch",
-        "prefetchu",
-        "discard",
-        "applypriority",
-        "cp",
-        "wgmma",
-        "tcgen05",
-        "setmaxnreg",
-        "griddepcontrol",
-        "nanosleep",
-        "stmatrix",
-        "wmma",
-        "tensormap",
-        "call",
-        "pmevent",
-        "brkpt",
-        "fns",
-        "createpolicy",
-        "clusterlaunchcontrol",
-        "multimem",
-    ]
+    re.findall(
+        r"\w+",
+        """
+        st red bar barrier fence membar exit ret trap bra brx prefetch prefetchu discard applypriority cp wgmma tcgen05
+        setmaxnreg griddepcontrol nanosleep stmatrix wmma tensormap call pmevent brkpt createpolicy multimem
+        clusterlaunchcontrol""",
+    )
 )
 
 
 class _Shape(NamedTuple):
     """Names of a statement by their positions: registers written, those read as values, and bases of accesses."""
 
-    way: str  # "pass", "sum", "difference", "join", "other"
+    way: str  # "pass", "sum", "addend", "difference", "join", "load", "parameter" or "other"
     written: int  # the first so many names
     read: tuple[int, ...]
     bases: tuple[int, ...]
