@@ -32,7 +32,26 @@ class Program(NamedTuple):
 
 CLEAN = ("checked: nothing found",)
 
-FAULTS: list[Program] = []
+FAULTS = [
+    Program(
+        "view_bounds.py",
+        "bug",
+        (r"write: out-of-bounds: .* of cache, .*a view of shape \(16, 16, 32\) with .* at \S*view_bounds.py:21 ",),
+        status=1,
+    ),
+    Program(
+        "wrapped_index_inside.py",
+        "bug",
+        (r"gather: wrapped index at \S*_inside.py:17 .*computed from an index that has wrapped at \S*_inside.py:17 ",),
+        status=1,
+    ),
+    Program(
+        "shared_neighbours.py",
+        "bug",
+        (r"out-of-bounds: .*element -1 of counts, which has 8; it lands in before; .* element -1 to element 8 at",),
+        command=(),
+    ),
+]
 
 RIGHT = [
     Program("grid_limit.cu", "fixed", ("sum 65536", *CLEAN)),

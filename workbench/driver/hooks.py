@@ -13,8 +13,8 @@ import functools
 import math
 import re
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from workbench.analysis.watching import watched
 from workbench.driver.images import resources_of
 from workbench.driver.linking import linked
 from workbench.driver.observing import observed
+from workbench.driver.passed_tensors import passed_extents
 from workbench.errors import (
     ArgumentError,
     HostCallFault,
@@ -38,6 +39,7 @@ from workbench.errors import (
 from workbench.ptx import Finding, LaunchOptions, LaunchReport, Program
 from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.device_heap import HEAP_SPAN, DeviceHeap
+from workbench.ptx.extents import Extent
 from workbench.ptx.parse import MOST_PARAMETER_BYTES
 from workbench.ptx.tensor_map import (
     DRIVER_ELEMENTS,
@@ -170,6 +172,7 @@ class _Allocations:
     rows: list[Row]
     heap: DeviceHeap | None = None
     has_variables: bool = True
+    extents: Mapping[int, Extent] = field(default_factory=dict)
 
     def named(self) -> list[Buffer]:
         """Return the allocations as buffers with names."""
@@ -319,6 +322,8 @@ class Machine:
             options = replace(options, overlapped=self._footprint)
         try:
             parameters = ctypes.string_at(launch.parameters, launch.parameter_bytes)
+            if options.checks:
+                memory = replace(memory, extents=passed_extents(kernel.entry.parameters, parameters))
             bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
             report, _ = observed(bound, failed=[] if watch is None else [watch.failed])
         except KernelFault as fault:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.driver.passed_tensors import passing
 from workbench.errors import ArgumentError, DeviceUnavailableError, KernelFault
 from workbench.launch.gpu_code import digest, image_of, is_simulated
 from workbench.launch.gpu_tensor_map import encoded
@@ -199,7 +200,7 @@ class Gpu:
         """Pass a bound launch to the driver and copy NumPy arrays back. Raises KernelFault if the driver refuses it."""
         kernel, index = launch.memory.kernel, launch.memory.index
         grid, block, buffer, shared = launch.grid, launch.block, launch.parameters, launch.shared_bytes
-        with self._lock, self._context(index):
+        with self._lock, self._context(index), passing(zip(launch.names, launch.values, strict=False)):
             function = self._function(kernel, index, shared, len(buffer))
             with self._stream(index) as stream:
                 try:

@@ -8,13 +8,14 @@ behind stored addresses, in a table or a struct, keeps its address in this proce
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.errors import ArgumentError
+from workbench.ptx.extents import Extent
 from workbench.ptx.pointers import (
     Allocation,
     candidates,
@@ -61,8 +62,23 @@ class ArrayMemory:
     rows: list[Row]
     """The buffers in the core's form."""
     owners: Sequence[Any]
+    placed: Sequence[tuple[int, int, _View]] = ()
+    """(position, address, array) of each argument that is an array."""
     has_variables: bool = False
     heap: None = None
+
+    @property
+    def extents(self) -> Mapping[int, Extent]:
+        """Extents of arguments that share their storage with others, or have gaps between elements, by position."""
+        found = {}
+        spans = [view.span for _, _, view in self.placed]
+        for position, address, view in self.placed:
+            span, array = view.span, view.owner
+            filled = span_of(array)[2] if is_tensor(array) and not array.is_contiguous() else (0, 0)
+            if filled[0] or any(_shares(span, other) for other in spans):
+                low = address + span.low - span.pointer
+                found[position] = Extent(span.name, low, span.high - span.low, text=described(array), filled=filled)
+        return found
 
     def named(self) -> Sequence[Buffer]:
         """Return the buffers, which have their names already."""
@@ -78,6 +94,12 @@ class _Span(NamedTuple):
     high: int
     storage: tuple[int, int]
     writable: bool
+
+
+def _shares(span: _Span, other: _Span) -> bool:
+    """Return True for another part of the same storage."""
+    overlap = other.storage[0] < span.storage[1] and span.storage[0] < other.storage[1]
+    return overlap and (other.low, other.high) != (span.low, span.high)
 
 
 @dataclass(slots=True)
@@ -107,7 +129,7 @@ def _tensor_span(name: str, tensor: Any) -> _Span:
         raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors on the cpu, in host memory", remedy)
     pointer, size, count = tensor.data_ptr(), tensor.element_size(), tensor.numel()
     if count and not tensor.is_contiguous():
-        count = 1 + sum((n - 1) * abs(step) for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        count = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return _Span(name, pointer, pointer, pointer + count * size, storage_of(tensor), True)
 
 
@@ -201,7 +223,39 @@ def place(
     addresses, buffers, rows = _laid_out(spans, tuple([(one.start, one.end) for one in pinned]))
     for (rule, _), address in zip(arrays, addresses, strict=False):
         fields[rule.position] = address
-    return ArrayMemory(buffers, rows, [view.owner for view in views[len(arrays) :]])
+    placed = list(zip([rule.position for rule, _ in arrays], addresses, views, strict=False))
+    return ArrayMemory(buffers, rows, [view.owner for view in views[len(arrays) :]], placed)
+
+
+def span_of(tensor: Any) -> tuple[int, int, tuple[int, int]]:
+    """Return where a tensor's elements begin and end, and what of each period of it they fill (`Extent.filled`)."""
+    pointer, size = tensor.data_ptr(), tensor.element_size()
+    dims = [(n, step) for n, step in zip(tensor.shape, tensor.stride(), strict=True) if n != 1 and step]
+    if not tensor.numel():
+        return pointer, pointer, (0, 0)
+    filled = 1
+    for n, step in sorted(dims, key=lambda dim: dim[1]):
+        if step > filled and filled > 0:  # the first gap; what lies further out repeats it if it fits
+            outer = [further for _, further in dims if further >= step]
+            period = (step * size, filled * size) if all(further % step == 0 for further in outer) else (0, 0)
+            return pointer, _end(pointer, size, dims), period
+        filled += (n - 1) * step
+    return pointer, _end(pointer, size, dims), (0, 0)
+
+
+def _end(pointer: int, size: int, dims: Sequence[tuple[int, int]]) -> int:
+    return pointer + size * (1 + sum((n - 1) * step for n, step in dims))
+
+
+def described(array: Any) -> str:
+    """Return the shape of a tensor or array, and its strides where they are not those of a whole one."""
+    shape = tuple(map(int, array.shape))
+    whole = array.is_contiguous() if is_tensor(array) else array.flags.c_contiguous
+    if whole:
+        return f", of shape {shape}"
+    if is_tensor(array):
+        return f", a view of shape {shape} with strides {tuple(map(int, array.stride()))}"
+    return f", a view of shape {shape} with strides {array.strides} in bytes"
 
 
 def _size(view: _View) -> int:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 from workbench.ptx import products, tensor_loads, wrapped_index
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
-from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, shared_variable, with_mbarrier_names
+from workbench.ptx.naming import (
+    SCOPES,
+    mbarrier_name,
+    scope_of,
+    shared_place,
+    shared_variable,
+    signed_offset,
+    with_mbarrier_names,
+)
 from workbench.ptx.options import coordinates
 from workbench.ptx.pointers import looks_like
 from workbench.ptx.report import Finding
@@ -27,6 +35,8 @@ REPLICAS = "replicas that differ"
 # Kind of a race of a write with another lane's earlier read, with a warp-wide exchange of values in between, as Triton
 # writes it. PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
 SHUFFLED = "read ordered by a shuffle alone"
+# Kind of a store into the gaps between the elements of an argument. It may be meant, as of a row and its padding.
+BETWEEN = "store between elements"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -73,6 +83,9 @@ KINDS = {
     "tensor_race": "tensor memory race",
     "unwritten_tensor": "unwritten tensor memory read",
     "invalid_metadata": "invalid sparsity metadata",
+    "outside_extent": "out-of-bounds",
+    "between_elements": BETWEEN,
+    "wrapped_index": "wrapped index",
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
@@ -92,6 +105,7 @@ NOTES = frozenset(
         "barrier that threads have ended before",
         REPLICAS,
         SHUFFLED,
+        BETWEEN,
         tensor_loads.UNAWAITED,
     )
 )
@@ -126,6 +140,10 @@ _READS = ("ld", "wmma.load")
 _TRITONS_SHARED = "global_smem"  # all shared memory of a kernel that Triton compiled; its source cannot name it
 _MANGLED = re.compile(r"\b_Z\w+")
 _ARGUMENT = re.compile(r"\bargument (\d+)")
+_OF_WRAPPED = (
+    "; its address is computed from an index that has wrapped at {}: its value does not fit into 32 bits, neither with "
+    "nor without a sign, and the access is elsewhere in memory. Compute it in 64 bits"
+)
 _WINDOWS = {
     "shared_out_of_bounds": "shared memory",
     "local_out_of_bounds": "local memory",
@@ -134,12 +152,17 @@ _WINDOWS = {
 
 
 def called(buffers: Sequence[Buffer], names: Sequence[str]) -> Sequence[Buffer]:
-    """Rename buffers by the arguments' names: "argument 0/argument 1" to "x/y", "argument 0[3]" to "x[3]"."""
+    """Rename buffers by the arguments' names."""
+    return [replace(buffer, name=named(buffer.name, names)) for buffer in buffers]
+
+
+def named(text: str, names: Sequence[str]) -> str:
+    """Name the arguments in a text: "argument 0/argument 1" is "x/y" then, "argument 0[3]" is "x[3]"."""
 
     def name(found: re.Match[str]) -> str:
         return names[int(found[1])] if int(found[1]) < len(names) else found[0]
 
-    return [replace(buffer, name=_ARGUMENT.sub(name, buffer.name)) for buffer in buffers]
+    return _ARGUMENT.sub(name, text)
 
 
 def nearest(address: int, size: int, buffers: Sequence[Buffer]) -> tuple[str | None, str]:
@@ -221,10 +244,10 @@ def describe(
         who = f"block {block_at}, warp {row['thread'] // 32}, thread {thread_at}"
     message = f"{readable(kernel.name)}: {kind}{detail} at {place or 'its end'}, {who}"
     if other:
-        message += f"; the other side is {other}"
+        message += _OF_WRAPPED.format(other) if problem == "wrapped_index" else f"; the other side is {other}"
     if problem == "out_of_bounds" and buffer is not None and address is not None:
-        begin = next(one.address for one in buffers if one.name == buffer)
-        message += wrapped_index.cause_of(kernel, row["pc"], address - begin)
+        begin = next((one.address for one in buffers if one.name == buffer), None)
+        message += "" if begin is None else wrapped_index.cause_of(kernel, row["pc"], address - begin)
     if kind == "trap" and "cooperative_groups" in place:
         message += GRID_SYNC
     message += _times(row["count"])
@@ -284,16 +307,22 @@ def _detail(
 ) -> tuple[str | None, str, int | None]:
     size, address = row["bytes"], row["address"]
     other = coordinates(row["other_thread"], block) if row["other_thread"] >= 0 else None
+    if problem in ("outside_extent", "between_elements"):
+        return row["extent"].name, _outside(kernel, row, buffers), address
     if problem in _WINDOWS:
         name, where = None, f"offset {address} of {_WINDOWS[problem]}"
         if problem == "shared_out_of_bounds":
             name, where = shared_place(kernel, address)
+            if (extent := kernel.extents.variable(row["pc"])) is not None:
+                name, where = extent.name, f"{where}, {extent.place(signed_offset(address), _width(kernel, row))}"
         return name, f": {size} bytes at {where}", address
     if kind in ("out-of-bounds", "write to read-only memory", "misaligned"):
         if row["text"]:
             return None, f": {size} bytes at 0x{address:x}, {row['text'].decode()}", address
         own = kind == "misaligned" and address < 1 << 40
         name, where = (None, "shared or local memory") if own else nearest(address, size, buffers)
+        if problem == "out_of_bounds" and (extent := kernel.extents.variable(row["pc"])) is not None:
+            name, where = extent.name, extent.place(address, _width(kernel, row))
         return name, f": {size} bytes at 0x{address:x}, {where}", address
     if kind in ("tensor map changed while a copy reads it", "missing fence.proxy.tensormap"):
         own = address >= 1 << 56
@@ -359,6 +388,28 @@ def _detail(
         }
         return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None
     return None, "", None
+
+
+def _outside(kernel: DecodedKernel, row: Mapping[str, Any], buffers: Sequence[Buffer]) -> str:
+    """Describe an access outside of the one variable or argument from which its address is computed."""
+    extent, address, width = row["extent"], row["address"], _width(kernel, row)
+    if extent.in_shared:
+        at, (other, where) = f"offset {address} of shared memory", shared_place(kernel, address)
+    else:
+        at, (other, where) = f"0x{address:x}", nearest(address, row["bytes"], buffers)
+    text = f": {row['bytes']} bytes at {at}, {extent.place(address, width)}"
+    if other is not None and other != extent.name:
+        text += f"; it lands in {other}" if extent.in_shared else f"; that is {where}"
+    if row["least"] != row["most"]:
+        first, last = (extent.place(row[side], width).partition(" of ")[0] for side in ("least", "most"))
+        text += f"; in all from {first} to {last}"
+    return text
+
+
+def _width(kernel: DecodedKernel, row: Mapping[str, Any]) -> int:
+    """Return the bytes of an element of an access: of a vector one of its parts."""
+    made = kernel.decoded.code[row["pc"]].form.instruction
+    return made.bytes if made.elements > 1 and made.bytes else row["bytes"]
 
 
 def _waits_at_mbarrier(kernel: DecodedKernel, pc: int) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.calls import HEAP_CALLS
+from workbench.ptx.extents import KernelExtents
+from workbench.ptx.index_slices import index_steps
 from workbench.ptx.sample import dependence
+from workbench.ptx.shapes import Dimensions
 from workbench.ptx.unused import unused_loads
 
 if TYPE_CHECKING:
@@ -14,13 +18,28 @@ if TYPE_CHECKING:
     from workbench.ptx.parse import Location, Parameter, ParsedModule, PtxEntry
 
 
+_COARSE = 8  # so many sizes of a grid share what is known of their bits
+
+
+def _limits(grid: Dimensions, block: Dimensions) -> tuple[tuple[str, int], ...]:
+    """Return the bits that special registers have in a launch."""
+    found = [("%laneid", 5)]
+    for axis, blocks, threads in zip("xyz", grid, block, strict=True):
+        bits = min(-(-blocks.bit_length() // _COARSE) * _COARSE, 31)
+        found += [(f"%tid.{axis}", (threads - 1).bit_length()), (f"%ntid.{axis}", threads.bit_length())]
+        found += [(f"%ctaid.{axis}", bits), (f"%nctaid.{axis}", bits)]
+    return tuple(found)
+
+
 class DecodedKernel:
     """One entry of a module in the core's form."""
 
-    def __init__(self, module: ParsedModule, entry: PtxEntry, decoded: Decoded):
+    def __init__(self, module: ParsedModule, entry: PtxEntry, decoded: Decoded, address_of: Callable[[str], int]):
         self.module = module
         self.entry = entry
         self.decoded = decoded
+        self._address_of = address_of
+        self._following: dict[tuple[tuple[str, int], ...], Any] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 
     @property
@@ -49,6 +68,21 @@ class DecodedKernel:
         if self.entry.cluster not in (None, (1, 1, 1)):
             return f"clusters of {self.entry.cluster}"
         return dependence([instruction.opcode.name for instruction in self.decoded.code])
+
+    @functools.cached_property
+    def extents(self) -> KernelExtents:
+        """Extents of its accesses: the one variable or argument that each of them may touch."""
+        return KernelExtents(self.module, self.entry, self.decoded, self._address_of)
+
+    def following(self, grid: Dimensions, block: Dimensions) -> Any:
+        """Return the core's kernel that follows indexes which wrap; the plain one where none can reach an address."""
+        limits = _limits(grid, block)
+        if limits not in self._following:
+            places = {step.start: pc for pc, step in enumerate(self.decoded.code) if step.start is not None}
+            steps = index_steps(self.module.body(self.entry).rows(), dict(limits))
+            rows = [(places[one.start], *one[1:]) for one in steps if one.start in places]
+            self._following[limits] = self.decoded.core.following(rows) if rows else self.decoded.core
+        return self._following[limits]
 
     def __repr__(self) -> str:
         types = ", ".join(f".{parameter.type}" for parameter in self.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from workbench.errors import ArgumentError
 from workbench.ptx import recorder
 from workbench.ptx.bound import BoundLaunch
 from workbench.ptx.buffers import Buffer, Row, place
+from workbench.ptx.extents import Extent
 from workbench.ptx.findings import called
 from workbench.ptx.host_memory import without_memory
 from workbench.ptx.kernel import DecodedKernel
@@ -65,6 +66,10 @@ class MachineMemory(Protocol):
     def rows(self) -> list[Row]:
         """Ranges of memory by ascending address."""
 
+    @property
+    def extents(self) -> Mapping[int, Extent]:
+        """Extents of arguments that a kernel may not leave, by position, where the buffers do not show them."""
+
     def named(self) -> Sequence[Buffer]:
         """Return the ranges as buffers with names, in the same order; called only for a message or a report."""
         ...
@@ -77,7 +82,7 @@ class PtxKernel(DecodedKernel):
     """One entry of a program, ready to launch."""
 
     def __init__(self, program: Program, entry: PtxEntry, decoded: Decoded):
-        super().__init__(program.module, entry, decoded)
+        super().__init__(program.module, entry, decoded, program.global_address)
         self.program = program
         self._counted: tuple[bytes, list[LineFacts]] = b"", []
 
@@ -162,12 +167,18 @@ class PtxKernel(DecodedKernel):
         recorded = None if options.record_block is None else _index_of_block("record_block", options.record_block, grid)
         chosen = [] if options.sample is None else _sampled(options, grid, cluster)
         bound = self._core_launch(launch, rows, cluster, chosen, heap)
+        code, extents = self.decoded.core, []
+        if options.checks:
+            code, extents = self.following(grid, launch.block), self.extents.of_launch(launch.memory.extents)
+        if extents:
+            bound.shared_extents = [(pc, *one.row) for pc, one in extents if one.in_shared]
+            bound.global_extents = [(pc, *one.row) for pc, one in extents if not one.in_shared]
 
         def run(recorded: int | None) -> dict[str, Any]:
             if recorded is not None:
                 bound.recorded_block, bound.record_limit = recorded, recorder.MAX_REQUESTS
             try:
-                return self.decoded.core.launch(bound)
+                return code.launch(bound)
             except MemoryError as error:
                 shared = self.decoded.static_shared + launch.shared_bytes
                 raise without_memory(
@@ -175,7 +186,7 @@ class PtxKernel(DecodedKernel):
                 ) from error
 
         result = run(recorded)
-        outcome = Outcome(self, grid, launch.block, options, result)
+        outcome = Outcome(self, grid, launch.block, options, result, extents, launch.names)
         printed = result["printed"].decode(errors="replace") if result["printed"] else ""
         if printed:
             print(printed, end="")

@@ -44,14 +44,14 @@ def shared_variable(kernel: DecodedKernel, address: int) -> tuple[str, int, int]
     if address >= decoded.static_shared:
         declared = kernel.module.variables.values()
         dynamic = [one.name for one in declared if one.space == "shared" and one.external]
-        return (_short(dynamic[0]), decoded.static_shared, 0) if len(dynamic) == 1 else None
+        return (short_name(dynamic[0]), decoded.static_shared, 0) if len(dynamic) == 1 else None
     begins = [begin for begin in decoded.shared_variables if begin <= address]
     if not begins:
         return None
     begin = max(begins)
     if address >= begin + decoded.shared_sizes[begin]:
         return None
-    return _short(decoded.shared_variables[begin]), begin, decoded.shared_sizes[begin]
+    return short_name(decoded.shared_variables[begin]), begin, decoded.shared_sizes[begin]
 
 
 def shared_place(kernel: DecodedKernel, address: int) -> tuple[str | None, str]:
@@ -61,6 +61,14 @@ def shared_place(kernel: DecodedKernel, address: int) -> tuple[str | None, str]:
         return None, where
     name, begin, size = found
     return name, f"{where}, byte {address - begin} of {name}" + (f", which has {size} bytes" if size else "")
+
+
+def signed_offset(offset: int) -> int:
+    """Return an offset of shared memory as a signed number: addresses in it have 32 bits, or 56 in its window."""
+    for bits in (32, 56):
+        if 0 <= offset - (1 << bits - 1) < 1 << bits - 1:
+            return offset - (1 << bits)
+    return offset
 
 
 def mbarrier_name(kernel: DecodedKernel, address: int) -> str | None:
@@ -93,5 +101,6 @@ def _missing(found: re.Match[str]) -> str:
     return f"{found[0]}, {abs(expected - coming)} too {'few' if expected > coming else 'many'}"
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return the last part of a variable's name as in its source."""
     return readable(name).rsplit("::", 1)[-1]

@@ -13,7 +13,17 @@ from workbench.errors import KernelFault, KernelTimeout
 from workbench.ptx import passed_phases, recorder
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate
-from workbench.ptx.findings import NOTES, TRITONS_OWN, describe, folded, loads_ahead, of_tritons_code, widest_first
+from workbench.ptx.extents import SHARED_END, Extent
+from workbench.ptx.findings import (
+    NOTES,
+    TRITONS_OWN,
+    describe,
+    folded,
+    loads_ahead,
+    named,
+    of_tritons_code,
+    widest_first,
+)
 from workbench.ptx.kernel import DecodedKernel
 from workbench.ptx.machine import core
 from workbench.ptx.options import LaunchOptions, coordinates
@@ -34,6 +44,10 @@ class Outcome:
     block: Dimensions
     options: LaunchOptions
     result: dict[str, Any]
+    extents: Sequence[tuple[int, Extent]] = ()
+    """Extents of accesses by pc, with which the launch ran."""
+    names: Sequence[str] = ()
+    """Names of the arguments."""
 
     def add_findings(self, report: LaunchReport, buffers: Sequence[Buffer], repeats: bool) -> None:
         """Add the findings of the checks, and the notes, to the report."""
@@ -120,6 +134,10 @@ class Outcome:
         return self.block[0] * self.block[1] * self.block[2]
 
     def _described(self, row: dict[str, Any], buffers: Sequence[Buffer]) -> Finding:
+        if row["problem"] in ("outside_extent", "between_elements"):
+            in_shared = row["address"] < SHARED_END
+            extent = next(one for pc, one in self.extents if pc == row["pc"] and one.in_shared == in_shared)
+            row = row | {"extent": extent._replace(name=named(extent.name, self.names))}
         return describe(self.kernel, row, self.grid, self.block, buffers)
 
     def _explained(self, finding: Finding, run: Callable[[int], dict[str, Any]]) -> Finding:

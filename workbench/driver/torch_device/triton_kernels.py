@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.base.home import cache_folder
+from workbench.driver.passed_tensors import passing
 from workbench.driver.simulated import current, library_path
 
 if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton
 
+_LAUNCH_ARGUMENTS = 9  # of Triton's launcher, before those of the kernel: grid, stream, function, metadata, hooks
 _on_cpu: Callable[[], SimulatedTriton] | None = None
 """Function that starts a session of `simulated_triton` for launches on CPU tensors."""
 
@@ -30,6 +32,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     global _on_cpu
     import triton.testing
     from triton import knobs
+    from triton.backends.nvidia.driver import CudaLauncher
     from triton.compiler import compiler
     from triton.runtime import JITFunction
     from triton.runtime.autotuner import Autotuner
@@ -44,6 +47,7 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     hook = triton_kernel.WithoutAssembler(knobs.runtime.add_stages_inspection_hook)
     knobs.runtime.add_stages_inspection_hook = hook
     compiler.CompiledKernel = triton_kernel.TritonKernel
+    _name_tensors(CudaLauncher)
     triton.testing.do_bench = benchmark
     triton.testing.do_bench_cudagraph = benchmark_graph
     if first_config:
@@ -51,6 +55,24 @@ def start(on_cpu: Callable[[], SimulatedTriton] | None = None, first_config: boo
     if on_cpu is not None:
         JITFunction.run = _by_device(JITFunction.run)
         Autotuner.run = _by_device(Autotuner.run)
+
+
+def _name_tensors(launcher: Any) -> None:
+    """Make Triton's launcher name the tensors of a launch for the driver."""
+    made, called = launcher.__init__, launcher.__call__
+
+    def init(self: Any, src: Any, metadata: Any) -> None:
+        made(self, src, metadata)
+        self._workbench_names = tuple(getattr(getattr(src, "fn", None), "arg_names", ()))
+
+    def call(self: Any, *arguments: Any) -> Any:
+        values = arguments[_LAUNCH_ARGUMENTS:]
+        names = self._workbench_names if len(self._workbench_names) == len(values) else ()
+        known = zip(names, values, strict=True) if names else ((f"argument {at}", one) for at, one in enumerate(values))
+        with passing(known):
+            return called(self, *arguments)
+
+    launcher.__init__, launcher.__call__ = init, call
 
 
 def _by_device(run: Callable[..., Any]) -> Callable[..., Any]:

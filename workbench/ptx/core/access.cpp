@@ -141,6 +141,8 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
                 Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
+  check_extent(warp, in, warp.block->launch->shared_extents, request.address, mask, bytes,
+               is_write);
   if ((in.flags & (kStrong | kUnordered)) == kStrong)
     synchronise(warp, in, request.address, mask, is_write, is_read);
   if (in.flags & kVolatile) {
@@ -170,6 +172,9 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
                 Request& request) {
   observe_global(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
+  check_extent(warp, in, warp.block->launch->global_extents, request.address, mask, bytes,
+               is_write);
+  if (warp.wrapped) check_wrapped(warp, in, mask);
   if (MapWatch* maps = warp.block->launch->maps;
       maps && is_write && !is_read && in.kind == Kind::plain)
     maps->stored(warp, in, request.address, mask);
@@ -184,7 +189,10 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
 
 void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const Request& request) {
   observe_constant(warp, in, request.address, mask, bytes);
-  if (warp.block->shadow) check_global(warp, in, request.address, mask, bytes, false, true);
+  if (!warp.block->shadow) return;
+  check_extent(warp, in, warp.block->launch->global_extents, request.address, mask, bytes, false);
+  if (warp.wrapped) check_wrapped(warp, in, mask);
+  check_global(warp, in, request.address, mask, bytes, false, true);
 }
 
 void resolve_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write,
@@ -264,9 +272,14 @@ bool see_lines(const Instruction& in, Warp& warp, u32 bytes, const Request& requ
   const Block& block = *warp.block;
   const Launch& launch = *block.launch;
   if (block.counts || block.recorder || !block.shadow || in.flags & kStrong ||
-      !launch.unused.empty())
+      !launch.unused.empty() || warp.wrapped)
     return false;
   const u64 first = request.address[0];
+  if (!launch.global_extents.empty()) {
+    const auto& [low, high, period, filled] =
+        launch.global_extents[static_cast<std::size_t>(block.pc_of(in))];
+    if (!request.located.offsets->within(first - low, high - low, bytes)) return false;
+  }
   const Pattern* const pattern = block.patterns.recent(
       2 * static_cast<std::size_t>(block.pc_of(in)), first, bytes, request.located.offsets->number);
   const LanePieces* const lines = pattern ? pattern->lines() : nullptr;

@@ -93,6 +93,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         offsets[lane] = copy.destination[lane];
       }
       observe_copy(warp, in, offsets, copy.mask, bytes);
+      check_extent(warp, in, block.launch->shared_extents, offsets, copy.mask, bytes, true);
     }
   }
   warp.copies.push();

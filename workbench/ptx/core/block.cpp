@@ -291,6 +291,7 @@ void BlockRunner::begin() {
     warp.bulk_stores.clear();
     warp.products.clear();
     if (!warp.refused.empty()) warp.refused.clear();
+    warp.wrapped.reset();
     if (kernel_.frame_slot != kNoSlot) {  // only then can it call
       warp.calls.clear();
       std::memset(at<u64>(warp.registers, kernel_.frame_slot), 0, sizeof(u64) * kLanes);

@@ -104,6 +104,10 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
     return false;
   }
   if (!in_shared(warp, in, lane, operands.shared, size, kPieceBytes)) return false;
+  check_extent(warp, in, warp.block->launch->shared_extents, lane, operands.shared, size,
+               !is_write);
+  check_extent(warp, in, warp.block->launch->global_extents, lane, operands.global, size, is_write);
+  if (warp.wrapped) check_wrapped(warp, in, 1u << lane);
   copy.bytes = size;
   copy.type = static_cast<MapType>(in.bulk.type);
   if (in.bulk.bytes != kNoSlot) {
@@ -240,6 +244,8 @@ bool plan_tile(u8* registers, const Instruction& in, u32 lane, Warp& warp, bool 
   if (by_rows) rows = kRowsApart;
   if (!in_shared(warp, in, lane, operands.shared, rows * row, 128)) return false;
   copy.bytes = static_cast<u32>(rows) * row;
+  check_extent(warp, in, warp.block->launch->shared_extents, lane, operands.shared, copy.bytes,
+               false);
   copy.element = element;
   copy.fill = fill_of(map);
   copy.swizzle = static_cast<u8>(swizzle_number);
@@ -631,6 +637,7 @@ void send(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         !in_shared(warp, in, lane, from, size, kPieceBytes) ||
         !in_shared(warp, in, lane, barrier, 8, 8))
       continue;
+    check_extent(warp, in, block.launch->shared_extents, lane, into, size, true);
     BulkCopy copy{.pc = block.pc_of(in), .warp = &warp, .lane = lane, .barrier = barrier};
     copy.from = &block;
     copy.bytes = size;

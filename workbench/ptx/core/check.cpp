@@ -15,6 +15,44 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
     shadow.read(warp, in, offsets, mask, bytes, strong);
 }
 
+void check_extent(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
+                  const u64* addresses, u32 mask, u32 bytes, bool is_write) {
+  if (extents.empty()) return;
+  const Extent& extent = extents[static_cast<std::size_t>(warp.block->pc_of(in))];
+  const auto [low, high, period, filled] = extent;
+  if (high == ~u64{0}) return;
+  u64 outside = 0;
+  PTX_LANES {
+    outside |= (addresses[lane] - low) | (high - addresses[lane] - bytes);
+  }
+  if (static_cast<s64>(outside) >= 0 && !(is_write && period)) return;
+  PTX_FOR_EACH_LANE (lane, mask)
+    check_extent(warp, in, extents, lane, addresses[lane], bytes, is_write);
+}
+
+void check_extent(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
+                  u32 lane, u64 address, u32 bytes, bool is_write) {
+  if (extents.empty()) return;
+  Block& block = *warp.block;
+  const auto [low, high, period, filled] = extents[static_cast<std::size_t>(block.pc_of(in))];
+  const bool inside = address >= low && address <= high && bytes <= high - address;
+  if (inside && !(is_write && period && (address - low) % period + bytes > filled)) return;
+  block.note({.problem = inside ? Problem::between_elements : Problem::outside_extent,
+              .pc = block.pc_of(in),
+              .block = block.index,
+              .thread = warp.thread(lane),
+              .address = address,
+              .bytes = bytes,
+              .least = address,
+              .most = address});
+}
+
+void check_wrapped(Warp& warp, const Instruction& in, u32 mask) {
+  const Block& block = *warp.block;
+  warp.wrapped->tell(warp, in, block.kernel->wraps[static_cast<std::size_t>(block.pc_of(in))],
+                     mask);
+}
+
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,
                  bool is_read) {
   Shadow& shadow = *warp.block->shadow;

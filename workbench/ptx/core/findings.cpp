@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "warp.hpp"
 
 namespace workbench::ptx {
@@ -17,9 +19,10 @@ void FindingList::add(const Finding& finding) {
         known.other_pc != finding.other_pc || known.exchanged != finding.exchanged)
       continue;
     if ((known.other_block < 0) != (finding.other_block < 0)) continue;
-    const u64 count = known.count + finding.count;
+    const u64 count = known.count + finding.count, least = std::min(known.least, finding.least),
+              most = std::max(known.most, finding.most);
     if (earlier(finding, known)) known = finding;
-    known.count = count;
+    known.count = count, known.least = least, known.most = most;
     return;
   }
   items_.push_back(finding);

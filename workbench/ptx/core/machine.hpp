@@ -13,6 +13,7 @@
 #include "operands.hpp"
 #include "traffic.hpp"
 #include "types.hpp"
+#include "wrapped.hpp"
 
 namespace workbench::ptx {
 
@@ -196,6 +197,13 @@ struct Buffer {
   const class DeviceHeap* heap = nullptr;  // which says what of it kernels were given by malloc
 };
 
+// What an access may touch that can only mean one variable or argument: [low, high). Of an argument
+// whose elements have gaps, `filled` bytes of every `period` belong to it.
+struct Extent {
+  u64 low = 0, high = ~u64{0};
+  u64 period = 0, filled = 0;
+};
+
 // How often one instruction was executed, and by how many lanes in all.
 struct Tally {
   u64 executions = 0, lanes = 0;
@@ -269,7 +277,10 @@ enum class Problem : u8 {
   tensor_misuse,
   tensor_race,
   unwritten_tensor,
-  invalid_metadata
+  invalid_metadata,
+  outside_extent,
+  between_elements,
+  wrapped_index
 };
 
 struct Finding {
@@ -282,6 +293,7 @@ struct Finding {
   u64 address = 0;
   u32 bytes = 0;
   u64 count = 1;
+  u64 least = 0, most = 0;  // of outside_extent: the lowest and the highest such address
   s64 other_block = -1;
   bool exchanged = false;  // of a race of a write with a read: their lanes have exchanged values
                            // in between (Clocks::exchange)
@@ -387,6 +399,7 @@ struct Kernel {
   bool has_bulk_copies = false;        // likewise, and are no products of matrices
   bool uses_tensor_memory = false;
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
+  std::vector<WrapStep> wraps;   // with checks, by instruction, where there are any
   u32 shared_granule = 4;  // bytes that every shared access covers as a whole (see shadow.hpp)
 };
 
@@ -406,6 +419,9 @@ struct Launch {
   // By instruction, where there are any: by warp, the lanes in which what it loads reaches nothing.
   // Checks pass over them.
   std::vector<std::vector<u32>> unused;
+  // With checks, by instruction, where there are any: what its access to shared memory, by offset,
+  // and to global memory may touch.
+  std::vector<Extent> shared_extents, global_extents;
   bool last_warp_first = false;  // the order in which the warps of a block take turns
   u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
   bool copies_early =

@@ -144,8 +144,24 @@ void build_kernel(Kernel* self, nb::bytes rows, u32 register_bytes,
   self->fragments = fragments;
 }
 
+// The pc and the fields of a WrapStep.
+using WrapRow = std::tuple<u32, WrapWay, bool, bool, s32, std::array<s32, 3>>;
+
+// Returns the kernel, made to follow indexes that wrap.
+Kernel following(const Kernel& kernel, const std::vector<WrapRow>& rows) {
+  Kernel made = kernel;
+  std::vector<WrapStep> steps(kernel.code.size());
+  for (const auto& [pc, way, starts, wide, result, source] : rows)
+    steps.at(pc) = {way, starts, wide, result, {source[0], source[1], source[2]}};
+  follow_indexes(made, std::move(steps));
+  return made;
+}
+
 // (address, size, host pointer, writable, where Buffer::written is)
 using BufferRow = std::tuple<u64, u64, std::uintptr_t, bool, std::uintptr_t>;
+
+// The pc and the fields of an Extent.
+using ExtentRow = std::tuple<u32, u64, u64, u64, u64>;
 
 // Throws what ended a worker, unless it is that it had no memory to begin with and others did the
 // work.
@@ -224,6 +240,7 @@ nb::dict describe(const Finding& finding) {
   row["thread"] = finding.thread, row["other_thread"] = finding.other_thread;
   row["address"] = finding.address, row["bytes"] = finding.bytes, row["count"] = finding.count,
   row["exchanged"] = finding.exchanged;
+  row["least"] = finding.least, row["most"] = finding.most;
   row["text"] = nb::bytes(finding.text.data(), finding.text.size());
   return row;
 }
@@ -272,6 +289,7 @@ struct BoundLaunch {
   u64 record_limit = 0;
   u64 workspace = 0;
   std::vector<std::pair<u32, std::vector<u32>>> unused;
+  std::vector<ExtentRow> shared_extents, global_extents;
   std::shared_ptr<Footprint> overlapped;
   std::shared_ptr<DeviceHeap> heap;
   u64 number_in_heap = 0;
@@ -308,6 +326,13 @@ int threads_for(const Launch& launch, int wanted) {
   return static_cast<int>(std::max<s64>(1, std::min<s64>(wanted, clusters)));
 }
 
+void set_extents(std::vector<Extent>& extents, const std::vector<ExtentRow>& rows,
+                 const Kernel& kernel) {
+  if (!rows.empty()) extents.resize(kernel.code.size());
+  for (const auto& [pc, low, high, period, filled] : rows)
+    extents.at(pc) = {low, high, period, filled};
+}
+
 void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.statistics = bound.statistics;
   launch.checks = bound.checks;
@@ -322,6 +347,8 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.threads = threads_for(launch, bound.threads);
   if (!bound.unused.empty()) launch.unused.resize(launch.kernel->code.size());
   for (const auto& [pc, by_warp] : bound.unused) launch.unused[pc] = by_warp;
+  set_extents(launch.shared_extents, bound.shared_extents, *launch.kernel);
+  set_extents(launch.global_extents, bound.global_extents, *launch.kernel);
 }
 
 nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
@@ -636,10 +663,15 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("record_limit", &BoundLaunch::record_limit)
       .def_rw("workspace", &BoundLaunch::workspace)
       .def_rw("unused", &BoundLaunch::unused)
+      .def_rw("shared_extents", &BoundLaunch::shared_extents)
+      .def_rw("global_extents", &BoundLaunch::global_extents)
       .def_rw("overlapped", &BoundLaunch::overlapped)
       .def_rw("heap", &BoundLaunch::heap)
       .def_rw("number_in_heap", &BoundLaunch::number_in_heap);
-  nb::class_<Kernel>(m, "Kernel").def("__init__", &build_kernel).def("launch", &launch_kernel);
+  nb::class_<Kernel>(m, "Kernel")
+      .def("__init__", &build_kernel)
+      .def("launch", &launch_kernel)
+      .def("following", &following);
 }
 
 }  // namespace workbench::ptx

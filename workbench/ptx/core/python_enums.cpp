@@ -23,6 +23,15 @@ void bind_enums(nb::module_& m) {
       .value("poll", Kind::poll)
       .value("wait", Kind::wait)
       .value("timed", Kind::timed);
+  nb::enum_<WrapWay>(m, "WrapWay")
+      .value("move", WrapWay::move)
+      .value("choose", WrapWay::choose)
+      .value("add", WrapWay::add)
+      .value("subtract", WrapWay::subtract)
+      .value("multiply", WrapWay::multiply)
+      .value("multiply_add", WrapWay::multiply_add)
+      .value("shift", WrapWay::shift)
+      .value("access", WrapWay::access);
   nb::enum_<Class>(m, "Class")
       .value("integer", Class::integer)
       .value("fp32", Class::fp32)
@@ -83,7 +92,10 @@ void bind_enums(nb::module_& m) {
       .value("tensor_misuse", Problem::tensor_misuse)
       .value("tensor_race", Problem::tensor_race)
       .value("unwritten_tensor", Problem::unwritten_tensor)
-      .value("invalid_metadata", Problem::invalid_metadata);
+      .value("invalid_metadata", Problem::invalid_metadata)
+      .value("outside_extent", Problem::outside_extent)
+      .value("between_elements", Problem::between_elements)
+      .value("wrapped_index", Problem::wrapped_index);
   nb::enum_<Video::Flags>(m, "Video", nb::is_flag(), nb::is_arithmetic())
       .value("signed_a", Video::signed_a)
       .value("signed_b", Video::signed_b)

@@ -93,8 +93,9 @@ struct Warp {
   std::vector<Split> splits;
   PendingCopies copies;
   Calls calls;
-  u64 issued = 0;              // cp.async instructions so far
-  u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
+  u64 issued = 0;                           // cp.async instructions so far
+  u32 committed[kLanes] = {};               // cp.async groups that each lane has committed
+  std::unique_ptr<WrappedIndexes> wrapped;  // with checks; null where none is
   std::vector<BulkCopy> bulk_stores;
   u32 bulk_committed[kLanes] = {};  // bulk groups that each lane has committed
   std::vector<u64>
