@@ -132,6 +132,11 @@ def readable(name: str) -> str:
     return demangle(name)
 
 
+def short_name(name: str) -> str:
+    """Return the last part of a variable's name as in its source."""
+    return readable(name).rsplit("::", 1)[-1]
+
+
 def refuse(
     module: ParsedModule, entry: PtxEntry | Function, text: str, line: int, location: Location | None, reason: str
 ) -> UnsupportedInstructionError:

@@ -30,6 +30,7 @@ _HASHING = 1 << 20  # from here on, an odd factor is one of a hash function or a
 _BASE = re.compile(r"\[\s*([%A-Za-z_$][\w$.]*#)")
 _ACCESSES = frozenset(("ld", "st", "atom", "red", "cp", "ldu"))
 _OTHER_MEMORY = re.compile(r"\.(?:shared|local|param|tensor)\b|^cp\.(?:async\.(?:wait|commit|mbarrier)|reduce)")
+_DEEP = 64  # statements to follow back for the bits of a value
 _WHOLE = 32  # bits of a number of which nothing is known
 _CONSTANT = -2  # instead of -1: a sum with it does not wrap
 
@@ -46,7 +47,7 @@ class IndexStep(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What the statements of one shape have in common; operands are positions of names, or constants."""
+    """Common part of the statements of one shape; operands are positions of names, or constants."""
 
     opcode: str
     written: tuple[int, ...]
@@ -81,6 +82,8 @@ def index_steps(rows: Iterable[_Row], limits: Mapping[str, int]) -> list[IndexSt
         if form.base is not None:
             statements.append(one)
     followed = _followed([one.names[one.form.base] for one in statements if one.form.base is not None], made)
+    if not followed:
+        return []
     ranges = _Ranges(made, limits, followed)
     starting = {one.start for name in followed for one in made[name] if ranges.may_wrap(one)}
     reached = _reached(followed, made, starting)
@@ -120,17 +123,21 @@ def _followed(work: list[str], made: Mapping[str, Sequence[_Statement]]) -> set[
 
 def _reached(followed: set[str], made: Mapping[str, Sequence[_Statement]], starting: set[int]) -> set[str]:
     """Return the followed registers that a value which has wrapped can reach."""
+    readers: dict[str, list[str]] = {}
+    work = []
+    for name in followed:
+        for one in made[name]:
+            if one.start in starting:
+                work.append(name)
+            for source in map(one.source, range(len(one.form.operands))):
+                if source in followed:
+                    readers.setdefault(source, []).append(name)
     reached: set[str] = set()
-    changed = True
-    while changed:
-        before = len(reached)
-        for name in followed - reached:
-            for one in made[name]:
-                sources = [one.source(at) for at in range(len(one.form.operands))]
-                if one.start in starting or any(source in reached for source in sources):
-                    reached.add(name)
-                    break
-        changed = len(reached) != before
+    while work:
+        name = work.pop()
+        if name not in reached:
+            reached.add(name)
+            work += readers.get(name, ())
     return reached
 
 
@@ -140,6 +147,7 @@ class _Ranges:
     def __init__(self, made: Mapping[str, Sequence[_Statement]], limits: Mapping[str, int], followed: set[str]):
         self._made, self._limits, self._followed = made, limits, followed
         self._known: dict[str, int] = {}
+        self._depth = 0
 
     def may_wrap(self, one: _Statement) -> bool:
         """Return True for a sum, product or shift of 32 bits whose result may fit neither with nor without a sign."""
@@ -169,8 +177,10 @@ class _Ranges:
         if name not in self._known:
             self._known[name] = _WHOLE  # ends the recursion for a register that depends on itself
             found = self._made.get(name, ())
-            if len(found) == 1:
+            if len(found) == 1 and self._depth < _DEEP:
+                self._depth += 1
                 self._known[name] = min(self._bits(found[0]), _WHOLE)
+                self._depth -= 1
         return self._known[name]
 
     def _bits(self, one: _Statement) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from workbench.ptx.decode import readable
+from workbench.ptx.decode import short_name
 
 if TYPE_CHECKING:
     from workbench.ptx.kernel import DecodedKernel
@@ -99,8 +99,3 @@ def with_mbarrier_names(kernel: DecodedKernel, text: str) -> str:
 def _missing(found: re.Match[str]) -> str:
     expected, coming = int(found[1]), int(found[2])
     return f"{found[0]}, {abs(expected - coming)} too {'few' if expected > coming else 'many'}"
-
-
-def short_name(name: str) -> str:
-    """Return the last part of a variable's name as in its source."""
-    return readable(name).rsplit("::", 1)[-1]
