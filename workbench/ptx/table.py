@@ -38,6 +38,19 @@ _MADE_OF_OTHERS = {
     "red": "`atom` without a result",
     "red.async": "`red`, then `mbarrier.complete_tx` of its bytes",
 }
+_LAST_BITS = """\
+`add`, `sub`, `mul`, `fma`, `div`, `rcp` and `sqrt` with a rounding are exact. Without `.rn` the assembler may fuse
+`mul` with `add` or `sub`, and the machine fuses where ptxas does (12.8 to 13.1; the rule is in `contraction.py`).
+`fmad=False` at a launch, in `check_kernel` and `trace_kernel`, and `workbench run --no-fmad` keep both roundings, as
+does code compiled with `--fmad=false` or `-G`, or by Triton with `enable_fp_fusion=False`.
+
+The last bits of these may differ from a GPU's:
+
+* approximate functions (`.approx`, `.full`), and a sum that ptxas fuses with the product inside of a division of these
+* sums inside of a product of tensor cores (`mma`, `wmma`, `wgmma`, `tcgen05.mma`)
+* products that ptxas fuses across the iterations of a loop that it unrolls, or the sides of a branch that it joins
+* float atomics that meet in another order
+"""
 _WITHOUT_EFFECT = (
     "prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "L1:: and L2:: qualifiers", "nanosleep",
     "griddepcontrol", "pmevent",
@@ -88,6 +101,7 @@ def markdown() -> str:
         "",
         ", ".join(f"`{name}`" for name in _WITHOUT_EFFECT) + ".",
     ]
+    out += ["", "## Last bits", "", _LAST_BITS.rstrip()]
     out += ["", "## Refused", ""]
     out += [Table(("instruction", "why, and what to use instead"), [*refusals()], "ll").markdown()]
     return "\n".join(out) + "\n"
