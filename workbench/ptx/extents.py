@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.ptx.decode import short_name
-from workbench.ptx.provenance import Access, Origin, origins
+from workbench.ptx.provenance import Access, origins
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -51,7 +51,7 @@ class KernelExtents:
 
     def __init__(self, module: ParsedModule, entry: PtxEntry, decoded: Decoded, address_of: Callable[[str], int]):
         self._module, self._entry, self._decoded = module, entry, decoded
-        self._variables: dict[Origin, Extent] = {}
+        self._variables: dict[str, Extent] = {}
         for begin, name in decoded.shared_variables.items():
             if decoded.shared_sizes[begin]:
                 self._variables[name] = Extent(short_name(name), begin, decoded.shared_sizes[begin], in_shared=True)
@@ -67,25 +67,24 @@ class KernelExtents:
         """Return (pc, extent) of each access that has one, given those of arguments by their positions."""
         if not arguments and not self._have_neighbours:
             return []
-        extents: dict[Origin, Extent] = dict(self._variables.items())
-        extents.update(arguments)
-        found = self._accesses(frozenset(arguments))
         kept: dict[tuple[int, bool], Extent] = {}  # of a copy's addresses the first in each memory: its data's
-        for pc, one in found:
-            if (extent := extents.get(one.origin)) is not None:
+        for pc, one in self._accesses(frozenset(arguments)):
+            extent = self._variables.get(one.origin) if isinstance(one.origin, str) else arguments.get(one.origin)
+            if extent is not None:
                 kept.setdefault((pc, extent.in_shared), extent)
         return [(pc, extent) for (pc, _), extent in kept.items()]
 
     def variable(self, pc: int) -> Extent | None:
         """Return the variable that the first access at ``pc`` may touch; None if no one variable is known."""
-        return next((self._variables.get(one.origin) for at, one in self._accesses(frozenset()) if at == pc), None)
+        found = (one.origin for at, one in self._accesses(frozenset()) if at == pc)
+        return self._variables.get(str(next(found, "")))
 
     def _accesses(self, pointers: frozenset[int]) -> Sequence[tuple[int, Access]]:
         """Return (pc, access) of each access whose address has one origin."""
         if pointers not in self._found:
             names = {one.name: at for at, one in enumerate(self._entry.parameters) if at in pointers}
             rows = self._module.body(self._entry).rows()
-            found = origins(rows, [*self._module.variables, *map(str, self._variables)], names)
+            found = origins(rows, [*self._module.variables, *self._variables], names)
             places = {step.start: pc for pc, step in enumerate(self._decoded.code) if step.start is not None}
             self._found[pointers] = [(places[one.start], one) for one in found if one.start in places]
         return self._found[pointers]
