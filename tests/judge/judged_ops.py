@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+import triton
+from triton import language as tl
 
 import workbench as wb
 
@@ -96,3 +98,26 @@ def total(x):
 
 total.case("small", x=wb.randn(90))
 total.cuda(TOTAL, grid=1, block=1, args=("out", "x", "x.shape[0]"))
+
+
+@triton.jit
+def twice(out, x, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at))
+
+
+@wb.op
+def doubled(x):
+    return 2 * x
+
+
+doubled.case("small", x=wb.randn(4, 64))
+doubled.cuda(
+    """extern "C" __global__ void by_cuda(float *out, const float *x) {
+    out[blockIdx.x * 64 + threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x] + x[blockIdx.x * 64 + threadIdx.x];
+}""",
+    grid="x.shape[0]",
+    block=64,
+    args=("out", "x"),
+)
+doubled.triton(twice, grid="x.shape[0]", args=("out", "x"), constexprs={"BLOCK": 64})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from candidates import CHEAT_FILES, CHEATS, HONEST, HONEST_FILES, RIGHT, declared
 from click.testing import CliRunner, Result
-from judged_ops import COUNT, TOTAL, counted, row_softmax, shift_in_place, total
+from judged_ops import COUNT, TOTAL, counted, doubled, row_softmax, shift_in_place, total
 from sampling import long_if
 from waiting import gone, wait_until
 
@@ -435,3 +435,59 @@ def test_a_judgement_without_verdicts_is_not_ok():
     nothing = Judgement("op", "")
     assert (nothing.ok, nothing.outcome) == (False, "no_kernel")
     assert nothing.exit_status == OUTCOMES["no_kernel"][0]
+
+
+# -- a kernel of the op's name ---------------------------------------------------------------------------------------
+
+DOUBLED = """extern "C" __global__ void doubled(float *out, const float *x) {
+    out[blockIdx.x * 64 + threadIdx.x] = FACTOR * x[blockIdx.x * 64 + threadIdx.x];
+}"""
+IN_TRITON = """import triton
+from triton import language as tl
+
+@triton.jit
+def doubled(out, x, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, FACTOR * tl.load(x + at))
+"""
+NAMED = {
+    "text": ("candidate.py", f"doubled = r'''{DOUBLED}'''\n"),
+    "a .cu file": ("candidate.cu", DOUBLED),
+    "a function of Triton": ("candidate.py", IN_TRITON),
+}
+
+
+@pytest.fixture(scope="module")
+def doubling() -> Iterator[Judge]:
+    with Judge(doubled, seeds=1, elsewhere=False) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in NAMED])
+@pytest.mark.parametrize(("factor", "outcome"), [("2", "ok"), ("3", "wrong_result")])
+def test_a_kernel_of_the_ops_name_is_launched_as_its_variant(doubling: Judge, tmp_path, name, factor, outcome):
+    file, text = NAMED[name]
+    (tmp_path / file).write_text(text.replace("FACTOR", factor))
+    assert outcomes(doubling.check(tmp_path / file)) == [outcome]
+
+
+REFUSED = {
+    "a function of plain Python": ("def doubled(x):\n    return 2 * x\n", "doubled in it is a function"),
+    "nothing": ("x = 1\n", "doubled in it is nothing"),
+    "an error": ("import os\nundefined()\n", "candidate.py:2: NameError: name 'undefined' is not defined\n"),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in REFUSED])
+def test_the_refusal_of_a_file_names_it_and_the_case(doubling: Judge, tmp_path, name):
+    text, told = REFUSED[name]
+    verdict = doubling.check(written(tmp_path, text)).first_failure
+    assert told in verdict.message
+    assert (verdict.outcome, verdict.variant, verdict.case) == ("not_loaded", "candidate.py", "small")
+    assert str(verdict).startswith("doubled/candidate.py on small: not_loaded: ")
+
+
+def test_of_several_variants_no_kernel_takes_over_a_launch(judge: Judge, tmp_path):
+    file = written(tmp_path, IN_TRITON.replace("doubled", "judged_softmax"))
+    verdict = judge.check(file).first_failure
+    assert "judged_softmax has 0 variants of one kernel in triton" in verdict.message

@@ -66,9 +66,10 @@ def check(
         op: an op, or its name; or a kernel. The reference and the cases are trusted, and so is all of the file that
             declares them.
         candidate: a Python file with ``def declare(op)``, which declares its variants with ``op.cuda(...)`` and
-            ``op.triton(...)``, or adds them with ``op.add(...)`` to an op of a description; or a .cu file, or text,
-            that stands in for the source of the op's CUDA variant. None: the op's own variants, but for the reference;
-            of those in plain torch the values alone are compared.
+            ``op.triton(...)``, or adds them with ``op.add(...)`` to an op of a description; or with CUDA C++ text or a
+            ``@triton.jit`` function of the op's name, launched as the op's only variant in that language; or a .cu
+            file, or text, that stands in for the source of the op's CUDA variant. None: the op's own variants, but for
+            the reference; of those in plain torch the values alone are compared.
         variants: only these of the op's own.
         cases: names; by default the op's `judged_cases`, of one made by `wb.op` all. A case in a layout or dtype that a
             variant does not read is judged in the first that it reads.

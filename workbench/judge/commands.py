@@ -39,7 +39,10 @@ class _WithOutcomes(click.Command):
     help="With --kernelbench: leave out the time of the reference by torch.compile.",
 )
 @click.option(
-    "--candidate", metavar="FILE", help="Judge this: a .py file with declare(op), or a .cu file for the CUDA variant."
+    "--candidate",
+    metavar="FILE",
+    help="Judge this: a .cu file for the CUDA variant, or a .py file with CUDA text or a @triton.jit function of the "
+    "op's name, or with declare(op) (docs/JUDGE.md).",
 )
 @names("variant", "Only these variants (repeatable).")
 @names("case", "Only these cases (repeatable).")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 from workbench.base import by_value
 from workbench.base.callers import at_user_line, line_of
+from workbench.driver.triton_calls import is_jit
 from workbench.errors import ArgumentError, CompileError, ConfigurationError, WorkbenchError
 from workbench.judge.description import argument_record
 from workbench.judge.foreign_files import shown
@@ -45,7 +47,8 @@ def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None
 
     ``request``: ``path`` (sys.path), the working ``folder``, ``cases`` as (name, case by value), ``config`` (None for
     the default, or `ALL`), and what to load: ``variants`` by value; with ``source`` CUDA C++ instead of that of the
-    one; or ``op`` (what makes it, by value) and ``candidate``, a Python file. Whatever the candidate's code does,
+    one; or ``op`` (what makes it, by value), ``candidate``, a Python file, and the ``launches`` of the op's variants,
+    without their kernels. Whatever the candidate's code does,
     it does it here.
     """
     sys.path[:] = request["path"]
@@ -89,11 +92,40 @@ def _variants(request: Mapping[str, Any]) -> Iterator[Any]:
         return
     op = by_value.loads(request["op"])()
     path = Path(request["candidate"])
-    declare = getattr(run_file(path), DECLARE, None)
-    if not callable(declare):
-        raise NotLoaded(f"{path.name} has no function {DECLARE}(op), which declares its variants with op.cuda(...)")
-    declare(op)
+    module = run_file(path)
+    declare = getattr(module, DECLARE, None)
+    if callable(declare):
+        declare(op)
+    else:
+        _declare_kernel(op, getattr(module, op.name, None), by_value.loads(request["launches"]), path.name)
     yield from (one for one in op.variants if one.name != op.reference)
+
+
+def _declare_kernel(op: Any, kernel: Any, launches: Sequence[tuple[str, Mapping[str, Any]]], file: str) -> None:
+    """Declare the candidate's kernel of the op's name, launched as the op's own variant in that language is.
+
+    ``kernel`` is CUDA C++ text or a ``@triton.jit`` function. Raises NotLoaded for anything else, and unless the op has
+    one variant of one kernel in that language.
+    """
+    language = "cuda" if isinstance(kernel, str) else "triton" if is_jit(kernel) else None
+    if language is None:
+        found = "nothing" if kernel is None else f"a {type(kernel).__name__}"
+        raise NotLoaded(
+            f"{file} has no function {DECLARE}(op), which declares its variants with op.cuda(...), op.triton(...), "
+            f"and {op.name} in it is {found}, not the CUDA C++ text of a kernel or a @triton.jit function"
+        )
+    given = [one for of, one in launches if of == language]
+    if len(given) != 1:
+        raise NotLoaded(
+            f"{op.name} has {len(given)} variants of one kernel in {language}, where the launch of {op.name} in {file} "
+            f"would be that of the only one: declare the launch, def {DECLARE}(op): op.{language}({op.name}, grid=...)"
+        )
+    chosen = dict(given[0])
+    if language == "cuda":
+        chosen["kernel"] = op.name if re.search(rf"\b{op.name}\s*\(", kernel) else chosen["kernel"]
+    elif hasattr(kernel, "configs"):  # its autotuner's
+        chosen |= {"tune": {}, "default": None}
+    getattr(op, language)(kernel, **chosen)
 
 
 def _configs(variant: Any, problem: Any, wanted: Any) -> list[dict]:

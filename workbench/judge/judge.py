@@ -27,7 +27,9 @@ from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
+from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.elsewhere import CHANGES
+from workbench.ops.own.triton import OwnTriton
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.toolchain.source import MEMORY_LABEL
@@ -170,7 +172,8 @@ class Judge:
             return self._with_source(path, text, variants)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        return {"op": self._dumped(self.op.bare()), "candidate": str(path)}, text, []
+        launches = self._dumped([(one.language, one.given) for one in self.op.variants if _stands_alone(one)])
+        return {"op": self._dumped(self.op.bare()), "candidate": str(path), "launches": launches}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
         found = [one for one in self._chosen(variants) if isinstance(one, CudaVariant)]
@@ -369,3 +372,8 @@ def _sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict
     return {path.name: path.read_text(errors="replace") for path in files} | {
         Path(unit.name).name: unit.text for unit in units
     }
+
+
+def _stands_alone(variant: Variant) -> bool:
+    """Return True for a variant of one kernel whose declaration fits another kernel, too; its own is not passed on."""
+    return isinstance(variant, OwnCuda | OwnTriton) and not variant.given["then"]

@@ -92,10 +92,19 @@ class OwnCuda(OwnVariant, CudaVariant):
     def with_source(self, source: Any) -> OwnCuda:
         """Return the variant that the same declaration makes of another source, text or a .cu file.
 
-        Raises ArgumentError or UnknownNameError unless the source has kernels of the same names and parameters.
+        A kernel of the op's name may stand in for the one of a variant with one kernel. Raises ArgumentError or
+        UnknownNameError unless the source has kernels of the same names and parameters.
         """
         source = read_source(source) if isinstance(source, str | Path) else source  # below the working directory
-        return cuda(self.declared.contract, source, **self.given)
+        return cuda(self.declared.contract, source, **self.given_for(source.text))
+
+    def given_for(self, text: str) -> dict[str, Any]:
+        """Return the arguments of the declaration for another source, whose kernel may have the op's name."""
+        given, op = dict(self.given), self.declared.contract.name
+        names = {_base(name) for name in declared_kernels(text, dict.fromkeys([*given["macros"], *given["tune"]], ""))}
+        if not given["then"] and _base(given["kernel"]) not in names and op in names:
+            given["kernel"] = op
+        return given
 
     def _variables(self, kernels: tuple, config: Config, problem: OwnProblem, device: Any) -> Variables:
         """Return the variables of the kernels' modules, held because on the simulator they live only that long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ _SPECIALISED = 16
 class OwnTriton(OwnVariant, TritonVariant):
     """A `TritonVariant` that is declared by expressions."""
 
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Arguments of its declaration, without the function."""
+
     @property
     def files(self) -> tuple[Path, ...]:
         """Files and cells of its functions, and of all functions that they call."""
@@ -67,6 +70,7 @@ def triton(
     the tunable of its own name, else its default in the function, else the size or argument of its own name. ``tune``
     may have ``num_warps`` and ``num_stages``. The other arguments are those of `cuda`.
     """
+    given = {key: value for key, value in locals().items() if key not in ("contract", "function")}
     function, tune, default, configs = _without_autotuner(function, tune, default)
     name = name or function.__name__
     if configs:
@@ -83,6 +87,7 @@ def triton(
     return OwnTriton(
         **declared.fields(idea or f"{contract.name} in Triton", statement, parts),
         steps=tuple(part.triton_step(declared, main=index == 0) for index, part in enumerate(parts)),
+        given=given | {"name": name},
     )
 
 
