@@ -35,6 +35,14 @@ KERNEL(own_store) {
   out[t] = tile[t];
 }
 
+// Its own element, which it has not waited for.
+extern "C" __global__ void unawaited(int* x, int* out) {
+  BEGIN
+  copy(tile + t, x + t);
+  out[t] = tile[t];
+  wait_for_copies();
+}
+
 // The group that is waited for is the one before.
 KERNEL(wrong_group) {
   BEGIN

@@ -74,3 +74,12 @@ def test_a_copy_brings_what_lay_there_when_it_was_issued(kernel: str, order: dic
             np.testing.assert_array_equal(brought[:32], VALUES[:32])
         else:
             np.testing.assert_array_equal(brought, VALUES[:128])
+
+
+def test_a_copy_lands_late_or_at_once() -> None:
+    for order, brought in ((LATE, torch.full((128,), -7)), (EARLY, VALUES[:128])):
+        for checks in (False, True):
+            out = torch.zeros(128, dtype=torch.int32)
+            report = program(False)["unawaited"].launch(1, 128, [VALUES.clone(), out], checks=checks, **order)
+            assert torch.equal(out, brought.int())
+            assert {one.kind for one in report.findings} == ({"cp.async data read before wait"} if checks else set())

@@ -1,11 +1,12 @@
-// cp.async: copies that read their source when they are issued, as a GPU does, and land when the
-// issuing lane waits for them, not before, so that a missing wait shows.
+// cp.async: copies that bring what lay in their source when they were issued, as a GPU does, and
+// land when the issuing lane waits for them, not before, so that a missing wait shows.
 #include <algorithm>
 
 #include "access.hpp"
 #include "async_copy.hpp"
 #include "global_shadow.hpp"
 #include "source_watch.hpp"
+#include "unread_copies.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -56,31 +57,35 @@ u32 check_places(const Instruction& in, u32 lanes, Warp& warp, const PendingCopy
   return fine;
 }
 
-// Reads the source; what lanes do not read of it is zero.
-template <u32 Size>
-void read(PendingCopy& copy, u32 reading, u8* const* source) {
-  if (reading == kAllLanes && !copy.partial) {
-#pragma GCC unroll 8
-    for (u32 lane = 0; lane < kLanes; ++lane)
-      std::memcpy(copy.values + lane * Size, source[lane], Size);
-    return;
-  }
-  std::memset(copy.values, 0, kLanes * Size);
-  PTX_FOR_EACH_LANE (lane, reading)
-    std::memcpy(copy.values + lane * Size, source[lane], copy.read_by(lane));
+// Brings what the copy reads closer; neighbours usually share a line of the cache.
+void prefetch(const PendingCopy& copy, u32 reading) {
+  for (u32 lane = 0; lane < kLanes; lane += 4)
+    if (reading >> lane & 1) __builtin_prefetch(copy.source[lane]);
 }
 
-// Brings what the copy has read to these lanes' places.
+// Brings what a lane has read, or reads now, to its place.
+template <u32 Size>
+void bring(const PendingCopy& copy, u32 lane, u8* to) {
+  if (!copy.unread) {
+    std::memcpy(to, copy.values + lane * Size, Size);
+  } else if (!(copy.partial >> lane & 1)) {
+    std::memcpy(to, copy.source[lane], Size);
+  } else {
+    std::memset(to, 0, Size);
+    if (copy.copied[lane]) std::memcpy(to, copy.source[lane], copy.copied[lane]);
+  }
+}
+
+// Likewise for these lanes.
 template <u32 Size>
 void move(const PendingCopy& copy, u32 lanes, u8* shared) {
-  if (lanes == kAllLanes) {
+  if (lanes == kAllLanes && copy.unread && !copy.partial) {
 #pragma GCC unroll 8
     for (u32 lane = 0; lane < kLanes; ++lane)
-      std::memcpy(shared + copy.destination[lane], copy.values + lane * Size, Size);
+      std::memcpy(shared + copy.destination[lane], copy.source[lane], Size);
     return;
   }
-  PTX_FOR_EACH_LANE (lane, lanes)
-    std::memcpy(shared + copy.destination[lane], copy.values + lane * Size, Size);
+  PTX_FOR_EACH_LANE (lane, lanes) bring<Size>(copy, lane, shared + copy.destination[lane]);
 }
 
 // Likewise, and tells which lanes change what is there.
@@ -88,10 +93,10 @@ template <u32 Size>
 u32 move_and_compare(const PendingCopy& copy, u32 lanes, u8* shared) {
   u32 changed = 0;
   PTX_FOR_EACH_LANE (lane, lanes) {
-    const u8* const from = copy.values + lane * Size;
-    u8* const to = shared + copy.destination[lane];
-    changed |= (std::memcmp(to, from, Size) != 0 ? 1u : 0u) << lane;
-    std::memcpy(to, from, Size);
+    u8 values[Size], *to = shared + copy.destination[lane];
+    bring<Size>(copy, lane, values);
+    changed |= (std::memcmp(to, values, Size) != 0 ? 1u : 0u) << lane;
+    std::memcpy(to, values, Size);
   }
   return changed;
 }
@@ -114,7 +119,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const u32 bytes = in.bytes;
   PendingCopy& copy = warp.copies.next();
   copy.group = PendingCopy::kOpen, copy.pc = block.pc_of(in), copy.bytes = bytes,
-  copy.order = ++warp.issued, copy.partial = 0;
+  copy.order = ++warp.issued, copy.partial = 0, copy.unread = true;
   u32 reading = mask, allowed = mask;
   if constexpr (Observed) copy.reading = 0;
   if (in.copy.size != kNoSlot || in.copy.ignored != kNoSlot)
@@ -122,12 +127,10 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if (reading) {
     Request source;
     resolve<Space::global, Observed>(registers, in, reading, warp, bytes, false, true, source);
+    std::memcpy(copy.source, source.host, sizeof copy.source);
     allowed &= ~(reading & ~source.mask);
-    of_copy_size(bytes, [&](auto size) { read<size>(copy, reading, source.host); });
     if constexpr (Observed)
       if (block.sources) note_source(warp, source, reading, copy);
-  } else {
-    std::memset(copy.values, 0, sizeof copy.values);
   }
   if (!allowed) return;
   const u32 last = block.launch->shared_bytes - bytes;
@@ -137,6 +140,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
           : place(at<const u32>(registers, in.copy.destination), in.copy.offset, last, copy);
   copy.mask = placed ? allowed : check_places(in, allowed, warp, copy);
   if (!copy.mask) return;
+  prefetch(copy, reading & copy.mask);
   if constexpr (Observed) {
     if (block.shadow) {
       block.shadow->copy_issued(warp, in, copy);
@@ -151,11 +155,14 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       check_extent(warp, in, block.launch->shared_extents, offsets, copy.mask, bytes, true);
     }
   }
-  if (block.launch->copies_early)
+  if (block.launch->copies_early) {
     of_copy_size(bytes, [&](auto size) {
       copy.changed = move_and_compare<size>(copy, copy.mask, block.shared);
     });
+    copy.unread = false;
+  }
   warp.copies.push();
+  if (copy.unread) expect_read(warp);
 }
 
 // Whether these lanes have committed as many groups.

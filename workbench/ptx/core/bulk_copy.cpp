@@ -1,9 +1,10 @@
 // cp.async.bulk and cp.async.bulk.tensor: copies between global and shared memory that one lane
 // asks for.
 //
-// A load reads global memory when it is issued, as a GPU does, and lands when somebody asks for its
-// mbarrier's phase. What reads shared memory reads it late: a store, and writes, when its lane
-// waits for its group. Nothing lands earlier, so that whoever does not wait sees the old bytes.
+// A load brings what lay in global memory when it was issued, as a GPU does, and lands when
+// somebody asks for its mbarrier's phase. What reads shared memory reads it late: a store, and
+// writes, when its lane waits for its group. Nothing lands earlier, so that whoever does not wait
+// sees the old bytes.
 #include "bulk_copy.hpp"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "numeric.hpp"
 #include "source_watch.hpp"
 #include "tensor_map.hpp"
+#include "unread_copies.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -350,13 +352,6 @@ void for_units(const BulkCopy& copy, bool real, F function) {
   }
 }
 
-// Reads what lies in global memory.
-void read_source(BulkCopy& copy) {
-  copy.values.reserve(copy.bytes);
-  for (const BulkPiece& piece : copy.pieces)
-    if (piece.host) copy.values.insert(copy.values.end(), piece.host, piece.host + piece.bytes);
-}
-
 // `block`: that of the mbarrier.
 void land(const BulkCopy& copy, Block& block) {
   Block& home = copy.to ? *copy.to : block;
@@ -368,7 +363,7 @@ void land(const BulkCopy& copy, Block& block) {
                      .text = "the block has ended while its shared memory is still to be read: "
                              "wait with barrier.cluster until the other block has it"});
   }
-  const u8* read = copy.values.data();
+  const u8* read = copy.values.empty() ? nullptr : copy.values.data();
   for (const BulkPiece& piece : copy.pieces) {
     u8* to = home.shared + piece.offset;
     if (!piece.host)
@@ -559,6 +554,7 @@ void perform(Warp& warp, BulkCopy& copy) {
   Block& block = *warp.block;
   if (block.shadow) check_target(warp, copy);
   take(warp, copy);
+  read_sources(*block.worker);
   const Instruction& in = block.kernel->code[static_cast<std::size_t>(copy.pc)];
   const Reduction operation = static_cast<Reduction>(in.bulk.reduction);
   const u8* from = copy.values.data();
@@ -651,7 +647,6 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
                              : plan_linear(registers, in, lane, warp, false, operands, copy);
     if (!fine || !in_shared(warp, in, lane, operands.barrier, 8, 8)) continue;
     perform_before(warp, in, lane, copy);
-    read_source(copy);
     observe(warp, in, copy, false);
     const u32 ranks = in.bulk.multicast == kNoSlot
                           ? 1u << home.rank
@@ -697,6 +692,8 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         complete_bytes(counts, in, warp.thread(lane), copy.barrier, copy.bytes);
       } else {
         counts.bulk_loads.push_back(copy);
+        counts.bulk_loads.back().unread = true;
+        expect_read(counts);
       }
     }
   }

@@ -244,7 +244,7 @@ void GlobalShadow::read_again(Warp& warp, const Instruction& in, const u64* addr
 void GlobalShadow::check_sources(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes,
                                  u32 bytes, int by) const {
   const SourceWatch* const sources = warp.block->sources;
-  if (!sources || !(lanes = sources->near(addresses, lanes))) return;
+  if (!sources || !lanes) return;
   const Asking who = asking(warp, in, addresses, lanes, bytes);
   sources->check(warp, in, addresses, lanes, bytes, by, [&](s64 block, u32 index, u32 step) {
     return published(base_ + 1 + static_cast<u32>(block),
@@ -252,10 +252,15 @@ void GlobalShadow::check_sources(Warp& warp, const Instruction& in, const u64* a
   });
 }
 
+void GlobalShadow::check_sources(const Asking& who, u32 lanes, const LanePieces& pieces,
+                                 u64 base) const {
+  const SourceWatch* const sources = who.warp.block->sources;
+  if (!sources || !lanes || who.in.flags & kAsyncProxy || !sources->near(pieces, base)) return;
+  check_sources(who.warp, who.in, who.addresses, lanes, who.width, -1);
+}
+
 void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                          u32 bytes, u32 changed) {
-  const bool copies = in.flags & kAsyncProxy;  // and has been checked as what its lane does
-  if (!copies) check_sources(warp, in, addresses, changed & mask, bytes);
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, true);
   const auto on_sector = [&](const Buffer& buffer, const Piece& piece, GlobalSector& sector) {
@@ -271,6 +276,7 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
   };
   Pattern& pattern = warp.block->pattern(in, false, addresses, mask, bytes);
   const LanePieces& known = pattern.pieces(addresses);
+  check_sources(who, changed & mask, known, pattern.base(addresses));
   if (!changed || (changed == mask && !known.repeats))
     return for_each_piece(who, {known, pattern.base(addresses), changed ? ~0u : 0u}, on_sector,
                           on_line);
@@ -282,8 +288,6 @@ void GlobalShadow::write(Warp& warp, const Instruction& in, const u64* addresses
 
 void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresses, u32 mask,
                           u32 bytes, bool is_write, bool is_read) {
-  const bool copies = in.flags & kAsyncProxy;
-  if (is_write && !copies) check_sources(warp, in, addresses, mask, bytes);
   Asking who = asking(warp, in, addresses, mask, bytes);
   if (launch_.overlapped) check_overlap(who, is_write);
   // An atomic acquires before it releases: it hands on what it learnt.
@@ -295,6 +299,7 @@ void GlobalShadow::strong(Warp& warp, const Instruction& in, const u64* addresse
     if (is_write) mark_written(buffer, piece.sector, piece.bytes);
     if (is_write && sector.write.block > base_) check_writes(who, piece, sector);
   };
+  if (is_write) check_sources(who, mask, pattern.pieces(addresses), pattern.base(addresses));
   for_each_piece(who, {pattern.pieces(addresses), pattern.base(addresses), 0}, on_sector,
                  [](const Buffer&, const Piece&, GlobalLine&) { return false; });
   if (is_write)

@@ -110,7 +110,7 @@ class GlobalShadow {
   void read_again(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   // Lanes write where copies may still read; `by`: all of it for that one, if not each for itself.
   void check_sources(Warp& warp, const Instruction& in, const u64* addresses, u32 lanes, u32 bytes,
-                     int by = -1) const;
+                     int by) const;
   // One plain load of whole lines, `base` being what the pieces' sectors count from. False if there
   // is more to it, and it is to be read.
   bool read_lines(const Warp& warp, const Instruction& in, const LanePieces& pieces, u64 base);
@@ -178,6 +178,8 @@ class GlobalShadow {
   };
 
   Asking asking(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) const;
+  // Likewise of a request, unless it is that of a copy, which has been checked.
+  void check_sources(const Asking& who, u32 lanes, const LanePieces& pieces, u64 base) const;
   template <bool Again>
   void read_pieces(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
   template <class OnSector, class OnLine>

@@ -402,6 +402,8 @@ struct Kernel {
   bool uses_async_proxy = false;       // some of its instructions access shared memory through it
   bool has_bulk_copies = false;        // likewise, and are no products of matrices
   bool has_async_copies = false;       // likewise cp.async
+  std::vector<Handlers> writers;  // by instruction, where there are copies: how what writes global
+                                  // memory is executed (unread_copies.hpp)
   bool uses_tensor_memory = false;
   bool reserves_shared = false;  // it asks where shared memory for the system's own use lies
   std::vector<WrapStep> wraps;   // with checks, by instruction, where there are any
@@ -474,6 +476,8 @@ struct WorkerResult {
   std::exception_ptr error;                     // what ended it: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp
   std::shared_ptr<class SourceWatch> sources;   // with checks, of a kernel with copies
+  std::vector<Warp*> unread_warps;              // with a cp.async that is unread
+  std::vector<struct Block*> unread_blocks;     // with a bulk load that is
   std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
 };
 

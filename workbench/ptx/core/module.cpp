@@ -34,6 +34,7 @@
 #include "registers.hpp"
 #include "scan.hpp"
 #include "tensor_map.hpp"
+#include "unread_copies.hpp"
 #include "workers.hpp"
 
 namespace nb = nanobind;
@@ -82,6 +83,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
   const std::size_t count = rows.size() / sizeof(CodeRow);
   const char* from = rows.c_str();
   kernel.code.resize(count), kernel.needs_others.resize(count);
+  std::vector<Handlers> writers(count, Handlers(nullptr));
   for (std::size_t i = 0; i < count; ++i) {
     CodeRow row;
     std::memcpy(&row, from + i * sizeof row, sizeof row);
@@ -108,8 +110,11 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     }
     kernel.has_async_copies |= entry.name == "cp.async";
     kernel.uses_tensor_memory |= entry.name.starts_with("tcgen05.");
+    if (writes_global(entry.name)) writers[i] = entry.run;
     std::memcpy(in.words, row.operands, sizeof in.words);
   }
+  if (kernel.has_async_copies || kernel.has_bulk_copies)
+    put_reads_first(kernel, std::move(writers));
 }
 
 void fill_constant(Kernel& kernel, u32 slot, u32 width, u64 value) {

@@ -25,9 +25,11 @@ struct PendingCopy {
   u64 order;    // Warp::issued of this copy
   u32 partial;  // lanes that read fewer bytes: `copied`, and the rest is filled with zeros
   u32 changed;  // of one that landed early, with checks: lanes that changed what was there
+  bool unread;  // the source holds what it did when the copy was issued (unread_copies.hpp)
   u32 destination[kLanes];
+  const u8* source[kLanes];
   u32 copied[kLanes];
-  alignas(16) u8 values[kLanes * kMostBytes];  // what it read when it was issued, lane after lane
+  alignas(16) u8 values[kLanes * kMostBytes];  // what it has read, lane after lane
   // With checks:
   u32 reading;          // lanes that read anything
   u32 clock;            // of the warp when it was issued
@@ -35,11 +37,11 @@ struct PendingCopy {
   u64 address[kLanes];  // where each does
 
   u32 read_by(u32 lane) const { return partial >> lane & 1 ? copied[lane] : bytes; }
-  // Whether it would change nothing now.
+  // Whether one that is unread would change nothing now.
   bool leaves_alike(u32 lane, const u8* shared) const {
     if (partial >> lane & 1) return false;
     return of_copy_size(bytes, [&](auto size) {
-      return std::memcmp(shared + destination[lane], values + lane * size, size) == 0;
+      return std::memcmp(shared + destination[lane], source[lane], size) == 0;
     });
   }
 };

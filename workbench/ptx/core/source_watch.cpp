@@ -76,12 +76,12 @@ void SourceWatch::add(const BulkCopy& copy, const Block& home, s32 landing) {
   keep(std::move(load));
 }
 
-u32 SourceWatch::near(const u64* addresses, u32 mask) const {
-  if (!pieces_) return 0;
-  u32 lanes = 0;
-  PTX_FOR_EACH_LANE (lane, mask)
-    lanes |= (counts_[place(addresses[lane] >> 7)] != 0 ? 1u : 0u) << lane;
-  return lanes;
+bool SourceWatch::near(const LanePieces& pieces, u64 base) const {
+  if (!pieces_) return false;
+  u32 found = 0;
+  for (int i = 0; i < pieces.count; ++i)
+    found |= counts_[place((base + pieces.all[i].sector) >> 2)];
+  return found != 0;
 }
 
 bool SourceWatch::is_over(const Load& load, const Warp& warp, u32 lane,

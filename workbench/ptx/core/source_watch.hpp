@@ -29,8 +29,8 @@ class SourceWatch {
   // A bulk load, which lands in a phase of an mbarrier of `home`.
   void add(const BulkCopy& copy, const Block& home, s32 landing);
 
-  // The lanes of `mask` that may lie in what a copy reads: to be checked then.
-  u32 near(const u64* addresses, u32 mask) const;
+  // Whether pieces, whose sectors count from `base`, may lie in what a copy reads.
+  bool near(const LanePieces& pieces, u64 base) const;
   // Whether the caller comes after what a warp, of a block of another cluster, did before a step.
   using Published = std::function<bool(s64 block, u32 warp, u32 step)>;
   // Tells of lanes that write what a copy reads which is not over for them, or for lane `by` if it

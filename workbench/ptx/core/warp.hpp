@@ -56,6 +56,7 @@ struct BulkCopy {
   MapType type = MapType::u8_;      // of the elements that a store reduces
   u32 group = kOpen;                // of a store
   u8 swizzle = Shadow::kNoSwizzle;  // of a tensor copy, as its map numbers it
+  bool unread = false;              // of a load: its source is to be read, and is as it was
   bool performed = false;           // of a store: it has read its source and written
   bool released = false;            // likewise: somebody has waited until its source was read
   u64 map = 0;                      // likewise: the address of its tensor map, with checks of those
@@ -94,8 +95,9 @@ struct Warp {
   std::vector<Split> splits;
   PendingCopies copies;
   Calls calls;
-  u64 issued = 0;                           // cp.async instructions so far
-  u32 committed[kLanes] = {};               // cp.async groups that each lane has committed
+  u64 issued = 0;              // cp.async instructions so far
+  bool unread = false;         // there is one whose source is to be read (unread_copies.hpp)
+  u32 committed[kLanes] = {};  // cp.async groups that each lane has committed
   std::unique_ptr<WrappedIndexes> wrapped;  // with checks; null where none is
   std::vector<BulkCopy> bulk_stores;
   u32 bulk_committed[kLanes] = {};  // bulk groups that each lane has committed
@@ -163,6 +165,7 @@ struct Block {
   u32 exited = 0;        // threads
   std::vector<AsyncArrival> async_arrivals;
   std::vector<BulkCopy> bulk_loads;
+  bool unread = false;                         // there is one whose source is to be read
   std::vector<WarpGroup> groups;               // by four warps
   ChunkLists chunk_lists;                      // that they read, with checks
   std::shared_ptr<class TensorMemory> tensor;  // of a kernel that uses it
