@@ -33,7 +33,7 @@ def _folder_of(package: str) -> list[str]:
     return [f"{os.path.dirname(file)}{os.sep}"] if file else []
 
 
-class CodeLine(NamedTuple):
+class UserLine(NamedTuple):
     """A line of the user's code."""
 
     file: str
@@ -46,14 +46,14 @@ class CodeLine(NamedTuple):
         return f"{Path(self.file).name}:{self.line}"
 
 
-def line_of(error: BaseException) -> CodeLine | None:
+def line_of(error: BaseException) -> UserLine | None:
     """Return the innermost line of the user's code that an error went through, or None.
 
     The user's code is in files outside the workbench, installed packages and Python itself. A SyntaxError has the line
     that cannot be parsed.
     """
     if isinstance(error, SyntaxError) and error.filename and error.lineno and error.text is not None:
-        return CodeLine(error.filename, error.lineno, error.text.strip())
+        return UserLine(error.filename, error.lineno, error.text.strip())
     others = (
         _PACKAGE,
         *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib", "stdlib")),
@@ -63,7 +63,7 @@ def line_of(error: BaseException) -> CodeLine | None:
     for frame, line in reversed(frames):
         file = frame.f_code.co_filename
         if not file.startswith(others) and linecache.getline(file, line):
-            return CodeLine(file, line, linecache.getline(file, line).strip())
+            return UserLine(file, line, linecache.getline(file, line).strip())
     return None
 
 

@@ -58,9 +58,9 @@ class CommandGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = did_you_mean(args[0], self.names_of_commands())
-            if near and near not in error.message:
-                error.message = f"{error.message.rstrip('.')}. {near}"
-            raise
+            if not near or near in error.message:
+                raise
+            raise click.UsageError(f"{error.message.rstrip('.')}. {near}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that the context names."""

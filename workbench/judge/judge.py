@@ -172,7 +172,9 @@ class Judge:
             return self._with_source(path, text, variants)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        launches = self._dumped([(one.language, one.given) for one in self.op.variants if _stands_alone(one)])
+        own = [one for one in self.op.variants if isinstance(one, OwnCuda | OwnTriton)]
+        # Without their kernels, which a candidate's process must not see.
+        launches = self._dumped([(one.language, one.given) for one in own if not one.given["then"]])
         return {"op": self._dumped(self.op.bare()), "candidate": str(path), "launches": launches}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
@@ -367,13 +369,8 @@ def _sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict
     if given is not None:
         text = source_label(given) is not None
         return {MEMORY_LABEL if text else Path(given).name: given if text else Path(given).read_text(errors="replace")}
-    units = [one.unit for one in variants if isinstance(one, CudaVariant)]
+    units = [one.unit for one in variants if isinstance(one, OwnCuda)]
     files = [path for one in variants for path in one.files if path.is_file()]
     return {path.name: path.read_text(errors="replace") for path in files} | {
         Path(unit.name).name: unit.text for unit in units
     }
-
-
-def _stands_alone(variant: Variant) -> bool:
-    """Return True for a variant of one kernel whose declaration fits another kernel, too; its own is not passed on."""
-    return isinstance(variant, OwnCuda | OwnTriton) and not variant.given["then"]

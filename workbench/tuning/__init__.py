@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from workbench.tuning.attempt import Progress as Progress
     from workbench.tuning.bench.size_sweep import SizePoint as SizePoint
     from workbench.tuning.bench.size_sweep import SizeSweep as SizeSweep
+    from workbench.tuning.budget import Budget as Budget
     from workbench.tuning.inputs import Inputs as Inputs
     from workbench.tuning.live import LiveTuning as LiveTuning
     from workbench.tuning.measure import DeviceLostError as DeviceLostError
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from workbench.tuning.result import Choice as Choice
     from workbench.tuning.run import TuningRun as TuningRun
     from workbench.tuning.search import STRATEGIES as STRATEGIES
-    from workbench.tuning.search import Budget as Budget
     from workbench.tuning.space import Space as Space
     from workbench.tuning.summary import summary_table as summary_table
     from workbench.tuning.sweep import sweep_of as sweep_of
