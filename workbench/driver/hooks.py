@@ -13,7 +13,7 @@ import functools
 import math
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -176,6 +176,7 @@ class _Allocations:
     rows: list[Row]
     heap: DeviceHeap | None = None
     has_variables: bool = True
+    of_host: Sequence[tuple[int, int]] = ()
 
     def named(self) -> list[Buffer]:
         """Return the allocations as buffers with names."""
@@ -424,10 +425,11 @@ class Machine:
         """Return the allocations in the machine's form, rebuilt only when an allocation was added or freed."""
         key = launch.generation, launch.buffers
         if self._memory[0] != key:
-            raw = ctypes.string_at(launch.buffers, 32 * launch.buffer_count)
-            table = np.frombuffer(raw, np.uint64).reshape(-1, 4).tolist()
-            rows = [(address, size, host, True, marks) for address, size, host, marks in table]
-            self._memory = key, _Allocations(rows)
+            raw = ctypes.string_at(launch.buffers, 40 * launch.buffer_count)
+            table = np.frombuffer(raw, np.uint64).reshape(-1, 5).tolist()
+            rows = [(address, size, host, True, marks) for address, size, host, marks, _ in table]
+            of_host = [(row[0], row[0] + row[1]) for row in table if row[4]]
+            self._memory = key, _Allocations(rows, of_host=of_host)
         return self._memory[1]
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:

@@ -8,6 +8,12 @@ from typing import Any
 import click
 
 from workbench.base.architectures import MACHINE_ARCHS_TEXT
+from workbench.base.time_limit import IDLE_SECONDS
+
+_LIMIT = (
+    f"Time limit of a launch (default: {IDLE_SECONDS:g} s of processor time in which no thread ends and no barrier "
+    "completes; inf: none)."
+)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -19,7 +25,7 @@ from workbench.base.architectures import MACHINE_ARCHS_TEXT
 @click.option("--trace", metavar="FILE.html", help="Write a page with every launch, line by line.")
 @click.option("--arch", help=f"{MACHINE_ARCHS_TEXT}: compile for this (default: the model's).")
 @click.option("--model", help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).")
-@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="Time limit of a launch.")
+@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help=_LIMIT)
 @click.option("--devices", default=1, help="Number of simulated devices.")
 @click.option(
     "--memory",

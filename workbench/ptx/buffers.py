@@ -63,6 +63,7 @@ class ArrayMemory:
     """The buffers in the core's form."""
     owners: Sequence[Any]
     has_variables: bool = False
+    of_host: Sequence[tuple[int, int]] = ()
     heap: None = None
 
     def named(self) -> Sequence[Buffer]:

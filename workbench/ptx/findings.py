@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbench.ptx import products, tensor_loads, wrapped_index
+from workbench.ptx import endless_waits, products, tensor_loads, wrapped_index
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import SCOPES, mbarrier_name, scope_of, shared_place, shared_variable, with_mbarrier_names
@@ -27,6 +27,9 @@ REPLICAS = "replicas that differ"
 # Kind of a race of a write with another lane's earlier read, with a warp-wide exchange of values in between, as Triton
 # writes it. PTX orders memory at bar.warp.sync and not at shfl.sync; a GPU has read a value before it hands it on.
 SHUFFLED = "read ordered by a shuffle alone"
+# Kind of a wait in plain memory for a block that starts later. CUDA promises no order of blocks; a GPU with room for
+# all of them runs them at once.
+LATER_BLOCK = "wait for a block that starts later"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -76,6 +79,8 @@ KINDS = {
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
+    "endless_wait": "deadlock",
+    "later_block": LATER_BLOCK,
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
     tensor_loads.UNAWAITED: tensor_loads.UNAWAITED,
@@ -93,6 +98,7 @@ NOTES = frozenset(
         REPLICAS,
         SHUFFLED,
         tensor_loads.UNAWAITED,
+        LATER_BLOCK,
     )
 )
 # Kinds that only a strict launch reports for kernels that Triton compiled: all of these have them.
@@ -338,6 +344,17 @@ def _detail(
         return None, f": free(0x{address:x}), {row['text'].decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
+    if problem in ("endless_wait", "later_block", "timeout") and row["text"]:
+        name, where = _read_at(kernel, row["pc"], address, size, buffers)
+        told = row["text"].decode()
+        if problem == "later_block":
+            return (
+                name,
+                f": {size} bytes at {where}; a cooperative launch promises that all blocks run at once",
+                address,
+            )
+        said = endless_waits.described(kernel, told, size, where, grid)
+        return name, said, address
     if kind == "deadlock" and row["text"] and _waits_at_mbarrier(kernel, row["pc"]):
         return None, f": {with_mbarrier_names(kernel, row['text'].decode())}", None
     if problem in _TOLD:
@@ -359,6 +376,17 @@ def _detail(
         }
         return None, f": thread {other} {verb.get(kind, '')}".rstrip(), None
     return None, "", None
+
+
+def _read_at(
+    kernel: DecodedKernel, pc: int, address: int, size: int, buffers: Sequence[Buffer]
+) -> tuple[str | None, str]:  # fmt: skip
+    """Return the name and the description of the place that the load at ``pc`` reads."""
+    window, generic = address >> 56, ".shared" not in _opcode(kernel, pc)
+    if window == 1 or not generic:
+        return shared_place(kernel, address & ((1 << 56) - 1))
+    name, where = nearest(address, size, buffers)
+    return name, f"0x{address:x}, {where}"
 
 
 def _waits_at_mbarrier(kernel: DecodedKernel, pc: int) -> bool:
