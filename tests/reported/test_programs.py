@@ -73,8 +73,8 @@ FAULTS = [
         "grid_limit.cu",
         "bug",
         (
-            r"refused, .* did not ask for the error: scale, grid \(1, 1, 65536\), block \(1, 1, 1\): .*grid dimension z is "
-            r"65536, allowed are 1 to 65535 .*at grid_limit\.cu:30, in main",
+            r"refused, .* did not ask for the error: scale, grid \(1, 1, 65536\), block \(1, 1, 1\): .*"
+            r"grid dimension z is 65536, allowed are 1 to 65535 .*at grid_limit\.cu:30, in main",
             r"grid_limit\.cu:30  scale<<<grid, 1>>>",
             "1 launch checked, 1 refused, 1 finding",
         ),
@@ -94,6 +94,16 @@ FAULTS = [
         status=1,
     ),
     Program("refused_launches.cu", "overwritten", (_REFUSED.format("plain", "2000", 34),), status=1, command=PLAIN),
+    Program(
+        "grid_barrier_reused.cu",
+        "bug",
+        (
+            r"shift_twice.*deadlock: 4 bytes at 0x\w+, byte 0 of .*which has 8 bytes, are read again and again",
+            r"they hold \d and are compared with 4.*; 4 threads wait so, in blocks \(0, 0, 0\), \(1, 0, 0\), ",
+            r"grid_barrier_reused\.cu:(28|29)",
+        ),
+        status=1,
+    ),
     Program("refused_launches.cu", "illegal", ("cudaErrorIllegalAddress", "out-of-bounds"), status=1),
     *(
         Program("triton_staged_loop.py", "staged", STAGED, status=1, command=(*CHECKED, "--arch", arch))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.analysis.device_models import model_of_arch
 from workbench.analysis.launches import Launches
 from workbench.base.architectures import plain_arch
+from workbench.base.time_limit import IDLE_SECONDS
 from workbench.errors import KernelFault
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ class Watch:
     """Options under which the launches of a process run, and the collection that keeps them.
 
     Launches run with the ``checks`` (``strict`` ones too) and the ``trace`` that are set, for at most
-    ``seconds_limit``; ``launches`` keeps them. ``counts`` keeps launches even without checks or a trace. With a list as
-    ``idle``, launches of the driver's clients do nothing, and their kernels' names are added to it. ``model`` is the
-    GPU for which times are predicted, if the kernel is compiled for its architecture. Without ``fmad`` products and
-    sums are not contracted (see `LaunchOptions`).
+    ``seconds_limit``; without one, they end after `IDLE_SECONDS` in which nothing moves. ``launches`` keeps them.
+    ``counts`` keeps launches even without checks or a trace. With a list as ``idle``, launches of the driver's clients
+    do nothing, and their kernels' names are added to it. ``model`` is the GPU for which times are predicted, if the
+    kernel is compiled for its architecture. Without ``fmad`` products and sums are not contracted (see
+    `LaunchOptions`).
     """
 
     launches: Launches
@@ -53,13 +55,15 @@ class Watch:
 
     def options(self, options: LaunchOptions) -> LaunchOptions:
         """Return a launch's options with those of the watch added."""
+        seconds = self.seconds_limit if options.seconds_limit is None else options.seconds_limit
         return replace(
             options,
             checks=options.checks or self.checks,
             strict=options.strict or self.strict,
             fmad=options.fmad and self.fmad,
             statistics=options.statistics or self.trace,
-            seconds_limit=self.seconds_limit if options.seconds_limit is None else options.seconds_limit,
+            seconds_limit=seconds,
+            idle_limit=IDLE_SECONDS if seconds is None and options.idle_limit is None else options.idle_limit,
         )
 
     def keep(

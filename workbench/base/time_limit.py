@@ -11,6 +11,8 @@ from typing import Literal
 from workbench.errors import ArgumentError
 
 NOTEBOOK_SECONDS = 60.0
+IDLE_SECONDS = 240.0
+"""Processor time in which no thread of a program's launch ends and no barrier completes, before it is ended."""
 
 Limit = float | Literal["auto"] | None
 """Seconds; None for no limit; "auto" for `NOTEBOOK_SECONDS` in a notebook, none elsewhere."""

@@ -104,6 +104,7 @@ class LaunchMemory:
     records: MemoryRecords
     extents: Mapping[int, Extent]
     """What the kernel may touch by each argument that is a view, by position."""
+    of_host: Sequence[tuple[int, int]]
     has_variables: bool = True
 
     def named(self) -> list[Buffer]:

@@ -210,7 +210,7 @@ class Machine:
     def __init__(self, library: ctypes.CDLL, facts: DeviceFacts, seconds_limit: float | None):
         self._library, self._facts, self._seconds_limit = library, facts, seconds_limit
         self._modules: dict[int, _Loaded] = {}
-        self._memory: tuple[tuple[int, int], list[Row]] = (0, 0), []
+        self._memory: tuple[tuple[int, int], tuple[list[Row], list[tuple[int, int]]]] = (0, 0), ([], [])
         self._records = MemoryRecords(library)
         self.last_fault: Finding | None = None
         self.last_report: LaunchReport | None = None
@@ -321,9 +321,9 @@ class Machine:
             options = replace(options, overlapped=self._footprint)
         try:
             parameters = ctypes.string_at(launch.parameters, launch.parameter_bytes)
-            rows, heap = self._allocations_of(launch), self._heap(launch, kernel)
+            (rows, of_host), heap = self._allocations_of(launch), self._heap(launch, kernel)
             extents = passed_extents(kernel.entry.parameters, parameters) if options.checks else {}
-            memory = LaunchMemory(rows, heap, kernel, parameters, self._records, extents)
+            memory = LaunchMemory(rows, heap, kernel, parameters, self._records, extents, of_host)
             if self._follows_writes:
                 self._records.use(memory)
             bound = kernel.bind_packed(grid, block, parameters, memory, options, shared)
@@ -433,13 +433,18 @@ class Machine:
             if not put(taker, name, len(name)):
                 raise MemoryError("the names of a library's kernels")
 
-    def _allocations_of(self, launch: HookLaunch) -> list[Row]:
-        """Return the allocations in the machine's form, rebuilt only when an allocation was added or freed."""
+    def _allocations_of(self, launch: HookLaunch) -> tuple[list[Row], list[tuple[int, int]]]:
+        """Return the allocations in the machine's form, and the ranges that the host may change while a launch runs.
+
+        They are rebuilt only when an allocation was added or freed.
+        """
         key = launch.generation, launch.buffers
         if self._memory[0] != key:
-            raw = ctypes.string_at(launch.buffers, 32 * launch.buffer_count)
-            table = np.frombuffer(raw, np.uint64).reshape(-1, 4).tolist()
-            self._memory = key, [(address, size, host, True, marks) for address, size, host, marks in table]
+            raw = ctypes.string_at(launch.buffers, 40 * launch.buffer_count)
+            table = np.frombuffer(raw, np.uint64).reshape(-1, 5).tolist()
+            rows = [(address, size, host, True, marks) for address, size, host, marks, _ in table]
+            of_host = [(row[0], row[0] + row[1]) for row in table if row[4]]
+            self._memory = key, (rows, of_host)
         return self._memory[1]
 
     def _told(self, fault: KernelFault) -> tuple[Finding, str]:

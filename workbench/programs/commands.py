@@ -10,6 +10,12 @@ import click
 from workbench.analysis.device_models import device_model
 from workbench.base.architectures import MACHINE_ARCHS_TEXT
 from workbench.base.options import checked
+from workbench.base.time_limit import IDLE_SECONDS
+
+_LIMIT = (
+    f"Time limit of a launch (default: {IDLE_SECONDS:g} s of processor time in which no thread ends and no barrier "
+    "completes; inf: none)."
+)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -25,7 +31,7 @@ from workbench.base.options import checked
     callback=checked(device_model),
     help="The GPU that the simulated devices stand for (default: h200; Triton: a100-sxm-80gb).",
 )
-@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help="Time limit of a launch.")
+@click.option("--seconds-limit", type=click.FloatRange(min=0, min_open=True), help=_LIMIT)
 @click.option("--devices", default=1, help="Number of simulated devices.")
 @click.option(
     "--memory",

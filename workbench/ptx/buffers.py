@@ -68,6 +68,7 @@ class ArrayMemory:
     placed: Sequence[tuple[int, int, _View]] = ()
     """(position, address, array) of each argument that is an array."""
     has_variables: bool = False
+    of_host: Sequence[tuple[int, int]] = ()
     heap: None = None
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from workbench.ptx import products, tensor_loads, wrapped_index
+from workbench.ptx import endless_waits, products, tensor_loads, wrapped_index
 from workbench.ptx.buffers import Buffer, made_of
 from workbench.ptx.decode import locate, readable
 from workbench.ptx.naming import (
@@ -43,6 +43,9 @@ BETWEEN = "store between elements"
 # Kind of a sum of floats by atomic additions that nothing orders, not all of which are exact. Such sums are meant: they
 # are a note, also in a strict launch.
 ORDER = "order of float additions"
+# Kind of a wait in plain memory for a block that starts later. CUDA promises no order of blocks; a GPU with room for
+# all of them runs them at once.
+LATER_BLOCK = "wait for a block that starts later"
 # Kinds of findings by the core's problems, and by those that products.py and tensor_loads.py find before a launch.
 KINDS = {
     "out_of_bounds": "out-of-bounds",
@@ -97,6 +100,8 @@ KINDS = {
     "stack_overflow": "stack overflow",
     "deadlock": "deadlock",
     "timeout": "timeout",
+    "endless_wait": "deadlock",
+    "later_block": LATER_BLOCK,
     products.TOUCHED: products.TOUCHED,
     products.UNFENCED: products.UNFENCED,
     tensor_loads.UNAWAITED: tensor_loads.UNAWAITED,
@@ -116,6 +121,7 @@ NOTES = frozenset(
         BETWEEN,
         tensor_loads.UNAWAITED,
         ORDER,
+        LATER_BLOCK,
     )
 )
 ALWAYS_NOTES = frozenset((ORDER,))
@@ -405,6 +411,17 @@ def _detail(
         return None, f": free(0x{address:x}), {row['text'].decode()}", address
     if kind == "assertion failed":  # Triton calls every function unknown
         return None, f": {row['text'].decode(errors='replace').replace(' in unknown, ', ', ')}", None
+    if problem in ("endless_wait", "later_block", "timeout") and row["text"]:
+        name, where = _read_at(kernel, row["pc"], address, size, buffers)
+        told = row["text"].decode()
+        if problem == "later_block":
+            return (
+                name,
+                f": {size} bytes at {where}; a cooperative launch promises that all blocks run at once",
+                address,
+            )
+        said = endless_waits.described(kernel, told, size, where, grid)
+        return name, said, address
     if kind == "deadlock" and row["text"] and _waits_at_mbarrier(kernel, row["pc"]):
         return None, f": {with_mbarrier_names(kernel, row['text'].decode())}", None
     if problem in _TOLD:
@@ -448,6 +465,17 @@ def _width(kernel: DecodedKernel, row: Mapping[str, Any]) -> int:
     """Return the bytes of an element of an access: of a vector one of its parts."""
     made = kernel.decoded.code[row["pc"]].form.instruction
     return made.bytes if made.elements > 1 and made.bytes else row["bytes"]
+
+
+def _read_at(
+    kernel: DecodedKernel, pc: int, address: int, size: int, buffers: Sequence[Buffer]
+) -> tuple[str | None, str]:  # fmt: skip
+    """Return the name and the description of the place that the load at ``pc`` reads."""
+    window, generic = address >> 56, ".shared" not in _opcode(kernel, pc)
+    if window == 1 or not generic:
+        return shared_place(kernel, address & ((1 << 56) - 1))
+    name, where = nearest(address, size, buffers)
+    return name, f"0x{address:x}, {where}"
 
 
 def _waits_at_mbarrier(kernel: DecodedKernel, pc: int) -> bool:

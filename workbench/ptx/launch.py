@@ -59,6 +59,10 @@ class MachineMemory(Protocol):
         """True if it includes the variables of the program."""
 
     @property
+    def of_host(self) -> Sequence[tuple[int, int]]:
+        """Ranges (begin, end) that the host may change while the launch runs."""
+
+    @property
     def heap(self) -> DeviceHeap | None:
         """Heap for malloc in kernels; None for the program's own."""
 
@@ -248,6 +252,10 @@ class PtxKernel(DecodedKernel):
             bound.instruction_limit = options.instruction_limit
         if options.seconds_limit:
             bound.seconds_limit = options.seconds_limit
+        if options.idle_limit:
+            bound.idle_limit = options.idle_limit
+        if launch.memory.of_host:
+            bound.of_host = launch.memory.of_host
         return bound
 
     def _memory(

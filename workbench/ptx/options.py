@@ -63,6 +63,8 @@ class LaunchOptions:
     """Warp instructions of the whole launch after which it ends with a KernelTimeout."""
     seconds_limit: float | None = None
     """Seconds after which the launch ends with a KernelTimeout."""
+    idle_limit: float | None = None
+    """Seconds of processor time in which no thread ends and no barrier completes, after which it ends likewise."""
     threads: int | None = None
     """OS threads that share the blocks; None takes all, but one with ``checks``.
 
@@ -121,11 +123,12 @@ class LaunchOptions:
             ("threads", 1, "a whole number of OS threads, 1 or more, or None for all"),
             ("instruction_limit", 0, "a whole number of warp instructions, or None for no limit"),
             ("seconds_limit", 0, "a number of seconds, or None for no limit"),
+            ("idle_limit", 0, "a number of seconds, or None for no limit"),
         ):
             value = getattr(self, name)
             if value is None:
                 continue
-            kind = numbers.Real if name == "seconds_limit" else numbers.Integral
+            kind = numbers.Real if name in ("seconds_limit", "idle_limit") else numbers.Integral
             if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:
                 raise ArgumentError(name, repr(value), what, "Pass one of these.")
 

@@ -11,12 +11,13 @@ import numpy as np
 from workbench.base.busy import told
 from workbench.base.memory_counts import SECTOR_BYTES
 from workbench.errors import KernelFault, KernelTimeout
-from workbench.ptx import passed_phases, recorder
+from workbench.ptx import endless_waits, passed_phases, recorder
 from workbench.ptx.buffers import Buffer
 from workbench.ptx.decode import locate
 from workbench.ptx.extents import SHARED_END, Extent
 from workbench.ptx.findings import (
     ALWAYS_NOTES,
+    LATER_BLOCK,
     NOTES,
     TRITONS_OWN,
     describe,
@@ -124,17 +125,25 @@ class Outcome:
         finding = self._explained(self._described(self.result["fault"], buffers), run)
         if finding.kind == "timeout":
             options = self.options
-            if self.result["timed_out"]:
+            if self.result["idle"]:
+                limit = f"{options.idle_limit:g} s of processor time in which no thread ended and no barrier completed"
+                name = "seconds_limit"
+            elif self.result["timed_out"]:
                 assert options.seconds_limit is not None
                 spent = self.result["cpu_seconds"], self.result["seconds"]
-                words = told(options.seconds_limit, *spent)
-                limit, name = f"{options.seconds_limit:g} s; stopped after {words}", "seconds_limit"
+                limit, name = (
+                    f"{options.seconds_limit:g} s; stopped after {told(options.seconds_limit, *spent)}",
+                    "seconds_limit",
+                )
             else:
                 limit, name = f"{options.instruction_limit:,} warp instructions", "instruction_limit"
             remedy = f"{name}= sets another, None no limit"
             message = f"{finding.message} (limit: {limit}). An endless loop, or a limit that is too low: {remedy}."
             return KernelTimeout(message, finding)
-        earlier = widest_first(self._described(row, buffers) for row in self.result["findings"])
+        described = [self._described(row, buffers) for row in self.result["findings"]]
+        earlier = widest_first(finding for finding in described if finding.kind != LATER_BLOCK)
+        if self.result["fault"]["problem"] == "endless_wait":
+            finding = replace(finding, message=finding.message + endless_waits.HOST_COMES_LATER)
         before = f"\nFound before: {earlier[0].message}" if earlier else ""
         return KernelFault(finding.message + before, finding)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 # np.unique imports it when it is called first. A process that forks meanwhile has a child in which that import never
 # ends: a launch imports nothing.
-import numpy.ma  # noqa: F401
+import numpy.ma
 
 _LOWEST, _HIGHEST = 0x5000_0000_0000, 1 << 47  # range in which Linux puts the mappings of a 64-bit process
 _MOST_RAW_BYTES = 1 << 20  # largest array of plain bytes that is searched for addresses

@@ -5,10 +5,12 @@
 
 // A range of memory that a kernel may touch: device address, bytes, address in this process, and a
 // bit for each byte that was written, in words of 32, or null if all bytes count as written.
+// `of_host`: the host may change it while a kernel runs.
 struct HookBuffer {
   u64 address, size;
   u8* host;
   u32* written;
+  u64 of_host;
 };
 
 // Facts of a kernel, for the client and for the checks of a launch. Sizes are in bytes.

@@ -1,7 +1,9 @@
 // One block after the other on one worker: registers, barriers, the watchdog, faults.
 #include <algorithm>
 #include <cfenv>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "allocation.hpp"
 #include "bulk_copy.hpp"
@@ -12,6 +14,7 @@
 #include "scheduler.hpp"
 #include "source_watch.hpp"
 #include "tensor_memory.hpp"
+#include "waits.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -40,6 +43,18 @@ class BlockRunner {
   void start(s64 index, Cluster* cluster = nullptr);
   // Gives each warp a turn. False once the block is done, or need not run any more.
   bool turn();
+  // Whether it waits in plain memory for somebody else, as was proved once; and once more since
+  // prove_again().
+  bool waits() const { return waits_; }
+  bool proved() const { return proved_; }
+  void prove_again();
+  WaitingBlock waiting() const;
+  // Whether what it waits for lies in memory that the host may change.
+  bool waits_for_host() const;
+  // Notes, once, that a block which starts later may have to end its wait.
+  void note_later_block();
+  // The finding about its wait.
+  Finding wait(Problem problem) const;
   Block block;
 
  private:
@@ -60,6 +75,8 @@ class BlockRunner {
   void report_arrivals();
   std::string missing(const Warp& warp) const;
   [[noreturn]] void deadlock();
+  bool grow_older();
+  void look_for_waits();
 
   Launch& launch_;
   const Kernel& kernel_;
@@ -80,6 +97,15 @@ class BlockRunner {
   // much at each end.
   u64 unwatched_ = 0;
   static constexpr u64 kWatchPrice = 256, kUnwatched = 4096;
+  // Waits in plain memory, which are looked for after kFirstLook CPU seconds, and then after pauses
+  // that grow up to kLastPause.
+  std::unique_ptr<Proof> proof_;
+  bool waits_ = false, proved_ = false, due_ = false, noted_later_ = false;
+  u64 unaged_ = 0;  // instructions since the time was asked for last
+  double next_look_ = -1, pause_ = kFirstLook;
+  u64 moves_ = 0, moves_told_ = 0;  // ends of warps, barriers and phases
+  static constexpr double kFirstLook = 0.1, kLastPause = 10;
+  static constexpr u32 kMostTurns = 32;
   u64 fruitless_ = 0;  // turns in which all warps of the cluster did nothing but poll
   u64 seen_turns_ = 0;
 };
@@ -506,6 +532,113 @@ void BlockRunner::deadlock() {
   throw Stop{{.problem = Problem::deadlock, .block = block.index}};
 }
 
+// Asks for the CPU time, now and then. True if nothing has moved for too long.
+bool BlockRunner::grow_older() {
+  const double now = thread_seconds();
+  if (next_look_ < 0) next_look_ = now + pause_;
+  due_ |= !block.proof && now >= next_look_;
+  if (moves_ != moves_told_) launch_.moves.fetch_add(1, std::memory_order_relaxed);
+  moves_told_ = moves_;
+  WorkerResult& own = *block.worker;
+  const u64 moves = launch_.moves.load(std::memory_order_relaxed);
+  if (own.moved_at < 0 || moves != own.moves_seen) own.moves_seen = moves, own.moved_at = now;
+  if (!(launch_.idle_limit > 0) || now - own.moved_at <= launch_.idle_limit) return false;
+  launch_.idle = true;
+  return true;
+}
+
+// At the end of a turn.
+void BlockRunner::look_for_waits() {
+  if (!block.proof) {
+    due_ = false;
+    if (!proof_) proof_ = std::make_unique<Proof>(block);
+    proof_->quantum = kQuantum;
+    proof_->begin();
+    block.proof = proof_.get();
+    return;
+  }
+  if (proof_->recurs()) {
+    waits_ = proved_ = true;
+    proof_->hurry();
+    proof_->begin();
+  } else if (proof_->changed() || proof_->turns() >= kMostTurns) {
+    waits_ = proved_ = false;
+    block.proof = nullptr;
+    pause_ = std::min(4 * pause_, kLastPause);
+    next_look_ = thread_seconds() + pause_;
+  }
+}
+
+void BlockRunner::prove_again() {
+  proved_ = false;
+  if (block.proof) proof_->begin();
+}
+
+WaitingBlock BlockRunner::waiting() const {
+  WaitingBlock row{block.index, 0, 0};
+  for (const Warp& warp : warps_)
+    for (const Split& split : warp.splits)
+      (split.state == Split::at_barrier ? row.at_barrier : row.reading) +=
+          static_cast<u32>(count_lanes(split.mask));
+  return row;
+}
+
+void BlockRunner::note_later_block() {
+  if (!noted_later_) block.note(wait(Problem::later_block));
+  noted_later_ = true;
+}
+
+bool BlockRunner::waits_for_host() const {
+  for (const Warp& warp : warps_) {
+    if (warp.splits.empty()) continue;
+    const WaitingRead read = proof_->read_of(warp);
+    for (const auto& [from, to] : launch_.of_host)
+      if (read.pc >= 0 && read.address >= from && read.address < to) return true;
+  }
+  return false;
+}
+
+// `text` has what the place of the wait holds, and what that is compared with: "holds 5", and
+// "setp <pc> <value>". The words are Python's.
+Finding BlockRunner::wait(Problem problem) const {
+  Finding finding{.problem = problem, .block = block.index};
+  for (const Warp& warp : warps_) {
+    if (warp.splits.empty()) continue;
+    const WaitingRead read = proof_->read_of(warp);
+    if (read.pc < 0 || !read.host) continue;
+    const Instruction& in = kernel_.code[static_cast<std::size_t>(read.pc)];
+    const bool is_atomic =
+        kernel_.effects[static_cast<std::size_t>(read.pc)].effect != Effect::reads;
+    const u32 bytes = is_atomic ? read.bytes : in.bytes;
+    finding.pc = read.pc, finding.thread = warp.thread(read.lane);
+    finding.address = read.address, finding.bytes = bytes;
+    u64 holds = 0;
+    std::memcpy(&holds, read.host, std::min<std::size_t>(bytes, sizeof holds));
+    finding.text = "holds " + std::to_string(holds);
+    const Slot loaded = is_atomic ? in.atomic.old : in.access.data[0];
+    constexpr s32 kNear = 12;
+    const s32 end = std::min<s32>(read.pc + kNear, static_cast<s32>(kernel_.code.size()));
+    for (s32 pc = read.pc + 1; pc < end; ++pc) {
+      if (!kernel_.effects[static_cast<std::size_t>(pc)].compares) continue;
+      const operands::Comparison& by = kernel_.code[static_cast<std::size_t>(pc)].comparison;
+      if (loaded == kNoSlot || (by.a != loaded && by.b != loaded)) continue;
+      const Slot other = by.a == loaded ? by.b : by.a;
+      const u64 value = bytes > 4 ? at<const u64>(warp.registers, other)[read.lane]
+                                  : at<const u32>(warp.registers, other)[read.lane];
+      finding.text += "; setp " + std::to_string(pc) + " " + std::to_string(value);
+      break;
+    }
+    return finding;
+  }
+  for (const Warp& warp : warps_) {
+    if (warp.splits.empty()) continue;
+    const Split& split = warp.splits.front();
+    finding.pc = split.pc, finding.thread = warp.thread(first_lane(split.mask));
+    break;
+  }
+  return finding;
+}
+
 // The launch's limits, checked whenever a warp yields, after every kQuantum instructions, and at
 // the end of a block.
 void BlockRunner::watch() {
@@ -516,11 +649,16 @@ void BlockRunner::watch() {
     block.worker->look_out();
   }
   bool over = false;
+  if ((unaged_ += fresh) >= kQuantum || block.proof) {
+    unaged_ = 0;
+    over = grow_older();
+  }
   if (launch_.instruction_limit) {
     const u64 before = launch_.instructions_so_far.fetch_add(fresh, std::memory_order_relaxed);
-    over = before + fresh > launch_.instruction_limit;
+    over |= before + fresh > launch_.instruction_limit;
   }
   if (!over && !launch_.stop.load(std::memory_order_relaxed)) return;
+  if (waits_) throw Stop{wait(Problem::timeout)};
   Finding finding{.problem = Problem::timeout, .block = block.index};
   for (const Warp& warp : warps_) {
     if (warp.splits.empty()) continue;
@@ -535,6 +673,8 @@ void BlockRunner::watch() {
 
 void BlockRunner::start(s64 index, Cluster* cluster) {
   block.index = index, fruitless_ = 0, block.ended = false;
+  block.proof = nullptr;
+  waits_ = proved_ = due_ = noted_later_ = false, next_look_ = -1, pause_ = kFirstLook;
   if (cluster) {
     block.cluster = cluster;
     block.rank = static_cast<u32>(cluster->blocks.size());
@@ -566,13 +706,19 @@ bool BlockRunner::turn() {
       watch();
       if (launch_.lowest_fault.load(std::memory_order_relaxed) < block.index) return false;
     }
-    if (outcome != Outcome::finished) all_done = false;
+    if (outcome != Outcome::finished)
+      all_done = false;
+    else
+      ++moves_;
   }
   if (all_done) {
     finish();
     return false;
   }
-  progress |= release_barriers() || block.phases != phases;
+  if (release_barriers() || block.phases != phases) {
+    progress = true;
+    ++moves_;
+  }
   block.cluster->turns += progress;
   const bool others = block.cluster->turns != seen_turns_;
   seen_turns_ = block.cluster->turns;
@@ -580,6 +726,7 @@ bool BlockRunner::turn() {
   if (block.instructions - reported_ >= kQuantum) watch();
   fruitless_ = others ? 0 : fruitless_ + 1;
   if (!progress && (!polling || fruitless_ > kFruitless)) deadlock();
+  if (__builtin_expect(due_ || block.proof, 0)) look_for_waits();
   return true;
 }
 
@@ -622,16 +769,6 @@ void note_fault(Launch& launch, WorkerResult& result, const Stop& stop, s64 inde
   while (index < lowest && !launch.lowest_fault.compare_exchange_weak(lowest, index)) {}
 }
 
-// Gives the blocks of `left` turns until all are done. `index`: the one whose turn it is.
-void take_turns(std::vector<BlockRunner*> left, s64& index) {
-  while (!left.empty()) {
-    std::erase_if(left, [&](BlockRunner* runner) {
-      index = runner->block.index;
-      return !runner->turn();
-    });
-  }
-}
-
 // The index of a block of a cluster, both counted along x first.
 s64 block_of_cluster(const Launch& launch, s64 cluster, u32 rank) {
   const u32* size = launch.cluster;
@@ -653,57 +790,197 @@ s64 take_cluster(Launch& launch) {
 
 namespace {
 
-// One cluster after the other, the blocks of each in turns.
-void run_clusters(Launch& launch, WorkerResult& result) {
+// Blocks that run at the same time: one, those of a cluster, or all of a cooperative launch.
+struct Gang {
   std::vector<std::unique_ptr<BlockRunner>> runners;
-  Clocks clocks;
-  if (launch.checks)
-    clocks.resize((launch.threads_per_block() + kLanes - 1) / kLanes, launch.blocks_per_cluster(),
-                  parts_of(*launch.kernel));
-  for (u32 rank = 0; rank < launch.blocks_per_cluster(); ++rank)
-    runners.push_back(std::make_unique<BlockRunner>(launch, result, &clocks));
-  result.began = true;
-  for (;;) {
-    const s64 cluster = launch.next_block.fetch_add(1);
-    if (cluster >= launch.blocks() / launch.blocks_per_cluster()) break;
-    Cluster together;
-    std::vector<BlockRunner*> left;
-    s64 index = block_of_cluster(launch, cluster, 0);
-    if (index > launch.lowest_fault.load()) break;
-    try {
-      clocks.begin();
-      for (u32 rank = 0; rank < runners.size(); ++rank) {
-        runners[rank]->start(block_of_cluster(launch, cluster, rank), &together);
-        left.push_back(runners[rank].get());
-      }
-      take_turns(left, index);
-    } catch (const Stop& stop) {
-      note_fault(launch, result, stop, index);
-      break;
-    }
+  std::vector<BlockRunner*> left;
+  Cluster together;
+  std::unique_ptr<Clocks> clocks;  // of a cluster, with checks
+  s64 turn = 0;                    // its place in the order of the launch
+  u64 before = 0;                  // instructions of the worker, when it began
+
+  bool waits() const {
+    return std::all_of(left.begin(), left.end(),
+                       [](const BlockRunner* one) { return one->waits(); });
   }
-  for (const auto& runner : runners)
-    result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
+};
+
+// What one worker does: a gang after the other. A gang that waits for others does not keep them
+// from starting beside it, as on a GPU, as long as there is room.
+class GangWorker {
+ public:
+  GangWorker(Launch& launch, WorkerResult& result) : launch_(launch), result_(result) {}
+  GangWorker(const GangWorker&) = delete;
+  ~GangWorker() { launch_.waits->done(part_); }
+  void run();
+
+ private:
+  static constexpr std::size_t kMostGangs = 4096;
+  std::unique_ptr<Gang> made() const;
+  bool start(Gang& gang);
+  bool ended(Gang& gang);
+  bool start_beside();
+  void wait_together();
+
+  Launch& launch_;
+  WorkerResult& result_;
+  std::vector<std::unique_ptr<Gang>> gangs_;  // that run
+  std::unique_ptr<Gang> spare_;
+  Waits::Worker part_;
+  bool is_last_ = false;  // no further gang starts here
+  s64 index_ = 0;         // of the block whose turn it is
+};
+
+std::unique_ptr<Gang> GangWorker::made() const {
+  auto gang = std::make_unique<Gang>();
+  const u32 size = launch_.blocks_per_cluster();
+  if (size > 1 && launch_.checks && !launch_.workspace) {
+    gang->clocks = std::make_unique<Clocks>();
+    gang->clocks->resize((launch_.threads_per_block() + kLanes - 1) / kLanes, size,
+                         parts_of(*launch_.kernel));
+  }
+  const s64 count = launch_.workspace ? launch_.blocks() : s64{size};
+  for (s64 i = 0; i < count; ++i)
+    gang->runners.push_back(std::make_unique<BlockRunner>(launch_, result_, gang->clocks.get()));
+  return gang;
 }
 
-// All blocks of a cooperative launch, which may wait for each other.
-void run_together(Launch& launch, WorkerResult& result) {
-  std::vector<std::unique_ptr<BlockRunner>> running;
-  for (s64 index = 0; index < launch.blocks(); ++index) {
-    running.push_back(std::make_unique<BlockRunner>(launch, result));
-    running.back()->start(index);
+// Starts the next blocks of the launch; false if there are none.
+bool GangWorker::start(Gang& gang) {
+  const u32 size = launch_.blocks_per_cluster();
+  gang.turn = launch_.next_block.fetch_add(1);
+  gang.left.clear();
+  if (launch_.workspace) {
+    if (gang.turn > 0) return false;
+    for (s64 index = 0; index < launch_.blocks(); ++index) {
+      index_ = index;
+      gang.runners[static_cast<std::size_t>(index)]->start(index);
+    }
+  } else if (size > 1) {
+    if (gang.turn >= launch_.blocks() / size) return false;
+    index_ = block_of_cluster(launch_, gang.turn, 0);
+    if (index_ > launch_.lowest_fault.load()) return false;
+    gang.together = {};
+    if (gang.clocks) gang.clocks->begin();
+    for (u32 rank = 0; rank < size; ++rank)
+      gang.runners[rank]->start(block_of_cluster(launch_, gang.turn, rank), &gang.together);
+  } else {
+    if (gang.turn >= launch_.blocks_run()) return false;
+    index_ =
+        launch_.sample.empty() ? gang.turn : launch_.sample[static_cast<std::size_t>(gang.turn)];
+    if (index_ > launch_.lowest_fault.load()) return false;
+    gang.before = gang.runners[0]->block.instructions;
+    gang.runners[0]->start(index_);
   }
-  result.began = true;
-  std::vector<BlockRunner*> left;
-  for (const auto& runner : running) left.push_back(runner.get());
-  s64 index = 0;
+  for (const auto& runner : gang.runners) gang.left.push_back(runner.get());
+  return true;
+}
+
+// Gives each block of a gang a turn; true once all are done.
+bool GangWorker::ended(Gang& gang) {
+  std::erase_if(gang.left, [&](BlockRunner* runner) {
+    index_ = runner->block.index;
+    return !runner->turn();
+  });
+  if (!gang.left.empty()) return false;
+  if (!launch_.sample.empty())
+    launch_.sampled[static_cast<std::size_t>(gang.turn)] =
+        gang.runners[0]->block.instructions - gang.before;
+  return true;
+}
+
+// Starts further blocks beside those that wait, which may wait for them; false if there are none,
+// or no room.
+bool GangWorker::start_beside() {
+  if (is_last_ || launch_.workspace || !launch_.sample.empty() || gangs_.size() >= kMostGangs)
+    return false;
   try {
-    take_turns(left, index);
-  } catch (const Stop& stop) {
-    note_fault(launch, result, stop, index);
+    if (!spare_) spare_ = made();
+  } catch (const std::bad_alloc&) {
+    is_last_ = true;
+    return false;
   }
-  for (const auto& runner : running)
-    result.instructions += runner->block.instructions, result.lanes += runner->block.lanes;
+  if (!start(*spare_)) {
+    is_last_ = true;
+    return false;
+  }
+  for (const auto& gang : gangs_)
+    for (BlockRunner* runner : gang->left) runner->note_later_block();
+  gangs_.push_back(std::move(spare_));
+  return true;
+}
+
+// All that runs here waits, and nothing else can start here.
+void GangWorker::wait_together() {
+  std::vector<WaitingBlock> blocks;
+  bool proved = true;
+  for (const auto& gang : gangs_)
+    for (const BlockRunner* runner : gang->left) {
+      if (runner->waits_for_host()) return;
+      blocks.push_back(runner->waiting());
+      proved &= runner->proved();
+    }
+  if (running_launches() > 1) return;
+  switch (launch_.waits->waits(part_, proved, blocks)) {
+    case Waits::Step::go_on: break;
+    case Waits::Step::prove_again:
+      for (const auto& gang : gangs_)
+        for (BlockRunner* runner : gang->left) runner->prove_again();
+      return;
+    case Waits::Step::deadlock: {
+      const BlockRunner& first = *gangs_.front()->left.front();
+      index_ = first.block.index;
+      Finding finding = first.wait(Problem::endless_wait);
+      for (const WaitingBlock& one : launch_.waits->blocks())
+        finding.text += "; block " + std::to_string(one.index) + " " + std::to_string(one.reading) +
+                        " " + std::to_string(one.at_barrier);
+      const s64 clusters = launch_.blocks_run() / launch_.blocks_per_cluster();
+      const s64 begun =
+          launch_.workspace ? clusters : std::min(launch_.next_block.load(), clusters);
+      if (begun < clusters)
+        finding.text +=
+            "; unstarted " + std::to_string((clusters - begun) * launch_.blocks_per_cluster());
+      throw Stop{finding};
+    }
+  }
+  if (launch_.threads > 1) std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+void GangWorker::run() {
+  spare_ = made();
+  result_.began = true;
+  const auto count = [&](const Gang& gang) {
+    for (const auto& runner : gang.runners)
+      result_.instructions += runner->block.instructions, result_.lanes += runner->block.lanes;
+  };
+  try {
+    if (start(*spare_)) gangs_.push_back(std::move(spare_));
+    while (!gangs_.empty()) {
+      bool all_wait = true;
+      for (std::size_t i = 0; i < gangs_.size();) {
+        Gang& gang = *gangs_[i];
+        if (!ended(gang)) {
+          all_wait &= gang.waits();
+          ++i;
+        } else if (gangs_.size() > 1 || !start(gang)) {
+          if (spare_) count(*spare_);
+          spare_ = std::move(gangs_[i]);
+          gangs_.erase(gangs_.begin() + static_cast<std::ptrdiff_t>(i));
+          all_wait = false;
+        } else {
+          all_wait = false;
+        }
+      }
+      if (!all_wait)
+        launch_.waits->goes_on(part_);
+      else if (!start_beside())
+        wait_together();
+    }
+  } catch (const Stop& stop) {
+    note_fault(launch_, result_, stop, index_);
+  }
+  if (spare_) count(*spare_);
+  for (const auto& gang : gangs_) count(*gang);
 }
 
 // The arithmetic that the C library starts with, whatever the calling thread has set: it may round
@@ -721,40 +998,12 @@ class DefaultArithmetic {
   std::fenv_t before_;
 };
 
-void run_one_by_one(Launch& launch, WorkerResult& result) {
-  BlockRunner runner(launch, result);
-  result.began = true;
-  for (;;) {
-    const s64 turn = launch.next_block.fetch_add(1);
-    if (turn >= launch.blocks_run()) break;
-    const s64 index = launch.sample.empty() ? turn : launch.sample[static_cast<std::size_t>(turn)];
-    if (index > launch.lowest_fault.load()) break;
-    const u64 before = runner.block.instructions;
-    try {
-      runner.start(index);
-      while (runner.turn()) {}
-      if (!launch.sample.empty())
-        launch.sampled[static_cast<std::size_t>(turn)] = runner.block.instructions - before;
-    } catch (const Stop& stop) {
-      note_fault(launch, result, stop, index);
-      break;
-    }
-  }
-  result.instructions = runner.block.instructions;
-  result.lanes = runner.block.lanes;
-}
-
 }  // namespace
 
 void run_worker(Launch& launch, WorkerResult& result) noexcept {
   const DefaultArithmetic arithmetic;
   try {
-    if (launch.workspace)
-      run_together(launch, result);
-    else if (launch.blocks_per_cluster() > 1)
-      run_clusters(launch, result);
-    else
-      run_one_by_one(launch, result);
+    GangWorker(launch, result).run();
   } catch (...) {
     result.error = std::current_exception();
     if (result.began) launch.stop = true;

@@ -284,7 +284,9 @@ enum class Problem : u8 {
   outside_extent,
   between_elements,
   wrapped_index,
-  order_of_additions
+  order_of_additions,
+  endless_wait,
+  later_block
 };
 
 struct Finding {
@@ -323,6 +325,18 @@ class FindingList {
 };
 
 // ---- kernels and launches ----
+
+// What an instruction does to memory that other threads may access. `other`: that cannot be told,
+// or it has a result of its own each time, as the clock has.
+enum class Effect : u8 { nothing, reads, stores, other };
+struct MemoryEffect {
+  enum Window : u8 { global, shared, generic };
+  Effect effect = Effect::other;
+  Window window = global;
+  bool reads = false;     // with `stores`: an atomic operation
+  bool compares = false;  // setp
+  u32 bytes = 0;          // of an access, by each lane
+};
 
 // A register that the launch fills with a value of the thread or block.
 enum class Special : u8 {
@@ -385,9 +399,10 @@ struct Constant {
 
 struct Kernel {
   std::vector<Instruction> code;
-  std::vector<bool> needs_others;  // by instruction: shared memory, barriers, collectives: what
-                                   // threads of a block share
-  std::vector<u8> image;           // register file with the constants filled in
+  std::vector<bool> needs_others;     // by instruction: shared memory, barriers, collectives: what
+                                      // threads of a block share
+  std::vector<MemoryEffect> effects;  // by instruction
+  std::vector<u8> image;              // register file with the constants filled in
   std::vector<std::pair<Special, u32>> specials;
   u32 static_shared = 0;  // bytes; dynamic shared memory begins here
   u32 shared_end = 0;     // bytes of it that variables take
@@ -448,12 +463,17 @@ struct Launch {
   u64 workspace =
       0;  // of a cooperative launch, whose blocks take turns: the address of their barrier
   u64 instruction_limit = 0;  // warp instructions of the whole launch; 0 is none
+  double idle_limit = 0;      // CPU seconds of a worker in which nothing moves; 0 is none
+  std::vector<std::pair<u64, u64>> of_host;  // ranges of memory that the host may change meanwhile
+  class Waits* waits = nullptr;              // see waits.hpp
 
   std::atomic<s64> next_block{0};
   std::atomic<s64> lowest_fault{
       INT64_MAX};                 // lowest block that faulted: blocks above it need not run
   std::atomic<bool> stop{false};  // the caller wants the launch to end (time limit or interrupt)
   std::atomic<u64> instructions_so_far{0};
+  std::atomic<u64> moves{0};      // seen to grow while threads end and barriers complete
+  std::atomic<bool> idle{false};  // idle_limit ended the launch
 
   s64 blocks() const { return s64{grid[0]} * grid[1] * grid[2]; }
   u32 blocks_per_cluster() const { return cluster[0] * cluster[1] * cluster[2]; }
@@ -472,6 +492,8 @@ struct WorkerResult {
   std::vector<Printed> printed;
   bool faulted = false;
   Finding fault;
+  u64 moves_seen = 0;                           // of Launch::moves
+  double moved_at = -1;                         // CPU seconds at that time
   bool began = false;                           // it had memory for a block
   std::exception_ptr error;                     // what ended it: no memory
   std::shared_ptr<struct KeptFactors> factors;  // see warp_group.cpp

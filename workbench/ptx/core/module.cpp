@@ -35,6 +35,7 @@
 #include "scan.hpp"
 #include "tensor_map.hpp"
 #include "unread_copies.hpp"
+#include "waits.hpp"
 #include "workers.hpp"
 
 namespace nb = nanobind;
@@ -78,6 +79,49 @@ class Layout {
   nb::list names_, formats_, offsets_;
 };
 
+// Bytes of the type at the end of an atomic operation's name.
+u32 atomic_bytes(const std::string& name) {
+  if (name.ends_with("x2")) return 4;
+  const std::size_t at = name.find_last_not_of("0123456789");
+  return static_cast<u32>(std::stoul(name.substr(at + 1))) / 8;
+}
+
+MemoryEffect effect_of(const TableEntry& entry, const Instruction& in) {
+  const std::string& name = entry.name;
+  const auto begins = [&](std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](const char* word) { return name.starts_with(word); });
+  };
+  MemoryEffect made;
+  made.compares = name.starts_with("setp.");
+  made.window = name.find(".generic.") != std::string::npos  ? MemoryEffect::generic
+                : name.find(".shared.") != std::string::npos ? MemoryEffect::shared
+                                                             : MemoryEffect::global;
+  if (begins({"ld.global.", "ld.shared.", "ld.generic."})) {
+    made.effect = Effect::reads, made.reads = true;
+  } else if (begins({"st.global.", "st.shared.", "st.generic."})) {
+    made.effect = Effect::stores;
+  } else if (begins({"atom."})) {
+    made.effect = Effect::stores, made.reads = true;
+    made.bytes = atomic_bytes(name);
+    return made;
+  } else {
+    const bool computes = entry.group <= Class::special || entry.group == Class::local ||
+                          entry.group == Class::constant;
+    if ((computes && entry.kind == Kind::plain) || entry.kind == Kind::branch ||
+        entry.kind == Kind::call || entry.kind == Kind::ret || entry.kind == Kind::wait ||
+        entry.kind == Kind::poll ||
+        begins({"bar.sync", "bar.red",         "bar.warp",   "elect.",     "match.",
+                "redux.",   "shfl.",           "vote.",      "mma.",       "movmatrix",
+                "ldmatrix", "wmma.load",       "activemask", "fence",      "getctarank.",
+                "mapa.",    "griddepcontrol.", "mov.",       "selp.",      "pack.",
+                "unpack.",  "ld.param",        "nop",        "param.copy", "registers."}))
+      made.effect = Effect::nothing;
+  }
+  made.bytes = u32{in.bytes} * in.elements;
+  return made;
+}
+
 void append_code(Kernel& kernel, nb::bytes rows) {
   const auto& table = instruction_table();
   const std::size_t count = rows.size() / sizeof(CodeRow);
@@ -112,6 +156,7 @@ void append_code(Kernel& kernel, nb::bytes rows) {
     kernel.uses_tensor_memory |= entry.name.starts_with("tcgen05.");
     if (writes_global(entry.name)) writers[i] = entry.run;
     std::memcpy(in.words, row.operands, sizeof in.words);
+    kernel.effects.push_back(effect_of(entry, in));
   }
   if (kernel.has_async_copies || kernel.has_bulk_copies)
     put_reads_first(kernel, std::move(writers));
@@ -321,6 +366,8 @@ struct BoundLaunch {
   u32 undefined = ~0u;
   u64 instruction_limit = 0;
   double seconds_limit = 0;
+  double idle_limit = 0;
+  std::vector<std::pair<u64, u64>> of_host;
   s64 recorded_block = -1;
   u64 record_limit = 0;
   u64 workspace = 0;
@@ -378,6 +425,8 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   launch.takes_shortcuts = bound.takes_shortcuts;
   launch.undefined = bound.undefined;
   launch.instruction_limit = bound.instruction_limit;
+  launch.idle_limit = bound.idle_limit;
+  launch.of_host = bound.of_host;
   launch.sample = bound.sample;
   launch.sampled.resize(bound.sample.size());
   launch.threads = threads_for(launch, bound.threads);
@@ -386,6 +435,13 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   set_extents(launch.shared_extents, bound.shared_extents, *launch.kernel);
   set_extents(launch.global_extents, bound.global_extents, *launch.kernel);
 }
+
+class RunningLaunch {
+ public:
+  RunningLaunch() { ++running_launches(); }
+  RunningLaunch(const RunningLaunch&) = delete;
+  ~RunningLaunch() { --running_launches(); }
+};
 
 nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   Launch launch;
@@ -415,6 +471,9 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   Recorder recorder(bound.recorded_block, bound.record_limit);
   if (bound.recorded_block >= 0) launch.recorder = &recorder;
   std::vector<WorkerResult> results(static_cast<std::size_t>(launch.threads));
+  Waits waits(launch.threads);
+  launch.waits = &waits;
+  const RunningLaunch running;
   const auto start = std::chrono::steady_clock::now();
   const Ended ended = run_workers(launch, results, bound.seconds_limit);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -433,6 +492,7 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
   out["sampled"] = launch.sampled;
   out["seconds"] = seconds.count(), out["threads"] = threads_run,
   out["timed_out"] = ended.timed_out, out["cpu_seconds"] = ended.cpu_seconds;
+  out["idle"] = launch.idle.load();
   nb::list found;
   for (const Finding& finding : findings.items()) found.append(describe(finding));
   out["findings"] = found;
@@ -703,6 +763,8 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("undefined", &BoundLaunch::undefined)
       .def_rw("instruction_limit", &BoundLaunch::instruction_limit)
       .def_rw("seconds_limit", &BoundLaunch::seconds_limit)
+      .def_rw("idle_limit", &BoundLaunch::idle_limit)
+      .def_rw("of_host", &BoundLaunch::of_host)
       .def_rw("recorded_block", &BoundLaunch::recorded_block)
       .def_rw("record_limit", &BoundLaunch::record_limit)
       .def_rw("workspace", &BoundLaunch::workspace)

@@ -1,13 +1,16 @@
 // Who looks on as the scheduler runs a warp. Each kind of observer is a way to compile the
 // scheduler, so that a bare launch asks after none of them.
 #pragma once
-#include "warp.hpp"
+#include "scheduler.hpp"
+#include "waits.hpp"
 
 namespace workbench::ptx {
 
 class Unobserved {
  public:
   explicit Unobserved(Block&) {}
+  // Instructions of a turn.
+  static constexpr u64 quantum() { return kQuantum; }
   static Handler handler(const Instruction& in) { return in.run; }
   // Lanes execute an instruction, or after all do not yet.
   void issued(s32, u32) const {}
@@ -23,6 +26,7 @@ template <bool Statistics>
 class Observer {
  public:
   explicit Observer(Block& block) : block_(block), tallies_(block.tallies) {}
+  static constexpr u64 quantum() { return kQuantum; }
   static Handler handler(const Instruction& in) { return in.run_observed; }
   void issued(s32 pc, u32 lanes) const {
     if constexpr (Statistics) {
@@ -43,6 +47,21 @@ class Observer {
  private:
   Block& block_;
   Tally* const tallies_;
+};
+
+// Beside another observer, whether the block waits in plain memory (waits.hpp).
+template <class Other>
+class Proving : public Other {
+ public:
+  explicit Proving(Block& block) : Other(block), proof_(*block.proof) {}
+  u64 quantum() const { return proof_.quantum; }
+  void issued(s32 pc, u32 lanes) const {
+    Other::issued(pc, lanes);
+    proof_.look(pc, lanes);
+  }
+
+ private:
+  Proof& proof_;
 };
 
 // Tells of a lane that calls with a mask, and of another one, which that names, with another mask.

@@ -5,6 +5,7 @@
 
 #include "access.hpp"
 #include "observer.hpp"
+#include "waits.hpp"
 
 namespace workbench::ptx {
 namespace {
@@ -213,14 +214,14 @@ class Turn {
 
   Outcome run() {
     for (Group group;;) {
-      if (executed_ >= kQuantum) return leave(Outcome::yielded);
+      if (executed_ >= observer_.quantum()) return leave(Outcome::yielded);
       warp_.tick = tick_ + executed_;
       const bool runnable = pick(block_, warp_, group);
       warp_.tick = tick_;
       if (!runnable) return leave(warp_.splits.empty() ? Outcome::finished : Outcome::blocked);
       const Next next = run_group(group);
       if (next == Next::others) return leave(Outcome::polled);
-      if (next == Next::barrier && executed_ < kQuantum) return leave(Outcome::blocked);
+      if (next == Next::barrier && executed_ < observer_.quantum()) return leave(Outcome::blocked);
     }
   }
 
@@ -277,7 +278,7 @@ class Turn {
           push(pc + 1, mask & ~active, warp_.now);
           break;
         }
-        if (in.target <= pc && executed >= kQuantum) {
+        if (in.target <= pc && executed >= observer.quantum()) {
           push(in.target, mask, warp_.now);
           break;
         }
@@ -421,6 +422,12 @@ class Turn {
 }  // namespace
 
 Outcome run_warp(Block& block, Warp& warp) {
+  if (__builtin_expect(block.proof != nullptr, 0)) {
+    block.proof->warp = &warp;
+    if (!block.observed) return Turn<Proving<Unobserved>>(block, warp).run();
+    return block.counts ? Turn<Proving<Observer<true>>>(block, warp).run()
+                        : Turn<Proving<Observer<false>>>(block, warp).run();
+  }
   if (!block.observed) return Turn<Unobserved>(block, warp).run();
   return block.counts ? Turn<Observer<true>>(block, warp).run()
                       : Turn<Observer<false>>(block, warp).run();

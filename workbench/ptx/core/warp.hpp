@@ -176,6 +176,7 @@ struct Block {
   u32 rank = 0;        // in the cluster
   u64 first_flag = 0;  // what offsets in its shared memory count from, as flags (Clocks::release)
   bool ended = false;
+  class Proof* proof = nullptr;  // that watches whether it waits for others in plain memory
 
   // The number of a flag, or an mbarrier, at an offset of shared memory that may name another block
   // of the cluster.
@@ -191,6 +192,11 @@ struct Block {
 
   // The buffer that holds [address, address + bytes), or null.
   const Buffer* find(u64 address, u64 bytes) const;
+  // Where that is in this process, or null.
+  u8* host_of(u64 address, u64 bytes) const {
+    const Buffer* buffer = find(address, bytes);
+    return buffer ? buffer->host + (address - buffer->address) : nullptr;
+  }
 
   // A problem after which execution can go on: a finding with checks, else the end of the launch.
   // `text`: in words.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "allocation.hpp"
+#include "waits.hpp"
 
 namespace workbench::ptx {
 
@@ -151,6 +152,7 @@ bool Workers::may_run_here() { return !has_limit(RLIMIT_AS) && !has_limit(RLIMIT
 Workers::Workers(Launch& launch, std::vector<WorkerResult>& results) {
   find_threads(results.size());
   running_ = threads_.size();
+  launch.waits->expect(static_cast<int>(running_));
   for (std::size_t i = 0; i < threads_.size(); ++i)
     threads_[i]->start([this, job = std::pair(&launch, &results[i])] {
       run_worker(*job.first, *job.second);
