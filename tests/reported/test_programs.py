@@ -33,7 +33,9 @@ class Program(NamedTuple):
 CLEAN = ("checked: nothing found",)
 
 FAULTS: list[Program] = [
-    Program("atomic_order.py", "bug", (r"note: total: order of float additions: .* of y, .*at source.cu:13 ",), command=()),
+    Program(
+        "atomic_order.py", "bug", (r"note: total: order of float additions: .* of y, .*at source.cu:13 ",), command=()
+    ),
 ]
 
 RIGHT = [

@@ -38,7 +38,8 @@ _NEAR = 1 << 12  # reach, in bytes, of memory that keeps its host address
 class Buffer:
     """A range of memory that the kernel may touch.
 
-    Addresses less than ``reach`` away that belong to no buffer were computed from this one.
+    Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``element`` is the size of
+    an element if the range is one contiguous array, else 0.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Buffer:
     host: int
     writable: bool
     reach: int = _SPACE // 2
+    element: int = 0
 
 
 Row = tuple[int, int, int, bool, int]
@@ -78,6 +80,7 @@ class _Span(NamedTuple):
     high: int
     storage: tuple[int, int]
     writable: bool
+    element: int = 0  # its size, in a contiguous array
 
 
 @dataclass(slots=True)
@@ -96,7 +99,7 @@ def _view(name: str, array: Any) -> _View:
         low, high = np.lib.array_utils.byte_bounds(array) if size else (pointer, pointer)
         return _View(_Span(name, pointer, low, high, storage_of(array), array.flags.writeable), array)
     storage = (pointer, pointer + size) if base is None else storage_of(array)
-    return _View(_Span(name, pointer, pointer, pointer + size, storage, array.flags.writeable), array)
+    return _View(_Span(name, pointer, pointer, pointer + size, storage, array.flags.writeable, array.itemsize), array)
 
 
 def _tensor_span(name: str, tensor: Any) -> _Span:
@@ -106,9 +109,10 @@ def _tensor_span(name: str, tensor: Any) -> _Span:
         remedy = 'Use .cpu(), or device="cuda".'
         raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors on the cpu, in host memory", remedy)
     pointer, size, count = tensor.data_ptr(), tensor.element_size(), tensor.numel()
-    if count and not tensor.is_contiguous():
+    apart = count and not tensor.is_contiguous()
+    if apart:
         count = 1 + sum((n - 1) * abs(step) for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return _Span(name, pointer, pointer, pointer + count * size, storage_of(tensor), True)
+    return _Span(name, pointer, pointer, pointer + count * size, storage_of(tensor), True, 0 if apart else size)
 
 
 def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:
@@ -152,11 +156,12 @@ def _laid_out(
             last = buffers[-1]
             last.size = max(last.size, address + size - last.address)
             last.writable |= span.writable
+            last.element = 0
             if span.name not in last.name.split("/"):
                 last.name += f"/{span.name}"
         else:
             reach = _SPACE // 2 if offsets[span.storage[0]] else _NEAR
-            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach))
+            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach, span.element))
     rows = [(one.address, one.size, one.host, one.writable, 0) for one in buffers]
     return tuple(span.pointer + offsets[span.storage[0]] for span in spans), buffers, rows
 
