@@ -16,7 +16,7 @@ from workbench.ptx.report import LineFacts
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
-    from workbench.toolchain.remarks import Remark
+    from workbench.toolchain.remarks import AssemblerRemark
 
 LEAST = 0.1
 """Least share of all bytes, wavefronts, instructions or waits that is worth a hint."""
@@ -181,7 +181,7 @@ def _of_buffers(trace: RunTotals) -> Iterator[Hint]:
 def _of_assembler(trace: RunTotals) -> Iterator[Hint]:
     lines = {(line.path, line.line): line for line in trace.lines}
     for kernel in trace.kernels:
-        grouped: dict[tuple[str, int, str], list[Remark]] = {}
+        grouped: dict[tuple[str, int, str], list[AssemblerRemark]] = {}
         for remark in kernel.remarks:
             grouped.setdefault((remark.source, remark.line or 0, remark.said), []).append(remark)
         for (source, number, *_), same in grouped.items():
