@@ -45,7 +45,8 @@ REMARKED = {
     "no wait": (ONE + f"FENCE; product(d, a); COMMIT;\n {SUM}  // C7517\n}}", {"C7517"}),
     "no fence": (ONE + f"d[0] = o[n]; product(d, a); COMMIT; WAIT(0); {SUM} }}", {"C7519"}),
     "read too early": (
-        ONE + "for (int i = 0; i < n; ++i) { FENCE; product(d, a); COMMIT; WAIT(1); o[i] = d[0]; }\nWAIT(0); o[9] = d[1]; }",
+        ONE + "for (int i = 0; i < n; ++i) { FENCE; product(d, a); COMMIT; WAIT(1); o[i] = d[0]; }\n"
+        "WAIT(0); o[9] = d[1]; }",
         {"C7514"},
     ),
     "written between products": (

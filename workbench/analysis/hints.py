@@ -7,17 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.analysis.atomics import AtomicLine, atomics_of
 from workbench.analysis.lines import TracedLine
 from workbench.analysis.totals import RunTotals
+from workbench.analysis.traffic import inputs
+from workbench.analysis.vector_parts import partly_used
+from workbench.ptx.report import LineFacts
 
 if TYPE_CHECKING:
     from workbench.analysis.device_models import DeviceModel
-    from workbench.toolchain.remarks import Remark
+    from workbench.toolchain.remarks import AssemblerRemark
 
 LEAST = 0.1
 """Least share of all bytes, wavefronts, instructions or waits that is worth a hint."""
 _FEW = 0.5
 """Share of the bytes that keep the memory busy; fewer bytes in flight are worth a hint."""
+_CROWD = 4
+"""Lanes that meet at an address, on average, from which on it is worth a hint."""
+_RARE = 0.01
+"""Share of the warp instructions that atomics have, below which they are not worth a hint."""
 _SLOW_PATH = 25
 """Approximate machine instructions of a warp in the slow path of a division: those of 0 / 0, with the call."""
 
@@ -43,7 +51,8 @@ class Hint:
 
 def hints_of(trace: RunTotals, model: DeviceModel) -> tuple[Hint, ...]:
     """Return the hints of a trace: on lines, costliest first and none below `LEAST`, then on the whole kernel."""
-    found = [hint for line in trace.lines for hint in _of_line(trace, line) if hint.cost >= LEAST]
+    found = [hint for line in trace.lines for hint in _of_line(trace, line)] + list(_of_accesses(trace))
+    found = [hint for hint in found if hint.cost >= LEAST]
     return (*sorted(found, key=lambda hint: -hint.cost), *_of_kernel(trace, model))
 
 
@@ -101,6 +110,7 @@ def _of_kernel(trace: RunTotals, model: DeviceModel) -> Iterator[Hint]:
             "spilled registers", None, 1.0, evidence, "Keep less alive at a time: smaller tiles, less unrolling."
         )
     yield from _of_assembler(trace)
+    yield from _of_buffers(trace)
     flight = _in_flight(trace, model)
     if flight is not None and flight[0] < _FEW * flight[1]:
         have, want, loads, blocks = flight
@@ -115,10 +125,63 @@ def _of_kernel(trace: RunTotals, model: DeviceModel) -> Iterator[Hint]:
         yield Hint("few bytes in flight", None, 1 - have / want, evidence, remedy)
 
 
+def _of_accesses(trace: RunTotals) -> Iterator[Hint]:
+    """Yield hints on atomics whose lanes meet, and on vectors of which a part is used."""
+    lines = {(line.path, line.line): line for line in trace.lines}
+
+    def line_of(facts: LineFacts) -> TracedLine | None:
+        return lines.get(facts.place(inlined=False)) or lines.get(facts.place(inlined=True))
+
+    for report, kernel in zip(trace.report.parts, trace.kernels, strict=True):
+        for one in atomics_of(report, kernel):
+            if one.lanes >= _CROWD and one.requests >= _RARE * trace.instructions:
+                yield _of_atomic(one, line_of(one.facts), math.prod(report.grid), trace)
+        for part in partly_used(report, kernel):
+            used = ", ".join(f".{letter}" for letter in part.used)
+            evidence = (
+                f"of each vector of {part.elements} elements {used} {'is' if len(part.used) == 1 else 'are'} used. The "
+                f"PTX counts one request of {part.facts.sectors_per_request:.3g} sectors; ptxas makes "
+                + (f"{part.loads} loads" if part.loads > 1 else "a load")
+                + f" of {part.bits // 8} bytes for each lane, with gaps: {part.loads * part.facts.requests:,} requests "
+                f"of as many sectors"
+            )
+            remedy = "Keep the elements that are used together in arrays of their own (a structure of arrays)."
+            cost = part.unused_bytes / trace.bytes_moved
+            yield Hint("vectors used in part", line_of(part.facts), cost, evidence, remedy)
+
+
+def _of_atomic(one: AtomicLine, line: TracedLine | None, blocks: int, trace: RunTotals) -> Hint:
+    evidence = f"{one.lanes:.3g} lanes of a request meet at each address"
+    if one.reduced:
+        evidence += f"; ptxas lets each warp reduce their values first, so that {one.reached:,} operations reach memory"
+        remedy = "Reduce in the block, in shared memory, so that one thread of each block adds."
+        return Hint("atomics to one address", line, 1 - min(blocks / one.reached, 1), evidence, remedy)
+    spared = one.operations - round(one.operations / one.lanes)
+    evidence += f" and queue: {one.operations:,} operations, where one for each address and request would be "
+    evidence += f"{one.operations - spared:,}"
+    how = "__shfl_down_sync" if one.is_float else "__reduce_add_sync or __shfl_down_sync"
+    remedy = f"Reduce in the warp first ({how}, cub::WarpReduce), then let one lane do the atomic."
+    return Hint("atomics to one address", line, min(spared / trace.instructions, 1.0), evidence, remedy)
+
+
+def _of_buffers(trace: RunTotals) -> Iterator[Hint]:
+    """Yield a hint on each input whose last few elements no thread reads, in a run of one kernel."""
+    if trace.report.sampled or len(trace.kernels) != 1:
+        return
+    for name, facts in inputs(trace.kernels[0], trace.report):
+        count, first, last = facts.unread
+        if not count or not facts.element or last + 1 != facts.size or last - first + 1 != count:
+            continue
+        if count <= LEAST * facts.size:
+            evidence = f"{facts.unread_elements} of {name}, the last ones, are read by no thread"
+            remedy = "If they are no padding: round the grid up, and let the bound be the number of elements."
+            yield Hint("elements that no thread reads", None, count / facts.size, evidence, remedy)
+
+
 def _of_assembler(trace: RunTotals) -> Iterator[Hint]:
     lines = {(line.path, line.line): line for line in trace.lines}
     for kernel in trace.kernels:
-        grouped: dict[tuple[str, int, str], list[Remark]] = {}
+        grouped: dict[tuple[str, int, str], list[AssemblerRemark]] = {}
         for remark in kernel.remarks:
             grouped.setdefault((remark.source, remark.line or 0, remark.said), []).append(remark)
         for (source, number, *_), same in grouped.items():

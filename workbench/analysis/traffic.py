@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,9 @@ class Traffic(Tabular):
             )
             for name, facts in self.rows
         ]
-        return [Table(_COLUMNS, rows, "lrrrrrrr", title=self.title, note=_NOTE)]
+        unread = [f"{facts.unread_elements} of {name}" for name, facts in self.rows if facts.unread_elements]
+        note = _NOTE + (f" Read by no thread: {'; '.join(unread)}." if unread else "")
+        return [Table(_COLUMNS, rows, "lrrrrrrr", title=self.title, note=note)]
 
     def __repr__(self) -> str:
         return f"<traffic of {self.title}: {', '.join(name for name, _ in self.rows) or 'none'}>"
@@ -78,6 +80,14 @@ def traffic(title: str, launches: Iterable[tuple[CompiledKernel, LaunchReport]])
         prefix = f"{kernel.label}: " if len(launches) > 1 else ""
         rows += [(prefix + _named(facts.name, kernel), facts) for facts in report.buffers if _shown(facts)]
     return Traffic(title, tuple(rows))
+
+
+def inputs(kernel: CompiledKernel, report: LaunchReport) -> Iterator[tuple[str, BufferFacts]]:
+    """Yield the arguments that a launch reads and does not write, with their names in the source."""
+    for facts in report.buffers:
+        one = facts.name.startswith("argument ") and "/" not in facts.name
+        if one and facts.read_moved and not facts.written_moved:
+            yield _named(facts.name, kernel), facts
 
 
 def _shown(facts: BufferFacts) -> bool:

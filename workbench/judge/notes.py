@@ -1,4 +1,4 @@
-"""What the judge says about kernels beside their verdict, and what does not fail."""
+"""Notes on kernels beside their verdict, which do not fail it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class Buffer:
     """A range of memory that the kernel may touch.
 
     Addresses less than ``reach`` away that belong to no buffer were computed from this one. ``made`` returns what was
-    allocated here, and where, as far as it is known.
+    allocated here, and where, as far as it is known. ``element`` is the size of an element if the range is one
+    contiguous array, else 0.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Buffer:
     writable: bool
     reach: int = _SPACE // 2
     made: Callable[[], str] | None = None
+    element: int = 0
 
 
 Row = tuple[int, int, int, bool, int]
@@ -98,6 +100,7 @@ class _Span(NamedTuple):
     high: int
     storage: tuple[int, int]
     writable: bool
+    element: int = 0  # its size, in a contiguous array
 
 
 def _shares(span: _Span, other: _Span) -> bool:
@@ -122,7 +125,7 @@ def _view(name: str, array: Any) -> _View:
         low, high = np.lib.array_utils.byte_bounds(array) if size else (pointer, pointer)
         return _View(_Span(name, pointer, low, high, storage_of(array), array.flags.writeable), array)
     storage = (pointer, pointer + size) if base is None else storage_of(array)
-    return _View(_Span(name, pointer, pointer, pointer + size, storage, array.flags.writeable), array)
+    return _View(_Span(name, pointer, pointer, pointer + size, storage, array.flags.writeable, array.itemsize), array)
 
 
 def _tensor_span(name: str, tensor: Any) -> _Span:
@@ -132,12 +135,13 @@ def _tensor_span(name: str, tensor: Any) -> _Span:
         remedy = 'Use .cpu(), or device="cuda".'
         raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors on the cpu, in host memory", remedy)
     pointer, size, count = address_of(name, tensor), tensor.element_size(), tensor.numel()
-    if count and not tensor.is_contiguous():
+    apart = bool(count) and not tensor.is_contiguous()
+    if apart:
         count = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     storage = storage_of(tensor)
     if pointer + count * size > storage[1] and count:
         refuse_without_elements(name, tensor)
-    return _Span(name, pointer, pointer, pointer + count * size, storage, True)
+    return _Span(name, pointer, pointer, pointer + count * size, storage, True, 0 if apart else size)
 
 
 def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:
@@ -181,11 +185,12 @@ def _laid_out(
             last = buffers[-1]
             last.size = max(last.size, address + size - last.address)
             last.writable |= span.writable
+            last.element = 0
             if span.name not in last.name.split("/"):
                 last.name += f"/{span.name}"
         else:
             reach = _SPACE // 2 if offsets[span.storage[0]] else _NEAR
-            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach))
+            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach, span.element))
     rows = [(one.address, one.size, one.host, one.writable, 0) for one in buffers]
     return tuple(span.pointer + offsets[span.storage[0]] for span in spans), buffers, rows
 

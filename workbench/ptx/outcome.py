@@ -35,6 +35,7 @@ from workbench.ptx.shapes import Dimensions
 
 _COUNTS = np.dtype(core.COUNTS)
 _SPACES = ("global", "shared", "local", "constant")
+_BY_BUFFER = ("sectors", "again", "unread")
 _BULK_STORE = "global.shared"
 
 
@@ -74,8 +75,8 @@ class Outcome:
     def add_buffers(self, report: LaunchReport, buffers: Sequence[Buffer]) -> None:
         """Add the traffic of each buffer to the report."""
         report.buffers = tuple(
-            _moved(buffer, sectors, again)
-            for buffer, sectors, again in zip(buffers, self.result["sectors"], self.result["again"], strict=True)
+            _moved(buffer, *counts)
+            for buffer, *counts in zip(buffers, *(self.result[name] for name in _BY_BUFFER), strict=True)
         )
 
     def add_recording(self, report: LaunchReport, recorded: int, buffers: Sequence[Buffer]) -> None:
@@ -182,10 +183,10 @@ def _found_before(kind: str, pc: int, other: int) -> dict[str, Any]:
     return place | {"other_block": -1, "other_thread": -1, "address": 0, "bytes": 0, "count": 1, "text": b""}
 
 
-def _moved(buffer: Buffer, sectors: Sequence[int], again: bytes) -> BufferFacts:
+def _moved(buffer: Buffer, sectors: Sequence[int], again: bytes, unread: tuple[int, int, int]) -> BufferFacts:
     read, by_blocks, unique, written, written_by_blocks, written_unique = (SECTOR_BYTES * count for count in sectors)
     counts = np.trim_zeros(np.frombuffer(again, np.uint64), "b")
     return BufferFacts(
         buffer.name, buffer.size, read, by_blocks, unique, written, written_by_blocks, written_unique,
-        tuple(SECTOR_BYTES * int(count) for count in counts),
+        tuple(SECTOR_BYTES * int(count) for count in counts), unread, buffer.element,
     )  # fmt: skip

@@ -145,6 +145,9 @@ class BufferFacts:
 
     ``read_again`` are the bytes that a block reads again, by the sectors that one of its warps reads in between:
     element 0 none, element k from 2 ** (k - 1) to 2 ** k - 1. (The model lets all warps advance alike.)
+
+    ``unread`` are the number of bytes that no thread reads, and the offsets of the first and the last one; (0, 0, 0)
+    for a buffer that is not read at all. ``element`` is the size of an element of a contiguous array, else 0.
     """
 
     name: str
@@ -156,6 +159,15 @@ class BufferFacts:
     written_by_blocks: int
     written_unique: int
     read_again: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    unread: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
+    element: int = field(default=0, compare=False)
+
+    @property
+    def unread_elements(self) -> str:
+        """Elements that no thread reads, of how many: "3 of 4,096 elements"; empty if there are none."""
+        if not self.element or not self.unread[0]:
+            return ""
+        return f"{-(-self.unread[0] // self.element):,} of {self.size // self.element:,} elements"
 
     @property
     def read_reuse_in_blocks(self) -> float:

@@ -20,7 +20,7 @@ from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.disassembly import disassemble
 from workbench.toolchain.occupancy import Occupancy, occupancy
-from workbench.toolchain.remarks import Remark, remarks_on
+from workbench.toolchain.remarks import AssemblerRemark, remarks_on
 from workbench.toolchain.sass import KernelResources, no_machine_code
 
 _SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
@@ -172,7 +172,7 @@ class CompiledKernel:
         return self.assembly.result().resources.get(self.name, KernelResources(0, 0, 0, 0))
 
     @cached_property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[AssemblerRemark, ...]:
         """Statements of ptxas about this kernel, such as "'setmaxnreg' ignored", each with its place in the source.
 
         Empty for a kernel that is only PTX.

@@ -45,7 +45,7 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True)
-class Remark:
+class AssemblerRemark:
     """One statement of ptxas about the code, such as "'setmaxnreg' ignored".
 
     ``code`` is ptxas's own ("C7508"), or empty. ``ptx_line`` and ``kernel`` (the entry in the PTX) are those that ptxas
@@ -62,7 +62,7 @@ class Remark:
 
     @property
     def remedy(self) -> str:
-        """What to change; empty if we do not know."""
+        """The remedy in a sentence; empty if none is known."""
         return next((remedy for part, remedy in _REMEDIES.items() if part in self.text), "")
 
     @property
@@ -81,15 +81,15 @@ class Remark:
         return ". ".join(filter(None, (_said([self]), self.remedy)))
 
 
-def messages(remarks: Iterable[Remark]) -> tuple[str, ...]:
+def messages(remarks: Iterable[AssemblerRemark]) -> tuple[str, ...]:
     """Return a sentence or two for each statement, with all places at which ptxas says it, and what to change."""
-    grouped: dict[tuple[str, str], list[Remark]] = {}
+    grouped: dict[tuple[str, str], list[AssemblerRemark]] = {}
     for remark in remarks:
         grouped.setdefault((remark.code, remark.text), []).append(remark)
     return tuple(". ".join(filter(None, (_said(same), same[0].remedy))) for same in grouped.values())
 
 
-def _said(same: Sequence[Remark]) -> str:
+def _said(same: Sequence[AssemblerRemark]) -> str:
     first, places = same[0], dict.fromkeys(filter(None, (remark.place for remark in same)))
     return f"ptxas{' at ' if places else ''}{', '.join(places)}: {first.said}"
 
@@ -106,16 +106,16 @@ def split_log(log: str) -> tuple[str, str]:
     return "\n".join(front).strip(), "\n".join(assembler).strip()
 
 
-def parse_remarks(log: str) -> tuple[Remark, ...]:
+def parse_remarks(log: str) -> tuple[AssemblerRemark, ...]:
     """Return the statements in an assembler's log, each once, in order."""
-    found = dict[Remark, None]()
+    found = dict[AssemblerRemark, None]()
     for said in filter(None, map(_LINE.match, split_log(log)[1].splitlines())):
         code = _CODE.match(said["text"])
         text = _CODE.sub("", said["text"], count=1).strip().rstrip(".")
         around, function = _AROUND.search(text), _FUNCTION.search(text)
         at = int(said["at"] or (around[1] if around else 0)) or None
         text = _AROUND.sub("", text, count=1)
-        remark = Remark(said["severity"], text, code[1] if code else "", function[1] if function else "", at)
+        remark = AssemblerRemark(said["severity"], text, code[1] if code else "", function[1] if function else "", at)
         found[remark] = None
     return tuple(found)
 
@@ -125,7 +125,7 @@ def has_remarks(ptx: str) -> bool:
     return _TOLD.search(ptx) is not None
 
 
-def remarks_on(log: str, ptx: str, kernel: str, sass: Callable[[], str]) -> tuple[Remark, ...]:
+def remarks_on(log: str, ptx: str, kernel: str, sass: Callable[[], str]) -> tuple[AssemblerRemark, ...]:
     """Return the remarks of a log that concern one kernel, with their places in the source.
 
     ``ptx`` is the text that was assembled. ptxas names neither kernel nor line of a ``setmaxnreg`` that it ignores:
@@ -136,7 +136,7 @@ def remarks_on(log: str, ptx: str, kernel: str, sass: Callable[[], str]) -> tupl
     if not said:
         return ()
     module = parse(ptx)
-    remarks = list[Remark]()
+    remarks = list[AssemblerRemark]()
     for remark in said:
         if _IGNORED in remark.text and remark.ptx_line is None:
             remarks += _ignored(remark, module, kernel, sass)
@@ -147,7 +147,9 @@ def remarks_on(log: str, ptx: str, kernel: str, sass: Callable[[], str]) -> tupl
     return tuple(dict.fromkeys(_placed(remark, module, bodies) for remark in remarks))
 
 
-def _ignored(remark: Remark, module: ParsedModule, kernel: str, sass: Callable[[], str]) -> Iterator[Remark]:
+def _ignored(
+    remark: AssemblerRemark, module: ParsedModule, kernel: str, sass: Callable[[], str]
+) -> Iterator[AssemblerRemark]:
     having = {name: _registers(module.body(entry)) for name, entry in module.entries.items()}
     if not any(having.values()):  # they are in a function that was not inlined
         yield remark
@@ -167,7 +169,7 @@ def _registers(body: Body) -> list[Statement]:
     return [item for item in body if isinstance(item, Statement) and item.opcode.startswith("setmaxnreg")]
 
 
-def _placed(remark: Remark, module: ParsedModule, bodies: Iterable[Body]) -> Remark:
+def _placed(remark: AssemblerRemark, module: ParsedModule, bodies: Iterable[Body]) -> AssemblerRemark:
     """Return the remark with its place in the source, if it has a line in the PTX of a kernel or function."""
     line = remark.ptx_line
     if line is None:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from workbench.analysis.atomics import queue_of
 from workbench.analysis.device_models import DeviceModel
 from workbench.analysis.prediction.block_time import CodeRates, pipeline_counts
 from workbench.analysis.prediction.chain import dependent_chain
@@ -74,6 +75,8 @@ def launch_counts(
     machine = machine_counts_of(report, kernel, warps)
     if report.sampled is not None:
         counts["sample"] = report.sampled.to_dict()
+    if waiting := queue_of(report, kernel):
+        counts["atomic_queue"] = round(scale * waiting)
     if machine is not None:
         machine["instructions"] = round(scale * machine["instructions"])
         machine["local_bytes"] = round(scale * machine["local_bytes"])

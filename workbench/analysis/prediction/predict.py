@@ -8,11 +8,12 @@ Each resource gives the time that the launch needs of it at its full rate. They 
 This is at least the largest part (what bounds it), and more where others come near: the many warps that keep the
 resources busy hide each other's latency, few do not.
 
-* Device-wide: ``dram``, ``l2``, and ``block starts`` on GPUs of which it is known how long they take to start a block:
-  an H200 takes 0.60 ns for each, whatever its size (docs/GPUS.md). When a block reads bytes again, L1 answers if they
-  lie no further back than it holds, by the distances that the machine records, shared between the resident blocks. The
-  rest and every write go to L2. DRAM brings each sector once, and again the shared bytes that one wave of blocks does
-  not leave in L2.
+* Device-wide: ``dram``, ``l2``, ``atomics``, and ``block starts`` on GPUs of which it is known how long they take to
+  start a block: an H200 takes 0.60 ns for each, whatever its size (docs/GPUS.md). When a block reads bytes again, L1
+  answers if they lie no further back than it holds, by the distances that the machine records, shared between the
+  resident blocks. The rest and every write go to L2. DRAM brings each sector once, and again the shared bytes that one
+  wave of blocks does not leave in L2. Atomics on one sector queue, and one is done in a clock, an assumption that was
+  compared with no GPU; of lanes that ptxas reduces in the warp first, one comes (:mod:`workbench.analysis.atomics`).
 * For the busiest multiprocessor, which has ceil(blocks / multiprocessors) blocks: ``issue``, ``l1``, ``l2 to sm``,
   ``shared`` (load/store units, and wavefronts, so conflicts count), and the pipes ``fp32``, ``fp16``, ``fp64``,
   ``integer``, ``conversion``, ``special`` and ``tensor``. Of 128 FP32 lanes only 64 multiply integers, by the
@@ -75,7 +76,7 @@ _SCHEDULED, _SPECIAL = 4, 20
 """Clocks of the latency of 32-bit arithmetic for which the assembler schedules, and until a special function or a
 conversion answers (abdelkhalik-2022: MUFU and F2I, 18 to 23)."""
 
-_DEVICE_WIDE = ("dram", "l2", "block starts")
+_DEVICE_WIDE = ("dram", "l2", "block starts", "atomics")
 _SECTOR = 32
 _WARP = 32
 # Classes of `LaunchReport.mix` and pipes of `machine_counts`, with the figure that gives the lanes of each part.
@@ -185,6 +186,8 @@ def predict_counts(counts: Counts, model: DeviceModel) -> Prediction:
         "tensor": tensor_clocks(counts, model) * share / clock,
         "conversion": 0.0,
     }
+    if "atomic_queue" in counts:
+        parts["atomics"] = counts["atomic_queue"] / clock
     if model.block_start_seconds is not None:
         parts["block starts"] = blocks * model.block_start_seconds
     found, pipes = (machine["pipes"], _MACHINE_PIPES) if machine else (counts["mix"], _PTX_PIPES)

@@ -71,6 +71,7 @@ class Counts(TypedDict, total=False):
     unique_bytes_read: int
     unique_bytes_written: int
     block_bytes_read: int
+    atomic_queue: int
     read_again: list[int]
     tensor_flops: int
     tensor_flops_8_bits: int

@@ -521,13 +521,14 @@ nb::dict launch_kernel(const Kernel& kernel, const BoundLaunch& bound) {
       if (result.traffic) traffic.push_back(result.traffic.get());
     const std::vector<Sectors> read = Traffic::total(traffic, false),
                                written = Traffic::total(traffic, true);
-    nb::list sectors, again;
+    nb::list sectors, again, unread;
     for (std::size_t i = 0; i < read.size(); ++i) {
       sectors.append(nb::make_tuple(read[i].moved, read[i].by_blocks, read[i].distinct,
                                     written[i].moved, written[i].by_blocks, written[i].distinct));
+      unread.append(nb::make_tuple(read[i].unread, read[i].first_unread, read[i].last_unread));
       again.append(raw_bytes(read[i].again));
     }
-    out["sectors"] = sectors, out["again"] = again;
+    out["sectors"] = sectors, out["again"] = again, out["unread"] = unread;
   }
   if (launch.recorder) {
     out["requests"] = raw_bytes(recorder.requests()), out["spans"] = raw_bytes(recorder.spans());

@@ -32,7 +32,7 @@ void touch_sectors(Warp& warp, s32 pc, const Pieces& pieces, u64 base, bool is_w
     if (!inside(buffer, i)) buffer = block.find(address(i), 1);
     if (!buffer) continue;
     Pieces one;
-    one.count = 1, one.sector[0] = pieces.sector[i];
+    one.count = 1, one.sector[0] = pieces.sector[i], one.bytes[0] = pieces.bytes[i];
     touch(*buffer, one);
   }
 }

@@ -18,6 +18,9 @@ struct Sectors {
   u64 by_blocks =
       0;  // distinct in each block, summed over blocks: what a perfect L1 would ask L2 for
   u64 distinct = 0;  // distinct in the launch: what must come from, or go to, DRAM
+  // Bytes of the buffer that are never read, and the offsets of the first and the last one; 0 for a
+  // buffer that is not read at all, or only written.
+  u64 unread = 0, first_unread = 0, last_unread = 0;
   // Reads that ask again for what the block has read, by the sectors d that a warp reads in
   // between: element k counts 2^(k-1) <= d < 2^k. Warps are taken to advance alike: where another
   // warp read it last, d is how much further one of the two has come.
@@ -40,6 +43,7 @@ class Traffic {
       if (map.stamps[sector] == stamp)
         map.seen.again[bucket(position > then ? position - then : then - position)] += 1;
       then = position;
+      map.bytes[sector] |= pieces.bytes[i];
     }
     touch(map, first, pieces, stamp);
   }
@@ -54,7 +58,10 @@ class Traffic {
 
  private:
   struct Map {
-    u64 size = 0;           // sectors
+    u64 size = 0;    // sectors
+    u64 before = 0;  // bytes of the first sector that lie before the buffer
+    u64 bytes_of_buffer = 0;
+    Memory<u32> bytes;      // by sector: which bytes were read
     Memory<u32> stamps;     // by sector: the last block that touched it, plus one; made when needed
     Memory<u32> positions;  // by sector: the position at which it was read last
     Sectors seen;
@@ -73,7 +80,8 @@ class Traffic {
     map.seen.moved += static_cast<u64>(pieces.count), map.seen.by_blocks += by_block,
         map.seen.distinct += fresh;
   }
-  static void allocate(Map& map, bool with_positions);
+  static void allocate(Map& map, bool of_reads);
+  static void count_unread(const std::vector<const Map*>& maps, Sectors& seen);
 
   std::vector<Map> reads_, writes_;
 };
