@@ -27,6 +27,19 @@ from kernels import triton_kernels
 def test_marked(device):
     triton_kernels.total(torch.ones(256, device=device), atomic=False)
 """
+UNWRITTEN = """
+import atexit
+import gc
+import torch
+from kernels import triton_kernels
+
+atexit.register(lambda: print("frozen at the end:", gc.get_freeze_count() > 1000, flush=True))
+
+def test_rounded_down(device):
+    out = torch.empty(300, device=device)
+    triton_kernels._scale[(300 // 128,)](torch.ones(300, device=device), out, 300, 2.0, BLOCK=128, MASKED=True)
+    assert out.cpu()[0] == 2  # READ
+"""
 TORCH = installed_torch()
 needs_torch = pytest.mark.skipif(TORCH is None or TORCH.problem is not None, reason="needs torch's build for CUDA 13")
 
@@ -36,6 +49,7 @@ def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
     shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "tests" / "test_marked.py").write_text(MARKED)
+    (folder / "tests" / "test_unwritten.py").write_text(UNWRITTEN)
     return folder
 
 
@@ -65,16 +79,22 @@ def properties(junit: Path) -> dict[str, dict[str, list[str]]]:
 @needs_torch
 def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tmp_path: Path):
     tests = ["test_triton.py::test_scale_without_a_mask", "test_triton.py::test_scale[100]", "test_marked.py"]
+    tests.append("test_unwritten.py")
     options = ["--simulated-gpu=h100-sxm", "--gpu-check", f"--gpu-trace={tmp_path / 'pages'}", "--junitxml=junit.xml"]
     done = run(repository, *[f"tests/{one}" for one in tests], *options, GITHUB_ACTIONS="true")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 failed, 2 passed" in done.stdout
+    assert "2 failed, 2 passed" in done.stdout
     at = line_of("OUT OF BOUNDS")
     assert f"triton_kernels.py:{at}: _scale: out-of-bounds" in done.stdout
     annotations = [line for line in done.stdout.splitlines() if line.startswith("::")]
-    assert [line.split(",title=")[0] for line in annotations] == [f"::error file={KERNELS},line={at}"]
-    assert "3 launches" in done.stdout
-    assert "2 findings" in done.stdout
+    read = 1 + next(at for at, line in enumerate(UNWRITTEN.splitlines()) if line.endswith("# READ"))
+    places = [(KERNELS, at), ("tests/test_unwritten.py", read)]
+    assert [line.split(",title=")[0] for line in annotations] == [f"::error file={a},line={b}" for a, b in places]
+    assert "a copy to the host reads 44 elements of out that nothing has written, of 300" in done.stdout
+    assert "out: float32 (300,), allocated at test_unwritten.py:10" in done.stdout
+    assert "frozen at the end: True" in done.stdout
+    assert "4 launches" in done.stdout
+    assert "3 findings" in done.stdout
     by_test = properties(repository / "junit.xml")
     failed = by_test["test_scale_without_a_mask"]
     assert failed["gpu_finding"][0].startswith(f"{KERNELS}:{at}: _scale: out-of-bounds")
@@ -83,7 +103,7 @@ def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tm
     assert int(by_test["test_scale[100]"]["gpu_instructions"][0]) > 0
     assert "gpu_finding" not in by_test["test_marked"]
     pages = sorted(page.name for page in (tmp_path / "pages").iterdir())
-    assert len(pages) == 3
+    assert len(pages) == 4
     assert "# OUT OF BOUNDS" in next((tmp_path / "pages").glob("*without_a_mask*")).read_text()
 
 
@@ -91,7 +111,14 @@ def test_a_finding_fails_its_test_at_the_line_of_the_kernel(repository: Path, tm
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "xdist"])
 def test_all_but_the_planted_faults_pass(repository: Path, workers: list[str]):
-    options = ["--simulated-gpu", "--gpu-check", "--deselect=tests/test_marked.py", "--junitxml=junit.xml", *workers]
+    options = [
+        "--simulated-gpu",
+        "--gpu-check",
+        "--deselect=tests/test_marked.py",
+        "--ignore=tests/test_unwritten.py",
+        "--junitxml=junit.xml",
+        *workers,
+    ]
     done = run(repository, *options, TORCH_EXTENSIONS_DIR=str(repository / "built"))
     assert "2 failed, 28 passed" in done.stdout, done.stdout + done.stderr
     found = {

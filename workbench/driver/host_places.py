@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from workbench.driver.simulated import library_path
 from workbench.ptx.decode import is_installed
 
 # Packages that pass a call on to the driver: the line that calls them is the one to name.
@@ -25,6 +24,7 @@ _PASS_ON = frozenset(
 )  # fmt: skip
 _OWN = str(Path(__file__).resolve().parent.parent)
 _RUNNER = str(Path(_OWN, "programs"))  # beyond its frames lies what started the program
+_LIBRARIES = ("libcuda", "libcublas", "libcurand", "libcupti")  # ours
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 
 
@@ -85,13 +85,12 @@ def native_place(frames: Sequence[int]) -> HostPlace | None:
 
     None if the program was compiled without it.
     """
-    own = library_path().parent
     for address in frames:
         found = _Symbol()
         if not ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(found)) or not found.file:
             continue
         module = Path(found.file.decode(errors="replace"))
-        if module.parent == own or is_installed(module) or module == Path(sys.executable).resolve():
+        if module.name.startswith(_LIBRARIES) or is_installed(module) or module == Path(sys.executable).resolve():
             continue
         place = _line_of(module, address - 1 - (found.base or 0))
         if place is not None:

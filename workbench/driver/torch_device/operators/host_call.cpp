@@ -3,6 +3,8 @@
 #include <ATen/ops/_to_copy.h>
 #include <c10/util/Exception.h>
 
+#include "result_memory.hpp"
+
 namespace workbench::torch_device {
 namespace {
 
@@ -46,6 +48,7 @@ at::Generator& host_generator() {
 
 void run_on_host(const Traits& traits, const OperatorHandle& handle, Stack& stack,
                  const std::optional<RandomPosition>& random) {
+  const ResultsReused reused;
   const auto call = [&] { HostCall(traits, handle, stack).run(); };
   if (!random) return call();
   if (traits.generator) {

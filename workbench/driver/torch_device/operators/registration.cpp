@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "operation.hpp"
+#include "result_memory.hpp"
 
 namespace workbench::torch_device {
 namespace {
@@ -96,6 +97,7 @@ void report_block(const c10::CachingDeviceAllocator::TraceEntry& entry) {
 // Replaces the kernels. Returns the names of the operators without a CPU kernel, one per line.
 extern "C" __attribute__((visibility("default"))) const char* workbench_exchange_operators() {
   using namespace workbench::torch_device;
+  keep_result_memory();
   static std::string without;
   static std::vector<c10::RegistrationHandleRAII> kept;
   Silent silent;
