@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import linecache
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.ptx import Program
 
@@ -15,6 +16,17 @@ Place = tuple[str, int]
 """Path of a source file and a line of it; ("", 0) where the compiler names none."""
 
 NOWHERE: Place = ("", 0)
+
+
+class HostPlace(NamedTuple):
+    """A place in host code: file and line, or only the name of a function (line 0)."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}" if self.line else self.function
 
 
 class PtxPlaces(dict[int, Place]):

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
-from workbench.analysis.places import source_text
+from workbench.analysis.places import HostPlace, source_text
 from workbench.ptx import Finding
 
 KIND = "refused launch"
-
-
-class HostPlace(NamedTuple):
-    """A place in host code: file and line, or only the name of a function (line 0)."""
-
-    file: str
-    line: int
-    function: str = ""
-
-    def __str__(self) -> str:
-        if not self.line:
-            return f"in {self.function}" if self.function else ""
-        return f"at {Path(self.file).name}:{self.line}" + (f", in {self.function}" if self.function else "")
 
 
 @dataclass
@@ -51,7 +36,8 @@ class RefusedLaunch:
 
     def __str__(self) -> str:
         shared = f", {self.dynamic_shared_bytes} bytes of dynamic shared memory" if self.dynamic_shared_bytes else ""
-        place = f", {self.place}" if self.place is not None and str(self.place) else ""
+        at = f", at {self.place}" if self.place is not None and self.place.line else ""
+        place = at + (f", in {self.place.function}" if self.place is not None and self.place.function else "")
         times = f"; {self.count} times" if self.count > 1 else ""
         what = f"{self.kernel}, grid {self.grid}, block {self.block}{shared}: {self.why}{place}{times}"
         if self.asked:
@@ -67,7 +53,7 @@ class RefusedLaunch:
         if self.place is None or not self.place.line:
             return str(self)
         line = source_text(self.place.file, self.place.line).strip()
-        return f"{self}\n      {Path(self.place.file).name}:{self.place.line}  {line}" if line else str(self)
+        return f"{self}\n      {self.place}  {line}" if line else str(self)
 
     @property
     def finding(self) -> Finding:

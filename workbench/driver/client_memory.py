@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from workbench.analysis.places import source_text
+from workbench.analysis.places import HostPlace, source_text
 from workbench.driver.argument_names import SCRATCH, names_of
-from workbench.driver.host_places import HostPlace, native_place, python_place
+from workbench.driver.host_places import native_place, python_place
 from workbench.errors import HostCallFault
 from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.decode import readable

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from workbench.analysis.places import HostPlace
 from workbench.ptx.decode import is_installed
 
 # Packages that pass a call on to the driver: the line that calls them is the one to name.
@@ -24,18 +29,26 @@ _PASS_ON = frozenset(
 )  # fmt: skip
 _OWN = str(Path(__file__).resolve().parent.parent)
 _RUNNER = str(Path(_OWN, "programs"))  # beyond its frames lies what started the program
-_LIBRARIES = ("libcuda", "libcublas", "libcurand", "libcupti")  # ours
+_SYSTEM = re.compile(
+    r"(lib(cuda|cudart|cublas\w*|curand|cupti|python|ffi|c|m|dl|pthread|stdc\+\+|gcc_s)[-.\d]|ld-linux|python\d|_ctypes|_core)"
+)
+_LAUNCHERS = re.compile(r"(__device_stub_|_*cudaLaunch|.*\bcudaLaunch\w*[<(])")
+_TOOLKIT = re.compile(r"(cuda_runtime(_api)?\.h|\.stub\.c|crt/host_runtime\.h)$")
+_EXECUTABLE = 2  # ET_EXEC, whose addresses are absolute
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 
 
-class HostPlace(NamedTuple):
-    """A line of the host's code."""
+class _Symbol(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p), ("base", ctypes.c_uint64), ("name", ctypes.c_char_p), ("begin", ctypes.c_uint64),
+    )  # fmt: skip
 
-    file: str
-    line: int
 
-    def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line}"
+class _Frame(NamedTuple):
+    module: str
+    address: int
+    """Address in the module's file."""
+    function: str
 
 
 def python_place() -> HostPlace | None:
@@ -70,43 +83,57 @@ def _passes_on(file: str) -> bool:
     return file.startswith(_STANDARD)
 
 
-class _Symbol(ctypes.Structure):
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("at", ctypes.c_void_p),
-    )
-
-
-@functools.cache
-def native_place(frames: Sequence[int]) -> HostPlace | None:
+def native_place(frames: Sequence[int], kernel: str = "") -> HostPlace | None:
     """Return the innermost line of a program's own code among return addresses, by its debug information.
 
-    None if the program was compiled without it.
+    Code in installed packages and in the toolkit's headers is passed over, and so are launchers and the stub of
+    ``kernel``. None if the program was compiled without lines.
     """
+    return _line(tuple(_native(frames)), kernel)
+
+
+def native_function(frames: Sequence[int]) -> HostPlace | None:
+    """Return the innermost function of a program's own code among return addresses, where it has no lines."""
+    return next((HostPlace("", 0, frame.function) for frame in _native(frames) if frame.function), None)
+
+
+def _native(frames: Sequence[int]) -> Iterator[_Frame]:
+    """Yield the frames of the program's own modules."""
+    libc, symbol = ctypes.CDLL(None), _Symbol()
     for address in frames:
-        found = _Symbol()
-        if not ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(found)) or not found.file:
+        if not libc.dladdr(ctypes.c_void_p(address - 1), ctypes.byref(symbol)) or not symbol.file:
             continue
-        module = Path(found.file.decode(errors="replace"))
-        if module.name.startswith(_LIBRARIES) or is_installed(module) or module == Path(sys.executable).resolve():
+        module = os.path.realpath(os.fsdecode(symbol.file))
+        if _SYSTEM.match(os.path.basename(module)) or is_installed(module) or module.startswith(_OWN):
             continue
-        place = _line_of(module, address - 1 - (found.base or 0))
-        if place is not None:
-            return place
-    return None
+        base = 0 if _is_absolute(module) else symbol.base
+        yield _Frame(module, address - 1 - base, (symbol.name or b"").decode(errors="replace"))
 
 
-def _line_of(module: Path, offset: int) -> HostPlace | None:
-    """Return the line of an offset in an ELF file; of inlined code the innermost that is not a library's."""
-    command = ["addr2line", "-i", "-e", str(module), hex(offset)]
+def _is_absolute(module: str) -> bool:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):  # no binutils: no line
+        with open(module, "rb") as file:
+            return int.from_bytes(file.read(18)[16:], sys.byteorder) == _EXECUTABLE
+    except OSError:
+        return False
+
+
+@functools.lru_cache
+def _line(frames: tuple[_Frame, ...], kernel: str) -> HostPlace | None:
+    tool = shutil.which("addr2line")
+    if tool is None:
         return None
-    for text in done.stdout.splitlines():
-        file, _, line = text.split(" (discriminator")[0].rpartition(":")
-        if line.isdecimal() and int(line) and not is_installed(file):
-            return HostPlace(file, int(line))
+    stub = re.compile(rf"(.*[ :])?{re.escape(kernel)}\s*[<(]") if kernel else None
+    for module, group in groupby(frames, key=lambda frame: frame.module):
+        command = [tool, "-e", module, "-f", "-C", "-i", *(hex(frame.address) for frame in group)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        lines = done.stdout.splitlines()
+        for function, place in zip(lines[::2], lines[1::2], strict=False):
+            file, _, number = place.partition(" (discriminator")[0].rpartition(":")
+            skipped = _LAUNCHERS.match(function) or _TOOLKIT.search(file) or is_installed(file)
+            if number.isdigit() and int(number) and not skipped and not (stub and stub.match(function)):
+                return HostPlace(file, int(number), function.partition("(")[0])
     return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.analysis.refused_launches import RefusedLaunch
 from workbench.analysis.watching import watched
-from workbench.driver.host_lines import calling_place
+from workbench.driver.host_places import native_function, native_place, python_place
 from workbench.ptx.decode import readable
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
@@ -44,7 +44,7 @@ class Refusals:
         why = told.why.decode(errors="replace").replace(f"{mangled}: ", "") if mangled else told.why.decode()
         launch = RefusedLaunch(
             kernel, tuple(told.grid), tuple(told.block), told.dynamic_shared, f"{why} ({told.error.decode()})",
-            calling_place(frames, kernel), not told.status_is_kept,
+            native_place(frames, kernel) or python_place() or native_function(frames), not told.status_is_kept,
         )  # fmt: skip
         kept = watch.refuse(launch)
         number = next((number for number, one in self._waiting.items() if one is kept), None)
