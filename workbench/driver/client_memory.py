@@ -203,14 +203,14 @@ class MemoryRecords:
             self._note(f"{place}: {text}" if place else text)
             return None
         message = f"{HOST_READ}: {text}"
-        file, line = place or ("", None)
+        file, line = ("", None) if place is None else (place.file, place.line)
         finding = Finding(
             HOST_READ, message, use.kernel, block=(0, 0, 0), thread=(0, 0, 0), address=told.address, buffer=name,
             line=line, source=file, other_line=None, other_source="", ptx_line=0, other_ptx_line=None, count=1,
         )  # fmt: skip
         if place is None:
             return HostCallFault(message, finding)
-        shown = source_text(*place, nowhere="").strip()
+        shown = source_text(place.file, place.line, nowhere="").strip()
         return HostCallFault(f"{place}: {message}" + (f"\n      {place}  {shown}" if shown else ""), finding)
 
     def partly_written(self) -> list[str]:

@@ -190,7 +190,7 @@ def _laid_out(
                 last.name += f"/{span.name}"
         else:
             reach = _SPACE // 2 if offsets[span.storage[0]] else _NEAR
-            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach, span.element))
+            buffers.append(Buffer(span.name, address, size, span.low, span.writable, reach, element=span.element))
     rows = [(one.address, one.size, one.host, one.writable, 0) for one in buffers]
     return tuple(span.pointer + offsets[span.storage[0]] for span in spans), buffers, rows
 

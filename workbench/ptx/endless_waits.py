@@ -33,7 +33,8 @@ def described(
         held = facts["holds"][0]
         out += f"; they hold {_number(held, size)}"
         if "setp" in facts:
-            out += _compared(kernel, *facts["setp"], held, size)
+            pc, other = facts["setp"]
+            out += _compared(kernel, pc, other, held, size)
     return out + _who([numbers for word, numbers in said if word == "block"], facts.get("unstarted"), grid)
 
 

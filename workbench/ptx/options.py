@@ -128,7 +128,7 @@ class LaunchOptions:
             value = getattr(self, name)
             if value is None:
                 continue
-            kind = numbers.Real if name in ("seconds_limit", "idle_limit") else numbers.Integral
+            kind: Any = numbers.Real if name in ("seconds_limit", "idle_limit") else numbers.Integral
             if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:
                 raise ArgumentError(name, repr(value), what, "Pass one of these.")
 
