@@ -74,8 +74,8 @@ FAULTS = [
         "bug",
         (
             r"refused, .* did not ask for the error: scale, grid \(1, 1, 65536\), block \(1, 1, 1\): .*"
-            r"grid dimension z is 65536, allowed are 1 to 65535 .*at grid_limit\.cu:30, in main",
-            r"grid_limit\.cu:30  scale<<<grid, 1>>>",
+            r"grid dimension z is 65536, allowed are 1 to 65535 .*at grid_limit\.cu:27, in main",
+            r"grid_limit\.cu:27  scale<<<grid, 1>>>",
             "1 launch checked, 1 refused, 1 finding",
         ),
         status=1,
@@ -100,7 +100,7 @@ FAULTS = [
         (
             r"shift_twice.*deadlock: 4 bytes at 0x\w+, byte 0 of .*which has 8 bytes, are read again and again",
             r"they hold \d and are compared with 4.*; 4 threads wait so, in blocks \(0, 0, 0\), \(1, 0, 0\), ",
-            r"grid_barrier_reused\.cu:(28|29)",
+            r"grid_barrier_reused\.cu:(23|24)",
         ),
         status=1,
     ),

@@ -51,9 +51,9 @@ def _compared(kernel: DecodedKernel, pc: int, other: int, held: int, size: int) 
         return ""
     relation = _RELATIONS.get(found[1])
     if relation in ("==", "!="):
-        passed = ", which they have passed" if held > other and found[2] != "s" and not held >> (8 * size - 1) else ""
-        same = held == other
-        return f" and are compared with {_number(other, size)}" + ("" if same else passed)
+        counts = other > 1 and not held >> (8 * size - 1)  # neither a flag nor a lock, whose values are 0 and 1
+        passed = ", which they have passed" if counts and held > other else ""
+        return f" and are compared with {_number(other, size)}{passed}"
     return f" and are compared ({relation}) with {_number(other, size)}" if relation else ""
 
 

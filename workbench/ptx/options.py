@@ -125,11 +125,12 @@ class LaunchOptions:
             ("seconds_limit", 0, "a number of seconds, or None for no limit"),
             ("idle_limit", 0, "a number of seconds, or None for no limit"),
         ):
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             if value is None:
                 continue
-            kind: Any = numbers.Real if name in ("seconds_limit", "idle_limit") else numbers.Integral
-            if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:
+            kind: type = numbers.Real if name in ("seconds_limit", "idle_limit") else numbers.Integral
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits or not value >= least:
                 raise ArgumentError(name, repr(value), what, "Pass one of these.")
 
 

@@ -1,7 +1,6 @@
 """A client that asks NVRTC for machine code and loads it by the driver: through ctypes, by its path, and cuda.bindings.
 
-Expected: fixed -> 1.0 .. 4.0; bug (an index one too far) -> found at its line. Forms: fixed|bug, and bindings to ask
-through cuda.bindings.
+fixed: prints 1.0 to 4.0. bug: an index one too far is found at its line. bindings: as fixed, through cuda.bindings.
 """
 
 import ctypes

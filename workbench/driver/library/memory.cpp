@@ -254,9 +254,8 @@ std::shared_ptr<Snapshot> snapshot(const Context* context) {
                        : allocation->written.data();
     const auto add = [&](u64 begin, u64 size) {
       const u64 offset = begin - address;
-      made->rows.push_back(
-          {begin, size, allocation->host + offset, written ? written + offset / 32 : nullptr,
-           allocation->on_host()});
+      made->rows.push_back({begin, size, allocation->host + offset,
+                            written ? written + offset / 32 : nullptr, allocation->on_host()});
     };
     if (!allocation->blocks) add(address, allocation->size);
     if (allocation->blocks) {
