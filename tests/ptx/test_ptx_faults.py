@@ -40,7 +40,7 @@ def test_out_of_bounds(program: ptx.Program) -> None:
     assert message.startswith("past_the_end: out-of-bounds: 4 bytes at 0x")
     assert "0 bytes past the end of argument 1, which has 1024 bytes" in message
     assert f"cuda_faults.cu:{line_of('out-of-bounds')} (PTX line" in message
-    assert message.endswith("block (3, 0, 0), thread (63, 0, 0)")
+    assert message.endswith("block (3, 0, 0), thread (63, 0, 0); argument 1: float32 (256,)")
 
 
 def test_the_lowest_block_is_named_whatever_the_threads(program: ptx.Program) -> None:
