@@ -233,9 +233,16 @@ def test_guard_zones_and_inputs_are_looked_at_beside_the_machines_own_checks():
 # -- limits ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_that_never_ends(hasty: Judge):
-    judgement = hasty.check(RIGHT.replace("float m", "while (cols) if (x[0] == 12345.f) break; float m"))
-    assert outcomes(judgement) == ["timeout"], judgement
+@pytest.mark.parametrize(
+    ("loop", "outcome"),
+    [
+        ("for (unsigned i = 0; cols; ++i) if (x[i % cols] == 12345.f) break;", "timeout"),
+        ("while (cols) if (x[0] == 12345.f) break;", "deadlock"),
+    ],
+)
+def test_a_kernel_that_never_ends(hasty: Judge, loop: str, outcome: str):
+    judgement = hasty.check(RIGHT.replace("float m", f"{loop} float m"))
+    assert outcomes(judgement) == [outcome], judgement
 
 
 def test_a_file_that_never_ends(hasty: Judge, tmp_path: Path):
