@@ -237,7 +237,7 @@ def test_guard_zones_and_inputs_are_looked_at_beside_the_machines_own_checks():
     ("loop", "outcome"),
     [
         ("for (unsigned i = 0; cols; ++i) if (x[i % cols] == 12345.f) break;", "timeout"),
-        ("while (cols) if (x[0] == 12345.f) break;", "deadlock"),
+        ("while (cols) if (x[0] == 12345.f) break;", "barrier"),
     ],
 )
 def test_a_kernel_that_never_ends(hasty: Judge, loop: str, outcome: str):
