@@ -19,6 +19,7 @@ Origin = str | int
 _UNKNOWN = -1  # computed from several origins, or in a way that is not followed
 _PASSED = frozenset(("mov", "cvta", "cvt", "mapa"))
 _BRACKET = re.compile(r"\[\s*([%A-Za-z_$][\w$.]*#)?")
+_MAP = re.compile(r"\s*,\s*\{")  # coordinates follow the address of a tensor map
 _CONSTANT = re.compile(r",\s*(-?(?:0[xX][0-9a-fA-F]+|\d+))U?$")
 _WITHOUT_RESULT = frozenset(
     re.findall(
@@ -158,10 +159,7 @@ def _shape_of(shape: str) -> _Shape:
     opcode, _, operands = shape.partition(" ")
     head = opcode.partition(".")[0]
     names = [match.start() for match in re.finditer("#", operands)]
-    bases = []
-    for bracket in _BRACKET.finditer(operands):
-        if bracket[1] is not None:
-            bases.append(names.index(bracket.end() - 1))
+    bases = [names.index(bracket.end() - 1) for bracket in _accessed(opcode, operands) if bracket[1] is not None]
     written = 0
     if head not in _WITHOUT_RESULT:
         first = operands.partition("}")[0] if operands.startswith("{") else re.split(r"[,\[]", operands, maxsplit=1)[0]
@@ -173,6 +171,20 @@ def _shape_of(shape: str) -> _Shape:
     if head == "selp":
         read = read[:-1]  # without the predicate
     return _Shape(_way(head, opcode, operands, len(read)), written, read, tuple(bases))
+
+
+def _accessed(opcode: str, operands: str) -> Sequence[re.Match[str]]:
+    """Return the brackets around the addresses that an instruction accesses.
+
+    The mbarrier that counts an asynchronous copy and the map of a tensor copy are none. Of a copy within shared memory
+    the two sides cannot be told apart later.
+    """
+    found = list(_BRACKET.finditer(operands))
+    if ".mbarrier::complete_tx" in opcode:
+        found = found[:-1]
+    if ".shared::cluster.shared::cta" in opcode:
+        return ()
+    return [bracket for bracket in found if ".tensor" not in opcode or not _MAP.match(operands, bracket.end())]
 
 
 def _way(head: str, opcode: str, operands: str, read: int) -> str:
