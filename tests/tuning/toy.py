@@ -140,6 +140,7 @@ class FakeKernel:
     compiler: str = "none"
     key: str = "0"
     from_cache: bool = False
+    remarks: tuple = ()
 
     @property
     def occupancy(self):

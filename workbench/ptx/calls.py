@@ -67,6 +67,7 @@ def units(module: ParsedModule, entry: PtxEntry, global_address: Callable[[str],
     function.
     """
     shared: dict[str, int] = {}
+    shared_sizes: dict[str, int] = {}
     known: dict[str, Unit] = {}
     finished: list[Unit] = []
     shared_bytes = 0
@@ -78,7 +79,14 @@ def units(module: ParsedModule, entry: PtxEntry, global_address: Callable[[str],
             continue
         if source.name in known:
             continue
-        symbols = Symbols(source, module.variables, global_address, shared=shared, shared_bytes=shared_bytes)
+        symbols = Symbols(
+            source,
+            module.variables,
+            global_address,
+            shared=shared,
+            shared_sizes=shared_sizes,
+            shared_bytes=shared_bytes,
+        )
         items = decode(module, source, symbols)
         shared_bytes = symbols.shared_bytes
         known[source.name] = Unit(source, symbols, items)

@@ -317,5 +317,5 @@ extern "C" __global__ void past_one_array(int* out, const int* in, int n) {
   int t = threadIdx.x;
   first[t] = in[t], second[t] = 0;
   __syncthreads();
-  out[t] = first[EITHER(t, t + 100)] + second[t];
+  out[t] = first[EITHER(t, t + 100)] + second[t];  // fault: past_one_array
 }
