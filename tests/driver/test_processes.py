@@ -184,8 +184,8 @@ def test_an_endless_kernel_ends_at_the_limit(pycuda):
     import pycuda.autoinit
     import pycuda.driver as cuda
     from pycuda.compiler import SourceModule
-    module = SourceModule("__global__ void wait(volatile int *x) { while (*x == 0) { } }")
-    module.get_function("wait")(cuda.to_device(np.zeros(1, np.int32)), block=(1, 1, 1))
+    module = SourceModule("__global__ void wait(volatile int *x) { for (int n = 0; *x == 0; ++n) x[1] = n; }")
+    module.get_function("wait")(cuda.to_device(np.zeros(2, np.int32)), block=(1, 1, 1))
     try:
         cuda.Context.synchronize()
     except cuda.Error as error:
@@ -206,7 +206,7 @@ wb.simulated_driver(force=True)
 import pycuda.autoinit
 import pycuda.driver as cuda
 from pycuda.compiler import SourceModule
-SOURCE = "__global__ void wait(volatile int *x, int n) { while (*x == 0) { } x[1] += n; }"
+SOURCE = "__global__ void wait(volatile int *x, int n) { int k = 0; while (*x == 0) ++k; x[1] += n + (k >> 31); }"
 wait, directly = SourceModule(SOURCE).get_function("wait"), wb.load_cuda(SOURCE).wait
 flag, array = cuda.to_device(np.zeros(2, np.int32)), np.zeros(2, np.int32)
 library, stream = ctypes.CDLL("libcuda.so.1"), cuda.Stream()
