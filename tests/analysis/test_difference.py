@@ -246,13 +246,19 @@ def test_a_file_without_cases_in_its_rows_is_of_one_case(tmp_path: Path):
     ("words", "message"),
     [
         ("trace copy_blocks --case a --case b --save A", r"--case: got a, b; allowed: one case with --save"),
-        ("compare o --fail-if registers>1", r"--fail-if: got registers>1; allowed: a condition with --against"),
-        ("compare o --against A --fail-if sectors>1", r"fail_if: got 'sectors'; allowed: .*, sectors_per_request, "),
         (
-            "trace o --against A --fail-if spill_bytes>1",
+            "compare copy_blocks --fail-if registers>1",
+            r"--fail-if: got registers>1; allowed: a condition with --against",
+        ),
+        (
+            "compare copy_blocks --against A --fail-if sectors>1",
+            r"fail_if: got 'sectors'; allowed: .*, sectors_per_request, ",
+        ),
+        (
+            "trace copy_blocks --against A --fail-if spill_bytes>1",
             r"fail_if: got 'spill_bytes'; allowed: .*, predicted_us, regis",
         ),
-        ("trace o --against A --fail-if registers_of_f>1", r"is a 'compare', not a trace"),
+        ("trace copy_blocks --against A --fail-if registers_of_f>1", r"is a 'compare', not a trace"),
         ("diff A A --fail-if warp_instructions", r"fail_if: got 'warp_instructions'; allowed: FIGURE > RATIO"),
         ("diff A A --fail-if warp_instructions>1.0.2", r"fail_if: got 'warp_instructions>1.0.2'"),
         ("diff A A --fail-if conflicts>1", r"fail_if: got 'conflicts'; allowed: .*shared_conflicts"),

@@ -28,9 +28,7 @@ def refuse():
 
 
 def burn(request, send):
-    """Compute for ever: 0 in this process, 1 in one that it starts, more on the core with this number less 2."""
-    if request >= 2:
-        os.sched_setaffinity(0, {request - 2})
+    """Compute for ever: 0 in this process, 1 in one that it starts."""
     if request == 1 and os.fork():
         os.wait()
     while True:

@@ -10,7 +10,7 @@ __global__ void beyond(float *x, int n) { x[threadIdx.x + n] = 1; }
 __global__ void askew(char *x) { *(int *)(x + 1) = 1; }
 __global__ void stop() { if (threadIdx.x == 3) __trap(); }
 __global__ void claim(int n) { assert(n > 5); }
-__global__ void for_ever(volatile int *x) { while (*x == 0) { } }
+__global__ void for_ever(volatile int *x) { for (int n = 0; *x == 0; ++n) x[1] = n; }
 __global__ void increment(int *x) { x[threadIdx.x] += 1; }
 """
 

@@ -283,8 +283,14 @@ def test_a_fault_is_an_error_of_the_launch(device):
 
 
 def test_a_launch_ends_at_its_limit():
-    lock = torch.ones(1, dtype=torch.int32)  # held by nobody who would give it back
+    counter = torch.ones(2, dtype=torch.int32)
     with wb.simulated_triton(seconds_limit=0.2, force=True), pytest.raises(KernelTimeout):
+        kernels.counting_kernel[(1,)](counter)
+
+
+def test_a_lock_that_nobody_gives_back_is_a_deadlock():
+    lock = torch.ones(1, dtype=torch.int32)
+    with wb.simulated_triton(force=True), pytest.raises(KernelFault, match="deadlock"):
         kernels.waiting_kernel[(1,)](lock)
 
 

@@ -105,6 +105,14 @@ def waiting_kernel(lock):
         pass
 
 
+@triton.jit
+def counting_kernel(counter):
+    count = 0
+    while tl.atomic_cas(counter, 0, 1) == 1:
+        count += 1
+        tl.store(counter + 1, count)
+
+
 @gluon.jit
 def gluon_kernel(x, out, n, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
     at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, LAYOUT)

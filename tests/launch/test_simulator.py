@@ -26,7 +26,7 @@ extern "C" __global__ void reversed(int *x)
     __syncthreads();
     x[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
-extern "C" __global__ void for_ever(volatile int *x) { while (*x == 0) { } }
+extern "C" __global__ void for_ever(volatile int *x) { for (int n = 0; *x == 0; ++n) x[1] = n; }
 """
 
 
@@ -82,7 +82,7 @@ def test_out_of_bounds_is_a_fault(sim: devices.Device):
 
 
 def test_limits_stop_a_kernel(sim: devices.Device):
-    kernel, zero = compile_cuda(SOURCE, "for_ever"), torch.zeros(1, dtype=torch.int32)
+    kernel, zero = compile_cuda(SOURCE, "for_ever"), torch.zeros(2, dtype=torch.int32)
     with pytest.raises(KernelTimeout):
         sim.launch(kernel, 1, 32, [zero], instruction_limit=100_000)
     with pytest.raises(KernelTimeout):

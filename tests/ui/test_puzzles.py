@@ -83,7 +83,8 @@ def test_a_solution_is_right(compiled, name, language):
     assert [goal for goal in feedback.goals if goal.at_most > 2 * max(goal.value, 1)] == [], "no goal is out of reach"
 
 
-ENDLESS = "out[threadIdx.x] = 1; while (x[0] == x[0]) ;"
+ENDLESS = "out[threadIdx.x] = 1; for (int i = 0; x[i & 3] == x[i & 3]; ++i) ;"
+WAITS = "out[threadIdx.x] = 1; while (x[0] == x[0]) ;"
 SOME_REACH = "out[threadIdx.x] = x[threadIdx.x]; for (int s = 16; s > 0; s /= 2) if (threadIdx.x < s) __syncthreads();"
 READS_FIRST = "out[threadIdx.x] += x[threadIdx.x];"
 SMALL_TILE = "__shared__ float t[9]; t[threadIdx.x] = 1; __syncthreads(); out[threadIdx.x] = t[127 - threadIdx.x];"
@@ -95,6 +96,7 @@ TRAP = 'out[threadIdx.x] = 1; if (threadIdx.x == 5) asm("trap;");'
     [
         ("", ("nothing written",)),
         (ENDLESS, ("kernel that does not end",)),
+        (WAITS, ("wait that does not end",)),
         (SOME_REACH, ("input copied", "barrier that only some threads reach")),
         (READS_FIRST, ("output read before it is written",)),
         (TRAP, ("trap",)),

@@ -96,5 +96,5 @@ def _quiet_option() -> click.Option:
             be_quiet()
 
     return click.Option(
-        ["-q", "--quiet"], is_flag=True, expose_value=False, callback=heed, help="Show no progress bars."
+        ["-q", "--quiet"], is_flag=True, is_eager=True, expose_value=False, callback=heed, help="Show no progress bars."
     )

@@ -135,7 +135,7 @@ COMPARED = (
 _COMPARED = (
     _each(_TEXT, "variant language arch outcome message configuration_is")
     | _each(_MAYBE, "compiler time_is predicted_for")
-    | {"config": _CONFIG, "sample": _SAMPLE}
+    | {"config": _CONFIG, "sample": _SAMPLE, "remarks": _list(_TEXT)}
     | _each(_NUMBER, COMPARED)
 )
 _OF_CASE = {

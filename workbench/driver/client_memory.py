@@ -103,7 +103,7 @@ class LaunchMemory:
     parameters: bytes
     records: MemoryRecords
     extents: Mapping[int, Extent]
-    """What the kernel may touch by each argument that is a view, by position."""
+    """Extents of the arguments that are views, by position."""
     of_host: Sequence[tuple[int, int]]
     has_variables: bool = True
 

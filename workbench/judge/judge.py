@@ -27,9 +27,7 @@ from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
 from workbench.ops.op import Op
-from workbench.ops.own.cuda import OwnCuda
 from workbench.ops.own.elsewhere import CHANGES
-from workbench.ops.own.triton import OwnTriton
 from workbench.ops.selection import fitted, listed, variants_of
 from workbench.ops.variant import Case, CudaVariant, Variant
 from workbench.toolchain.source import MEMORY_LABEL
@@ -172,9 +170,10 @@ class Judge:
             return self._with_source(path, text, variants)
         if variants is not None:
             raise ArgumentError("variants", variants, "None", "All variants of a candidate's file are judged.")
-        own = [one for one in self.op.variants if isinstance(one, OwnCuda | OwnTriton)]
         # Without their kernels, which a candidate's process must not see.
-        launches = self._dumped([(one.language, one.given) for one in own if not one.given["then"]])
+        launches = self._dumped(
+            [(one.language, one.declared_launch) for one in self.op.variants if one.declared_launch]
+        )
         return {"op": self._dumped(self.op.bare()), "candidate": str(path), "launches": launches}, text, []
 
     def _with_source(self, source: str | Path, label: str, variants: Any) -> tuple[dict, str, Sequence[Variant]]:
@@ -369,8 +368,6 @@ def _sources_of(request: Mapping[str, Any], variants: Sequence[Variant]) -> dict
     if given is not None:
         text = source_label(given) is not None
         return {MEMORY_LABEL if text else Path(given).name: given if text else Path(given).read_text(errors="replace")}
-    units = [one.unit for one in variants if isinstance(one, OwnCuda)]
-    files = [path for one in variants for path in one.files if path.is_file()]
-    return {path.name: path.read_text(errors="replace") for path in files} | {
-        Path(unit.name).name: unit.text for unit in units
-    }
+    files = {path for one in variants for path in one.files if path.is_file()}
+    texts = {path.name: path.read_text(errors="replace") for path in files}
+    return texts | {name: text for one in variants for name, text in one.texts.items()}

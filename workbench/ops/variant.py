@@ -356,6 +356,16 @@ class Variant:
         return _file_of(self.steps[0].grid)
 
     @property
+    def declared_launch(self) -> Mapping[str, Any]:
+        """Arguments of the declaration of an own variant of one kernel, without its source; empty for others."""
+        return {}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Texts of sources that need be no files, by the names that findings give them."""
+        return {}
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Every file that the variant is made of.
 

@@ -118,30 +118,27 @@ class _View:
 
 
 def _view(name: str, array: Any) -> _View:
-    if not isinstance(array, np.ndarray):
-        return _View(_tensor_span(name, array), array)
-    pointer, size, base = array.__array_interface__["data"][0], array.nbytes, array.base
-    if not size or not array.flags.c_contiguous:
-        low, high = np.lib.array_utils.byte_bounds(array) if size else (pointer, pointer)
-        return _View(_Span(name, pointer, low, high, storage_of(array), array.flags.writeable), array)
-    storage = (pointer, pointer + size) if base is None else storage_of(array)
-    return _View(_Span(name, pointer, pointer, pointer + size, storage, array.flags.writeable, array.itemsize), array)
-
-
-def _tensor_span(name: str, tensor: Any) -> _Span:
-    if not is_tensor(tensor):
-        raise ArgumentError(name, type(tensor).__name__, "a torch tensor or a NumPy array", "Convert it to one.")
-    if tensor.device.type != "cpu":
+    if isinstance(array, np.ndarray):
+        pointer, size, base = array.__array_interface__["data"][0], array.nbytes, array.base
+        writable = array.flags.writeable
+        if not size or not array.flags.c_contiguous:
+            low, high = np.lib.array_utils.byte_bounds(array) if size else (pointer, pointer)
+            return _View(_Span(name, pointer, low, high, storage_of(array), writable), array)
+        storage = (pointer, pointer + size) if base is None else storage_of(array)
+        return _View(_Span(name, pointer, pointer, pointer + size, storage, writable, array.itemsize), array)
+    if not is_tensor(array):
+        raise ArgumentError(name, type(array).__name__, "a torch tensor or a NumPy array", "Convert it to one.")
+    if array.device.type != "cpu":
         remedy = 'Use .cpu(), or device="cuda".'
-        raise ArgumentError(name, f"a tensor on {tensor.device}", "tensors on the cpu, in host memory", remedy)
-    pointer, size, count = address_of(name, tensor), tensor.element_size(), tensor.numel()
-    apart = bool(count) and not tensor.is_contiguous()
+        raise ArgumentError(name, f"a tensor on {array.device}", "tensors on the cpu, in host memory", remedy)
+    pointer, size, count = address_of(name, array), array.element_size(), array.numel()
+    apart = bool(count) and not array.is_contiguous()
     if apart:
-        count = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    storage = storage_of(tensor)
+        count = 1 + sum((n - 1) * step for n, step in zip(array.shape, array.stride(), strict=True))
+    storage = storage_of(array)
     if pointer + count * size > storage[1] and count:
-        refuse_without_elements(name, tensor)
-    return _Span(name, pointer, pointer, pointer + count * size, storage, True, 0 if apart else size)
+        refuse_without_elements(name, array)
+    return _View(_Span(name, pointer, pointer, pointer + count * size, storage, True, 0 if apart else size), array)
 
 
 def _offsets(spans: Sequence[_Span], pinned: Sequence[tuple[int, int]]) -> dict[int, int]:

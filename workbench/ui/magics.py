@@ -20,7 +20,7 @@ from workbench.toolchain.source import Source, kernels_within
 from workbench.ui.program_cell import is_program, run_cell_program
 
 _MESSAGE = re.compile(r"^(In\[\d+\])\((\d+)\): ", re.MULTILINE)
-_NOISE = ("AssemblerRemark:", "Compilation terminated")
+_NOISE = ("Remark:", "Compilation terminated")
 
 
 class CellCompileError(CompileError):

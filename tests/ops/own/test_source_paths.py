@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ArgumentError
+from workbench.errors import UserFileError
 from workbench.ops.own.files import load_op
 
 DECLARED = """
@@ -45,7 +45,7 @@ def test_a_relative_path_starts_at_the_declaring_file(beside: str, tmp_path: Pat
     (declaring / f"{name}.py").write_text(DECLARED.format(name=name))
     monkeypatch.chdir(working)
     if beside == "neither":
-        with pytest.raises(ArgumentError, match=rf"kernels/twice\.cu.*neither in {declaring} nor in {working}"):
+        with pytest.raises(UserFileError, match=rf"kernels/twice\.cu.*neither in {declaring} nor in {working}"):
             load_op(f"{declaring}/{name}.py:{name}")
         return
     variant = load_op(f"../declaring/{name}.py:{name}").variant("twice")

@@ -94,7 +94,9 @@ void check_written(Call& call, const Side& source, const Shape& shape) {
   Unwritten found;
   for_each_row([&](u64 row) { find_unwritten(*source.held, row, shape.width, found); });
   if (!found.bytes) return;
-  for_each_row([&](u64 row) { mark_written(*source.held, row, shape.width); });
+  // Of what no launch had there is a note alone: a kernel that reads it is still told of.
+  if (has_been_used(source.held->address + found.first))
+    for_each_row([&](u64 row) { mark_written(*source.held, row, shape.width); });
   tell_read(call, *source.held, found, shape.width * shape.height * shape.depth);
 }
 

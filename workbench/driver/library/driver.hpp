@@ -418,6 +418,8 @@ Frames client_frames();
 void record_origin(Call& call, Allocation& made);
 // Notes at the memory that bytes which nothing wrote came from another one with a copy.
 void copy_origin(u64 to, u64 from);
+// Whether a launch had the memory at an address as an argument.
+bool has_been_used(u64 address);
 // Keeps memory that is freed and that a launch wrote in part, for a note.
 void keep_partly_written(const Allocation& allocation, u64 address, const Part& part);
 // Reports bytes that a copy to the host reads and nobody wrote. Unlocks meanwhile.

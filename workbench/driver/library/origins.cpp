@@ -112,6 +112,11 @@ void copy_origin(u64 to, u64 from) {
   if (target && source && target != source) target->used = source->used, target->copied = true;
 }
 
+bool has_been_used(u64 address) {
+  const Origin* const origin = origin_at(address);
+  return origin && origin->used;
+}
+
 void keep_partly_written(const Allocation& allocation, u64 address, const Part& part) {
   HookMemory left;
   if (partly_written(allocation, address, part, left) && state().left.size() < kMostLeft)

@@ -67,6 +67,16 @@ class OwnCuda(OwnVariant, CudaVariant):
         return (*super().expressions, *macros, *self.constants.values())
 
     @property
+    def declared_launch(self) -> Mapping[str, Any]:
+        """Arguments of the declaration, without its source; empty if there is a step after the first."""
+        return {} if self.given["then"] else self.given
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Text of the source, by the name that findings give it."""
+        return {Path(self.unit.name).name: self.unit.text}
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Source and every header that it includes, except those of the CUDA toolkit."""
         return (self.source, *included_files(self.unit, (*self.include_dirs, cuda_sources())))

@@ -41,6 +41,11 @@ class OwnTriton(OwnVariant, TritonVariant):
     """Arguments of its declaration, without the function."""
 
     @property
+    def declared_launch(self) -> Mapping[str, Any]:
+        """Arguments of the declaration, without the function; empty if there is a step after the first."""
+        return {} if self.given["then"] else self.given
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Files and cells of its functions, and of all functions that they call."""
         return tuple(sorted({path for one in self.steps for path in called_files(one.function)}))

@@ -31,6 +31,7 @@ _OF_FINDINGS = {
         "output read before it is written",
         "The output holds no zeros at the start. Add up in a register and write the output once.",
     ),
+    "deadlock": ("wait that does not end", "Who changes what the waiting threads read, or arrives where they wait?"),
     "timeout": ("kernel that does not end", "Does the condition of every loop become false?"),
     "divergent barrier": (
         "barrier that only some threads reach",
