@@ -141,6 +141,7 @@ class FakeKernel:
     key: str = "0"
     from_cache: bool = False
     remarks: tuple = ()
+    ptx: str = ""
 
     @property
     def occupancy(self):
