@@ -87,7 +87,7 @@ def _sim():
 def test_what_fits_no_multiprocessor_is_a_launch_error_although_the_simulator_would_run_it(monkeypatch):
     monkeypatch.setattr(toy, "FakeKernel", lambda **_: _too_big())
     trial = evaluate(toy.steps_variant(), {"STEPS": 1}, toy.ToyCase(count=64), _sim())
-    assert trial.outcome == "launch_error"
+    assert trial.outcome == "launch_error", trial.message
     assert "shared memory" in trial.message
 
 
@@ -96,7 +96,7 @@ def _too_big():
 
     figures = {"registers": 32, "spill_bytes": 0, "stack_bytes": 0, "static_shared_bytes": 10**6, "key": "0"}
     figures |= {"dynamic_shared_bytes": 0, "threads_per_block": 128, "compiler": "none", "from_cache": False}
-    return SimpleNamespace(**figures, occupancy=occupancy("sm_80", 128, 32, 10**6))
+    return SimpleNamespace(**figures, remarks=(), ptx="", occupancy=occupancy("sm_80", 128, 32, 10**6))
 
 
 def test_no_compiler_ends_the_run_and_is_no_outcome(monkeypatch):
