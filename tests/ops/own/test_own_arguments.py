@@ -198,7 +198,9 @@ def test_a_tunable_that_a_template_has_for_a_parameter_is_no_macro(tmp_path: Pat
     text = Path(exported(reference, tmp_path).__file__).read_text()
     assert '{"THREADS": config["THREADS"]}' in text
     assert "torch.float16" not in text.partition("def launch(")[2].partition("def ")[0], "the template is made for it"
-    with pytest.raises(ArgumentError, match="argument 0 'out': got float16, the type that the reference doubled_twice returns"):
+    with pytest.raises(
+        ArgumentError, match="argument 0 'out': got float16, the type that the reference doubled_twice returns"
+    ):
         reference.cuda(
             TWICE.replace("VEC", "STEP"),
             kernel="twice<float, 1>",
