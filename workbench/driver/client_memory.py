@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.analysis.places import HostPlace, source_text
 from workbench.driver.argument_names import SCRATCH, names_of
-from workbench.driver.host_places import native_place, python_place
+from workbench.driver.host_places import native_place, python_place, return_addresses
 from workbench.errors import HostCallFault
 from workbench.ptx.buffers import Buffer, Row
 from workbench.ptx.decode import readable
@@ -157,7 +157,7 @@ class MemoryRecords:
 
     def origin(self, tensor: bytes | None, element: int, frames: Any, count: int, number: Any) -> None:
         """Write the number of the current place, at which memory is allocated."""
-        place = python_place() or tuple(_addresses(frames, count))
+        place = python_place() or tuple(return_addresses(frames, count))
         number[0] = self._origins.number(_Origin((tensor or b"").decode(), element, place))
 
     def use(self, memory: LaunchMemory) -> None:
@@ -184,7 +184,7 @@ class MemoryRecords:
             return None
         origin, use = self._origin_of(memory), self._uses[memory.used]
         element = told.element if told.element > 1 else origin.element
-        frames = tuple(_addresses(told.frames, told.frame_count))
+        frames = tuple(return_addresses(told.frames, told.frame_count))
         place = python_place() or native_place(frames)
         scale = element // told.element
         count, total = -(-told.unwritten // scale), told.total // scale
@@ -248,7 +248,3 @@ def _amount(count: int, element: int, origin: _Origin) -> str:
 
 def _index(offset: int, element: int, origin: _Origin) -> str:
     return f"{'element' if element > 1 or origin.tensor else 'byte'} {offset // element:,}"
-
-
-def _addresses(frames: Any, count: int) -> Sequence[int]:
-    return (_u64 * count).from_address(frames)[:] if count else ()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.analysis.places import HostPlace
 from workbench.ptx.decode import is_installed
@@ -81,6 +81,11 @@ def _passes_on(file: str) -> bool:
             package = parts[parts.index(folder) + 1]
             return package.removesuffix(".py") in _PASS_ON
     return file.startswith(_STANDARD)
+
+
+def return_addresses(frames: Any, count: int) -> Sequence[int]:
+    """Return the ``count`` addresses that a hook's ``frames`` point to."""
+    return (ctypes.c_uint64 * count).from_address(frames)[:] if count else ()
 
 
 def native_place(frames: Sequence[int], kernel: str = "") -> HostPlace | None:

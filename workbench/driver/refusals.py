@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.analysis.refused_launches import RefusedLaunch
 from workbench.analysis.watching import watched
-from workbench.driver.host_places import native_function, native_place, python_place
+from workbench.driver.host_places import native_function, native_place, python_place, return_addresses
 from workbench.ptx.decode import readable
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
@@ -39,8 +39,7 @@ class Refusals:
             return
         mangled = told.kernel.decode(errors="replace")
         kernel = readable(mangled) if mangled else "a kernel that is not known"
-        words = ctypes.string_at(told.frames, 8 * told.frame_count)
-        frames = [int.from_bytes(words[at : at + 8], "little") for at in range(0, len(words), 8)]
+        frames = return_addresses(told.frames, told.frame_count)
         why = told.why.decode(errors="replace").replace(f"{mangled}: ", "") if mangled else told.why.decode()
         launch = RefusedLaunch(
             kernel, tuple(told.grid), tuple(told.block), told.dynamic_shared, f"{why} ({told.error.decode()})",
