@@ -50,7 +50,7 @@ class KernelExtents:
     """Extents of a kernel's accesses, by the pointer parameters of which a launch knows the extent."""
 
     def __init__(self, module: ParsedModule, entry: PtxEntry, decoded: Decoded, address_of: Callable[[str], int]):
-        self._module, self._entry, self._decoded = module, entry, decoded
+        self._module, self._entry, self._decoded, self._address_of = module, entry, decoded, address_of
         self._variables: dict[str, Extent] = {}
         for begin, name in decoded.shared_variables.items():
             if decoded.shared_sizes[begin]:
@@ -68,7 +68,7 @@ class KernelExtents:
         if not arguments and not self._have_neighbours:
             return []
         kept: dict[tuple[int, bool], Extent] = {}  # of a copy's addresses the first in each memory: its data's
-        for pc, one in self._accesses(frozenset(arguments)):
+        for pc, one in self.accesses(frozenset(arguments)):
             extent = self._variables.get(one.origin) if isinstance(one.origin, str) else arguments.get(one.origin)
             if extent is not None:
                 kept.setdefault((pc, extent.in_shared), extent)
@@ -76,11 +76,16 @@ class KernelExtents:
 
     def variable(self, pc: int) -> Extent | None:
         """Return the variable that the first access at ``pc`` may touch; None if no one variable is known."""
-        found = (one.origin for at, one in self._accesses(frozenset()) if at == pc)
+        found = (one.origin for at, one in self.accesses(frozenset()) if at == pc)
         return self._variables.get(str(next(found, "")))
 
-    def _accesses(self, pointers: frozenset[int]) -> Sequence[tuple[int, Access]]:
-        """Return (pc, access) of each access whose address has one origin."""
+    def global_address(self, name: str) -> int | None:
+        """Return the address of a variable in global memory; None for one in shared memory."""
+        variable = self._module.variables.get(name)
+        return None if variable is None or variable.space == "shared" else self._address_of(name)
+
+    def accesses(self, pointers: frozenset[int]) -> Sequence[tuple[int, Access]]:
+        """Return (pc, access) of each access whose address has one origin, of which the pointer parameters may be."""
         if pointers not in self._found:
             names = {one.name: at for at, one in enumerate(self._entry.parameters) if at in pointers}
             rows = self._module.body(self._entry).rows()

@@ -12,6 +12,7 @@ from workbench.ptx.index_slices import index_steps
 from workbench.ptx.sample import dependence
 from workbench.ptx.shapes import Dimensions
 from workbench.ptx.unused import unused_loads
+from workbench.ptx.unwritten import CopySources
 
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
@@ -73,6 +74,11 @@ class DecodedKernel:
     def extents(self) -> KernelExtents:
         """Extents of its accesses: the one variable or argument that each of them may touch."""
         return KernelExtents(self.module, self.entry, self.decoded, self._address_of)
+
+    @functools.cached_property
+    def copy_sources(self) -> CopySources:
+        """What its copies read and its other instructions write."""
+        return CopySources(self.entry, self.decoded, self.extents)
 
     def following(self, grid: Dimensions, block: Dimensions) -> Any:
         """Return the core's kernel that follows indexes which wrap; the plain one where none can reach an address."""

@@ -176,6 +176,8 @@ class PtxKernel(DecodedKernel):
         code, extents = self.decoded.core, []
         if options.checks:
             code, extents = self.following(grid, launch.block), self.extents.of_launch(launch.memory.extents)
+            if unwritten := self.copy_sources.unwritten(launch.parameters, rows):
+                bound.unwritten_sources = unwritten
         if extents:
             bound.shared_extents = [(pc, *one.row) for pc, one in extents if one.in_shared]
             bound.global_extents = [(pc, *one.row) for pc, one in extents if not one.in_shared]

@@ -141,8 +141,8 @@ void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
                 Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  check_extent(warp, in, warp.block->launch->shared_extents, request.address, mask, bytes,
-               is_write);
+  check_extent(warp, in, warp.block->launch->shared_extents, request.address,
+               request.located.offsets, mask, bytes, is_write);
   if ((in.flags & (kStrong | kUnordered)) == kStrong)
     synchronise(warp, in, request.address, mask, is_write, is_read);
   if (in.flags & kVolatile) {
@@ -172,8 +172,8 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
                 Request& request) {
   observe_global(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  check_extent(warp, in, warp.block->launch->global_extents, request.address, mask, bytes,
-               is_write);
+  check_extent(warp, in, warp.block->launch->global_extents, request.address,
+               request.located.offsets, mask, bytes, is_write);
   if (warp.wrapped) check_wrapped(warp, in, mask);
   if (MapWatch* maps = warp.block->launch->maps;
       maps && is_write && !is_read && in.kind == Kind::plain)
@@ -190,7 +190,8 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
 void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const Request& request) {
   observe_constant(warp, in, request.address, mask, bytes);
   if (!warp.block->shadow) return;
-  check_extent(warp, in, warp.block->launch->global_extents, request.address, mask, bytes, false);
+  check_extent(warp, in, warp.block->launch->global_extents, request.address,
+               request.located.offsets, mask, bytes, false);
   if (warp.wrapped) check_wrapped(warp, in, mask);
   check_global(warp, in, request.address, mask, bytes, false, true);
 }
@@ -343,7 +344,7 @@ void resolve(u8* registers, const Instruction& in, u32 mask, Warp& warp, u32 byt
   PTX_LANES {
     request.host[lane] = request.located.at(static_cast<u32>(lane));
   }
-  request.located = {};
+  request.located.first = nullptr;
 }
 
 template <Space S, bool Observed>

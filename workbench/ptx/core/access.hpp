@@ -34,7 +34,7 @@ struct Request {
   // who reads a value has acquired what was published with it.
   std::unique_lock<std::recursive_mutex> held;
   // Of a request of all lanes that resolve_access found to lie in a known way. `host` is not filled
-  // then, nor `address` where nobody looks on.
+  // then, nor `address` where nobody looks on. resolve() fills them, and leaves the way alone.
   Located located;
   Block* block = nullptr;  // that knows of it (Block::located)
   alignas(
@@ -110,8 +110,20 @@ void observe_copy(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
 void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mask, u32 bytes,
                   bool is_write);
 // Tells of lanes that touch what the instruction cannot mean; `extents` is one of the launch's.
-void check_extent(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
-                  const u64* addresses, u32 mask, u32 bytes, bool is_write);
+void check_addresses(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
+                     const u64* addresses, u32 mask, u32 bytes, bool is_write);
+// `offsets`: how the addresses lie to the first one; null if that is not known.
+inline void check_extent(const Warp& warp, const Instruction& in,
+                         const std::vector<Extent>& extents, const u64* addresses,
+                         const LaneOffsets* offsets, u32 mask, u32 bytes, bool is_write) {
+  if (extents.empty()) return;
+  const Extent& extent = extents[static_cast<std::size_t>(warp.block->pc_of(in))];
+  if (extent.high == ~u64{0}) return;
+  if (offsets && !(is_write && extent.period) &&
+      offsets->within(addresses[0] - extent.low, extent.high - extent.low, bytes))
+    return;
+  check_addresses(warp, in, extents, addresses, mask, bytes, is_write);
+}
 void check_extent(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
                   u32 lane, u64 address, u32 bytes, bool is_write);
 // Tells of lanes whose global address was computed from an index that has wrapped, of a warp that

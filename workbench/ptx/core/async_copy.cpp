@@ -1,6 +1,7 @@
 // cp.async: copies that bring what lay in their source when they were issued, as a GPU does, and
 // land when the issuing lane waits for them, not before, so that a missing wait shows.
 #include <algorithm>
+#include <utility>
 
 #include "access.hpp"
 #include "async_copy.hpp"
@@ -65,9 +66,9 @@ void prefetch(const PendingCopy& copy, u32 reading) {
 
 // Brings what a lane has read, or reads now, to its place.
 template <u32 Size>
-void bring(const PendingCopy& copy, u32 lane, u8* to) {
+void bring(Warp& warp, const PendingCopy& copy, u32 lane, u8* to) {
   if (!copy.unread) {
-    std::memcpy(to, copy.values + lane * Size, Size);
+    std::memcpy(to, warp.copies.detail(copy).values + lane * Size, Size);
   } else if (!(copy.partial >> lane & 1)) {
     std::memcpy(to, copy.source[lane], Size);
   } else {
@@ -78,39 +79,64 @@ void bring(const PendingCopy& copy, u32 lane, u8* to) {
 
 // Likewise for these lanes.
 template <u32 Size>
-void move(const PendingCopy& copy, u32 lanes, u8* shared) {
+void move(Warp& warp, const PendingCopy& copy, u32 lanes) {
+  u8* const shared = warp.block->shared;
   if (lanes == kAllLanes && copy.unread && !copy.partial) {
 #pragma GCC unroll 8
     for (u32 lane = 0; lane < kLanes; ++lane)
       std::memcpy(shared + copy.destination[lane], copy.source[lane], Size);
     return;
   }
-  PTX_FOR_EACH_LANE (lane, lanes) bring<Size>(copy, lane, shared + copy.destination[lane]);
+  PTX_FOR_EACH_LANE (lane, lanes) bring<Size>(warp, copy, lane, shared + copy.destination[lane]);
 }
 
 // Likewise, and tells which lanes change what is there.
 template <u32 Size>
-u32 move_and_compare(const PendingCopy& copy, u32 lanes, u8* shared) {
+u32 move_and_compare(Warp& warp, const PendingCopy& copy, u32 lanes) {
+  u8* const shared = warp.block->shared;
   u32 changed = 0;
-  PTX_FOR_EACH_LANE (lane, lanes) {
-    u8 values[Size], *to = shared + copy.destination[lane];
-    bring<Size>(copy, lane, values);
-    changed |= (std::memcmp(to, values, Size) != 0 ? 1u : 0u) << lane;
-    std::memcpy(to, values, Size);
-  }
+  const auto each = [&](auto bring_values) {
+    PTX_FOR_EACH_LANE (lane, lanes) {
+      u8 values[Size], *to = shared + copy.destination[lane];
+      bring_values(lane, values);
+      changed |= (std::memcmp(to, values, Size) != 0 ? 1u : 0u) << lane;
+      std::memcpy(to, values, Size);
+    }
+  };
+  if (copy.unread && !copy.partial)
+    each([&](u32 lane, u8* to) { std::memcpy(to, copy.source[lane], Size); });
+  else
+    each([&](u32 lane, u8* to) { bring<Size>(warp, copy, lane, to); });
   return changed;
 }
 
-// Fills in where the copy reads.
-void note_source(const Warp& warp, const Request& source, u32 reading, PendingCopy& copy) {
-  copy.reading = reading & source.mask;
-  copy.clock = warp.block->shadow->clocks.now(warp.agent);
-  copy.low = ~u64{0}, copy.high = 0;
-  PTX_FOR_EACH_LANE (lane, copy.reading) {
-    copy.low = std::min(copy.low, source.address[lane]);
-    copy.high = std::max(copy.high, source.address[lane] + copy.bytes);
+// The addresses between which a request asks, of lanes that all may.
+std::pair<u64, u64> span_of(const Request& source, u8* registers, const Instruction& in) {
+  if (const LaneOffsets* const offsets = source.located.offsets) {
+    const u64 first = first_address(registers, in);
+    return {first + static_cast<u64>(offsets->lowest),
+            first + static_cast<u64>(offsets->highest) + in.bytes};
   }
-  std::memcpy(copy.address, source.address, sizeof copy.address);
+  u64 low = ~u64{0}, high = 0;
+  PTX_FOR_EACH_LANE (lane, source.mask) {
+    low = std::min(low, source.address[lane]);
+    high = std::max(high, source.address[lane]);
+  }
+  return {low, high + in.bytes};
+}
+
+// Fills in where the copy reads.
+void note_source(Warp& warp, const Request& source, std::pair<u64, u64> span, PendingCopy& copy) {
+  CopyDetail& detail = warp.copies.detail(copy);
+  copy.reading = source.mask;
+  detail.clock = warp.block->shadow->clocks.now(warp.agent);
+  detail.low = span.first, detail.high = span.second;
+  std::memcpy(detail.address, source.address, sizeof detail.address);
+}
+
+bool is_watched(const Block& block, const PendingCopy& copy) {
+  const std::vector<bool>& unwritten = block.launch->unwritten_sources;
+  return block.sources && (unwritten.empty() || !unwritten[static_cast<std::size_t>(copy.pc)]);
 }
 
 template <bool Observed>
@@ -129,8 +155,12 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
     resolve<Space::global, Observed>(registers, in, reading, warp, bytes, false, true, source);
     std::memcpy(copy.source, source.host, sizeof copy.source);
     allowed &= ~(reading & ~source.mask);
-    if constexpr (Observed)
-      if (block.sources) note_source(warp, source, reading, copy);
+    if (source.mask) {
+      const auto span = span_of(source, registers, in);
+      block.worker->widen_unread(span.first, span.second);
+      if constexpr (Observed)
+        if (is_watched(block, copy)) note_source(warp, source, span, copy);
+    }
   }
   if (!allowed) return;
   const u32 last = block.launch->shared_bytes - bytes;
@@ -144,7 +174,7 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   if constexpr (Observed) {
     if (block.shadow) {
       block.shadow->copy_issued(warp, in, copy);
-      block.sources->add(copy);
+      if (copy.reading) block.sources->add(copy, warp.copies);
     }
     if (block.observed) {
       u64 offsets[kLanes];
@@ -152,13 +182,13 @@ void issue(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
         offsets[lane] = copy.destination[lane];
       }
       observe_copy(warp, in, offsets, copy.mask, bytes);
-      check_extent(warp, in, block.launch->shared_extents, offsets, copy.mask, bytes, true);
+      check_extent(warp, in, block.launch->shared_extents, offsets, nullptr, copy.mask, bytes,
+                   true);
     }
   }
   if (block.launch->copies_early) {
-    of_copy_size(bytes, [&](auto size) {
-      copy.changed = move_and_compare<size>(copy, copy.mask, block.shared);
-    });
+    of_copy_size(bytes,
+                 [&](auto size) { copy.changed = move_and_compare<size>(warp, copy, copy.mask); });
     copy.unread = false;
   }
   warp.copies.push();
@@ -181,10 +211,12 @@ void commit_apart(u32 mask, Warp& warp) {
   copies.in_order = false;
   const u32 count = copies.size();
   SourceWatch* const sources = warp.block->sources;
-  const auto push = [&](PendingCopy copy, u32 lanes, u32 group) {
+  const auto push = [&](u32 i, u32 lanes, u32 group) {
+    PendingCopy& copy = copies.next();
+    copies.put(copy, copies[i]);
     copy.mask = lanes, copy.group = group;
-    if (sources) sources->add(copy);
-    copies.next() = copy, copies.push();
+    if (sources) sources->add(copy, copies);
+    copies.push();
   };
   for (u32 i = 0; i < count; ++i) {
     const PendingCopy copy = copies[i];
@@ -193,12 +225,10 @@ void commit_apart(u32 mask, Warp& warp) {
     const u32 group = warp.committed[first_lane(now)];
     PTX_FOR_EACH_LANE (lane, now)
       if (warp.committed[lane] != group) now &= ~(1u << lane);
-    if (sources) sources->remove(copy);
     copies[i].mask = now, copies[i].group = group;
-    if (sources) sources->add(copies[i]);
     // Lanes that commit with another group number are few; give each its own entry.
-    PTX_FOR_EACH_LANE (lane, copy.mask & mask & ~now) push(copy, 1u << lane, warp.committed[lane]);
-    if (copy.mask & ~mask) push(copy, copy.mask & ~mask, PendingCopy::kOpen);
+    PTX_FOR_EACH_LANE (lane, copy.mask & mask & ~now) push(i, 1u << lane, warp.committed[lane]);
+    if (copy.mask & ~mask) push(i, copy.mask & ~mask, PendingCopy::kOpen);
   }
 }
 
@@ -228,12 +258,13 @@ void source_read(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
   if (!lanes) return;
   if (landing != Shadow::kNoLanding) return block.sources->landed(warp, copy, lanes, landing);
   // Others come after the issue only if the warp has handed on what it did since.
-  if (block.shadow->clocks.now(warp.agent) == copy.clock) return;
+  const CopyDetail& detail = warp.copies.detail(copy);
+  if (block.shadow->clocks.now(warp.agent) == detail.clock) return;
   u64 addresses[kLanes];
   PTX_LANES {
     const u32 from =
         lanes >> lane & 1 ? static_cast<u32>(lane) : static_cast<u32>(first_lane(lanes));
-    addresses[lane] = copy.address[from];
+    addresses[lane] = detail.address[from];
   }
   block.launch->global_shadow->read_again(
       warp, block.kernel->code[static_cast<std::size_t>(copy.pc)], addresses, lanes, copy.bytes);
@@ -246,11 +277,10 @@ void land(Warp& warp, const PendingCopy& copy, u32 lanes, u32 clock, s32 landing
   const bool early = block.launch->copies_early;
   of_copy_size(copy.bytes, [&](auto size) {
     if (!block.shadow) {
-      if (!early) move<size>(copy, lanes, block.shared);
+      if (!early) move<size>(warp, copy, lanes);
       return;
     }
-    const u32 changed =
-        early ? copy.changed & lanes : move_and_compare<size>(copy, lanes, block.shared);
+    const u32 changed = early ? copy.changed & lanes : move_and_compare<size>(warp, copy, lanes);
     block.shadow->copy_landed(warp, block.kernel->code[static_cast<std::size_t>(copy.pc)],
                               copy.destination, lanes, copy.bytes, changed, clock, landing);
     source_read(warp, copy, lanes & copy.reading, landing);
@@ -267,8 +297,8 @@ void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready 
     const PendingCopy& copy = copies[0];
     if (copy.mask & ~mask) break;
     if (!ready(copy, first_lane(copy.mask))) return;
-    if (sources) sources->remove(copy);
     land(warp, copy, copy.mask, clock, landing);
+    if (sources) sources->remove(copy);
     copies.pop_front();
   }
   u32 kept = 0, committed = 0;
@@ -276,15 +306,14 @@ void land_ready(Warp& warp, u32 mask, bool alike, u32 clock, s32 landing, Ready 
     PendingCopy& copy = copies[i];
     u32 done = 0;
     PTX_FOR_EACH_LANE (lane, copy.mask & mask) done |= (ready(copy, lane) ? 1u : 0u) << lane;
-    if (done) {
+    if (done) land(warp, copy, done, clock, landing);
+    copy.mask &= ~done;
+    if (!copy.mask) {
       if (sources) sources->remove(copy);
-      land(warp, copy, done, clock, landing);
-      copy.mask &= ~done;
-      if (sources) sources->add(copy);
+      continue;
     }
-    if (!copy.mask) continue;
     committed += copy.group != PendingCopy::kOpen;
-    if (kept != i) copies[kept] = copy;
+    if (kept != i) copies.put(copies[kept], copy);
     ++kept;
   }
   copies.truncate(kept, committed);

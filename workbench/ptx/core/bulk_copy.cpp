@@ -693,7 +693,7 @@ void load(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
       } else {
         counts.bulk_loads.push_back(copy);
         counts.bulk_loads.back().unread = true;
-        expect_read(counts);
+        expect_read(counts, counts.bulk_loads.back());
       }
     }
   }

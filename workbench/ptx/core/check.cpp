@@ -15,12 +15,9 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
     shadow.read(warp, in, offsets, mask, bytes, strong);
 }
 
-void check_extent(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
-                  const u64* addresses, u32 mask, u32 bytes, bool is_write) {
-  if (extents.empty()) return;
-  const Extent& extent = extents[static_cast<std::size_t>(warp.block->pc_of(in))];
-  const auto [low, high, period, filled] = extent;
-  if (high == ~u64{0}) return;
+void check_addresses(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
+                     const u64* addresses, u32 mask, u32 bytes, bool is_write) {
+  const auto [low, high, period, filled] = extents[static_cast<std::size_t>(warp.block->pc_of(in))];
   u64 outside = 0;
   PTX_LANES {
     outside |= (addresses[lane] - low) | (high - addresses[lane] - bytes);

@@ -444,6 +444,10 @@ struct Launch {
   // With checks, by instruction, where there are any: what its access to shared memory, by offset,
   // and to global memory may touch.
   std::vector<Extent> shared_extents, global_extents;
+  // With checks, by instruction, where there are any: copies whose source the launch does not
+  // write.
+  std::vector<bool> unwritten_sources;
+  bool has_aliases = false;      // of a kernel with copies: some memory has several addresses
   bool last_warp_first = false;  // the order in which the warps of a block take turns
   u32 undefined = ~0u;           // what lanes get from a shuffle whose source takes no part
   bool copies_early = false;  // copies land when they are issued, not when somebody waits for them
@@ -500,7 +504,13 @@ struct WorkerResult {
   std::shared_ptr<class SourceWatch> sources;   // with checks, of a kernel with copies
   std::vector<Warp*> unread_warps;              // with a cp.async that is unread
   std::vector<struct Block*> unread_blocks;     // with a bulk load that is
+  u64 unread_low = ~u64{0}, unread_high = 0;    // between which addresses all of these read
   std::function<void()> look_out;  // of a worker in the calling thread: what that does now and then
+
+  void widen_unread(u64 low, u64 high) {
+    unread_low = std::min(unread_low, low);
+    unread_high = std::max(unread_high, high);
+  }
 };
 
 // Takes a cluster that has not started from the launch, which then does not run it, and returns the

@@ -373,6 +373,7 @@ struct BoundLaunch {
   u64 workspace = 0;
   std::vector<std::pair<u32, std::vector<u32>>> unused;
   std::vector<ExtentRow> shared_extents, global_extents;
+  std::vector<u32> unwritten_sources;
   std::shared_ptr<Footprint> overlapped;
   std::shared_ptr<DeviceHeap> heap;
   u64 number_in_heap = 0;
@@ -385,6 +386,16 @@ void set_shared_memory(Launch& launch, const Kernel& kernel, u32 dynamic) {
   if (!kernel.reserves_shared) return;
   launch.reserved_shared = (launch.shared_bytes + 15) / 16 * 16;
   launch.shared_bytes = launch.reserved_shared + kReservedShared;
+}
+
+// Whether some memory belongs to two buffers.
+bool overlap(const std::vector<Buffer>& buffers) {
+  std::vector<std::pair<const u8*, const u8*>> ranges;
+  for (const Buffer& one : buffers) ranges.emplace_back(one.host, one.host + one.size);
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i].first < ranges[i - 1].second) return true;
+  return false;
 }
 
 void set_memory(Launch& launch, const BoundLaunch& bound) {
@@ -400,6 +411,8 @@ void set_memory(Launch& launch, const BoundLaunch& bound) {
     buffer.written = reinterpret_cast<u32*>(written);
     if (bound.heap && bound.heap->address() == address) buffer.heap = bound.heap.get();
   }
+  if (launch.kernel->has_async_copies || launch.kernel->has_bulk_copies)
+    launch.has_aliases = overlap(launch.buffers);
 }
 
 // The threads that share the blocks; those of a cooperative launch take turns on one.
@@ -434,6 +447,8 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   for (const auto& [pc, by_warp] : bound.unused) launch.unused[pc] = by_warp;
   set_extents(launch.shared_extents, bound.shared_extents, *launch.kernel);
   set_extents(launch.global_extents, bound.global_extents, *launch.kernel);
+  if (!bound.unwritten_sources.empty()) launch.unwritten_sources.resize(launch.kernel->code.size());
+  for (const u32 pc : bound.unwritten_sources) launch.unwritten_sources.at(pc) = true;
 }
 
 class RunningLaunch {
@@ -772,6 +787,7 @@ NB_MODULE(PTX_MODULE_NAME, m) {
       .def_rw("unused", &BoundLaunch::unused)
       .def_rw("shared_extents", &BoundLaunch::shared_extents)
       .def_rw("global_extents", &BoundLaunch::global_extents)
+      .def_rw("unwritten_sources", &BoundLaunch::unwritten_sources)
       .def_rw("overlapped", &BoundLaunch::overlapped)
       .def_rw("heap", &BoundLaunch::heap)
       .def_rw("number_in_heap", &BoundLaunch::number_in_heap);

@@ -17,7 +17,6 @@ inline auto of_copy_size(u32 bytes, F function) {
 
 struct PendingCopy {
   static constexpr u32 kOpen = 0xffffffffu;  // not committed to a group yet
-  static constexpr u32 kMostBytes = 16;
   u32 mask;
   u32 group;
   s32 pc;
@@ -29,12 +28,7 @@ struct PendingCopy {
   u32 destination[kLanes];
   const u8* source[kLanes];
   u32 copied[kLanes];
-  alignas(16) u8 values[kLanes * kMostBytes];  // what it has read, lane after lane
-  // With checks:
-  u32 reading;          // lanes that read anything
-  u32 clock;            // of the warp when it was issued
-  u64 low, high;        // between which addresses they read
-  u64 address[kLanes];  // where each does
+  u32 reading;  // with checks, of a watched copy: lanes that read anything
 
   u32 read_by(u32 lane) const { return partial >> lane & 1 ? copied[lane] : bytes; }
   // Whether one that is unread would change nothing now.
@@ -44,6 +38,16 @@ struct PendingCopy {
       return std::memcmp(shared + destination[lane], source[lane], size) == 0;
     });
   }
+};
+
+// What few copies need, apart from them so that the queue of the others stays small.
+struct CopyDetail {
+  static constexpr u32 kMostBytes = 16;
+  alignas(16) u8 values[kLanes * kMostBytes];  // what it has read, lane after lane
+  // Of a watched copy:
+  u32 clock;            // of the warp when it was issued
+  u64 low, high;        // between which addresses lanes read
+  u64 address[kLanes];  // where each does
 };
 
 // A queue of them. `in_order`: groups and orders never decrease from one to the next, and those
@@ -56,6 +60,17 @@ class PendingCopies {
   bool empty() const { return count_ == 0; }
   u32 size() const { return count_; }
   PendingCopy& operator[](u32 i) { return ring_[(first_ + i) & (ring_.size() - 1)]; }
+
+  // That of one of the queue, or of the place behind the last one.
+  CopyDetail& detail(const PendingCopy& copy) {
+    if (details_.size() != ring_.size()) details_.resize(ring_.size());
+    return details_[static_cast<std::size_t>(&copy - ring_.data())];
+  }
+  // Puts a copy of `from` into a place of the queue, or behind the last one.
+  void put(PendingCopy& place, const PendingCopy& from) {
+    if (!details_.empty()) detail(place) = detail(from);
+    place = from;
+  }
 
   // The place behind the last one, which push() adds.
   PendingCopy& next() {
@@ -77,11 +92,16 @@ class PendingCopies {
  private:
   void grow() {
     std::vector<PendingCopy> larger(ring_.empty() ? 8 : 2 * ring_.size());
-    for (u32 i = 0; i < count_; ++i) larger[i] = (*this)[i];
-    ring_.swap(larger), first_ = 0;
+    std::vector<CopyDetail> details(details_.empty() ? 0 : larger.size());
+    for (u32 i = 0; i < count_; ++i) {
+      larger[i] = (*this)[i];
+      if (!details.empty()) details[i] = detail((*this)[i]);
+    }
+    ring_.swap(larger), details_.swap(details), first_ = 0;
   }
 
-  std::vector<PendingCopy> ring_;  // a power of two of places
+  std::vector<PendingCopy> ring_;    // a power of two of places
+  std::vector<CopyDetail> details_;  // of each place; empty until one is needed
   u32 first_ = 0, count_ = 0;
 };
 

@@ -6,33 +6,12 @@
 
 namespace workbench::ptx {
 
-// Counts each line once for lanes next to each other. No lane's bytes lie in two.
-void SourceWatch::count(const PendingCopy& copy, u32 by) {
-  u64 last = ~u64{0};
-  PTX_FOR_EACH_LANE (lane, copy.mask & copy.reading) {
-    const u64 line = copy.address[lane] >> 7;
-    if (line == last) continue;
-    last = line;
-    counts_[place(line)] += by;
-    pieces_ += static_cast<u64>(static_cast<s32>(by));
-  }
-}
-
-void SourceWatch::count(const Load& load, u32 by) {
-  for (const Range& range : load.ranges)
-    for (u64 line = range.address >> 7; line << 7 < range.address + range.bytes; ++line) {
-      counts_[place(line)] += by;
-      pieces_ += static_cast<u64>(static_cast<s32>(by));
-    }
-}
-
 void SourceWatch::end(const Block& block) {
   for (Warp& warp : *block.warps)
     for (u32 i = 0; i < warp.copies.size(); ++i) remove(warp.copies[i]);
   for (OfBlock& one : blocks_) {
     if (one.block != &block) continue;
-    for (const Load& load : one.loads) count(load, ~0u);
-    one.loads.clear();
+    for (; !one.loads.empty(); one.loads.pop_front()) let_go();
   }
 }
 
@@ -46,19 +25,20 @@ void SourceWatch::keep(Load load) {
   for (OfBlock& one : blocks_) {
     if (one.block != load.home) continue;
     if (one.loads.size() == kLoads) {
-      count(one.loads.front(), ~0u);
       one.loads.pop_front();
+      let_go();
     }
-    count(load, 1);
+    hold(load.low, load.high);
     one.loads.push_back(std::move(load));
     return;
   }
 }
 
-void SourceWatch::landed(const Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
+void SourceWatch::landed(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing) {
   Load load{warp.block, warp.block->index, copy.pc, landing, 0, 0, {}};
+  const CopyDetail& detail = warp.copies.detail(copy);
   PTX_FOR_EACH_LANE (lane, lanes & copy.reading)
-    load.ranges.push_back({copy.address[lane], copy.read_by(lane), warp.thread(lane)});
+    load.ranges.push_back({detail.address[lane], copy.read_by(lane), warp.thread(lane)});
   keep(std::move(load));
 }
 
@@ -74,14 +54,6 @@ void SourceWatch::add(const BulkCopy& copy, const Block& home, s32 landing) {
       load.ranges.push_back({piece.address, piece.bytes, thread});
   }
   keep(std::move(load));
-}
-
-bool SourceWatch::near(const LanePieces& pieces, u64 base) const {
-  if (!pieces_) return false;
-  u32 found = 0;
-  for (int i = 0; i < pieces.count; ++i)
-    found |= counts_[place((base + pieces.all[i].sector) >> 2)];
-  return found != 0;
 }
 
 bool SourceWatch::is_over(const Load& load, const Warp& warp, u32 lane,
@@ -117,9 +89,11 @@ void SourceWatch::check(Warp& warp, const Instruction& in, const u64* addresses,
     for (Warp& other : *one.block->warps) {
       for (u32 i = 0; i < other.copies.size(); ++i) {
         const PendingCopy& copy = other.copies[i];
-        if (!copy.reading || copy.low >= high || copy.high <= low) continue;
+        if (!copy.reading) continue;
+        const CopyDetail& detail = other.copies.detail(copy);
+        if (detail.low >= high || detail.high <= low) continue;
         PTX_FOR_EACH_LANE (lane, copy.mask & copy.reading)
-          meet(copy.address[lane], copy.read_by(lane), copy.pc, one.block->index,
+          meet(detail.address[lane], copy.read_by(lane), copy.pc, one.block->index,
                other.thread(lane), [](u32) { return false; });
       }
     }

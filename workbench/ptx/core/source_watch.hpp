@@ -6,6 +6,7 @@
 // mbarrier, is over for those who waited for the mbarrier's phase, and for those who come after
 // them. Of those the latest ones of each block are kept.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <vector>
@@ -16,21 +17,34 @@ namespace workbench::ptx {
 
 class SourceWatch {
  public:
-  SourceWatch() : counts_(kCounts) {}
   // A block of this worker, whose copies are looked at until it ends.
   void begin(Block& block) { blocks_.push_back({&block, {}}); }
   void end(const Block& block);
 
-  // What the lanes of a cp.async read, from its issue until they have waited.
-  void add(const PendingCopy& copy) { count(copy, 1); }
-  void remove(const PendingCopy& copy) { count(copy, ~0u); }
+  // What the lanes of a watched cp.async read, from its issue until all have waited.
+  void add(const PendingCopy& copy, PendingCopies& copies) {
+    if (!copy.reading) return;
+    const CopyDetail& detail = copies.detail(copy);
+    hold(detail.low, detail.high);
+  }
+  void remove(const PendingCopy& copy) {
+    if (copy.reading) let_go();
+  }
   // Lanes of one have landed in a phase of an mbarrier of their block.
-  void landed(const Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing);
+  void landed(Warp& warp, const PendingCopy& copy, u32 lanes, s32 landing);
   // A bulk load, which lands in a phase of an mbarrier of `home`.
   void add(const BulkCopy& copy, const Block& home, s32 landing);
 
   // Whether pieces, whose sectors count from `base`, may lie in what a copy reads.
-  bool near(const LanePieces& pieces, u64 base) const;
+  bool near(const LanePieces& pieces, u64 base) const {
+    if (!held_) return false;
+    u64 low = ~u64{0}, high = 0;
+    for (int i = 0; i < pieces.count; ++i) {
+      low = std::min(low, base + pieces.all[i].sector);
+      high = std::max(high, base + pieces.all[i].sector + (pieces.all[i].line ? 4 : 1));
+    }
+    return low << 5 < high_ && high << 5 > low_;
+  }
   // Whether the caller comes after what a warp, of a block of another cluster, did before a step.
   using Published = std::function<bool(s64 block, u32 warp, u32 step)>;
   // Tells of lanes that write what a copy reads which is not over for them, or for lane `by` if it
@@ -57,19 +71,19 @@ class SourceWatch {
     std::deque<Load> loads;
   };
   static constexpr std::size_t kLoads = 64;  // that are kept of a block
-  // By line of 128 bytes, and others that share its place, how many pieces of copies lie there.
-  static constexpr u32 kCounts = 1 << 14;
-
-  static u32 place(u64 line) { return static_cast<u32>(line & (kCounts - 1)); }
-  void count(const PendingCopy& copy, u32 by);
-  void count(const Load& load, u32 by);
+  void hold(u64 low, u64 high) {
+    ++held_, low_ = std::min(low_, low), high_ = std::max(high_, high);
+  }
+  void let_go() {
+    if (!--held_) low_ = ~u64{0}, high_ = 0;
+  }
   void keep(Load load);
   static void report(Warp& warp, const Instruction& in, u32 lane, u64 address, u32 bytes, s32 pc,
                      s64 block, s32 thread);
   static bool is_over(const Load& load, const Warp& warp, u32 lane, const Published& published);
 
-  std::vector<u32> counts_;
-  u64 pieces_ = 0;  // in all of them
+  u64 held_ = 0;                  // copies and loads
+  u64 low_ = ~u64{0}, high_ = 0;  // addresses between which they all lie
   std::vector<OfBlock> blocks_;
 };
 

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 
+#include "access.hpp"
+
 namespace workbench::ptx {
 namespace {
 
-void read(PendingCopy& copy) {
+void read(PendingCopy& copy, CopyDetail& detail) {
   of_copy_size(copy.bytes, [&](auto size) {
-    if (copy.partial) std::memset(copy.values, 0, kLanes * size);
+    if (copy.partial) std::memset(detail.values, 0, kLanes * size);
     PTX_FOR_EACH_LANE (lane, copy.mask)
-      std::memcpy(copy.values + lane * size, copy.source[lane],
+      std::memcpy(detail.values + lane * size, copy.source[lane],
                   copy.partial ? copy.read_by(lane) : size);
   });
   copy.unread = false;
@@ -22,11 +24,34 @@ void read(BulkCopy& copy) {
   copy.unread = false;
 }
 
+// Whether a lane may write between these addresses; lanes that are not active may seem to.
+template <class Base>
+bool may_write(const Base* bases, s64 offset, u32 bytes, u64 low, u64 high) {
+  const u64 begin = low - bytes + 1, last = high - begin - 1;
+  u64 outside = ~u64{0};
+  PTX_LANES {
+    const u64 address = static_cast<Base>(bases[lane] + static_cast<Base>(offset));
+    const u64 from_begin = address - begin;
+    outside &= from_begin | (last - from_begin);
+  }
+  return static_cast<s64>(outside) >= 0;
+}
+
+bool may_write(u8* registers, const Instruction& in, const Block& block, u64 low, u64 high) {
+  const MemoryEffect& effect = block.kernel->effects[static_cast<std::size_t>(block.pc_of(in))];
+  if (effect.effect != Effect::stores || block.launch->has_aliases) return true;
+  if (in.flags & kNarrowBase)
+    return may_write(at<const u32>(registers, in.address), in.offset, effect.bytes, low, high);
+  return may_write(at<const u64>(registers, in.address), in.offset, effect.bytes, low, high);
+}
+
 template <bool Observed>
 void write_after_reads(u8* registers, const Instruction& in, u32 mask, Warp& warp) {
   const Block& block = *warp.block;
   WorkerResult& worker = *block.worker;
-  if (!worker.unread_warps.empty() || !worker.unread_blocks.empty()) read_sources(worker);
+  if ((!worker.unread_warps.empty() || !worker.unread_blocks.empty()) &&
+      may_write(registers, in, block, worker.unread_low, worker.unread_high))
+    read_sources(worker);
   const Handlers& handlers = block.kernel->writers[static_cast<std::size_t>(block.pc_of(in))];
   (Observed ? handlers.observed : handlers.bare)(registers, in, mask, warp);
 }
@@ -39,7 +64,9 @@ void expect_read(Warp& warp) {
   warp.block->worker->unread_warps.push_back(&warp);
 }
 
-void expect_read(Block& block) {
+void expect_read(Block& block, const BulkCopy& load) {
+  for (const BulkPiece& piece : load.pieces)
+    if (piece.host) block.worker->widen_unread(piece.address, piece.address + piece.bytes);
   if (block.unread) return;
   block.unread = true;
   block.worker->unread_blocks.push_back(&block);
@@ -49,7 +76,7 @@ void read_sources(WorkerResult& worker) {
   for (Warp* warp : worker.unread_warps) {
     warp->unread = false;
     for (u32 i = 0; i < warp->copies.size(); ++i)
-      if (warp->copies[i].unread) read(warp->copies[i]);
+      if (warp->copies[i].unread) read(warp->copies[i], warp->copies.detail(warp->copies[i]));
   }
   for (Block* block : worker.unread_blocks) {
     block->unread = false;
@@ -57,6 +84,7 @@ void read_sources(WorkerResult& worker) {
       if (copy.unread) read(copy);
   }
   worker.unread_warps.clear(), worker.unread_blocks.clear();
+  worker.unread_low = ~u64{0}, worker.unread_high = 0;
 }
 
 void put_reads_first(Kernel& kernel, std::vector<Handlers> writers) {

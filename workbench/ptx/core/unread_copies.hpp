@@ -1,5 +1,6 @@
 // Copies read global memory when they are issued. As nobody notices before somebody writes there,
-// they do so when they land, or when a warp of their worker is about to write global memory.
+// they do so when they land, or when a warp of their worker is about to write between the addresses
+// that they read.
 //
 // So nothing is copied twice in most kernels, and the processor has fetched a source by the time
 // that it is read.
@@ -10,7 +11,7 @@ namespace workbench::ptx {
 
 // Lanes of a warp have issued a cp.async; an mbarrier of a block counts a load.
 void expect_read(Warp& warp);
-void expect_read(Block& block);
+void expect_read(Block& block, const BulkCopy& load);
 // Reads the sources of all copies that are unread.
 void read_sources(WorkerResult& worker);
 
