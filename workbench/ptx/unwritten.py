@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from workbench.ptx.parse import PtxEntry
 
 _COPY = "cp.async"
+_NOWHERE = -1  # to what a null pointer points
 _WRITERS = (
     "st.global.", "st.generic.", "st.bulk.generic.", "atom.global.", "atom.generic.", "wmma.store.global.",
     "wmma.store.generic.", "tensormap.", "cp.async.bulk.global.", "cp.async.bulk.tensor.global.",
@@ -39,14 +40,15 @@ class CopySources:
         if not self._copies:
             return []
         buffers = _Buffers(rows)
-        values = [(at, parameters[offset : offset + 8]) for at, offset in self._pointers]
-        places = [(at, buffers.at(int.from_bytes(value, "little"))) for at, value in values]
-        key = tuple((at, place) for at, place in places if place is not None)
         if buffers.overlap:
             return []
-        if key not in self._known:
-            self._known[key] = self._found(dict(key), buffers)
-        return self._known[key]
+        values = [(at, int.from_bytes(parameters[offset : offset + 8], "little")) for at, offset in self._pointers]
+        places = [(at, buffers.at(value)) for at, value in values]
+        key = tuple((at, place) for at, place in places if place is not None)
+        nulls = tuple((at, _NOWHERE) for at, value in values if not value)  # pointers, or numbers
+        if key + nulls not in self._known:
+            self._known[key + nulls] = self._found(dict(key + nulls), buffers) or self._found(dict(key), buffers)
+        return self._known[key + nulls]
 
     def _found(self, arguments: Mapping[int, int], buffers: _Buffers) -> list[int]:
         places: dict[int, int] = {}  # the buffer of each access that has one

@@ -135,14 +135,23 @@ void resolve_window(const Instruction& in, u32 lanes, Warp& warp, u32 bytes, u8*
   }
 }
 
+inline void check_shared_extent(const Warp& warp, const Instruction& in, const Request& request,
+                                u32 mask, u32 bytes, bool is_write) {
+  const Block& block = *warp.block;
+  if (!block.shared_bounds) return;
+  const auto [low, size] = block.shared_bounds[block.pc_of(in)];
+  const LaneOffsets* const offsets = request.located.offsets;
+  if (offsets && offsets->within(request.address[0] - low, size, bytes)) return;
+  check_addresses(warp, in, block.launch->shared_extents, request.address, mask, bytes, is_write);
+}
+
 // Shared lanes of a request that passed: statistics, and checks. A plain store waits for its values
 // (store_lane).
 void see_shared(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_write, bool is_read,
                 Request& request) {
   observe_shared(warp, in, request.address, mask, bytes, is_write, is_read);
   if (!warp.block->shadow) return;
-  check_extent(warp, in, warp.block->launch->shared_extents, request.address,
-               request.located.offsets, mask, bytes, is_write);
+  check_shared_extent(warp, in, request, mask, bytes, is_write);
   if ((in.flags & (kStrong | kUnordered)) == kStrong)
     synchronise(warp, in, request.address, mask, is_write, is_read);
   if (in.flags & kVolatile) {

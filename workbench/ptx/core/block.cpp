@@ -144,6 +144,7 @@ BlockRunner::BlockRunner(Launch& launch, WorkerResult& result, Clocks* clocks)
       throw OutOfMemory("the checks of %u bytes of shared memory", launch.shared_bytes);
     }
     block.shadow = &shadow_;
+    if (!launch.shared_bounds.empty()) block.shared_bounds = launch.shared_bounds.data();
     if (kernel_.has_async_copies || kernel_.has_bulk_copies) {
       if (!result.sources) result.sources = std::make_shared<SourceWatch>();
       block.sources = result.sources.get();
@@ -876,13 +877,22 @@ bool GangWorker::start(Gang& gang) {
   return true;
 }
 
-// Gives each block of a gang a turn; true once all are done.
+// Gives each block of a gang a turn, and one that is alone as many as it needs; true once all are
+// done.
 bool GangWorker::ended(Gang& gang) {
-  std::erase_if(gang.left, [&](BlockRunner* runner) {
-    index_ = runner->block.index;
-    return !runner->turn();
-  });
-  if (!gang.left.empty()) return false;
+  if (gang.left.size() == 1) {
+    BlockRunner& runner = *gang.left.front();
+    index_ = runner.block.index;
+    while (runner.turn())
+      if (gangs_.size() > 1 || part_.waits || runner.waits()) return false;
+    gang.left.clear();
+  } else {
+    std::erase_if(gang.left, [&](BlockRunner* runner) {
+      index_ = runner->block.index;
+      return !runner->turn();
+    });
+    if (!gang.left.empty()) return false;
+  }
   if (!launch_.sample.empty())
     launch_.sampled[static_cast<std::size_t>(gang.turn)] =
         gang.runners[0]->block.instructions - gang.before;

@@ -18,6 +18,7 @@ void check_shared(Warp& warp, const Instruction& in, const u64* offsets, u32 mas
 void check_addresses(const Warp& warp, const Instruction& in, const std::vector<Extent>& extents,
                      const u64* addresses, u32 mask, u32 bytes, bool is_write) {
   const auto [low, high, period, filled] = extents[static_cast<std::size_t>(warp.block->pc_of(in))];
+  if (high == ~u64{0}) return;
   u64 outside = 0;
   PTX_LANES {
     outside |= (addresses[lane] - low) | (high - addresses[lane] - bytes);

@@ -206,6 +206,11 @@ struct Extent {
   u64 period = 0, filled = 0;
 };
 
+// The bounds alone, of an offset in shared memory: what is asked of every access should be small.
+struct SharedBounds {
+  u32 low = 0, size = ~u32{0};
+};
+
 // How often one instruction was executed, and by how many lanes in all.
 struct Tally {
   u64 executions = 0, lanes = 0;
@@ -444,6 +449,7 @@ struct Launch {
   // With checks, by instruction, where there are any: what its access to shared memory, by offset,
   // and to global memory may touch.
   std::vector<Extent> shared_extents, global_extents;
+  std::vector<SharedBounds> shared_bounds;  // those of shared_extents
   // With checks, by instruction, where there are any: copies whose source the launch does not
   // write.
   std::vector<bool> unwritten_sources;

@@ -86,7 +86,8 @@ u32 atomic_bytes(const std::string& name) {
   return static_cast<u32>(std::stoul(name.substr(at + 1))) / 8;
 }
 
-MemoryEffect effect_of(const TableEntry& entry, const Instruction& in) {
+// `bytes` of an atomic operation alone: those of other accesses are the instruction's.
+MemoryEffect effect_of(const TableEntry& entry) {
   const std::string& name = entry.name;
   const auto begins = [&](std::initializer_list<const char*> words) {
     return std::any_of(words.begin(), words.end(),
@@ -118,8 +119,34 @@ MemoryEffect effect_of(const TableEntry& entry, const Instruction& in) {
                 "unpack.",  "ld.param",        "nop",        "param.copy", "registers."}))
       made.effect = Effect::nothing;
   }
-  made.bytes = u32{in.bytes} * in.elements;
   return made;
+}
+
+// What the name of an instruction says of it. Names are long, and a kernel has thousands of
+// instructions of few names.
+struct NameFacts {
+  MemoryEffect effect;
+  bool needs_others, lets_dependents_start, reads_maps, copies, uses_tensor_memory, writes_global;
+
+  explicit NameFacts(const TableEntry& entry) : effect(effect_of(entry)) {
+    const std::string& name = entry.name;
+    needs_others = entry.group == Class::shared || entry.group == Class::sync ||
+                   entry.kind == Kind::call || name.find(".generic.") != std::string::npos;
+    lets_dependents_start = name == "griddepcontrol.launch_dependents";
+    reads_maps = name.starts_with("tensormap.") || name.find(".bulk.tensor.") != std::string::npos;
+    copies = name == "cp.async";
+    uses_tensor_memory = name.starts_with("tcgen05.");
+    writes_global = ptx::writes_global(name);
+  }
+};
+
+// The caller holds the GIL.
+const NameFacts& facts_of(std::size_t opcode) {
+  const auto& table = instruction_table();
+  static std::vector<std::unique_ptr<const NameFacts>> known(table.size());
+  std::unique_ptr<const NameFacts>& facts = known.at(opcode);
+  if (!facts) facts = std::make_unique<const NameFacts>(table[opcode]);
+  return *facts;
 }
 
 void append_code(Kernel& kernel, nb::bytes rows) {
@@ -127,19 +154,18 @@ void append_code(Kernel& kernel, nb::bytes rows) {
   const std::size_t count = rows.size() / sizeof(CodeRow);
   const char* from = rows.c_str();
   kernel.code.resize(count), kernel.needs_others.resize(count);
+  kernel.effects.reserve(count);
   std::vector<Handlers> writers(count, Handlers(nullptr));
   for (std::size_t i = 0; i < count; ++i) {
     CodeRow row;
     std::memcpy(&row, from + i * sizeof row, sizeof row);
-    const TableEntry& entry = table.at(static_cast<std::size_t>(row.opcode));
+    const NameFacts& facts = facts_of(static_cast<std::size_t>(row.opcode));
+    const TableEntry& entry = table[static_cast<std::size_t>(row.opcode)];
     Instruction& in = kernel.code[i];
     in.run = entry.run.bare, in.run_observed = entry.run.observed, in.kind = entry.kind;
-    kernel.needs_others[i] = entry.group == Class::shared || entry.group == Class::sync ||
-                             entry.kind == Kind::call ||
-                             entry.name.find(".generic.") != std::string::npos;
-    kernel.lets_dependents_start |= entry.name == "griddepcontrol.launch_dependents";
-    kernel.reads_maps |= entry.name.starts_with("tensormap.") ||
-                         entry.name.find(".bulk.tensor.") != std::string::npos;
+    kernel.needs_others[i] = facts.needs_others;
+    kernel.lets_dependents_start |= facts.lets_dependents_start;
+    kernel.reads_maps |= facts.reads_maps;
     in.guard = static_cast<u32>(row.guard), in.guard_flip = static_cast<u32>(row.guard_flip);
     in.counted = static_cast<u8>(row.counted), in.elements = static_cast<u8>(row.elements),
     in.bytes = static_cast<u8>(row.bytes);
@@ -152,11 +178,13 @@ void append_code(Kernel& kernel, nb::bytes rows) {
       kernel.uses_async_proxy = true;
       kernel.has_bulk_copies |= entry.group != Class::tensor;
     }
-    kernel.has_async_copies |= entry.name == "cp.async";
-    kernel.uses_tensor_memory |= entry.name.starts_with("tcgen05.");
-    if (writes_global(entry.name)) writers[i] = entry.run;
+    kernel.has_async_copies |= facts.copies;
+    kernel.uses_tensor_memory |= facts.uses_tensor_memory;
+    if (facts.writes_global) writers[i] = entry.run;
     std::memcpy(in.words, row.operands, sizeof in.words);
-    kernel.effects.push_back(effect_of(entry, in));
+    MemoryEffect effect = facts.effect;
+    if (!effect.bytes) effect.bytes = u32{in.bytes} * in.elements;
+    kernel.effects.push_back(effect);
   }
   if (kernel.has_async_copies || kernel.has_bulk_copies)
     put_reads_first(kernel, std::move(writers));
@@ -446,6 +474,11 @@ void set_options(Launch& launch, const BoundLaunch& bound) {
   if (!bound.unused.empty()) launch.unused.resize(launch.kernel->code.size());
   for (const auto& [pc, by_warp] : bound.unused) launch.unused[pc] = by_warp;
   set_extents(launch.shared_extents, bound.shared_extents, *launch.kernel);
+  for (const Extent& one : launch.shared_extents)
+    launch.shared_bounds.push_back(
+        one.high == ~u64{0}
+            ? SharedBounds{}
+            : SharedBounds{static_cast<u32>(one.low), static_cast<u32>(one.high - one.low)});
   set_extents(launch.global_extents, bound.global_extents, *launch.kernel);
   if (!bound.unwritten_sources.empty()) launch.unwritten_sources.resize(launch.kernel->code.size());
   for (const u32 pc : bound.unwritten_sources) launch.unwritten_sources.at(pc) = true;

@@ -141,11 +141,12 @@ struct Block {
   const Kernel* kernel = nullptr;
   s64 index = 0;
   u8* shared = nullptr;
-  Counts* counts = nullptr;        // null without statistics
-  Tally* tallies = nullptr;        // likewise
-  Traffic* traffic = nullptr;      // likewise
-  Shadow* shadow = nullptr;        // null without checks
-  SourceWatch* sources = nullptr;  // with checks, of a kernel with copies
+  Counts* counts = nullptr;                     // null without statistics
+  Tally* tallies = nullptr;                     // likewise
+  Traffic* traffic = nullptr;                   // likewise
+  Shadow* shadow = nullptr;                     // null without checks
+  SourceWatch* sources = nullptr;               // with checks, of a kernel with copies
+  const SharedBounds* shared_bounds = nullptr;  // with checks, by instruction, where there are any
   FindingList* findings = nullptr;
   std::vector<Printed>* printed = nullptr;
   Recorder* recorder = nullptr;            // of this block, if it is the one to record
