@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.ptx import LaunchReport, Program
+from workbench.ptx import LaunchOptions, LaunchReport, Program
 from workbench.ptx.tensor_map import TensorMap
 from workbench.toolchain import compile_cuda_module
 
@@ -74,6 +74,42 @@ def test_a_copy_brings_what_lay_there_when_it_was_issued(kernel: str, order: dic
             np.testing.assert_array_equal(brought[:32], VALUES[:32])
         else:
             np.testing.assert_array_equal(brought, VALUES[:128])
+
+
+OUT_OF_PLACE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry pass_on(.param .u64 x, .param .u64 y, .param .u64 table)
+{
+.reg .b32 %s, %v; .reg .b64 %x, %y, %t;
+.shared .align 16 .b8 tile[16];
+ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u64 %t, [table];
+LOAD
+mov.u32 %s, tile; mov.u32 %v, 7;
+cp.async.ca.shared.global [%s], [%x], 4;
+cp.async.commit_group;
+st.global.u32 [%y], %v;
+cp.async.wait_group 0;
+bar.sync 0;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("way", ["apart", "same buffer", "null", "loaded"])
+def test_copies_are_watched_unless_their_source_is_known_not_to_be_written(way: str) -> None:
+    x, y = torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    target = {"same buffer": x, "null": None}.get(way, y)
+    table = torch.tensor([x.data_ptr()])
+    kernel = Program.from_text(OUT_OF_PLACE.replace("LOAD", "ld.global.u64 %y, [%t];" * (way == "loaded")))["pass_on"]
+    launch = kernel.bind(1, 1, [x, target, table], LaunchOptions())
+    assert len(kernel.copy_sources.unwritten(launch.parameters, launch.memory.rows)) == (way in ("apart", "null"))
+    if way != "null":
+        found = launch.run(checks=True).findings
+        assert {one.kind for one in found} == (
+            set() if way == "apart" else {"write to global memory that a copy is reading"}
+        )
 
 
 def test_a_copy_lands_late_or_at_once() -> None:

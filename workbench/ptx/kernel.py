@@ -77,7 +77,7 @@ class DecodedKernel:
 
     @functools.cached_property
     def copy_sources(self) -> CopySources:
-        """What its copies read and its other instructions write."""
+        """Memory that its copies read and its other instructions write."""
         return CopySources(self.entry, self.decoded, self.extents)
 
     def following(self, grid: Dimensions, block: Dimensions) -> Any:

@@ -21,7 +21,7 @@ _WRITERS = (
 
 
 class CopySources:
-    """What the copies of a kernel read and its other instructions write, as far as arguments and variables tell."""
+    """Memory that the copies of a kernel read and its other instructions write, as arguments and variables tell."""
 
     def __init__(self, entry: PtxEntry, decoded: Decoded, extents: KernelExtents):
         names = [step.opcode.name for step in decoded.code]
