@@ -25,9 +25,9 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": f"suppressions={CHECKOUT / 'tests' / 'thread_sanitizer.txt'}:report_signal_unsafe=0",
 }
-# TSan refuses threads in the child of a fork, as test_workers makes them; under GCC 12's ASan one in twenty such children
-# hangs, in a place that is not known. test_aarch64 runs another processor's program, and both sanitizers reserve more
-# addresses than the limit of test_memory_limits.
+# TSan refuses threads in the child of a fork, as test_workers makes them; under GCC 12's ASan one in twenty such
+# children hangs, in a place that is not known. test_aarch64 runs another processor's program, and both sanitizers
+# reserve more addresses than the limit of test_memory_limits.
 LEFT_OUT = ("workers", "aarch64", "memory_limits")
 DRIVER = (
     "library", "hooks", "driver_faults", "graphs", "linking", "runtime", "runtime_calls", "runtime_graphs",
