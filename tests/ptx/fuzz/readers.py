@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from ptx_mbarrier_cases import random_steps
 from ptx_mbarrier_cases import text as mbarrier_text
+from ptx_sparse_cases import SPARSE_MMAS
 from ptx_support import module
+from ptx_tcgen05_cases import TCGEN05
+from ptx_wgmma_cases import PRODUCTS as WGMMAS
 from ptx_wmma_cases import PRODUCTS
 
 from fuzz.damage import changed_bytes, changed_json, changed_text, draw_steps, one_kernel
@@ -50,6 +53,7 @@ _SOURCES = (
     "cuda_mbarrier.cu",
     "outside/swizzled_gemm.cu",
 )
+_HOPPER_SOURCES = ("cuda_hopper.cu", "cuda_cluster_matmul.cu")
 _CODES = (0, 1, 2, 200, 201, 209, 218, 400, 500, 700, 702, 709, 710, 714, 716, 717, 718, 719, 720, 801)
 
 
@@ -64,13 +68,15 @@ class Reader(NamedTuple):
 def read_and_run(text: str) -> int:
     """Decode every kernel and launch what can be; return how many came so far."""
     program, ran = ptx.Program(text), 0
+    # A warpgroup has four warps, and reads its tiles whole.
+    threads, elements = (64, 512) if ".target sm_80" in text else (128, 1 << 14)
     for name in list(program):
         with contextlib.suppress(ptx.PtxSyntaxError, UnsupportedInstructionError):
             kernel = program[name]
             ran += 1
-            args = [np.zeros(512, np.float32) if p.size == 8 else bytes(p.size) for p in kernel.parameters]
+            args = [np.zeros(elements, np.float32) if p.size == 8 else bytes(p.size) for p in kernel.parameters]
             with contextlib.suppress(KernelFault, ArgumentError):
-                kernel.launch(1, 64, args, checks=True, statistics=True, instruction_limit=5_000, threads=1)
+                kernel.launch(1, threads, args, checks=True, statistics=True, instruction_limit=5_000, threads=1)
     return ran
 
 
@@ -80,8 +86,12 @@ def read_and_run(text: str) -> int:
 @functools.cache
 def own_texts() -> list[str]:
     """Modules of NVRTC, and texts of our own; all of them run but for a kernel with malloc."""
-    compiled = [next(iter(compile_cuda_module(HERE / name, arch="sm_80").kernels.values())).ptx for name in _SOURCES]
-    return [*compiled, mbarrier_text(*random_steps(1)), PRODUCTS[0].text]
+    sources = [(name, "sm_80") for name in _SOURCES] + [(name, "sm_90a") for name in _HOPPER_SOURCES]
+    compiled = [next(iter(compile_cuda_module(HERE / name, arch=arch).kernels.values())).ptx for name, arch in sources]
+    offsets = (128, 128), (256, 256)
+    tiles = [case.text(*offsets) for case in (*WGMMAS[::9], *TCGEN05[::7])]
+    sparse = [case.text for case in SPARSE_MMAS[::19]]
+    return [*compiled, mbarrier_text(*random_steps(1)), PRODUCTS[0].text, *tiles, *sparse]
 
 
 @functools.cache

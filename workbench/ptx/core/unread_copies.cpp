@@ -11,8 +11,8 @@ void read(PendingCopy& copy, CopyDetail& detail) {
   of_copy_size(copy.bytes, [&](auto size) {
     if (copy.partial) std::memset(detail.values, 0, kLanes * size);
     PTX_FOR_EACH_LANE (lane, copy.mask)
-      std::memcpy(detail.values + lane * size, copy.source[lane],
-                  copy.partial ? copy.read_by(lane) : size);
+      if (const u32 bytes = copy.partial ? copy.read_by(lane) : size)
+        std::memcpy(detail.values + lane * size, copy.source[lane], bytes);
   });
   copy.unread = false;
 }
