@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx import parse
-from workbench.ptx.parse import TYPE_SIZES, ParsedModule
+from workbench.ptx.parse import ParsedModule
 
 if TYPE_CHECKING:
     from workbench.ptx.device_heap import DeviceHeap
@@ -75,7 +76,7 @@ class ModuleMemory:
 
 
 def _initialise(memory: ModuleMemory, variable: parse.PtxVariable, values: str) -> None:
-    storage, size = memory.variables[variable.name], TYPE_SIZES[variable.type]
+    storage, size = memory.variables[variable.name], PTX_BYTES[variable.type]
     position = 0
     for token in values.replace("{", " ").replace("}", " ").split(","):
         token = token.strip()
