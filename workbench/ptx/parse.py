@@ -153,7 +153,10 @@ Item = Statement | Label | PtxDeclaration | PtxVariable | Scope | Directive
 
 @dataclass(slots=True)
 class PtxEntry:
-    """A kernel: the fields of its header, and the place of its body in the module's text."""
+    """A kernel: the fields of its header, and the place of its body in the module's text.
+
+    ``head`` is the text between the parameters and the body, ``declaration`` that of the parameters.
+    """
 
     name: str
     line: int
@@ -161,6 +164,8 @@ class PtxEntry:
     parameter_bytes: int
     max_threads: tuple[int, ...] | None
     cluster: tuple[int, int, int] | None  # blocks
+    declaration: str
+    head: str
     body_start: int
     body_end: int
 
@@ -198,6 +203,11 @@ class ParsedModule:
     entries: dict[str, PtxEntry]
     functions: dict[str, Function]
     variables: dict[str, PtxVariable]
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the ``.target``, such as "sm_90a"."""
+        return self.target.partition(",")[0]
 
     @cached_property
     def by_llvm(self) -> bool:
@@ -365,7 +375,9 @@ def _split(module: ParsedModule) -> None:
             if blocks is not None:
                 x, y, z = (*blocks, 1, 1)[:3]
                 cluster = x, y, z
-            module.entries[match[1]] = PtxEntry(match[1], line, parameters, total, most, cluster, brace + 1, end - 1)
+            module.entries[match[1]] = PtxEntry(
+                match[1], line, parameters, total, most, cluster, match[2] or "", match[3], brace + 1, end - 1
+            )
         position = end
     outside.append(text[position:])
     for piece in _SECTION.sub(" ", " ".join(outside)).split(";"):
@@ -402,15 +414,17 @@ def parse_prototype(text: str, line: int) -> Prototype | None:
 def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
     found, offset = [], 0
     for match in _PARAMETER.finditer(text):
-        align, kind, _, name, count = match.groups()
+        align, kind, attributes, name, count = match.groups()
         if kind not in PTX_BYTES:
             raise PtxSyntaxError(f"line {line}: parameter {name} has the unknown type .{kind}")
-        alignment = max(int(align or PTX_BYTES[kind]), 1)
+        alignment = int(align or max(PTX_BYTES[kind], 1))
+        if alignment.bit_count() != 1:
+            raise PtxSyntaxError(f"line {line}: parameter {name}: got .align {align}; allowed: a power of two")
         size = PTX_BYTES[kind] * int(count or 1)
         if size > MOST_PARAMETER_BYTES or alignment > _MOST_ALIGNMENT:
             raise PtxSyntaxError(f"line {line}: parameter {name} of {size} bytes, aligned to {alignment}")
         offset = (offset + alignment - 1) // alignment * alignment
-        found.append(Parameter(name, kind, size, alignment, offset))
+        found.append(Parameter(name, kind, size, alignment, offset, pointer=".ptr" in attributes))
         offset += size
     return tuple(found), offset
 
