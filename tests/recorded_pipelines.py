@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.ptx.recording import PipelineEvent, Recording
+from workbench.ptx.pipeline_parts import PipelineEvent
+from workbench.ptx.recording import Recording
 
 
 def recorded(*rows: tuple, warps: int = 2, mbarriers: dict[int, str] | None = None) -> Recording:

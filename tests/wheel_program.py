@@ -7,7 +7,7 @@ import sys
 import workbench
 from workbench.attention import paged_attention
 from workbench.attention.ops.paged_attention.cases import CASES
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.ptx import machine
 
 package = pathlib.Path(workbench.__file__).parent

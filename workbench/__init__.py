@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.base.lazy import lazily
+from workbench.base.lazy import hand_in, lazily
+from workbench.base.versions import __version__
 from workbench.errors import WorkbenchError
-
-__version__ = "0.2.0"
-"""The version of the package."""
 
 _LAZY = {
     "doctor": "workbench.doctor",
     "variants": "workbench.ops",
     "compile": "workbench.ops",
-    "compare": "workbench.tuning.comparison",
+    "compare": "workbench.tuning.compare",
     "compare_code": "workbench.tuning.code_comparison",
     "occupancy": "workbench.tuning.occupancy",
     "trace": "workbench.ops.tracing",
@@ -72,12 +70,13 @@ if TYPE_CHECKING:
     from workbench.ptx.tensor_map import TensorMap as TensorMap
     from workbench.tuning.bench.sizes import sweep_sizes as sweep_sizes
     from workbench.tuning.code_comparison import compare_code as compare_code
-    from workbench.tuning.comparison import compare as compare
+    from workbench.tuning.compare import compare as compare
     from workbench.tuning.occupancy import occupancy as occupancy
     from workbench.tuning.tuner import tune as tune
 
 
 __getattr__, __dir__ = lazily(__name__, _LAZY)
+hand_in("sweep_sizes", _LAZY["sweep_sizes"])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

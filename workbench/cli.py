@@ -6,10 +6,10 @@ import importlib
 
 import click
 
-from workbench import __version__
 from workbench.base.command_group import CommandGroup
 from workbench.base.options import json_option, names, tell, tell_on_the_way
 from workbench.base.terminal import say
+from workbench.base.versions import __version__
 from workbench.errors import ArgumentError
 
 _PLACES = {

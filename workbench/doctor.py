@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench import __version__
 from workbench.base.home import cache_part, home, home_part
 from workbench.base.processes.worker import Worker
 from workbench.base.tables import Table, Tabular
+from workbench.base.versions import __version__
 from workbench.errors import DeviceUnavailableError, MissingToolError, UnknownNameError, WorkbenchError
 
 _PIP = "python -m pip install"
@@ -229,11 +229,10 @@ def _ptx_machine() -> str:
     """Run a kernel of seven instructions, which fails if the extension was built for another processor."""
     import numpy as np
 
-    from workbench import ptx
-    from workbench.ptx import machine
+    from workbench.ptx import Program, machine
 
     out = np.full(32, -1, np.int32)
-    ptx.Program.from_text(_PROBE).kernels["probe"].launch(1, 32, [out])
+    Program.from_text(_PROBE).kernels["probe"].launch(1, 32, [out])
     if not np.array_equal(out, np.arange(32)):
         raise _Missing(f"computes wrongly on this processor ({machine.TARGET})", f"{_PIP} --force-reinstall .")
     return f"built for {machine.TARGET}, a probe kernel ran"
@@ -281,7 +280,7 @@ def _driver() -> str:
 
 def _answering_driver() -> str:
     """Return the driver that PyCUDA would use."""
-    from workbench.driver import simulated
+    from workbench.driver import library_files, simulated
     from workbench.driver.attributes import DEFAULT_MODEL, device_facts
 
     running = simulated.current()
@@ -290,7 +289,7 @@ def _answering_driver() -> str:
     real = simulated.real_device()
     if real is not None:
         return real
-    simulated.library_path()
+    library_files.library_path()
     name = device_facts(DEFAULT_MODEL).name
     return f"{name}, after wb.simulated_driver() or with `workbench run`"
 
@@ -353,7 +352,7 @@ def _nvrtc_and_driver() -> str:
     """Check that the driver loads the code that NVRTC generates."""
     import torch
 
-    from workbench import gpu_probes
+    import workbench.gpu_probes as gpu_probes
     from workbench.toolchain import nvrtc
 
     try:
@@ -372,7 +371,7 @@ def _nvrtc_and_driver() -> str:
 
 def _launched(worker: Worker, language: str) -> str:
     """Launch the language's probe kernel on the GPU, in the worker process."""
-    from workbench import gpu_probes
+    import workbench.gpu_probes as gpu_probes
 
     probe = {"cuda": gpu_probes.cuda_kernel, "triton": gpu_probes.triton_kernel}[language]
     try:

@@ -54,9 +54,9 @@ def ran(language: str, arch: str, where: str, launch: Callable[..., Any]) -> str
     ``launch(variant, config, problem, tensors)`` launches it. Returns a sentence on what ran. Raises WrongResultError
     if the output is wrong.
     """
-    from workbench import ops
+    from workbench.ops import registry
 
-    found = ops.get(OP)
+    found = registry.get(OP)
     variant, case = next(one for one in found.variants if one.language == language), found.case(CASE)
     config = variant.default_config(case.problem(arch=arch))
     problem = case.problem(config, arch=arch)

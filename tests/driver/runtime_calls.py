@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 
 VOID, SIZE, INT, UINT, U64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint, ctypes.c_uint64
 TO_DEVICE, TO_HOST, BY_ADDRESS = 1, 2, 4

@@ -17,7 +17,7 @@ __pyx_capi__ = {name: new(16, signature, None) for name in names}
 _PROGRAM = """
 import ctypes
 import workbench as wb
-from workbench.driver.simulated import runtime_path
+from workbench.driver.library_files import runtime_path
 wb.simulated_driver(force=True)
 from cuda.bindings._internal import runtime
 pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(

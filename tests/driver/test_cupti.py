@@ -34,7 +34,7 @@ BUFFERS = """
 import ctypes
 import workbench as wb
 from workbench.driver.host_programs import load_libraries
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 
 wb.simulated_driver(force=True)
 load_libraries()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from workbench.driver.elf import is_elf, read_elf
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.errors import ArgumentError
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from workbench.driver.elf import read_elf
-from workbench.driver.simulated import library_path, runtime_path
+from workbench.driver.library_files import library_path, runtime_path
 from workbench.toolchain import tools
 
 CALLS = Path(__file__).with_name("blas_calls.py")

@@ -19,7 +19,8 @@ from workbench.analysis.launches import Launches
 from workbench.analysis.watching import Watch, watch
 from workbench.driver import simulated_driver
 from workbench.driver.attributes import device_facts
-from workbench.driver.simulated import library_path, real_device
+from workbench.driver.library_files import library_path
+from workbench.driver.simulated import real_device
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ptx.tensor_map import TensorMap
 

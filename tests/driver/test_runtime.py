@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.driver.elf import read_elf
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.toolchain import tools
 
 SOURCES = Path(__file__).parents[2] / "workbench" / "driver" / "runtime"

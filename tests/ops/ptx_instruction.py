@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from workbench.ptx.parse import TYPE_SIZES, Statement
+from workbench.base.element_types import PTX_BYTES
+from workbench.ptx.parse import Statement
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Instruction:
         if ".wide." in self.opcode:
             kind = self.type
             return self.written(f"cvt.{kind[0]}{2 * int(kind[1:])}.{kind}", self.operands[0], source)
-        kind = self.type if self.type in ("f32", "f64") else f"b{8 * TYPE_SIZES[self.type]}"
+        kind = self.type if self.type in ("f32", "f64") else f"b{8 * PTX_BYTES[self.type]}"
         return self.written(f"mov.{kind}", self.operands[0], source)
 
     def in_scope(self, *lines: str) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ptx_instruction import Instruction
 
-from workbench.ptx.parse import TYPE_SIZES, parse_number
+from workbench.base.element_types import PTX_BYTES
+from workbench.ptx.parse import parse_number
 
 LANES = ("active", "held back")
 """Lanes that execute an instruction, and lanes that its guard or a branch holds back."""
@@ -174,16 +175,16 @@ def sign_lost(one: Instruction) -> str | None:
 
 def factor_dropped(one: Instruction) -> str | None:
     """Drop the second factor of a product, or the divisor of a quotient."""
-    if one.words[0] in ("mul", "div") and one.type in TYPE_SIZES and "hi" not in one.words:
+    if one.words[0] in ("mul", "div") and one.type in PTX_BYTES and "hi" not in one.words:
         return one.moved(one.operands[1])
     return None
 
 
 def product_dropped(one: Instruction) -> str | None:
     """Take ``c`` for ``a * b + c``."""
-    if one.words[0] in ("fma", "mad") and one.type in TYPE_SIZES:
+    if one.words[0] in ("fma", "mad") and one.type in PTX_BYTES:
         if ".wide." in one.opcode:
-            return one.written(f"mov.b{16 * TYPE_SIZES[one.type]}", one.operands[0], one.operands[3])
+            return one.written(f"mov.b{16 * PTX_BYTES[one.type]}", one.operands[0], one.operands[3])
         return one.moved(one.operands[3])
     return None
 
@@ -245,7 +246,7 @@ def next_element(one: Instruction) -> str | None:
     elif one.words[0] == "cp":
         size = int(one.operands[2], 0)
     else:
-        size = TYPE_SIZES[one.type] * next((int(word[1]) for word in one.words if word in ("v2", "v4", "v8")), 1)
+        size = PTX_BYTES[one.type] * next((int(word[1]) for word in one.words if word in ("v2", "v4", "v8")), 1)
     address = one.operands[1].strip("[] ")
     base, _, offset = address.partition("+")
     return one.with_operand(1, f"[{base.strip()}+{(parse_number(offset.strip()) if offset else 0) + size}]")

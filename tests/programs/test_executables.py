@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.driver.simulated import library_path, runtime_path
+from workbench.driver.library_files import library_path, runtime_path
 from workbench.errors import ArgumentError, MissingToolError
 from workbench.programs import targets
 from workbench.programs.children import shared_python

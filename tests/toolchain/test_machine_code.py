@@ -15,6 +15,7 @@ import workbench as wb
 from workbench.attention.ops.contiguous_attention import OP as CONTIGUOUS
 from workbench.errors import ArgumentError, CompileError, UnsupportedInstructionError
 from workbench.launch import devices
+from workbench.ptx.parse import parse
 from workbench.toolchain import compile_cuda, compile_cuda_module, compile_triton, cuda, disk_cache, triton_aot
 from workbench.toolchain.shared_memory import static_shared_bytes
 
@@ -124,8 +125,8 @@ def test_dynamic_shared_memory_begins_in_the_simulator_where_it_does_on_a_gpu():
 def test_shared_memory_of_inline_code_in_scopes_of_its_own():
     body = "{ .shared .align 4 .b8 t[20]; mov.u32 %r1, t; } { .shared .align 4 .b8 t[20]; ld.shared.u32 %r1, [t]; }"
     text = f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ .reg .b32 %r<3>; {body} ret; }}\n"
-    assert static_shared_bytes(text) == {"k": 40}
-    assert static_shared_bytes(text.replace("shared", "local")) == {}
+    assert static_shared_bytes(parse(text)) == {"k": 40}
+    assert static_shared_bytes(parse(text.replace("shared", "local"))) == {}
 
 
 # ---- the cache -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.base.demangle import demangle, normalised
-from workbench.toolchain.kernel import entry_parameters
+from workbench.ptx.parse import parse
 from workbench.toolchain.source import declared_kernels, template_parameters
 
 
@@ -93,7 +93,8 @@ def test_spellings_of_one_expression_agree():
 
 
 def test_parameters_of_a_ptx_entry():
-    ptx = """
+    ptx = """.version 9.0
+.target sm_80
 .visible .entry both(
 	.param .u64 .ptr .global .align 16 both_param_0,
 	.param .align 8 .b8 both_param_1[24],
@@ -103,6 +104,7 @@ def test_parameters_of_a_ptx_entry():
 { ret; }
 .entry nothing() { ret; }
 """
-    found = entry_parameters(ptx)
+    found = {name: entry.parameters for name, entry in parse(ptx).entries.items()}
     assert [(p.type, p.size, p.align) for p in found["both"]] == [("u64", 8, 8), ("b8", 24, 8), ("f32", 4, 4)]
+    assert [p.pointer for p in found["both"]] == [True, False, False]
     assert found["nothing"] == ()

@@ -13,7 +13,7 @@ import pytest
 from waiting import gone, wait_until
 
 from workbench.driver import simulated
-from workbench.driver.host_programs import runtime_path
+from workbench.driver.library_files import runtime_path
 from workbench.driver.torch_device import library, starting
 from workbench.errors import DeviceUnavailableError, MissingToolError
 from workbench.programs import running
@@ -66,7 +66,7 @@ def test_without_a_compiler(fresh_home: Path, monkeypatch: pytest.MonkeyPatch):
 
 COMPILED = """
 from pathlib import Path
-from workbench.driver.simulated import runtime_path
+from workbench.driver.library_files import runtime_path
 from workbench.driver.torch_device import library
 print(library.compiled(library.Torch(Path(), "2.13.0", runtime_path().name)))
 """

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from workbench import __version__
 from workbench.base.files import replace_file
-from workbench.base.versions import versions
+from workbench.base.home import PACKAGE
+from workbench.base.versions import __version__, versions
 from workbench.errors import UnknownNameError
 
-_CHECK = Path(__file__).parents[1] / "judge" / "schema.json"
+_CHECK = PACKAGE / "judge" / "schema.json"
 
 
 class Document:

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from workbench.base.own_files import own_folder
 
+PACKAGE = Path(__file__).resolve().parents[1]
+"""Folder of the package, with its modules and data."""
+
 
 def home() -> Path:
     """Return the workbench's own folder: ``$WORKBENCH_HOME``, else the platform's user cache folder."""
@@ -55,6 +58,5 @@ def temporary_home() -> None:
 
 def cuda_sources() -> Path:
     """Return the folder of shipped CUDA C++ sources: inside an installed package, else at the top of the checkout."""
-    package = Path(__file__).resolve().parents[1]
-    shipped = package / "cuda_src"
-    return shipped if shipped.is_dir() else package.parent / "cuda_src"
+    shipped = PACKAGE / "cuda_src"
+    return shipped if shipped.is_dir() else PACKAGE.parent / "cuda_src"

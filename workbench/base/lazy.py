@@ -6,7 +6,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,6 +26,19 @@ def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], obje
         return sorted(set(vars(sys.modules[package])) | set(names))
 
     return get, listed
+
+
+_PLACES: dict[str, str] = {}
+
+
+def hand_in(name: str, module: str) -> None:
+    """Tell rooms below which module of a room above has the function ``name``, which they call but may not import."""
+    _PLACES[name] = module
+
+
+def handed_in(name: str) -> Callable[..., Any]:
+    """Return the function that was handed in under that name; its module is imported now."""
+    return getattr(importlib.import_module(_PLACES[name]), name)
 
 
 @functools.cache

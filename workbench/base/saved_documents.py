@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__
 from workbench.base.documents import KINDS, schema
+from workbench.base.versions import __version__
 from workbench.errors import DocumentError
 
 _SCHEMA = re.compile(r"workbench-([\w-]+)/(\d+)")

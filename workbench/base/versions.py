@@ -7,7 +7,8 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 
-from workbench import __version__
+__version__ = "0.2.0"
+"""The version of the package."""
 
 _PACKAGES = ("torch", "triton", "nvidia-cuda-nvrtc", "numpy", "pycuda")
 

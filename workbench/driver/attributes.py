@@ -12,10 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import workbench
+from workbench.base.home import PACKAGE
 from workbench.errors import UnknownNameError
 from workbench.toolchain.occupancy import limits_of
 
@@ -60,7 +59,7 @@ def device_facts(key: str, exact_name: bool = False) -> DeviceFacts:
     Raises UnknownNameError, with the list of models, for any other name.
     """
     # Reads the file itself, because workbench.tuning would import torch.
-    record = json.loads((Path(workbench.__file__).parent / "analysis" / "devices.json").read_text())
+    record = json.loads((PACKAGE / "analysis" / "devices.json").read_text())
     models = record["devices"]
     if key not in models:
         raise UnknownNameError("model", repr(key), ", ".join(models), "Name one of these.")

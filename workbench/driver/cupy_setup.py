@@ -25,8 +25,8 @@ from pathlib import Path
 from workbench.base.files import replace_file
 from workbench.driver import nvcc_setup
 from workbench.driver.cupy_client import LABEL, PACKAGE, installed
+from workbench.driver.library_files import runtime_path
 from workbench.driver.pip import kept_wheel, kept_wheels, pip, unpack_source
-from workbench.driver.simulated import runtime_path
 from workbench.errors import CompileError, MissingToolError
 from workbench.toolchain import nvcc, tools
 

@@ -277,16 +277,14 @@ class Machine:
         places, buffer_bytes = launch_buffer.offsets(kernel.parameters, self._facts.arch)
         in_buffer = (_u32 * count)(*places)
         loaded.kept += [offsets, sizes, in_buffer]
-        header = re.search(rf"\.entry\s+{re.escape(kernel.name)}\b([^{{]*)", loaded.program.module.text)
-        assert header is not None  # the kernel was found
-        if re.search(r"\.hidden\s", header[1]):
+        if re.search(r"\.hidden\s", kernel.entry.declaration):
             raise _Failed(
                 _NOT_SUPPORTED,
                 f"{kernel.name} takes tensor maps that its compiler builds on the host, by machine code in its image, "
                 "as a GPU reads them. Simulate a GPU without them: --model a100-sxm-80gb, or l4 for float8",
             )
-        required = re.search(r"\.reqntid\s", header[1])
-        tile = (kernel.entry.cluster or (1, 1, 1)) if _TILE_LANGUAGE.search(header[1]) else (0, 0, 0)
+        required = re.search(r"\.reqntid\s", kernel.entry.head)
+        tile = (kernel.entry.cluster or (1, 1, 1)) if _TILE_LANGUAGE.search(kernel.entry.head) else (0, 0, 0)
         bound = math.prod(kernel.entry.max_threads or (0,))
         variables = loaded.program.module.variables.values()
         used = resources_of(loaded.text_of(kernel.name), self._facts.arch).get(kernel.name)

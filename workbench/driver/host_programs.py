@@ -21,7 +21,7 @@ from workbench.base.home import cache_part
 from workbench.base.kept_entries import hold
 from workbench.base.own_files import seal, sealed
 from workbench.driver.imports import load_beside
-from workbench.driver.simulated import runtime_path
+from workbench.driver.library_files import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.driver.torch_headers import shorter_headers
 from workbench.errors import CompileError, MissingToolError

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workbench.base.files import replace_file
+from workbench.driver.library_files import library_path
 from workbench.driver.pip import isolation, kept_wheel, kept_wheels, pip, unpack_source
-from workbench.driver.simulated import library_path
 from workbench.toolchain import tools
 
 VERSION = "2026.1"

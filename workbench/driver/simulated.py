@@ -19,7 +19,8 @@ from workbench.driver import cupy_client, cute_dsl, nvrtc_calls
 from workbench.driver.attributes import DEFAULT_MODEL, DeviceFacts, device_facts
 from workbench.driver.cuda_python import give_ptx, refuse_libraries, serve_runtime
 from workbench.driver.imports import loaded_instead
-from workbench.errors import ArgumentError, DeviceUnavailableError, MissingToolError
+from workbench.driver.library_files import library_path, runtime_path
+from workbench.errors import ArgumentError, DeviceUnavailableError
 
 if TYPE_CHECKING:
     from workbench.driver.hooks import Machine
@@ -164,27 +165,11 @@ def real_device() -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def library_path() -> Path:
-    """Return the path of this package's ``libcuda.so.1``; raise MissingToolError if it was not built."""
-    from workbench.ptx import _core  # type: ignore[attr-defined]  # compiled
-
-    beside_core = Path(_core.__file__).resolve().parent.parent / "driver" / _SONAME
-    for path in (beside_core, Path(__file__).resolve().parent / _SONAME):
-        if path.is_file():
-            return path
-    raise MissingToolError(f"{_SONAME} is not part of this installation. Build it: python -m pip install -e .")
-
-
 def host_blas() -> Path | None:
     """Return the BLAS library with which our cuBLAS computes, that of the package scipy-openblas64, or None."""
     spec = importlib.util.find_spec("scipy_openblas64")
     folders = (spec.submodule_search_locations or []) if spec else []
     return next((path for folder in folders for path in Path(folder, "lib").glob("libscipy_openblas64_.so*")), None)
-
-
-def runtime_path() -> Path:
-    """Return the path of our ``libcudart.so.13``, which lies beside the simulated driver."""
-    return library_path().with_name("libcudart.so.13")
 
 
 def default_memory() -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from workbench.base.files import replace_file
 from workbench.base.home import home_part
 from workbench.base.own_files import own_folder
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.errors import MissingToolError
 from workbench.toolchain import nvcc, tools
 

@@ -276,7 +276,7 @@ def _mapped(descriptor: Any, base: Any, meta: Mapping[str, Any]) -> list[Any]:
     shape, strides = [*map(int, descriptor.shape)], [*map(int, descriptor.strides)]
     size = meta["elem_size"]
     inner = [2 * shape[-1] if meta["fp4_padded"] else shape[-1], *shape[-2::-1]]
-    element = "tf32" if descriptor.round_f32_to_tf32 else ELEMENTS[meta["elem_type"]][0]
+    element = "tf32" if descriptor.round_f32_to_tf32 else ELEMENTS[meta["elem_type"]]
     bytes_apart = [stride * size for stride in strides[-2::-1]]
     swizzle = SWIZZLES[meta["swizzle"]]
     box, fill = meta["block_size"][::-1], "nan" if descriptor.padding == "nan" else "zero"

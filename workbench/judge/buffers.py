@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.judge.description import Workspace
 from workbench.ops.run_tensors import RunTensors, place_of
 from workbench.ops.tensor_checks import dtype_name, element_name, extent
@@ -20,17 +21,6 @@ ALIGNMENT = 16
 """Bytes modulo which a moved tensor keeps its address; no kernel has a use for a larger alignment."""
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by the size of an element in bytes."""
-
-_POISON = {  # NaN that no computation gives: with a payload of its own
-    "float16": (0x7EAD, 0x7EA5),
-    "bfloat16": (0x7FAD, 0x7FA5),
-    "float32": (0x7FADBEEF, 0x7FA5BEEF),
-    "float64": (0x7FFADBEEFDEADBEE, 0x7FFA5BEEFDEADBEE),
-    "float8_e4m3fn": (0x7F, 0xFF),
-    "float8_e5m2": (0x7F, 0xFF),
-    "bool": (0xFF, 0xFE),
-}  # fmt: skip
-_POISON |= {"complex64": _POISON["float32"], "complex128": _POISON["float64"]}
 
 
 @dataclass
@@ -200,7 +190,7 @@ class Buffers:
         for guarded in self._memories:
             for name, one in self._judged_in(guarded).items():
                 kept = _bits(one, guarded.storage) == _bits(one, guarded.before)
-                poisoned = name in self.run.fresh() and dtype_name(one.dtype) in _POISON
+                poisoned = name in self.run.fresh() and _patterns(one) != ()
                 if bool(kept.any()) and (poisoned or bool(kept.all())):  # a whole number may be right by chance
                     return _first(name, kept), int(kept.sum()), kept.numel()
         return None
@@ -240,12 +230,18 @@ def _first(name: str, mask: torch.Tensor) -> str:
     return element_name(name, mask.shape, int(mask.flatten().to(torch.uint8).argmax()))
 
 
+def _patterns(tensor: torch.Tensor) -> tuple[int, ...]:
+    kind = ELEMENT_TYPES.get(dtype_name(tensor.dtype))
+    return () if kind is None else kind.poison
+
+
 def _poison(tensor: torch.Tensor, round: int) -> None:
-    name, bits = dtype_name(tensor.dtype), _bits(tensor, torch.empty(0).set_(tensor.untyped_storage()))
-    if name in _POISON:
-        bits.fill_(
-            torch.frombuffer(bytearray(_POISON[name][round].to_bytes(bits.itemsize, "little")), dtype=bits.dtype)[0]
-        )
+    kind, bits = (
+        ELEMENT_TYPES.get(dtype_name(tensor.dtype)),
+        _bits(tensor, torch.empty(0).set_(tensor.untyped_storage())),
+    )
+    if kind is not None and kind.poison:
+        bits.fill_(kind.poison[round])
     else:  # of whole numbers each is a value; what is left is wrong in one of the two rounds at least
         noise = _noise(bits.numel() * bits.itemsize).clone().view(bits.dtype).reshape(bits.shape)
         bits.copy_(noise ^ (-round if bits.dtype.is_signed else 255 * round))

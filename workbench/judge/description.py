@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.errors import WorkbenchError
 from workbench.ptx.tensor_map import TensorMap
 
-BYTES = {
-    "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "uint16": 2, "float16": 2,
-    "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
-}  # fmt: skip
+BYTES = {one.name: one.bytes for one in ELEMENT_TYPES.values() if not one.name.startswith("complex")}
 """Bytes of an element by dtype, for all dtypes of a workspace."""
 MAX_KERNELS = 64
 MAX_SCRATCH = 1 << 16  # bytes per program; a tensor descriptor takes 128

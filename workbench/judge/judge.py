@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench import ops
 from workbench.base import by_value
 from workbench.base.processes.fork_server import Child
 from workbench.base.processes.process import BadAnswer, ProcessEnded, ProcessTimeout
@@ -26,6 +25,7 @@ from workbench.judge.op_files import OpFiles
 from workbench.judge.outcomes import OK
 from workbench.judge.sandbox import command
 from workbench.judge.verdict import Judgement, Verdict
+from workbench.ops import registry
 from workbench.ops.op import Op
 from workbench.ops.own.elsewhere import CHANGES
 from workbench.ops.selection import fitted, listed, variants_of
@@ -56,7 +56,7 @@ class Judge:
         elsewhere: bool = True,
         sandbox: bool = False,
     ):
-        self.op = found = ops.get(op)
+        self.op = found = registry.get(op)
         given = found.judged_cases if cases is None else listed(cases)
         if not given:
             found.case(None)  # says how one is declared

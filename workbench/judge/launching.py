@@ -17,8 +17,8 @@ from workbench.judge.outcomes import further, of_finding
 from workbench.ops.values import Check, Launch
 from workbench.ptx import LaunchOptions, Program
 from workbench.ptx.findings import ORDER
-from workbench.ptx.parse import PtxSyntaxError
-from workbench.toolchain.kernel import CompiledKernel, entry_parameters, target_of
+from workbench.ptx.parse import PtxSyntaxError, parse
+from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.occupancy import LIMITS, limits_of
 from workbench.toolchain.shared_memory import static_shared_bytes
 
@@ -63,19 +63,14 @@ def valid(make: Callable, *content: Any) -> Any:
 
 def kernel_of(text: str, entry: str, label: str) -> CompiledKernel:
     """Return the kernel as far as the checks of a launch look at it, read from the PTX itself."""
-    entries = valid(entry_parameters, text)
-    if entry not in entries:
-        raise Failed("invalid", f"no kernel {entry[:60]!r} in its PTX: {', '.join(entries) or 'none'}")
+    module = valid(parse, text)
+    if entry not in module.entries:
+        raise Failed("invalid", f"no kernel {entry[:60]!r} in its PTX: {', '.join(module.entries) or 'none'}")
+    arch = plain_arch(module.arch)
     return CompiledKernel(
-        entry, label, "cuda", _arch_of(text), text, f"{entry}\n{text}",
-        valid(static_shared_bytes, text).get(entry, 0), None, 0, "", 0.0, False, entries[entry],
+        entry, label, "cuda", arch if arch in LIMITS else "sm_80", text, f"{entry}\n{text}",
+        valid(static_shared_bytes, module).get(entry, 0), None, 0, "", 0.0, False, module.entries[entry].parameters,
     )  # fmt: skip
-
-
-def _arch_of(text: str) -> str:
-    """Return the architecture that a PTX is for, or sm_80 if its limits are not known."""
-    arch = plain_arch(target_of(text) or "")
-    return arch if arch in LIMITS else "sm_80"
 
 
 def launch(

@@ -6,6 +6,7 @@ missing. The process that runs a candidate's kernels and compares their results 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import workbench
 from workbench.errors import WorkbenchError
 
 _PRIVATE = ("/tmp", "/var/tmp")
@@ -60,10 +60,15 @@ def command(readable: Iterable[Path], mib: int, folder: Path | None = None) -> l
 
 def _needed(readable: Iterable[Path]) -> Iterator[str]:
     """Yield the given paths and Python's import paths that a private folder would hide, outer ones first."""
-    given = {*map(str, readable), sys.prefix, sys.base_prefix, *workbench.__path__, *filter(None, sys.path)}
+    given = {*map(str, readable), sys.prefix, sys.base_prefix, *_folders_of_package(), *filter(None, sys.path)}
     for path in sorted({*map(os.path.abspath, given), *map(os.path.realpath, given)}):
         if any(path.startswith(f"{one}/") for one in _PRIVATE) and os.path.exists(path):
             yield path
+
+
+def _folders_of_package() -> Iterable[str]:
+    found = importlib.util.find_spec(__name__.partition(".")[0])
+    return (found and found.submodule_search_locations) or ()
 
 
 def _said(*words: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.base.demangle import demangle
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.errors import ArgumentError, UnknownKeyError
 from workbench.ptx.parse import parse
 from workbench.toolchain.c_types import DeclaredVariable, declared_variables
@@ -200,8 +201,7 @@ def _layout(declared: DeclaredVariable | None, size: int) -> tuple[np.dtype, tup
         return np.dtype(np.uint8), (*declared.shape, size // math.prod(declared.shape))
     if declared is None or declared.type is None or size % declared.type.itemsize:
         return np.dtype(np.uint8), (size,)
-    bits = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-    dtype = np.dtype(bits.get(declared.type.dtype, declared.type.dtype))
+    dtype = np.dtype(ELEMENT_TYPES[declared.type.dtype].numpy)
     flat = (size // dtype.itemsize,)
     if declared.shape is None:
         return dtype, flat
@@ -215,5 +215,5 @@ def _array(value: Any) -> np.ndarray:
     import torch
 
     value = value.detach().cpu()
-    bits = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
-    return value.view(bits[value.dtype]).numpy() if value.dtype in bits else value.numpy()
+    kind = ELEMENT_TYPES.get(str(value.dtype).removeprefix("torch."))
+    return value.numpy() if kind is None else value.view(getattr(torch, kind.numpy)).numpy()

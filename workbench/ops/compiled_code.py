@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from workbench.ops.source_files import stamp
 from workbench.ops.steps import LaunchShape
 from workbench.ops.values import Config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from workbench.ops.variant import Variant
 
 _MOST_REMEMBERED = 1024
 """Number of plans above which all plans and kernels are forgotten."""
@@ -30,6 +26,21 @@ class Plan(NamedTuple):
     shapes: tuple[LaunchShape, ...]
 
 
+class Compilable(Protocol):
+    """Protocol of what is compiled: a `workbench.ops.variant.Variant`."""
+
+    @property
+    def files(self) -> tuple[Path, ...]: ...
+
+    def check(self, config: Config, problem: Any) -> None: ...
+
+    def code_key(self, config: Config, problem: Any) -> Any: ...
+
+    def kernels(self, config: Config, problem: Any, arch: str, *, machine_code: bool) -> tuple: ...
+
+    def plan(self, config: Config, problem: Any, kernels: tuple | None = None) -> Plan: ...
+
+
 class CompiledCode:
     """Kernels of one variant by configuration and problem, until one of its files changes."""
 
@@ -40,7 +51,7 @@ class CompiledCode:
         self._stamps: tuple[int, ...] = ()
         self._until = 0.0
 
-    def of(self, variant: Variant, config: Config, problem: Any, arch: str, machine_code: bool) -> Plan:
+    def of(self, variant: Compilable, config: Config, problem: Any, arch: str, machine_code: bool) -> Plan:
         """Return the plan with the kernels of ``variant.kernels``, which compiles them the first time.
 
         Raises:
@@ -61,7 +72,7 @@ class CompiledCode:
             found = self._plans[key] = variant.plan(config, problem, self._kernels[code])
         return found
 
-    def _forget_old(self, variant: Variant) -> None:
+    def _forget_old(self, variant: Compilable) -> None:
         stamps = tuple(stamp(path) for path in self._files)
         if not stamps or stamps != self._stamps or len(self._plans) > _MOST_REMEMBERED:
             self._files = variant.files

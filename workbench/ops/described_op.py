@@ -17,7 +17,8 @@ from typing import Any, get_type_hints
 import torch
 
 from workbench.errors import ArgumentError
-from workbench.ops import registry, tuned
+from workbench.ops import tuned
+from workbench.ops.installed import installed
 from workbench.ops.library_op import Call, LibraryOp
 from workbench.ops.op import Op
 from workbench.ops.run_tensors import MADE, RunTensors
@@ -158,8 +159,8 @@ class DescribedOp(Op):
         return self._library_op(given | usual | options, variant, config)
 
     def __reduce__(self) -> tuple:
-        if registry.installed(self.name) is self:
-            return registry.get, (self.name,)
+        if installed(self.name) is self:
+            return installed, (self.name,)
         own = tuple(replace(one) for one in self.variants)  # without kernels that they remember
         return _restored, (self.description, self.namespace, self.backward, own, dict(self.cases))
 
@@ -170,7 +171,7 @@ class DescribedOp(Op):
     @property
     def module(self) -> ModuleType | None:
         """The module of the description, unless an installed package has it."""
-        here = registry.installed(self.name) is not self
+        here = installed(self.name) is not self
         return sys.modules.get(self.description.function.__module__) if here else None
 
     def library_op(self) -> Any:

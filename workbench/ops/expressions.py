@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.errors import ArgumentError
-from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.identity import stated
 
 
@@ -37,7 +37,7 @@ def is_power_of_two(number: int) -> bool:
 
 def _ctype(value: Any) -> str:
     dtype = getattr(value, "dtype", value)
-    return CPP_NAMES[str(dtype)]
+    return ELEMENT_TYPES[str(dtype)].cpp
 
 
 FUNCTIONS: Mapping[str, Callable] = {

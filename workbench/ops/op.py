@@ -9,7 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from workbench.base.lazy import handed_in
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.installed import installed
 from workbench.ops.source_files import digest
 from workbench.ops.values import Case
 from workbench.ops.variant import Variant
@@ -112,9 +114,7 @@ class Op:
         Arguments and result, a `workbench.tuning.bench.size_sweep.SizeSweep`, are those of `workbench.sweep_sizes`,
         which also takes sizes that have the name of an argument.
         """
-        from workbench import sweep_sizes  # a public name, as users have it: tuning stands above ops
-
-        return sweep_sizes(
+        return handed_in("sweep_sizes")(
             self,
             sizes,
             case,
@@ -130,10 +130,8 @@ class Op:
 
     def __reduce__(self) -> tuple:
         """Return the way to an equal op in another process: by its name, if it is that of an installed package."""
-        from workbench.ops import registry
-
-        if registry.installed(self.name) is self:
-            return registry.get, (self.name,)
+        if installed(self.name) is self:
+            return installed, (self.name,)
         return type(self), (self.name, self.variants, self.cases, self.function)
 
     def restore_case(self, record: Mapping[str, Any]) -> Case:

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from workbench.base import lazy
 from workbench.base.argument_kinds import names_wrong_kinds
 from workbench.errors import ArgumentError, UnknownNameError
+from workbench.ops.installed import ENTRY_POINTS, installed, offered
 from workbench.ops.op import Op
 
 OWN: dict[str, Op] = {}
 """Ops that this process has declared with `wb.op`, by name; the latest of each name."""
-
-ENTRY_POINTS = "workbench.ops"
-"""Group of entry points by which an installed package offers its ops, ``softmax = "my_package.ops:softmax"``."""
-
-_loaded: dict[str, Op] = {}
-
-
-def offered() -> Collection[str]:
-    """Return the names of the ops that installed packages offer; none is loaded."""
-    return lazy.offered(ENTRY_POINTS).keys()
-
-
-def installed(name: str) -> Op | None:
-    """Return the op of that name of an installed package, or None."""
-    found = _loaded.get(name)
-    if found is None and (point := lazy.offered(ENTRY_POINTS).get(name)) is not None:
-        found = _loaded[name] = point.load()
-    return found
 
 
 @names_wrong_kinds

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+from workbench.ops.installed import offered
 from workbench.ops.op import Op
-from workbench.ops.registry import offered
 from workbench.ops.values import Case
 
 

@@ -22,11 +22,10 @@ def listed(given: Any) -> list[Any]:
 def op_of(op: str | Op) -> Op:
     """Return an op that is given itself or by name."""
     from workbench.ops import registry
+    from workbench.ops.installed import offered
 
     if not isinstance(op, str | Op):
-        raise ArgumentError(
-            "op", type(op).__name__, f"a name ({', '.join(registry.offered())}) or an Op", "Name one of these."
-        )
+        raise ArgumentError("op", type(op).__name__, f"a name ({', '.join(offered())}) or an Op", "Name one of these.")
     return registry.get(op)
 
 

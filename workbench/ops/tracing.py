@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.analysis.lines import lines_of
 from workbench.analysis.trace import Trace
@@ -14,6 +13,7 @@ from workbench.analysis.watching import watched
 from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op, trace_kernel
+from workbench.ops import registry
 from workbench.ops.op import Op
 from workbench.ops.remedies import check_remedy, tune_remedy
 from workbench.ops.sampled_case import check_blocks, simulator_of
@@ -81,7 +81,7 @@ def trace(
         traced = trace_kernel(op, arch=arch, record_block=record_block, seconds_limit=seconds_limit, **launch)
         return traced if model is None else replace(traced, model=device_model(model))
     refuse_for_an_op(trace_kernel, launch)
-    found = ops.get(op)
+    found = registry.get(op)
     chosen, case = only_variant(found) if variant is None else found.variant(variant), found.case(case)
     if not chosen.compiles:
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel to trace.")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.driver.elf import is_elf, read_elf
-from workbench.driver.simulated import runtime_path
+from workbench.driver.library_files import runtime_path
 from workbench.driver.toolkit import toolkit_folder
 from workbench.programs.children import VARIABLE
 

@@ -21,7 +21,7 @@ from workbench.analysis.host_calls import HostCall
 from workbench.analysis.launches import Launches
 from workbench.analysis.refused_launches import notes_of
 from workbench.base.terminal import say
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.driver.torch_device.child_processes import CHILD_FOLDER, in_front_of
 from workbench.errors import HostCallFault
 from workbench.programs.launch_page import PageRow, page_row

@@ -10,7 +10,7 @@ import ctypes
 import signal
 import sys
 
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.programs import children
 from workbench.programs.native import FAULTS, End, HostOutput, catch_faults, told
 from workbench.programs.running import join_run

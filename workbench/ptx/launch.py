@@ -31,7 +31,7 @@ from workbench.ptx.signature import KernelSignature
 if TYPE_CHECKING:
     from workbench.ptx.assemble import Decoded
     from workbench.ptx.device_heap import DeviceHeap
-    from workbench.ptx.program import Program
+    from workbench.ptx.module_memory import ModuleMemory
 
 MAX_CLUSTER = 16  # blocks; more than 8 are not portable
 _ONE_BLOCK = (1, 1, 1)
@@ -85,9 +85,10 @@ MachineLaunch: TypeAlias = "BoundLaunch[PtxKernel, MachineMemory]"
 class PtxKernel(DecodedKernel):
     """One entry of a program, ready to launch."""
 
-    def __init__(self, program: Program, entry: PtxEntry, decoded: Decoded):
+    def __init__(self, program: ModuleMemory, entry: PtxEntry, decoded: Decoded, uncontracted: Callable[[], PtxKernel]):
         super().__init__(program.module, entry, decoded, program.global_address)
         self.program = program
+        self._uncontracted = uncontracted
         self._counted: tuple[bytes, list[LineFacts]] = b"", []
 
     @functools.cached_property
@@ -159,7 +160,7 @@ class PtxKernel(DecodedKernel):
 
     def run(self, launch: MachineLaunch) -> LaunchReport:
         """Run a bound launch and return the report. Raises as `launch` does."""
-        if not launch.options.fmad and (plain := self.program.kernel(self.name, fmad=False)) is not self:
+        if not launch.options.fmad and (plain := self._uncontracted()) is not self:
             return plain.run(launch)
         options, grid, heap = launch.options, launch.grid, launch.memory.heap
         if heap is None and (self.uses_heap or "heap" in vars(self.program)):

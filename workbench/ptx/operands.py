@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import count, repeat
 from typing import NamedTuple
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.parse import (
-    TYPE_SIZES,
     Function,
     Parameter,
     Prototype,
@@ -150,9 +150,9 @@ class Symbols:
         if declaration.type == "b128":
             names = [half for name in declaration.names.split(",") for half in _halves(name.strip())]
             declaration = PtxDeclaration("b64", ", ".join(names))
-        if declaration.type not in TYPE_SIZES:
+        if declaration.type not in PTX_BYTES:
             raise Refused(f"registers of type .{declaration.type}")
-        width = TYPE_SIZES[declaration.type]
+        width = PTX_BYTES[declaration.type]
         width = 2 if width == 1 else width
         for name in declaration.names.split(","):
             family = _FAMILY.match(name.strip())
@@ -294,14 +294,14 @@ class Symbols:
         return constant if constant is not None else self._symbol(token, type_name)
 
     def _symbol(self, token: str, type_name: str) -> Operand:
-        found = self.symbol(token, TYPE_SIZES[type_name])
+        found = self.symbol(token, PTX_BYTES[type_name])
         if found is None:
             raise Refused(f"the operand {token}")
         return found
 
     def literal(self, token: str, type_name: str) -> Constant | None:
         """Return the bits of a number as an operand of that type, or None for a token that is no number."""
-        size = TYPE_SIZES[type_name]
+        size = PTX_BYTES[type_name]
         prefix = token[:2]
         if prefix in ("0f", "0F"):
             return Constant(size, int(token[2:], 16))

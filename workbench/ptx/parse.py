@@ -19,15 +19,9 @@ from typing import final
 
 import numpy as np
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.errors import WorkbenchError
 from workbench.ptx.machine import core
-
-TYPE_SIZES = {
-    "b8": 1, "s8": 1, "u8": 1, "b16": 2, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "b32": 4, "s32": 4, "u32": 4,
-    "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4, "b64": 8, "s64": 8, "u64": 8, "f64": 8, "b128": 16, "pred": 0,
-    "e4m3x2": 2, "e5m2x2": 2, "e2m3x2": 2, "e3m2x2": 2, "e2m1x2": 1, "ue8m0x2": 2, "s2f6x2": 2, "e4m3x4": 4,
-    "e5m2x4": 4, "e2m3x4": 4, "e3m2x4": 4, "e2m1x4": 2, "s16x2": 4, "u16x2": 4,
-}  # fmt: skip
 
 
 class PtxSyntaxError(WorkbenchError, ValueError):
@@ -159,7 +153,10 @@ Item = Statement | Label | PtxDeclaration | PtxVariable | Scope | Directive
 
 @dataclass(slots=True)
 class PtxEntry:
-    """A kernel: the fields of its header, and the place of its body in the module's text."""
+    """A kernel: the fields of its header, and the place of its body in the module's text.
+
+    ``head`` is the text between the parameters and the body, ``declaration`` that of the parameters.
+    """
 
     name: str
     line: int
@@ -167,6 +164,8 @@ class PtxEntry:
     parameter_bytes: int
     max_threads: tuple[int, ...] | None
     cluster: tuple[int, int, int] | None  # blocks
+    declaration: str
+    head: str
     body_start: int
     body_end: int
 
@@ -204,6 +203,11 @@ class ParsedModule:
     entries: dict[str, PtxEntry]
     functions: dict[str, Function]
     variables: dict[str, PtxVariable]
+
+    @property
+    def arch(self) -> str:
+        """Architecture of the ``.target``, such as "sm_90a"."""
+        return self.target.partition(",")[0]
 
     @cached_property
     def by_llvm(self) -> bool:
@@ -371,7 +375,9 @@ def _split(module: ParsedModule) -> None:
             if blocks is not None:
                 x, y, z = (*blocks, 1, 1)[:3]
                 cluster = x, y, z
-            module.entries[match[1]] = PtxEntry(match[1], line, parameters, total, most, cluster, brace + 1, end - 1)
+            module.entries[match[1]] = PtxEntry(
+                match[1], line, parameters, total, most, cluster, match[2] or "", match[3], brace + 1, end - 1
+            )
         position = end
     outside.append(text[position:])
     for piece in _SECTION.sub(" ", " ".join(outside)).split(";"):
@@ -408,15 +414,17 @@ def parse_prototype(text: str, line: int) -> Prototype | None:
 def _parameters(text: str, line: int) -> tuple[tuple[Parameter, ...], int]:
     found, offset = [], 0
     for match in _PARAMETER.finditer(text):
-        align, kind, _, name, count = match.groups()
-        if kind not in TYPE_SIZES:
+        align, kind, attributes, name, count = match.groups()
+        if kind not in PTX_BYTES:
             raise PtxSyntaxError(f"line {line}: parameter {name} has the unknown type .{kind}")
-        alignment = max(int(align or TYPE_SIZES[kind]), 1)
-        size = TYPE_SIZES[kind] * int(count or 1)
+        alignment = int(align or max(PTX_BYTES[kind], 1))
+        if alignment.bit_count() != 1:
+            raise PtxSyntaxError(f"line {line}: parameter {name}: got .align {align}; allowed: a power of two")
+        size = PTX_BYTES[kind] * int(count or 1)
         if size > MOST_PARAMETER_BYTES or alignment > _MOST_ALIGNMENT:
             raise PtxSyntaxError(f"line {line}: parameter {name} of {size} bytes, aligned to {alignment}")
         offset = (offset + alignment - 1) // alignment * alignment
-        found.append(Parameter(name, kind, size, alignment, offset))
+        found.append(Parameter(name, kind, size, alignment, offset, pointer=".ptr" in attributes))
         offset += size
     return tuple(found), offset
 
@@ -425,9 +433,9 @@ def parse_variable(text: str) -> PtxVariable | None:
     """Parse a variable's declaration without its semicolon, possibly at the end of a text; None if there is none."""
     start = re.search(r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const|shared|local|param)\b", text)
     match = _VARIABLE.match(text, start.start()) if start else None
-    if not match or match["type"] not in TYPE_SIZES:
+    if not match or match["type"] not in PTX_BYTES:
         return None
-    element = TYPE_SIZES[match["type"]] * int((match["vector"] or "v1")[1:])
+    element = PTX_BYTES[match["type"]] * int((match["vector"] or "v1")[1:])
     align = re.search(r"\.align\s+(\d+)", match["attributes"])
     size = element
     for dimension in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):

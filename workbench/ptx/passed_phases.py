@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.ptx.recording import PipelineEvent
+    from workbench.ptx.pipeline_parts import PipelineEvent
 
 _ASKED = re.compile(r"the mbarrier (?:\S+ )?at offset (\d+) \(parity (\d)\)")
 _LANES = 32

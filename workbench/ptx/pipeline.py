@@ -14,9 +14,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from workbench.errors import ArgumentError
 from workbench.ptx.pipeline_parts import (
@@ -24,15 +24,13 @@ from workbench.ptx.pipeline_parts import (
     Held,
     HeldColumns,
     Phase,
+    PipelineEvent,
     PipelineSpan,
     PipelineStage,
     Product,
     StageState,
     Waited,
 )
-
-if TYPE_CHECKING:
-    from workbench.ptx.recording import PipelineEvent, Recording
 
 COPY_CYCLES = 500
 _ARRIVALS = ("arrive", "arrive_late", "arrive_committed", "copy")
@@ -100,8 +98,15 @@ class Pipeline:
         return self.tensor_cycles / self.end if self.end else 0.0
 
 
-def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rates | None = None) -> Pipeline:
-    """Return the pipeline of a recorded block.
+def pipeline_of(
+    recorded: Sequence[PipelineEvent],
+    warps: int,
+    mbarriers: Mapping[int, str],
+    copy_cycles: int = COPY_CYCLES,
+    rates: Rates | None = None,
+    truncated: bool = False,
+) -> Pipeline:
+    """Return the pipeline of a recorded block of ``warps`` warps, with the names of its mbarriers by offset.
 
     A copy lands ``copy_cycles`` cycles after its issue; with ``rates`` its bytes also have to arrive first. Events of
     other blocks of the cluster are left out, and no warp waits for them.
@@ -111,15 +116,14 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rat
     """
     if not isinstance(copy_cycles, int) or copy_cycles < 0:
         raise ArgumentError("copy_cycles", copy_cycles, "an int of 0 or more", "It is how long a copy takes.")
-    events = [event for event in recording.events if event.warp >= 0]
+    events = [event for event in recorded if event.warp >= 0]
     if rates is None and all(event.kind in ("meet", "come", "end") for event in events):
         raise ArgumentError(
             "recording", "a block without mbarriers and products of warp groups", "one that has some",
             "ui.warp_timeline shows the others.",
         )  # fmt: skip
-    run = _Run(events, recording.warps, copy_cycles, rates)
+    run = _Run(events, warps, copy_cycles, rates)
     run.all()
-    names = recording.mbarriers
     copies = tuple(
         Copy(e.warp, run.when[i], run.landed[i], e.bytes, e.to, e.at, e.phase, e.kernel_line)
         for i, e in enumerate(events)
@@ -127,11 +131,11 @@ def pipeline_of(recording: Recording, copy_cycles: int = COPY_CYCLES, rates: Rat
     )
     products = tuple(sorted(run.products, key=lambda one: one.start))
     end = max([*run.clock, *(copy.landed for copy in copies), *(one.end for one in products)])
-    complete = {(event.at, event.phase) for event in recording.events if event.kind == "complete"}
-    phases = tuple(_phases(run, names, complete))
+    complete = {(event.at, event.phase) for event in recorded if event.kind == "complete"}
+    phases = tuple(_phases(run, mbarriers, complete))
     return Pipeline(
-        copy_cycles, recording.warps, end, tuple(_roles(events, recording.warps)), tuple(_spans(run, names)), phases,
-        copies, products, tuple(_stages(run, names, phases, copies, products, end)), recording.truncated,
+        copy_cycles, warps, end, tuple(_roles(events, warps)), tuple(_spans(run, mbarriers)), phases,
+        copies, products, tuple(_stages(run, mbarriers, phases, copies, products, end)), truncated,
         tuple(_held(run, end)),
     )  # fmt: skip
 
@@ -298,7 +302,7 @@ def _key(event: PipelineEvent) -> _Key | None:
     return None if event.kind in _OF_ONE_WARP else ("mbarrier", event.at, event.phase)
 
 
-def _spans(run: _Run, names: dict[int, str]) -> Iterator[PipelineSpan]:
+def _spans(run: _Run, names: Mapping[int, str]) -> Iterator[PipelineSpan]:
     for warp, end in enumerate(run.clock):
         begun = 0
         for _, start, until, (on, which, number), position in sorted(w for w in run.waits if w[0] == warp):
@@ -312,7 +316,7 @@ def _spans(run: _Run, names: dict[int, str]) -> Iterator[PipelineSpan]:
             yield PipelineSpan(warp, begun, end, "run")
 
 
-def _phases(run: _Run, names: dict[int, str], complete: set[tuple[int, int]]) -> Iterator[Phase]:
+def _phases(run: _Run, names: Mapping[int, str], complete: set[tuple[int, int]]) -> Iterator[Phase]:
     events: dict[tuple[int, int], list[PipelineEvent]] = defaultdict(list)
     for event in run.events:
         if event.kind in _ARRIVALS:
@@ -351,7 +355,7 @@ def _roles(events: list[PipelineEvent], warps: int) -> Iterator[str]:
 
 def _stages(
     run: _Run,
-    names: dict[int, str],
+    names: Mapping[int, str],
     phases: tuple[Phase, ...],
     copies: tuple[Copy, ...],
     products: tuple[Product, ...],

@@ -10,7 +10,8 @@ import numpy as np
 
 from workbench.ptx.decode import readable
 from workbench.ptx.machine import core
-from workbench.ptx.recording import PipelineEvent, Recording, WarpRequest, WarpSpan
+from workbench.ptx.pipeline_parts import PipelineEvent
+from workbench.ptx.recording import Recording, WarpRequest, WarpSpan
 
 if TYPE_CHECKING:
     from workbench.ptx.buffers import Buffer

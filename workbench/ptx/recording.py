@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.ptx.pipeline import COPY_CYCLES, Pipeline, Rates, pipeline_of
+from workbench.ptx.pipeline_parts import PipelineEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +63,6 @@ class WarpSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineEvent:
-    """An event of one warp for which another may wait, or the end of a wait; ``warp`` is -1 for one of another block.
-
-    The meaning of the numbers depends on ``kind``; a number without a meaning is None:
-
-    * "arrive" at the mbarrier at offset ``at``, in its phase ``phase`` (from 0): ``count`` arrivals, which expect
-      ``bytes`` more; "arrive_late" is such an arrival once the warp's cp.async have landed
-    * "copy" of ``bytes`` to offset ``to``, which that phase counts
-    * "pass": the warp found that phase complete; -1 is the one before the first; its lanes are the bits of ``count``
-    * "product" number ``phase`` of warp group ``at``: ``count`` columns, B at offset ``to``, A at ``operand`` (None: in
-      registers); "wait_products": those before number ``phase`` are over
-    * "multiply": a product in tensor memory of ``count`` columns, B at offset ``to``, A at ``operand`` (None: in tensor
-      memory); "arrive_committed" is an arrival once those that the warp issued before are over
-    * "hold", "give_back": ``count`` columns of tensor memory from column ``at`` on are allocated, or free again
-    * "meet" at barrier ``at``, for its ``phase``-th time, and wait there; "come" is an arrival without waiting
-    * "end" of the warp; "complete", with ``warp`` -1: that phase of the mbarrier is over
-
-    ``tick`` is the number of instructions that the warp had issued, without those from a failed poll to its success.
-    ``ptx_line`` is the event's line in the PTX (0: the warp's end).
-    """
-
-    warp: int
-    kind: str
-    at: int
-    phase: int
-    count: int
-    bytes: int
-    to: int
-    operand: int | None
-    tick: int
-    source: str
-    source_line: int
-    kernel_source: str
-    kernel_line: int
-    ptx_line: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Recording:
     """Recording of one block of a launch.
 
@@ -118,7 +81,7 @@ class Recording:
 
     def pipeline(self, copy_cycles: int = COPY_CYCLES, rates: Rates | None = None) -> Pipeline:
         """Return the block as a pipeline, by the model of `pipeline_of`. Raises as that does."""
-        return pipeline_of(self, copy_cycles, rates)
+        return pipeline_of(self.events, self.warps, self.mbarriers, copy_cycles, rates, self.truncated)
 
 
 @dataclass(frozen=True, slots=True)

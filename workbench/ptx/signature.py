@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from workbench.base.element_types import PTX_FLOAT_LETTERS
 from workbench.errors import ArgumentError
 from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
 from workbench.ptx.tensor_map import TENSOR_MAP_BYTES, TensorMap
 from workbench.ptx.tensors import address_of, refuse_without_elements
 
-_FLOATS = {"f32": "f", "f64": "d", "f16": "e"}
 _UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _NUMBERS, _NONE = frozenset((int, float)), frozenset[type]()
 _PROMISE = "The kernel was compiled on that promise; compile it with other attributes."
@@ -79,7 +79,7 @@ class Rule:
         parameter, numpy = self.parameter, isinstance(value, np.ndarray)
         if numpy and parameter.type == "b8" and value.dtype.names and value.size == 1:
             return self._struct(value.reshape(())[()])
-        if parameter.size != 8 or parameter.type in _FLOATS:  # a struct of one pointer takes it
+        if parameter.size != 8 or parameter.type in PTX_FLOAT_LETTERS:  # a struct of one pointer takes it
             raise ArgumentError(self.where, type(value).__name__, self.allowed, "Pass a number, not an array.")
         # A tensor's strides are the kernel's business; a NumPy array may be copied to a GPU, which keeps its elements.
         if numpy and (value.dtype.hasobject or not (self.bits or value.flags.c_contiguous)):
@@ -103,7 +103,7 @@ class Rule:
             return self._struct(value)
         if isinstance(value, np.generic):
             value = self._scalar(value)
-        if parameter.type in _FLOATS:
+        if parameter.type in PTX_FLOAT_LETTERS:
             return self._float(value)
         if self.bits and parameter.type == "b16" and isinstance(value, float):
             return int(np.float16(value).view(np.uint16))
@@ -141,7 +141,7 @@ class Rule:
         if not isinstance(value, int | float):
             raise ArgumentError(self.where, type(value).__name__, self.allowed, "Pass a number.")
         try:
-            struct.pack(f"<{_FLOATS[kind]}", float(value))
+            struct.pack(f"<{PTX_FLOAT_LETTERS[kind]}", float(value))
         except OverflowError as error:
             raise ArgumentError(self.where, value, f"what {kind} holds", "Pass a smaller number.") from error
         return float(value)
@@ -171,7 +171,7 @@ class Rule:
         parameter = self.parameter
         if parameter.type == "b8":
             return f"a {parameter.kind}"
-        if parameter.type in _FLOATS:
+        if parameter.type in PTX_FLOAT_LETTERS:
             return f"a float ({parameter.type})"
         if parameter.size == 8:
             return f"a tensor, None or an integer ({parameter.kind})"
@@ -180,8 +180,8 @@ class Rule:
 
 def _form_of(parameter: Parameter) -> str:
     """Return the format of one parameter for the module struct; a struct of one pointer is a number."""
-    if parameter.type in _FLOATS:
-        return _FLOATS[parameter.type]
+    if parameter.type in PTX_FLOAT_LETTERS:
+        return PTX_FLOAT_LETTERS[parameter.type]
     if parameter.type == "b8" and parameter.size != 8:
         return f"{parameter.size}s"
     return _UNSIGNED.get(parameter.size, f"{parameter.size}s")
@@ -227,7 +227,7 @@ class KernelSignature:
             "names": tuple(one.name for one in self.parameters) if self.named else (),
             "rules": tuple(self._rule(at, one, declared[at]) for at, one in enumerate(passed)),
             "_scratch": self._rule(len(passed), self.parameters[len(passed)], None) if self.scratch else None,
-            "wide": tuple(at for at, one in enumerate(passed) if one.size >= 8 and one.type not in _FLOATS),
+            "wide": tuple(at for at, one in enumerate(passed) if one.size >= 8 and one.type not in PTX_FLOAT_LETTERS),
             "maps": tuple(at for at, one in enumerate(passed) if one.type == "b8" and one.size == TENSOR_MAP_BYTES),
             "_promised": tuple((at, one.divisibility) for at, one in enumerate(passed) if one.divisibility > 1),
             "_forms": {},
@@ -241,7 +241,7 @@ class KernelSignature:
         looked_at = declared is not None and not declared.plain
         half = self.bits and parameter.type == "b16"
         plain = _NUMBERS if packed and not looked_at and not half else _NONE
-        address = parameter.size == 8 and parameter.type not in _FLOATS
+        address = parameter.size == 8 and parameter.type not in PTX_FLOAT_LETTERS
         any_tensor = address and declared is None and parameter.divisibility == 1 and self.views == "any"
         word = address and parameter.type != "b8"  # a struct of one pointer takes an array, but not None
         return Rule(at, where, parameter, declared, self.bits, self.views, plain, any_tensor, word)

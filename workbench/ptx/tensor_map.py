@@ -10,33 +10,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workbench.base.element_types import ELEMENT_TYPES, PTX_BYTES
 from workbench.errors import ArgumentError
 from workbench.ptx.machine import core
 from workbench.ptx.tensors import address_of
 
 TENSOR_MAP_BYTES = 128
 MOST_DIMENSIONS, MOST_BOX, MOST_STEP = 5, 256, 8
-# (name, bytes) of the element types, by their number in the PTX ISA (tensormap.replace.tile.elemtype).
+# The element types by their number in the PTX ISA (tensormap.replace.tile.elemtype).
 ELEMENTS = (
-    ("u8", 1), ("u16", 2), ("u32", 4), ("s32", 4), ("u64", 8), ("s64", 8), ("f16", 2), ("f32", 4), ("f32.ftz", 4),
-    ("f64", 8), ("bf16", 2), ("tf32", 4), ("tf32.ftz", 4),
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
 )  # fmt: skip
 # Element types in the order of the driver's CUtensorMapDataType, which differs from f64 on.
 DRIVER_ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz",
 )  # fmt: skip
 PACKED_ELEMENTS = ("16U4_ALIGN8B", "16U4_ALIGN16B", "16U6_ALIGN16B")  # the driver's types behind them
-_NUMBERS = {name: number for number, (name, _) in enumerate(ELEMENTS)}
+_NUMBERS = {name: number for number, name in enumerate(ELEMENTS)}
 SWIZZLES = (0, 32, 64, 128)  # bytes that a pattern spans, by the number of the mode in tensormap.replace
 ATOMS = {16: 0, 32: 1, 64: 3}  # bytes that a swizzle keeps together: their number there; 2 is FLIP_8B
 # (swizzle, atom) in the order of the driver's CUtensorMapSwizzle; None for 128B_ATOM_32B_FLIP_8B, which the machine
 # does not know: the documents say that it flips every other line, and not which ones.
 DRIVER_SWIZZLES = ((0, 16), (32, 16), (64, 16), (128, 16), (128, 32), None, (128, 64))
-_OF_TORCH = {
-    "uint8": "u8", "int8": "u8", "bool": "u8", "float8_e4m3fn": "u8", "float8_e5m2": "u8", "uint16": "u16",
-    "int16": "u16", "uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64", "float16": "f16",
-    "float32": "f32", "float64": "f64", "bfloat16": "bf16",
-}  # fmt: skip
+_OF_TORCH = {one.name: one.tensor_map for one in ELEMENT_TYPES.values() if one.tensor_map}
 _FLOATS = ("f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz")
 _FIELDS = {name: number for number, (name, _) in enumerate(core.TENSOR_MAP_FIELDS)}
 _WHERE = "CUDA driver API, cuTensorMapEncodeTiled"
@@ -97,7 +93,7 @@ class TensorMap:
     @property
     def element_bytes(self) -> int:
         """Bytes of one element."""
-        return ELEMENTS[_NUMBERS[self.element]][1]
+        return PTX_BYTES[self.element.removesuffix(".ftz")]
 
     def __bytes__(self) -> bytes:
         """Return the 128 bytes in the form that GPUs and the PTX machine read."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.toolchain.type_names import RECORD, UNKNOWN, expanded, living, names_of_types, tokens_of
 
 _SCALARS = {"float": "float32", "double": "float64", "__half": "float16", "half": "float16"}
@@ -29,7 +30,6 @@ ANYTHING = "void"
 
 _IGNORED = {"const", "volatile", "static", "extern", "inline", "__restrict__", "__restrict", "__grid_constant__"}
 _IGNORED |= {"std", "cuda", "::", "restrict", "typename", "class", "enum"}
-_SIZES = {"bool": 1, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, ANYTHING: 1}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CType:
     @property
     def itemsize(self) -> int:
         """Size of one element in bytes."""
-        return _SIZES.get(self.dtype) or int(re.sub(r"\D", "", self.dtype)) // 8
+        return 1 if self.dtype == ANYTHING else ELEMENT_TYPES[self.dtype].bytes
 
 
 def c_type(text: str, known: Mapping[str, object] | None = None) -> CType | None:

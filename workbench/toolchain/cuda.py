@@ -14,10 +14,10 @@ from workbench.base.home import cuda_sources
 from workbench.base.progress import waiting
 from workbench.errors import ArgumentError, CompileError, UnknownNameError
 from workbench.ptx.decode import is_installed
-from workbench.ptx.parse import Parameter
+from workbench.ptx.parse import Parameter, parse
 from workbench.toolchain import disk_cache, nvcc, nvrtc, tools
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.kernel import CompiledKernel, CompiledModule, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel, CompiledModule
 from workbench.toolchain.remarks import split_log
 from workbench.toolchain.sass import parse_ptxas_log
 from workbench.toolchain.shared_memory import static_shared_bytes
@@ -222,7 +222,8 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
         if (taken := _taken_names(error.log, macros)) is not None:
             raise CompileError(f"{taken[0]}\n{str(error).splitlines()[0]}", error.log, taken[1]) from error
         raise
-    parameters = entry_parameters(output.ptx)
+    module = parse(output.ptx)
+    parameters = {name: entry.parameters for name, entry in module.entries.items()}
     for name in kernels:
         if output.entries.get(name) not in parameters:
             raise _unknown_kernel(unit, name, declared or dict.fromkeys(map(demangle, parameters)))
@@ -231,7 +232,7 @@ def _build(program: _Program, key: str | None, started: float, machine_code: boo
         # Overloads have the same readable name; then the mangled name distinguishes them.
         readable = demangle(entry)
         labels.setdefault(entry, entry if readable in labels.values() else readable)
-    shared = static_shared_bytes(output.ptx)
+    shared = static_shared_bytes(module)
     assembly = program.assembly(key, output.ptx)
     seconds = time.perf_counter() - started
     built = {}

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from workbench.toolchain import disk_cache
+from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.sass import as_file, disassembly, no_machine_code, section
-
-if TYPE_CHECKING:
-    from workbench.toolchain.kernel import CompiledKernel
 
 _ENCODING = re.compile(r"^ */\* 0x[0-9a-f]{16} \*/\n| +/\* 0x[0-9a-f]{16} \*/$", re.M)
 
 
-def disassemble(kernel: CompiledKernel) -> str:
+class Compiled(Protocol):
+    """Protocol of a kernel with machine code, such as `CompiledKernel`; ``key`` is that of its compilation."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def assembly(self) -> Assembly | None: ...
+
+
+def disassemble(kernel: Compiled) -> str:
     """Return the SASS of one kernel, with the source line above each group of instructions; cached on disk.
 
     Raises MissingToolError without nvdisasm, and for a kernel without machine code.
@@ -22,7 +33,7 @@ def disassemble(kernel: CompiledKernel) -> str:
     return _cached_disassembly(kernel, "sass", "-g")
 
 
-def disassemble_with_schedule(kernel: CompiledKernel) -> str:
+def disassemble_with_schedule(kernel: Compiled) -> str:
     """Return the SASS of one kernel by PTX line, with the encoding of each instruction, which holds its schedule.
 
     Raises MissingToolError without nvdisasm, and for a kernel without machine code.
@@ -30,7 +41,7 @@ def disassemble_with_schedule(kernel: CompiledKernel) -> str:
     return _cached_disassembly(kernel, "sass with schedule", "-gp", "-hex")
 
 
-def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
+def disassemble_by_ptx_line(kernel: Compiled) -> str:
     """Return the SASS of one kernel by PTX line, without encodings.
 
     Raises MissingToolError without nvdisasm, and for a kernel without machine code.
@@ -38,7 +49,7 @@ def disassemble_by_ptx_line(kernel: CompiledKernel) -> str:
     return _ENCODING.sub("", disassemble_with_schedule(kernel))
 
 
-def _cached_disassembly(kernel: CompiledKernel, what: str, *options: str) -> str:
+def _cached_disassembly(kernel: Compiled, what: str, *options: str) -> str:
     if kernel.assembly is None:
         raise no_machine_code(kernel.label)
     key = disk_cache.content_key([what, kernel.key, kernel.name])

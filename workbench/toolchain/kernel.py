@@ -7,7 +7,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from workbench.errors import ArgumentError, UnknownKeyError, WorkbenchError
 from workbench.ptx.parse import Parameter
 from workbench.ptx.shapes import BlockRules
-from workbench.ptx.signature import KernelSignature, offsets
+from workbench.ptx.signature import KernelSignature
 from workbench.toolchain.assembly import Assembly
 from workbench.toolchain.cubin import Cubin
 from workbench.toolchain.disassembly import disassemble
@@ -23,43 +23,8 @@ from workbench.toolchain.occupancy import Occupancy, occupancy
 from workbench.toolchain.remarks import AssemblerRemark, remarks_on
 from workbench.toolchain.sass import KernelResources, no_machine_code
 
-_SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
-_SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
-
 _STAGE = "stage "
 _STATIC_SHARED_LIMIT = 48 * 1024  # the assembler's limit; the machine runs code that was not assembled
-_ENTRY = re.compile(r"^[^/\n]*\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.MULTILINE)
-_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([^,]*?)([\w$]+)(?:\[(\d+)\])?\s*$")
-
-
-def target_of(ptx: str) -> str | None:
-    """Return the architecture of a PTX text's ``.target``, such as "sm_90a"; None without one."""
-    target = re.search(r"^\s*\.target\s+(sm_\d+[af]?)", ptx, re.MULTILINE)
-    return target and target[1]
-
-
-def entry_parameters(ptx: str) -> dict[str, tuple[Parameter, ...]]:
-    """Return the parameters of every ``.entry`` of a PTX text by its name, in the order of the text."""
-    return {
-        match[1]: _placed([_parse_parameter(text) for text in (match[2] or "").split(",") if ".param" in text])
-        for match in _ENTRY.finditer(ptx)
-    }
-
-
-def _placed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """Return the parameters with their offsets."""
-    places = offsets(parameters)[0]
-    return tuple(dataclasses.replace(one, offset=at) for one, at in zip(parameters, places, strict=True))
-
-
-def _parse_parameter(text: str) -> Parameter:
-    match = _PARAMETER.search(text.strip())
-    if match is None or match[2] not in _SIZES or (match[1] and int(match[1]).bit_count() != 1):
-        allowed = ".param, an alignment that is a power of two if any, a type and a name, as in .param .u64 x"
-        raise ArgumentError("ptx", f"the parameter {text.strip()[:80]!r}", allowed, "Pass what a compiler wrote.")
-    align, kind, attributes, name, count = match.groups()
-    size = _SIZES[kind]
-    return Parameter(name, kind, size * int(count or 1), int(align or size), 0, pointer=".ptr" in attributes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +191,7 @@ class CompiledKernel:
     def from_blobs(cls, blobs: Mapping[str, bytes]) -> CompiledKernel:
         """Restore the kernel from a cache entry, without an ``assembly``; its ``from_cache`` is True."""
         header = json.loads(blobs["header"])
-        header["parameters"] = _placed([Parameter(**{"offset": 0, **one}) for one in header["parameters"]])
+        header["parameters"] = tuple(Parameter(**one) for one in header["parameters"])
         header["from_cache"] = True
         stages = {
             name.removeprefix(_STAGE): zlib.decompress(blob).decode()

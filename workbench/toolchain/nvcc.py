@@ -12,8 +12,8 @@ from pathlib import Path
 
 from workbench.base.demangle import demangle, normalised
 from workbench.errors import ArgumentError, CompileError, MissingToolError
+from workbench.ptx.parse import parse
 from workbench.toolchain import tools
-from workbench.toolchain.kernel import entry_parameters
 from workbench.toolchain.nvrtc import Output, for_assembler
 from workbench.toolchain.source import Source
 
@@ -132,7 +132,7 @@ def _unit(source: Source, names: Sequence[str]) -> str:
 
 def _entries(ptx: str, names: Sequence[str]) -> dict[str, str]:
     """Return the PTX entry of each name: the one that is spelled the same, else the only one of that function."""
-    entries = list(entry_parameters(ptx))
+    entries = list(parse(ptx).entries)
     found = {}
     for name in names:
         exact = [entry for entry in entries if entry == name or normalised(demangle(entry)) == normalised(name)]

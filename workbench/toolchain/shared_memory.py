@@ -13,18 +13,15 @@ _DECLARATION = re.compile(r"(?<![\w.])\.shared\b[^;]*")
 _WITH_NAMES = re.compile(rf"{_DECLARATION.pattern}|[\w$]+")
 
 
-def static_shared_bytes(ptx: str) -> dict[str, int]:
+def static_shared_bytes(module: ParsedModule) -> dict[str, int]:
     """Return the static shared memory per block, in bytes, of each ``.entry`` that has any, laid out as by ptxas.
 
     A kernel has the variables declared in its body and in the functions it calls, and the module's variables that they
     name, one after the other at their alignments. Dynamic shared memory follows, so the sum is rounded up to the
     largest alignment of the module's ``.extern`` arrays, whether the kernel names them or not.
     """
-    if ".shared" not in ptx:
+    if ".shared" not in module.text:
         return {}
-    from workbench.ptx.parse import parse
-
-    module = parse(ptx)
     shared = [variable for variable in module.variables.values() if variable.space == "shared"]
     outside = {variable.name: variable for variable in shared if not variable.external}
     unit = max((variable.align for variable in shared if variable.external), default=1)

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.base.progress import waiting
 from workbench.errors import ArgumentError, CompileError, MissingToolError
-from workbench.ptx.parse import Parameter
+from workbench.ptx.parse import Parameter, parse
 from workbench.toolchain import disk_cache
 from workbench.toolchain.assembly import Assembled, Assembly
-from workbench.toolchain.kernel import CompiledKernel, entry_parameters
+from workbench.toolchain.kernel import CompiledKernel
 from workbench.toolchain.remarks import split_log
 from workbench.toolchain.sass import resources_of
 from workbench.toolchain.shared_memory import static_shared_bytes
@@ -386,7 +386,7 @@ def kernel_of(
     """
     import triton
 
-    name = metadata["name"]
+    name, module = metadata["name"], parse(ptx)
     return CompiledKernel(
         name=name,
         label=label,
@@ -394,13 +394,13 @@ def kernel_of(
         arch=arch,
         ptx=ptx,
         key=key,
-        shared_bytes=static_shared_bytes(ptx).get(name, 0) + metadata["shared"],
+        shared_bytes=static_shared_bytes(module).get(name, 0) + metadata["shared"],
         threads_per_block=32 * metadata["num_warps"],
         dynamic_shared_bytes=metadata["shared"],
         compiler=f"triton {triton.__version__}",
         compile_seconds=0.0 if started is None else time.perf_counter() - started,
         from_cache=started is None,
-        parameters=_parameters(entry_parameters(ptx)[name], arguments, promises),
+        parameters=_parameters(module.entries[name].parameters, arguments, promises),
         scratch_bytes=metadata.get("global_scratch_size", 0),
     )
 

@@ -61,8 +61,8 @@ def compare(
     """
     from workbench.ops.own.files import load_op
     from workbench.ops.selection import configs_of
-    from workbench.tuning.comparison import ComparedCases
-    from workbench.tuning.comparison import compare as run
+    from workbench.tuning.compare import ComparedCases
+    from workbench.tuning.compare import compare as run
 
     found = load_op(op)
 

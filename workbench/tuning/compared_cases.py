@@ -1,4 +1,4 @@
-"""Comparisons of an op's variants on several cases, and the document that has the rows of all."""
+"""Comparisons of an op's variants on several cases."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.base.documents import Document, document, origin
+from workbench.base.documents import Document
 from workbench.base.frames import data_frame
 from workbench.base.pages import Section, framed
 from workbench.base.tables import Table, Tabular
 from workbench.errors import UnknownNameError
+from workbench.tuning.compared_facts import compare_document
+from workbench.tuning.comparison import Comparison
 
 if TYPE_CHECKING:
     import pandas
-
-    from workbench.tuning.comparison import Comparison
 
 
 @dataclass(frozen=True)
@@ -82,21 +82,3 @@ class ComparedCases(Tabular, Document):
     def tables(self) -> list[Table]:
         """Return the table of each comparison."""
         return [table for one in self.comparisons.values() for table in one.tables()]
-
-
-def compare_document(comparisons: Sequence[Comparison]) -> str:
-    """Return the rows of comparisons, on one case or several, as one JSON document."""
-    first = comparisons[0]
-    rows = [
-        row | {"message": trial.message} for one in comparisons for row, trial in zip(one.rows, one.trials, strict=True)
-    ]
-    return document(
-        "compare",
-        op=first.op,
-        case=", ".join(one.case for one in comparisons),
-        device=first.device,
-        machine=first.machine,
-        all_correct=all(one.all_correct for one in comparisons),
-        **origin(),
-        variants=rows,
-    )

@@ -1,7 +1,11 @@
-"""Facts of compared trials as text: a column for each variant, or a row for each architecture."""
+"""Facts of compared trials as text: a column for each variant, or a row for each architecture; and their document."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.base.documents import document, origin
 from workbench.base.trials.trial import Trial
 from workbench.ops.variant import MACHINE_ARCHS
 from workbench.ptx.sample import Sampled
@@ -90,3 +94,21 @@ def _time(trial: Trial) -> str | None:
     if trial.basis == "predicted":
         text += f" on {trial.predicted_for}, bound by {trial.prediction['bound_by']}"
     return text
+
+
+def compare_document(comparisons: Sequence[Any]) -> str:
+    """Return the rows of `Comparison`s, on one case or several, as one JSON document."""
+    first = comparisons[0]
+    rows = [
+        row | {"message": trial.message} for one in comparisons for row, trial in zip(one.rows, one.trials, strict=True)
+    ]
+    return document(
+        "compare",
+        op=first.op,
+        case=", ".join(one.case for one in comparisons),
+        device=first.device,
+        machine=first.machine,
+        all_correct=all(one.all_correct for one in comparisons),
+        **origin(),
+        variants=rows,
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench import ops
 from workbench.errors import ArgumentError
 from workbench.launch.checking import is_kernel
 from workbench.launch.loading import Kernel, kernel_to_launch
+from workbench.ops import compile as compile_op
 from workbench.ops.selection import only_variant, op_of
 from workbench.ops.variant import Case, Config, Variant
 from workbench.toolchain import CompiledKernel
@@ -55,7 +55,7 @@ def compiled_of(
         raise ArgumentError("variant", chosen.name, "a variant in CUDA C++ or Triton", "torch has no kernel of ours.")
     arch = arch or chosen.machine_arch(case.problem())
     settings = {**chosen.default_config(case.problem(arch=arch)), **(config or {})}
-    kernel = ops.compile(found, variant=chosen, config=settings, case=case, arch=arch)
+    kernel = compile_op(found, variant=chosen, config=settings, case=case, arch=arch)
     return NamedKernel(_title(str(chosen), settings), kernel)
 
 

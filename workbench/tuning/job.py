@@ -20,8 +20,7 @@ from workbench.tuning.budget import Budget
 from workbench.tuning.gpu_state import disturbances
 from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
-from workbench.tuning.search import Strategy
-from workbench.tuning.space import Space
+from workbench.tuning.space import Space, Strategy
 
 if TYPE_CHECKING:
     from workbench.launch.devices import Device

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import MissingToolError, UnknownNameError, WorkbenchError
-from workbench.tuning.space import Space
+from workbench.tuning.space import Batches, Space, Strategy
 
 if TYPE_CHECKING:
     from workbench.ops.variant import Config
-    from workbench.tuning.search import Batches, Strategy
 
 PREFIX = "kernel_tuner:"
 

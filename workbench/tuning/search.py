@@ -8,17 +8,14 @@ scores yields everything at once. It must not yield a configuration twice.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from workbench.errors import ArgumentError, UnknownNameError
 from workbench.ops.variant import Config
 from workbench.tuning import kernel_tuner_strategies
 from workbench.tuning.bayesian import bayesian
-from workbench.tuning.space import Space
-
-Batches = Generator[list[dict[str, Any]], list[float], None]
-Strategy = Callable[[Space, Config | None, random.Random], Batches]
+from workbench.tuning.space import Batches, Space, Strategy
 
 SAMPLE_BATCH = 16
 

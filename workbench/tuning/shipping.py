@@ -65,13 +65,13 @@ def _made(content: bytes) -> Any:
 
 def _recipe(value: Any) -> tuple:
     """Return a function and the arguments that make the value again."""
-    from workbench import ops
-    from workbench.ops import registry
+    from workbench.ops import variant
+    from workbench.ops.installed import installed
     from workbench.ops.variant import Variant
 
-    op = registry.installed(getattr(value, "op", ""))
+    op = installed(getattr(value, "op", ""))
     if op is not None and any(value is known for known in op.variants):
-        return ops.variant, (value.op, value.name)
+        return variant, (value.op, value.name)
     if getattr(value, "name", None) == "sim":
         return _simulator, (value.arch,)
     if getattr(value, "name", None) == "cuda":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -336,3 +336,9 @@ class Space:
                 continue
             shape = [len(self.parameters[name]) if name in reads else 1 for name in self._names]
             return np.array(truth, dtype=bool).reshape(shape)
+
+
+Batches = Generator[list[dict[str, Any]], list[float], None]
+"""A running strategy: it yields batches of configurations and receives their scores."""
+Strategy = Callable[[Space, Config | None, random.Random], Batches]
+"""A search strategy: of a space, a configuration to start from and a random generator it makes batches."""

@@ -27,6 +27,7 @@ from workbench.tuning.measure import Limits
 from workbench.tuning.run import TuningRun
 from workbench.tuning.scouting import scoutings
 from workbench.tuning.searching import run_job
+from workbench.tuning.space import Strategy
 
 QUICK_CONFIGURATIONS = 8
 """Number of configurations of each variant that ``quick`` tries."""
@@ -57,7 +58,7 @@ def tune(
     cases: str | Case | Iterable[str | Case] | None = None,
     variants: str | Variant | Iterable[str | Variant] | None = None,
     device: str | Device = "auto",
-    strategy: str | search.Strategy = "exhaustive",
+    strategy: str | Strategy = "exhaustive",
     budget: int | str | Budget | None = None,
     store: str | Path | Store | None = None,
     quick: bool = False,

@@ -10,10 +10,10 @@ from typing import Any
 import ipywidgets
 import traitlets
 
-from workbench import ops
 from workbench.base.tables import Table
 from workbench.errors import ArgumentError
 from workbench.launch import Trace
+from workbench.ops import registry
 from workbench.ops.tracing import trace
 from workbench.ops.variant import Case, Variant
 from workbench.ui.picture import Picture
@@ -60,7 +60,7 @@ class KernelExplorer(ipywidgets.VBox):
         picture: Callable[[Trace], Picture] | None = None,
         record_block: tuple[int, int, int] | None = (0, 0, 0),
     ):
-        found = ops.get(op)
+        found = registry.get(op)
         self.variant, self.case = found.variant(variant), found.case(case)
         self._op, self._picture, self._record_block = op, picture, record_block
         begin = dict(config or self.variant.default_config(self.variant.machine_problem(self.case)))

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench import ops
 from workbench.errors import ArgumentError
+from workbench.ops import registry
 from workbench.ops.variant import TritonVariant, Variant
 
 _STEP = re.compile(r"^\s*(?://|#)\s*(\d+)\.\s+(\w+)")
@@ -68,7 +68,7 @@ def side_by_side(op: str, variants: Sequence[str]) -> SideBySide:
     Raises:
         ArgumentError: if a variant has no kernel, or its number of steps differs from that of the first one.
     """
-    found = [ops.get(op).variant(name) for name in variants]
+    found = [registry.get(op).variant(name) for name in variants]
     cut = [_steps(kernel_source(variant)) for variant in found]
     for variant, steps in zip(found, cut, strict=True):
         if len(steps) != len(cut[0]):

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import workbench as wb
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.toolchain import nvrtc, tools
 
 wb.simulated_driver(force=True, memory_bytes=64 << 20)

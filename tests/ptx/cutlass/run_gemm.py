@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import workbench as wb
-from workbench.driver.simulated import library_path
+from workbench.driver.library_files import library_path
 from workbench.toolchain import compile_cuda, tools
 from workbench.toolchain.nvrtc_client import compile_limit
 

@@ -40,9 +40,7 @@ from workbench.judge.description import Description, InvalidDescription
 from workbench.ops import tuned
 from workbench.toolchain import compile_cuda_module
 from workbench.toolchain.cubin import Cubin
-from workbench.toolchain.kernel import entry_parameters
 from workbench.toolchain.ptx_text import kernels_of_ptx
-from workbench.toolchain.shared_memory import static_shared_bytes
 from workbench.tuning import sweep
 
 HERE = Path(__file__).parents[1]
@@ -109,7 +107,7 @@ def _changed_ptx(data: bytes, draw: random.Random) -> bytes:
 
 def _read_ptx(data: bytes, folder: Path) -> None:
     text = data.decode(errors="replace")
-    for read in (read_and_run, kernels_of_ptx, entry_parameters, static_shared_bytes):
+    for read in (read_and_run, kernels_of_ptx):
         read(text)
 
 

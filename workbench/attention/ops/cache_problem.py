@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from workbench.attention.cache_formats.quantization import CACHE_DTYPES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.constants import constant
-from workbench.ops.element_types import CPP_NAMES, DTYPES
+from workbench.ops.element_types import DTYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.steps import Arguments
 from workbench.ops.values import Config
@@ -91,7 +92,7 @@ def scale_strides(scale: torch.Tensor | None) -> tuple[int, int]:
 
 def head_macros(config: Config, problem: Any) -> dict[str, Any]:
     """Return the macros of every attention kernel in CUDA C++: the element type, the head size, the tunables."""
-    return {"SCALAR": CPP_NAMES[problem.dtype], "HEAD_SIZE": problem.head_size, **config}
+    return {"SCALAR": ELEMENT_TYPES[problem.dtype].cpp, "HEAD_SIZE": problem.head_size, **config}
 
 
 STRIDES: Arguments = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.attention.ops.cache_problem import head_and_strides, head_and_token_stride, no_scales
 from workbench.attention.ops.triton_types import TYPES
-from workbench.ops.element_types import CPP_NAMES, TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import THREADS, TILE_TOKENS, rules, tile_in_registers
 from workbench.ops.tensor_checks import dtype_name
@@ -42,7 +42,7 @@ def macros(config: Config, problem: Any) -> Mapping[str, Any]:
     """Return the macros of a CUDA kernel: elements, and their places in a page."""
     head, token = head_and_token_stride(problem, problem.block_size)
     if problem.quantized:
-        scalar, cache = CPP_NAMES[problem.dtype], CPP_NAMES[dtype_name(problem.cache_dtype)]
+        scalar, cache = ELEMENT_TYPES[problem.dtype].cpp, ELEMENT_TYPES[dtype_name(problem.cache_dtype)].cpp
     else:  # words of the element's size, so that float16 and bfloat16 share one kernel
         scalar = cache = {2: "unsigned short", 4: "unsigned int"}[problem.itemsize]
     return {
@@ -86,7 +86,7 @@ def constexprs(config: Config, problem: Any) -> Mapping[str, Any]:
 
 def triton_types(problem: Any) -> dict[str, str]:
     """Return Triton's types of the parameters that both functions take."""
-    cache, page = f"*{'u8' if problem.quantized else TRITON_NAMES[problem.dtype]}", f"i64:{problem.x}"
+    cache, page = f"*{'u8' if problem.quantized else ELEMENT_TYPES[problem.dtype].triton}", f"i64:{problem.x}"
     pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": page, "value_page_stride": page}
     return TYPES | pages
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import workbench
+from workbench.base.home import PACKAGE
 
 _VARIABLE = "WORKBENCH_GPU"
-CHILD_FOLDER = Path(workbench.__file__).resolve().parent / "programs" / "child"
+CHILD_FOLDER = PACKAGE / "programs" / "child"
 """Folder of the ``sitecustomize`` that gives a child process its simulated device."""
 
 

@@ -17,7 +17,7 @@ from workbench.base.own_files import own_folder, seal, sealed
 from workbench.base.processes.compilers import CompilerRuns
 from workbench.base.progress import announce, tracked, waiting
 from workbench.driver.elf import read_elf
-from workbench.driver.simulated import runtime_path
+from workbench.driver.library_files import runtime_path
 from workbench.errors import CompileError, DeviceUnavailableError, MissingToolError
 from workbench.toolchain import tools
 

@@ -17,7 +17,8 @@ from workbench.base.time_limit import Limit
 from workbench.driver.attributes import DEFAULT_MODEL
 from workbench.driver.host_programs import load_libraries
 from workbench.driver.imports import when_imported
-from workbench.driver.simulated import Driver, current, library_path, real_device, simulated_driver
+from workbench.driver.library_files import library_path
+from workbench.driver.simulated import Driver, current, real_device, simulated_driver
 from workbench.driver.torch_device import library, tile_benchmarks
 from workbench.driver.torch_device.child_processes import inherit_gpu, inherited_gpu, reach_compile_workers
 from workbench.errors import ArgumentError, DeviceUnavailableError

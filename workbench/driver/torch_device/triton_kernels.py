@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.base.home import cache_part
+from workbench.driver.library_files import library_path
 from workbench.driver.passed_tensors import passing
-from workbench.driver.simulated import current, library_path
+from workbench.driver.simulated import current
 
 if TYPE_CHECKING:
     from workbench.driver.triton_driver import SimulatedTriton

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workbench import ops
 from workbench.base.callers import at_user_line
 from workbench.base.files import out_of_space
 from workbench.base.op_names import op_file
 from workbench.errors import ArgumentError, UnknownNameError, UserFileError
 from workbench.launch.loading import Kernel, Module, load_cuda
 from workbench.launch.loading_ptx import load_ptx
+from workbench.ops import registry
 from workbench.ops.op import Op
 
 _KERNEL = re.compile(r"(.+\.(cu|ptx))(?::(.+))?")
@@ -33,7 +33,7 @@ def load_op(text: str) -> Op:
     name that is no op.
     """
     if (named := op_file(text)) is None:
-        return ops.get(text)
+        return registry.get(text)
     file, name = named
     module = _module(file)
     found = getattr(module, name, None)

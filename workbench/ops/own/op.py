@@ -309,7 +309,7 @@ def op(
     if function is None:
         given = {key: value for key, value in locals().items() if key != "function"}
         return lambda decorated: op(decorated, **given)
-    from workbench import ops
+    from workbench.ops import registry
 
     written = (in_place,) if isinstance(in_place, str) else tuple(in_place)
     name = name or function.__name__
@@ -336,7 +336,7 @@ def op(
         named = None if outputs is None else tuple(outputs)
         made = OwnOp(Contract(name, function, named, written, tolerance, minimum_bytes), backward)
     tuned.forget()  # answers for an older op of that name
-    return ops.register(made, function.__module__)
+    return registry.register(made, function.__module__)
 
 
 def torch_variant(contract: Contract, function: Callable, name: str, idea: str) -> OwnTorch:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.errors import ArgumentError
-from workbench.ops.element_types import TRITON_NAMES
 from workbench.ops.expressions import Expression
 from workbench.ops.identity import stated
 from workbench.ops.own.contract import Contract
@@ -234,14 +234,15 @@ class TritonPart:
     def _type(self, parameter: str, expression: Expression, declared: Declared, problem: OwnProblem) -> str:
         """Return Triton's type of an argument, with the divisibility that its JIT would find in the value."""
         if expression.is_name and expression.names[0] in declared.workspace:
-            return f"*{TRITON_NAMES[declared.workspace[expression.names[0]].dtype]}"
+            return f"*{ELEMENT_TYPES[declared.workspace[expression.names[0]].dtype].triton}"
         if set(expression.names) & set(declared.space):
             return "i32"  # known for each configuration only: compiled for any value
         value = expression(declared.names({}, problem))
         if isinstance(value, TensorType):
-            if value.dtype not in TRITON_NAMES:
-                raise ArgumentError(expression.where, value.dtype, ", ".join(TRITON_NAMES), "Triton has no such type.")
-            return f"*{TRITON_NAMES[value.dtype]}" + ("" if value.aligned else ":1")
+            names = {one.name: one.triton for one in ELEMENT_TYPES.values() if one.triton}
+            if value.dtype not in names:
+                raise ArgumentError(expression.where, value.dtype, ", ".join(names), "Triton has no such type.")
+            return f"*{names[value.dtype]}" + ("" if value.aligned else ":1")
         if isinstance(value, bool):
             return "i1"
         if isinstance(value, float):

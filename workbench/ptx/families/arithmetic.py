@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.instruction import Instruction, Plan, SinglePlan, elementwise, expect, opcode, result, source
 from workbench.ptx.machine import OPCODES, WIDTHS
 from workbench.ptx.operands import Operand, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 NAMES = (
     "add", "sub", "mul", "mad", "mul24", "div", "rem", "abs", "neg", "min", "max", "sad", "fma", "rcp", "sqrt", "rsqrt",
@@ -29,8 +29,8 @@ def _candidates(parts: list[str]) -> list[str]:
     name, kind = ".".join(kept), kept[-1]
     found = [name]
     stem = ".".join(kept[:-1])
-    if stem in _SIGNLESS and kind in TYPE_SIZES and "x" not in kind:
-        found.append(f"{stem}.b{8 * TYPE_SIZES[kind]}")
+    if stem in _SIGNLESS and kind in PTX_BYTES and "x" not in kind:
+        found.append(f"{stem}.b{8 * PTX_BYTES[kind]}")
     if kind in ("s16x2", "u16x2"):
         found.append(f"{stem}.b16x2")
     if stem == "shr" and kind[0] == "b":
@@ -62,9 +62,9 @@ def _plan(parts: list[str]) -> SinglePlan | None:
     row = next((OPCODES[name] for name in _candidates(parts) if name in OPCODES), None)
     if row is None:
         return None
-    type_name = parts[-1] if parts[-1] in TYPE_SIZES else "b32"
+    type_name = parts[-1] if parts[-1] in PTX_BYTES else "b32"
     # Literals of the operation's own width are read with its type, others as plain bits.
-    own = TYPE_SIZES[type_name]
+    own = PTX_BYTES[type_name]
     types = {"b32": "f32"} if parts[-2] == "f32" else {}  # of the operands that do not have the last type
     kinds = [
         (kind, type_name if WIDTHS.get(kind) == own else types.get(kind, kind), WIDTHS.get(kind))

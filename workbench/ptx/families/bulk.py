@@ -11,7 +11,7 @@ from workbench.ptx.tensor_map import ELEMENTS
 
 _BULK, _FLAGS = core.Bulk, core.BulkFlags
 _OPERATIONS = {one.name: one for one in core.Reduction if one != core.Reduction.none}
-_TYPES = {name: number for number, (name, _) in enumerate(ELEMENTS)}
+_TYPES = {name: number for number, name in enumerate(ELEMENTS)}
 _TYPES |= {"b32": _TYPES["u32"], "b64": _TYPES["u64"]}
 _REDUCED = {
     "add": {"u32", "s32", "u64", "f16", "bf16", "f32", "f64"},

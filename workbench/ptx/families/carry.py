@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families import arithmetic
 from workbench.ptx.instruction import Instruction, Plan, destination, elementwise, expect, opcode, source
 from workbench.ptx.machine import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, core
 from workbench.ptx.operands import Operand, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 _LINK = core.Carrying
 _OWN = 1 << 8
@@ -22,7 +22,7 @@ def plan(parts: list[str]) -> Plan:
         return arithmetic.plan(parts)
     stem, kind = parts[0][:3], parts[-1]
     half = next((part for part in parts if part in ("lo", "hi")), "")
-    size, count = TYPE_SIZES[kind], 4 if stem == "mad" else 3
+    size, count = PTX_BYTES[kind], 4 if stem == "mad" else 3
     if kind[0] not in "su" or size not in (4, 8) or (stem == "mad") != bool(half):
         raise Refused("the machine does not know this carry form")
     letter = kind[0] if half == "hi" else "b"

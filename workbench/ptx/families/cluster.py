@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families import mbarrier, memory, warp
 from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import ASYNC_IN_GLOBAL
@@ -17,14 +18,13 @@ from workbench.ptx.instruction import (
 )
 from workbench.ptx.machine import ADDRESS, CLUSTER_BASE, FLAGS, RELEASE, core
 from workbench.ptx.operands import Operand, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 _STORE = core.AsyncStore
 
 
 def mapa(parts: list[str]) -> Plan:
     """Plan ``mapa{.shared::cluster}.type d, a, rank;``."""
-    row, size = opcode(f"mapa.{parts[-1]}"), TYPE_SIZES[parts[-1]]
+    row, size = opcode(f"mapa.{parts[-1]}"), PTX_BYTES[parts[-1]]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)
@@ -37,7 +37,7 @@ def mapa(parts: list[str]) -> Plan:
 
 def getctarank(parts: list[str]) -> Plan:
     """Plan ``getctarank{.shared::cluster}.type d, a;``."""
-    row, size = opcode(f"getctarank.{parts[-1]}"), TYPE_SIZES[parts[-1]]
+    row, size = opcode(f"getctarank.{parts[-1]}"), PTX_BYTES[parts[-1]]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
@@ -67,7 +67,7 @@ def store(parts: list[str]) -> Plan:
     if "global" in parts or "mmio" in parts:
         raise Refused(ASYNC_IN_GLOBAL)
     type_name, elements = parts[-1], next((int(part[1:]) for part in parts if part in ("v2", "v4")), 1)
-    size = TYPE_SIZES[type_name]
+    size = PTX_BYTES[type_name]
     row = opcode(f"st.async.b{8 * size}")
     if size * elements > 16:
         raise Refused("more than 16 bytes in one access")
@@ -101,7 +101,7 @@ def reduction(parts: list[str]) -> Plan:
         expect(operands, 3)
         reduced = reduce(symbols, operands[:2])
         assert isinstance(reduced, Instruction)  # a vector would be a list
-        return [reduced, complete(symbols, [operands[2], str(TYPE_SIZES[parts[-1]])])]
+        return [reduced, complete(symbols, [operands[2], str(PTX_BYTES[parts[-1]])])]
 
     return bind
 

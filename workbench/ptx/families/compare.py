@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families import arithmetic, moves
 from workbench.ptx.instruction import (
     Instruction,
@@ -16,7 +17,6 @@ from workbench.ptx.instruction import (
 )
 from workbench.ptx.machine import OPCODES
 from workbench.ptx.operands import Constant, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 
@@ -33,7 +33,7 @@ def set_(parts: list[str]) -> Plan:
     if to not in ("u32", "s32", "f32", "u16", "s16", "f16", "bf16"):
         raise Refused("the machine does not know this form of set")
     compare = moves.setp(["setp", *parts[1:-2], from_])
-    size = TYPE_SIZES[to]
+    size = PTX_BYTES[to]
     yes = Constant(size, _ONE.get(to, (1 << 8 * size) - 1))
     count = 4 if any(part in moves.COMBINE for part in parts) else 3
 
@@ -51,9 +51,9 @@ def set_(parts: list[str]) -> Plan:
 def slct(parts: list[str]) -> Plan:
     """Plan ``slct{.ftz}.type.{s32,f32} d, a, b, c;``: a where c >= 0, else b; -0 counts as 0 and NaN as negative."""
     type_name, tested = parts[-2:]
-    if tested not in ("s32", "f32") or type_name not in TYPE_SIZES:
+    if tested not in ("s32", "f32") or type_name not in PTX_BYTES:
         raise Refused("the machine does not know this form of slct")
-    size = TYPE_SIZES[type_name]
+    size = PTX_BYTES[type_name]
     row = opcode(f"selp.b{8 * size}")
     test = opcode("setp.ge.ftz.f32" if "ftz" in parts else f"setp.ge.{tested}")
 

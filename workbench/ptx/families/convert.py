@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families import moves, small_floats
 from workbench.ptx.instruction import Instruction, Plan, SinglePlan, destination, elementwise, expect, opcode, source
 from workbench.ptx.machine import OPCODES, core
 from workbench.ptx.operands import Constant, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 _ROUNDS = {mode: core.Rounding[mode] for mode in ("rni", "rzi", "rmi", "rpi")}
 _INTEGERS = core.IntegerType.__members__
@@ -21,7 +21,7 @@ def plan(parts: list[str]) -> Plan:
     if "rs" in modifiers or small_floats.TYPES & set(parts[-2:]):
         return small_floats.plan(parts)
     if parts[-1] == parts[-2] and parts[-1] in ("f16", "bf16", "f64") and not modifiers:
-        return moves.mov(["mov", f"b{8 * TYPE_SIZES[parts[-1]]}"])
+        return moves.mov(["mov", f"b{8 * PTX_BYTES[parts[-1]]}"])
     try:
         return _plan(parts)
     except Refused:
@@ -76,7 +76,7 @@ def _pack(types: list[str]) -> Plan:
 
 
 def _plan(parts: list[str]) -> SinglePlan:
-    if len(parts) < 3 or parts[-1] not in TYPE_SIZES or parts[-2] not in TYPE_SIZES:
+    if len(parts) < 3 or parts[-1] not in PTX_BYTES or parts[-2] not in PTX_BYTES:
         raise Refused("the machine does not know this conversion")
     to, from_, modifiers = parts[-2], parts[-1], parts[1:-2]
     if to in _INTEGERS and from_ in _INTEGERS:
@@ -85,14 +85,14 @@ def _plan(parts: list[str]) -> SinglePlan:
         return _to_integer(to, from_, modifiers)
     if from_ in _INTEGERS:
         # Small integers are exact in f32 and f64, however the result is rounded.
-        exact = ("rn", "rz", "rm", "rp") if to in ("f32", "f64") and TYPE_SIZES[from_] <= 2 else ("rn",)
+        exact = ("rn", "rz", "rm", "rp") if to in ("f32", "f64") and PTX_BYTES[from_] <= 2 else ("rn",)
         kept = [part for part in modifiers if part not in exact]
         return _lanewise(".".join(["cvt", *kept, to, from_]), to, from_)
     return _floating(to, from_, modifiers)
 
 
 def _integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
-    to_size, from_size = TYPE_SIZES[to], TYPE_SIZES[from_]
+    to_size, from_size = PTX_BYTES[to], PTX_BYTES[from_]
     saturating = modifiers == ["sat"]
     if modifiers and not saturating:
         raise Refused("the machine does not know this conversion")
@@ -128,7 +128,7 @@ def _to_integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
         core.Rounding.ftz if "ftz" in modifiers else 0
     )  # integer results are clamped with or without .sat
     row = opcode(f"cvt.{to}.{from_}")
-    size, width = TYPE_SIZES[from_], max(TYPE_SIZES[to], 2)
+    size, width = PTX_BYTES[from_], max(PTX_BYTES[to], 2)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 2)
@@ -140,7 +140,7 @@ def _to_integer(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
 
 def _lanewise(name: str, to: str, from_: str) -> SinglePlan:
     row = opcode(name)
-    to_width, from_width = max(TYPE_SIZES[to], 2), max(TYPE_SIZES[from_], 2)
+    to_width, from_width = max(PTX_BYTES[to], 2), max(PTX_BYTES[from_], 2)
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 1 + len(row.sources))
@@ -152,7 +152,7 @@ def _lanewise(name: str, to: str, from_: str) -> SinglePlan:
 
 def _floating(to: str, from_: str, modifiers: list[str]) -> SinglePlan:
     kept = [part for part in modifiers if part != "satfinite" or to != "tf32"]
-    widening = TYPE_SIZES[to] > TYPE_SIZES[from_]
+    widening = PTX_BYTES[to] > PTX_BYTES[from_]
     names = [".".join(["cvt", *kept, to, from_])]
     if widening:  # exact, so a rounding modifier has no effect
         names.append(".".join(["cvt", *(part for part in kept if part != "rn"), to, from_]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families.refused import SHAPES, WIDE_ATOMICS
 from workbench.ptx.instruction import (
     Instruction,
@@ -33,7 +34,6 @@ from workbench.ptx.machine import (
     core,
 )
 from workbench.ptx.operands import Address, Constant, Operand, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 _SPACES = {"global", "shared", "local", "const", "param", "shared::cta", "param::entry", "param::func"}
 _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
@@ -62,9 +62,9 @@ def _access(parts: list[str], is_load: bool) -> SinglePlan:
     type_name = parts[-1]
     if type_name == "b128":  # two halves, in one access
         return _wide(_access([*parts[:-1], "v2", "b64"], is_load), is_load)
-    if type_name not in TYPE_SIZES or TYPE_SIZES[type_name] == 0:
+    if type_name not in PTX_BYTES or PTX_BYTES[type_name] == 0:
         raise Refused("the machine does not know this access")
-    size, space, elements, strong = TYPE_SIZES[type_name], "generic", 1, 0
+    size, space, elements, strong = PTX_BYTES[type_name], "generic", 1, 0
     for part in parts[1:-1]:
         if part == "shared::cluster":
             strong |= CLUSTER_BASE
@@ -179,7 +179,7 @@ _SIGNLESS = {"add", "and", "or", "xor", "exch", "cas"}
 def atomic(parts: list[str]) -> Plan:
     """Plan atom and red; the host's sequentially consistent atomics satisfy all scopes and orders."""
     # The type of a vector may stand before the operation.
-    type_name = next((part for part in parts[1:] if part in TYPE_SIZES), "")
+    type_name = next((part for part in parts[1:] if part in PTX_BYTES), "")
     space, operation, elements = "generic", None, 1
     base = CLUSTER_BASE if "shared::cluster" in parts else 0
     for part in parts[1:]:
@@ -199,7 +199,7 @@ def atomic(parts: list[str]) -> Plan:
         raise Refused("the machine does not know this atomic")
     if operation in ("min", "max") and "f" in type_name and elements == 1:
         raise Refused(f"PTX has .{operation} of .{type_name} for vectors alone: use .v2 and more")
-    size, kind = TYPE_SIZES[type_name], type_name
+    size, kind = PTX_BYTES[type_name], type_name
     if operation in _SIGNLESS and kind[0] in "su":
         kind = f"b{kind[1:]}"
     if operation in ("exch", "cas") and kind[0] == "f":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families.refused import NARROW_ADDRESSES
 from workbench.ptx.instruction import (
     Instruction,
@@ -30,7 +31,6 @@ from workbench.ptx.operands import (
     Register,
     Symbols,
 )
-from workbench.ptx.parse import TYPE_SIZES
 
 _CLOCKS = {"%clock": "clock.b32", "%clock_hi": "clock.b32", "%clock64": "clock.b64", "%globaltimer": "clock.b64"}
 
@@ -43,9 +43,9 @@ def mov(parts: list[str]) -> Plan:
     It also plans the packing of registers into one, and back.
     """
     type_name = parts[-1]
-    if len(parts) != 2 or type_name not in TYPE_SIZES:
+    if len(parts) != 2 or type_name not in PTX_BYTES:
         raise Refused("the machine does not know this form of mov")
-    size = TYPE_SIZES[type_name]
+    size = PTX_BYTES[type_name]
     row = opcode("mov.pred" if size == 0 else f"mov.b{8 * min(max(size, 2), 8)}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction | list[Instruction]:
@@ -125,7 +125,7 @@ def cvta(parts: list[str]) -> Plan:
     """Plan cvta: addresses of shared and local variables become generic by an offset, others are generic already."""
     to_space = parts[1] == "to"
     space = parts[2 if to_space else 1].split("::")[0]
-    size = TYPE_SIZES[parts[-1]]
+    size = PTX_BYTES[parts[-1]]
     if size != 8:
         raise Refused(NARROW_ADDRESSES)
     if space not in ("global", "const", "shared", "local", "param"):
@@ -146,7 +146,7 @@ def cvta(parts: list[str]) -> Plan:
 def selp(parts: list[str]) -> Plan:
     """Plan ``selp.type d, a, b, p;``."""
     type_name = parts[-1]
-    size = TYPE_SIZES[type_name]
+    size = PTX_BYTES[type_name]
     row = opcode(f"selp.b{8 * size}")
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
@@ -183,7 +183,7 @@ def setp(parts: list[str]) -> SinglePlan:
     name = f"setp.{test}.{kind}"
     if name not in OPCODES and kind[0] == "b":
         name = f"setp.{test}.u{kind[1:]}"
-    row, size = opcode(name), TYPE_SIZES[type_name]
+    row, size = opcode(name), PTX_BYTES[type_name]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 4 if combine else 3)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.instruction import Instruction, SinglePlan, destination, elementwise, expect, opcode, source, vector
 from workbench.ptx.operands import Constant, Operand, Refused, Register, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 FORMATS = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")
 _PAIRS = {f"{name}x2" for name in FORMATS}
@@ -58,11 +58,11 @@ def _lanes(name: str, to: str, from_: str) -> SinglePlan:
 
 
 def _target(symbols: Symbols, token: str, to: str) -> Register:
-    return destination(symbols, token, max(TYPE_SIZES[to], 2))
+    return destination(symbols, token, max(PTX_BYTES[to], 2))
 
 
 def _sources(symbols: Symbols, tokens: list[str], from_: str) -> list[Operand]:
-    return [source(symbols, token, from_, max(TYPE_SIZES[from_], 2)) for token in tokens]
+    return [source(symbols, token, from_, max(PTX_BYTES[from_], 2)) for token in tokens]
 
 
 def _random(to: str, from_: str, modifiers: set[str]) -> SinglePlan:

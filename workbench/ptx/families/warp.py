@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.ptx.families.memory import place
 from workbench.ptx.families.refused import INDIRECT_CALL, OLD_SYNC
 from workbench.ptx.instruction import (
@@ -20,7 +21,6 @@ from workbench.ptx.instruction import (
 )
 from workbench.ptx.machine import ADDRESS, BLOCK_SCOPE, FLAGS, MEMBER, core
 from workbench.ptx.operands import Constant, Frame, Operand, Refused, Symbols
-from workbench.ptx.parse import TYPE_SIZES
 
 _EXCHANGE, _BARRIER = core.Exchange, core.Barrier
 
@@ -74,7 +74,7 @@ def vote(parts: list[str]) -> Plan:
 def match(parts: list[str]) -> Plan:
     """Plan ``match.any|all.sync.type d{|p}, a, members;``."""
     type_name = parts[-1]
-    row, size = opcode(f"match.{parts[1]}.{type_name}"), TYPE_SIZES[type_name]
+    row, size = opcode(f"match.{parts[1]}.{type_name}"), PTX_BYTES[type_name]
 
     def bind(symbols: Symbols, operands: list[str]) -> Instruction:
         expect(operands, 3)

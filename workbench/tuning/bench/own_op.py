@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.documents import document
 from workbench.base.progress import tracked
 from workbench.base.tables import Table
 from workbench.base.trials.trial import Trial
 from workbench.launch import devices
+from workbench.ops import registry
 from workbench.ops.op import Op
 from workbench.ops.variant import Case, Variant
 from workbench.tuning.configured import able_variants, attempt
@@ -117,7 +117,7 @@ def run(
         UnknownNameError: an op, case or variant that does not exist.
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
-    found, where, model = ops.get(op), devices.get(device), device_model(model)
+    found, where, model = registry.get(op), devices.get(device), device_model(model)
     judged = [found.case(name) for name in cases or found.judged_cases or [found.quick_case.name]]
     rows = []
     tries = [(variant, case) for case in judged for variant in contenders(found, variants, [case], where)]

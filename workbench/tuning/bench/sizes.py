@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench import ops
 from workbench.analysis.device_models import DeviceModel, device_model
 from workbench.base.argument_kinds import checked_kinds
 from workbench.base.progress import tracked
 from workbench.errors import ArgumentError
 from workbench.launch import devices
+from workbench.ops import registry
 from workbench.ops.op import Op
 from workbench.ops.sampled_case import sampled
 from workbench.ops.selection import listed
@@ -72,7 +72,7 @@ def sweep_sizes(
             can have here.
         DeviceUnavailableError: the device was asked for by name and cannot run here.
     """
-    found, where, model = ops.get(op), devices.get(device), device_model(model)
+    found, where, model = registry.get(op), devices.get(device), device_model(model)
     base, shown = found.case(case), figure_of(figure)
     if shown.counted and not where.counts:
         remedy = 'Count on the simulator: device="sim".'

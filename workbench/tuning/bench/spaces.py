@@ -43,9 +43,8 @@ from typing import Any
 
 import numpy as np
 
-import workbench
 from workbench.analysis.prediction.counting import launch_counts
-from workbench.base.home import cuda_sources
+from workbench.base.home import PACKAGE, cuda_sources
 from workbench.base.trials.values import Counts
 from workbench.errors import ArgumentError, CompileTimeout, StoreError, UnknownKeyError
 from workbench.launch.sim import Simulator
@@ -180,9 +179,8 @@ class PublishedSpace:
 @cache
 def _code() -> str:
     """Return the hash of the package's own code that counts; what only converts counts to times is left out."""
-    package = Path(workbench.__file__).parent
     rooms, later = ("analysis/prediction", "ptx", "toolchain"), ("predict.py", "confidence.py")
-    files = [file for room in rooms for file in package.glob(f"{room}/*") if file.suffix in (".py", ".so")]
+    files = [file for room in rooms for file in PACKAGE.glob(f"{room}/*") if file.suffix in (".py", ".so")]
     files = [file for file in files if file.name not in later]
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
 

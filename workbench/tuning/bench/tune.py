@@ -29,7 +29,7 @@ from workbench.tuning.bench.measured import sweeps_in
 from workbench.tuning.bench.results import Benchmark
 from workbench.tuning.ranking import holm, rank_sum
 from workbench.tuning.replay import space_of
-from workbench.tuning.space import Space
+from workbench.tuning.space import Batches, Space, Strategy
 from workbench.tuning.sweep import load, shipped
 from workbench.tuning.sweep_record import Sweep
 
@@ -245,7 +245,7 @@ def _listed(sweep: Sweep, seed: int) -> Space:
 
 def _plans(
     sweep: Sweep, names: Iterable[str], sweeps: Sequence[Sweep]
-) -> Iterable[tuple[str, search.Strategy, Mapping | None]]:
+) -> Iterable[tuple[str, Strategy, Mapping | None]]:
     """Yield the contenders on a sweep: a name, the strategy, and where it starts."""
     yield from ((name, search.strategy(name), None) for name in names)
     for other in sweeps:
@@ -257,11 +257,11 @@ def _plans(
                 yield f"{name}, from the untuned rule", search.strategy(name), sweep.default_config
 
 
-def _ordered_by(scouted: Sweep) -> search.Strategy:
+def _ordered_by(scouted: Sweep) -> Strategy:
     """Return the strategy "predicted" with the times of another case's sweep."""
     seconds = {tuple(trial.config.items()): trial.seconds for trial in scouted.trials if trial.seconds is not None}
 
-    def plan(space: Space, start: Mapping | None, rng: random.Random) -> search.Batches:
+    def plan(space: Space, start: Mapping | None, rng: random.Random) -> Batches:
         space.estimate = lambda config: seconds.get(tuple(config.items()), math.inf)
         return search.predicted(space, start, rng)
 
@@ -271,7 +271,7 @@ def _ordered_by(scouted: Sweep) -> search.Strategy:
 def evaluations(
     space: Space,
     seconds: Mapping[tuple, float | None],
-    plan: search.Strategy,
+    plan: Strategy,
     start: Mapping | None,
     rng: random.Random,
     tolerance: float = TOLERANCE,

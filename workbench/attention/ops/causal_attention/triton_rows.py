@@ -12,7 +12,7 @@ import triton.language as tl
 from workbench.attention.ops.cache_problem import attributes, never_none
 from workbench.attention.ops.causal_attention.problem import CausalAttentionProblem
 from workbench.attention.ops.triton_types import TYPES
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.values import Config, Restriction
 
@@ -50,7 +50,7 @@ def store_rows(rows, row, count, content, HEAD_SIZE: tl.constexpr, HEAD_PADDED: 
 
 def types(problem: CausalAttentionProblem) -> Mapping[str, str]:
     """Return Triton's types of the parameters that all these kernels take."""
-    scalar, stride = f"*{TRITON_NAMES[problem.dtype]}", f"i64:{16 // problem.itemsize}"
+    scalar, stride = f"*{ELEMENT_TYPES[problem.dtype].triton}", f"i64:{16 // problem.itemsize}"
     strides = [f"{name}_{what}_stride" for name in ("query", "key", "value") for what in ("seq", "head", "token")]
     return {
         **TYPES,

@@ -28,7 +28,7 @@ from workbench.attention.ops.causal_attention.triton_rows import (
     types,
 )
 from workbench.attention.ops.causal_attention_backward.tensors import CausalAttentionBackwardTensors
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import cdiv, next_power_of_2
 from workbench.ops.rules import rules, shared_limit, shared_memory
 from workbench.ops.variant import Config, Size, TritonStep, TritonVariant
@@ -204,7 +204,7 @@ def causal_attention_d_query(
 
 
 def _types(problem: CausalAttentionProblem) -> dict[str, str]:
-    scalar = f"*{TRITON_NAMES[problem.dtype]}"
+    scalar = f"*{ELEMENT_TYPES[problem.dtype].triton}"
     return {**types(problem), **dict.fromkeys(("d_output", "d_query", "d_key", "d_value"), scalar)}
 
 

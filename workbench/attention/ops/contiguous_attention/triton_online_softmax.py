@@ -16,7 +16,7 @@ import triton.language as tl
 
 from workbench.attention.ops.contiguous_attention.problem import ARGUMENTS, GRID, ContiguousAttentionProblem
 from workbench.attention.ops.triton_types import TYPES
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import TILE_TOKENS, shared_memory, tile_in_registers
 from workbench.ops.variant import Config, TritonStep, TritonVariant
@@ -86,7 +86,7 @@ def contiguous_attention_online_softmax(
 
 
 def _types(problem: ContiguousAttentionProblem) -> Mapping[str, str]:
-    scalar = f"*{TRITON_NAMES[problem.dtype]}"
+    scalar = f"*{ELEMENT_TYPES[problem.dtype].triton}"
     row_stride = f"i64:{16 // problem.itemsize}"
     return TYPES | {"out": scalar, "query": f"{scalar}:1", "kv_cache": scalar, "row_stride": row_stride}
 

@@ -9,8 +9,8 @@ from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.cache_problem import STRIDES
 from workbench.attention.ops.gather_cache.problem import GRID
 from workbench.attention.ops.scaled_groups import GROUP_STRIDES, WHOLE_GROUPS
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.base.home import cuda_sources
-from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS, rules
 from workbench.ops.variant import CudaStep, CudaVariant
@@ -37,7 +37,7 @@ VARIANT = CudaVariant(
     needs=("nvfp4",),
     defaults=lambda problem: {"NUM_THREADS": 128},
     macros=lambda config, problem: {
-        "SCALAR": CPP_NAMES[problem.dtype],
+        "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
         "HEAD_SIZE": problem.head_size,
         "BLOCK_SIZE": problem.block_size,
         **config,

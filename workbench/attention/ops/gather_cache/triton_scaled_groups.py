@@ -20,7 +20,7 @@ from workbench.attention.ops.scaled_groups import (
     default_triton_config,
     group_constexprs,
 )
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.variant import Config, TritonStep, TritonVariant
 
 
@@ -96,7 +96,7 @@ def gather_cache_scaled_groups(
 
 
 def _types(problem: GatherCacheProblem) -> Mapping[str, str]:
-    result = f"*{TRITON_NAMES[problem.dtype]}"
+    result = f"*{ELEMENT_TYPES[problem.dtype].triton}"
     return TRITON_TYPES | {"keys": result, "values": result}
 
 

@@ -22,7 +22,7 @@ from workbench.attention.ops.page_tiles import (
     triton_types,
 )
 from workbench.attention.ops.reshape_and_cache.triton_codes import dequantize
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.variant import TritonStep, TritonVariant
 
 
@@ -101,7 +101,7 @@ def gather_cache_tiled(
 
 
 def _types(problem: GatherCacheProblem) -> Mapping[str, str]:
-    result = f"*{TRITON_NAMES[problem.dtype]}"
+    result = f"*{ELEMENT_TYPES[problem.dtype].triton}"
     return triton_types(problem) | {"keys": result, "values": result}
 
 

@@ -21,8 +21,8 @@ from workbench.attention.ops.paged_attention.rules import (
 )
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, GROUP_STRIDES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.base.home import cuda_sources
-from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.rules import THREADS, rules, shared_memory
 from workbench.ops.variant import Config, CudaStep, CudaVariant, Footprint
 
@@ -90,7 +90,7 @@ VARIANT = CudaVariant(
     defaults=default_config,
     footprint=_footprint,
     macros=lambda config, problem: {
-        "SCALAR": CPP_NAMES[problem.dtype],
+        "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
         "HEAD_SIZE": problem.head_size,
         **config,
     },

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from workbench.attention.ops.cache_problem import STRIDES, AttentionProblem, CacheProblem, head_macros, scale_strides
-from workbench.ops.element_types import CPP_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.run_tensors import RunTensors, made
 from workbench.ops.steps import Arguments
 from workbench.ops.tensor_checks import dtype_name
@@ -89,7 +89,7 @@ SCALE_PLACES: Arguments = {
 def macros(config: Config, problem: PagedAttentionProblem) -> dict[str, str | int]:
     """Return the macros of every CUDA kernel: elements, scales, the head, tunables."""
     return {
-        "CACHE": CPP_NAMES[dtype_name(problem.cache_dtype)],
+        "CACHE": ELEMENT_TYPES[dtype_name(problem.cache_dtype)].cpp,
         **({"QUANTIZED": 1} if problem.quantized else {}),
         "TOKEN_SCALES": int("token_scales" in problem.features),
         **head_macros(config, problem),

@@ -36,7 +36,7 @@ from workbench.attention.ops.paged_attention.triton_reduction import (
 from workbench.attention.ops.paged_attention.workspace import partials
 from workbench.attention.ops.reshape_and_cache.triton_four_bits import has_e2m1, scale_of, unit_of, widen
 from workbench.attention.ops.scaled_groups import BYTES_OF_A_GROUP, TRITON_TYPES, WHOLE_GROUPS, group_constexprs
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import rules, tile_in_registers
 from workbench.ops.variant import Config, Footprint, TritonStep, TritonVariant
@@ -181,7 +181,7 @@ FEATURES = attributes("alibi_slopes", "sinks")
 
 
 def _types(problem: PagedAttentionProblem) -> dict[str, str]:
-    scalar = TRITON_NAMES[problem.dtype]
+    scalar = ELEMENT_TYPES[problem.dtype].triton
     return TRITON_TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"}
 
 

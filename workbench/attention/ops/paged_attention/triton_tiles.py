@@ -8,7 +8,7 @@ from workbench.attention.ops.cache_problem import attributes, head_and_strides, 
 from workbench.attention.ops.paged_attention.problem import PagedAttentionProblem
 from workbench.attention.ops.paged_attention.triton_reduction import partitions_at_once
 from workbench.attention.ops.triton_types import TYPES
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import next_power_of_2
 from workbench.ops.rules import is_from, shared_memory, tile_in_registers
 from workbench.ops.values import Config, Footprint, Restriction
@@ -18,7 +18,7 @@ _CACHE_TYPES = {"fp8_e4m3": "fp8e4nv", "fp8_e5m2": "fp8e5", "int8": "i8"}
 
 def types(problem: PagedAttentionProblem) -> dict[str, str]:
     """Return Triton's types of the functions' parameters."""
-    scalar = TRITON_NAMES[problem.dtype]
+    scalar = ELEMENT_TYPES[problem.dtype].triton
     cache = f"*{_CACHE_TYPES.get(problem.kv_cache_dtype, scalar)}"
     pages = {"key_cache": cache, "value_cache": cache, "key_page_stride": "i64:16", "value_page_stride": "i64:16"}
     return TYPES | {"out": f"*{scalar}", "query": f"*{scalar}:1"} | pages

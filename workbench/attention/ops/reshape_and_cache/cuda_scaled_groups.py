@@ -10,8 +10,8 @@ import math
 from workbench.attention.cache_formats.nvfp4 import GROUP, LAYOUTS
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, ReshapeAndCacheProblem
 from workbench.attention.ops.scaled_groups import GROUP_STRIDES, WHOLE_GROUPS
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.base.home import cuda_sources
-from workbench.ops.element_types import CPP_NAMES
 from workbench.ops.expressions import cdiv
 from workbench.ops.rules import THREADS, rules
 from workbench.ops.variant import CudaStep, CudaVariant
@@ -50,7 +50,7 @@ VARIANT = CudaVariant(
     needs=("nvfp4",),
     defaults=default_config,
     macros=lambda config, problem: {
-        "SCALAR": CPP_NAMES[problem.dtype],
+        "SCALAR": ELEMENT_TYPES[problem.dtype].cpp,
         "HEAD_SIZE": problem.head_size,
         "BLOCK_SIZE": problem.block_size,
         **config,

@@ -23,7 +23,7 @@ from workbench.attention.ops.scaled_groups import (
     default_triton_config,
     group_constexprs,
 )
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import cdiv
 from workbench.ops.variant import Config, TritonStep, TritonVariant
 
@@ -91,7 +91,7 @@ def reshape_and_cache_scaled_groups(
 
 
 def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
-    token, stride = f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}", problem.alignment // problem.itemsize
+    token, stride = f"*{ELEMENT_TYPES[problem.dtype].triton}:{problem.alignment}", problem.alignment // problem.itemsize
     strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
     return TRITON_TYPES | {"key": token, "value": token} | strides
 

@@ -22,7 +22,7 @@ from workbench.attention.ops.page_tiles import (
 )
 from workbench.attention.ops.reshape_and_cache.problem import ARGUMENTS, GRID, ReshapeAndCacheProblem
 from workbench.attention.ops.reshape_and_cache.triton_codes import quantize
-from workbench.ops.element_types import TRITON_NAMES
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.ops.expressions import cdiv
 from workbench.ops.variant import TritonStep, TritonVariant
 
@@ -94,7 +94,7 @@ def reshape_and_cache_tiled(
 
 
 def _types(problem: ReshapeAndCacheProblem) -> Mapping[str, str]:
-    token, stride = f"*{TRITON_NAMES[problem.dtype]}:{problem.alignment}", problem.alignment // problem.itemsize
+    token, stride = f"*{ELEMENT_TYPES[problem.dtype].triton}:{problem.alignment}", problem.alignment // problem.itemsize
     strides = dict.fromkeys(("key_stride", "value_stride"), f"i64:{stride}")
     return triton_types(problem) | {"key": token, "value": token} | strides
 

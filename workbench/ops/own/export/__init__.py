@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from workbench.base.files import replace_file
 from workbench.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from workbench.ops.own.op import OwnOp
-
 __all__ = ["export"]
 
 
-def export(op: OwnOp, path: str | Path, variant: str | None = None) -> Path:
+def export(op: Any, path: str | Path, variant: str | None = None) -> Path:
     """Write a kernel of an op to a Python file of its own.
 
     The file has the reference, the kernel, the tuned configurations of every GPU with how they were chosen, the launch,

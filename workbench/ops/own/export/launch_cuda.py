@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.base.element_types import ELEMENT_TYPES
 from workbench.base.home import cuda_sources
 from workbench.errors import ArgumentError
 from workbench.launch.variables import variables_of
@@ -26,9 +27,6 @@ from workbench.toolchain.type_names import UNKNOWN, names_of_types, tokens_of
 if TYPE_CHECKING:
     from workbench.ops.own.export.exported import Exported
 
-_FORMATS = {"float32": "f", "float64": "d", "float16": "e", "bool": "?", "bfloat16": "H"}
-_FORMATS |= {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"}
-_FORMATS |= {"int64": "q", "uint64": "Q"}
 _OF_PTX = {"u8": "B", "s8": "b", "u16": "H", "s16": "h", "b16": "H", "u32": "i", "s32": "i", "b32": "i", "f32": "f"}
 _OF_PTX |= {"u64": "q", "s64": "q", "b64": "q", "f64": "d"}
 
@@ -194,8 +192,8 @@ def _format(file: Exported, part: CudaPart, compiled: CompiledKernel, index: int
     kind = _declared_type(file, part, index)
     if _is_tensor(file, part.arguments[index][1]) or (kind and kind.pointer):
         return "P"
-    if kind is not None and kind.lanes == 1 and kind.dtype in _FORMATS:
-        return _FORMATS[kind.dtype]
+    if kind is not None and kind.lanes == 1 and (letter := ELEMENT_TYPES[kind.dtype].letter):
+        return letter
     parameter = compiled.parameters[index]
     if parameter.type not in _OF_PTX:
         what = f"a parameter {parameter.name!r} of {parameter.size} bytes"
