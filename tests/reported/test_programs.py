@@ -118,7 +118,7 @@ FAULTS = [
     Program(
         "wrapped_index_inside.py",
         "bug",
-        (r"gather: wrapped index at \S*_inside.py:17 .*computed from an index that has wrapped at \S*_inside.py:17 ",),
+        (r"gather: wrapped index: .* of pool, which has .* at \S*_inside.py:17 .* index that has wrapped at \S*:17 ",),
         status=1,
     ),
     Program(

@@ -387,7 +387,7 @@ def _detail(
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
         return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
-    if kind in ("global race", "uninitialised global read", "missing acquire fence"):
+    if kind in ("global race", "uninitialised global read", "missing acquire fence", "wrapped index"):
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:
