@@ -24,6 +24,7 @@ from workbench.ptx.findings import (
     folded,
     loads_ahead,
     named,
+    of_choices,
     of_tritons_code,
     widest_first,
 )
@@ -64,7 +65,7 @@ class Outcome:
             problems = [problem for problem in problems if not loads_ahead(kernel, problem)]
         if repeats:
             problems = [of_tritons_code(kernel, problem) for problem in problems]
-        found = [self._described(problem, buffers) for problem in problems]
+        found = [self._described(of_choices(kernel, problem), buffers) for problem in problems]
         found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if repeats and not strict:
             found = [finding for finding in found if finding.kind not in TRITONS_OWN]
