@@ -48,8 +48,7 @@ void check_extent(const Warp& warp, const Instruction& in, const std::vector<Ext
 }
 
 void check_wrapped(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
-  PTX_FOR_EACH_LANE (lane, mask)
-    check_wrapped(warp, in, lane, addresses[lane], bytes);
+  PTX_FOR_EACH_LANE (lane, mask) check_wrapped(warp, in, lane, addresses[lane], bytes);
 }
 
 void check_wrapped(Warp& warp, const Instruction& in, u32 lane, u64 address, u32 bytes) {
