@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,7 +153,7 @@ class Outcome:
     def _threads(self) -> int:
         return self.block[0] * self.block[1] * self.block[2]
 
-    def _described(self, row: dict[str, Any], buffers: Sequence[Buffer]) -> Finding:
+    def _described(self, row: Mapping[str, Any], buffers: Sequence[Buffer]) -> Finding:
         if row["problem"] in ("outside_extent", "between_elements"):
             in_shared = row["address"] < SHARED_END
             extent = next(one for pc, one in self.extents if pc == row["pc"] and one.in_shared == in_shared)
