@@ -157,7 +157,7 @@ class Outcome:
         if row["problem"] in ("outside_extent", "between_elements"):
             in_shared = row["address"] < SHARED_END
             extent = next(one for pc, one in self.extents if pc == row["pc"] and one.in_shared == in_shared)
-            row = row | {"extent": extent._replace(name=named(extent.name, self.names))}
+            row = {**row, "extent": extent._replace(name=named(extent.name, self.names))}
         return describe(self.kernel, row, self.grid, self.block, buffers)
 
     def _explained(self, finding: Finding, run: Callable[[int], dict[str, Any]]) -> Finding:
