@@ -27,10 +27,10 @@ _UNPACKS = re.compile(r"mov\.b(32|64)$|cvt\.u(8|16)\.u(32|64)$|shr\.|prmt\.|bfe\
 
 
 def only_chosen(statements: Sequence[Statement], load: Statement) -> bool:
-    """Return True if each use of the values of ``load`` is as one of the two that a select chooses from.
+    """Return True if each use of a value of ``load`` is as one of the two that a select chooses from.
 
-    Of a register with several values it is enough if one of them is so used: which of them nobody has written is not
-    known, and a mask that leaves out half of a matrix leaves out one of two neighbours.
+    Of several values one is enough, in registers of their own or in one: which of them nobody has written is not known,
+    and a mask that leaves out half of a matrix leaves out some of a row's neighbours.
     """
     if not load.opcode.startswith("ld."):
         return False
@@ -46,7 +46,7 @@ def only_chosen(statements: Sequence[Statement], load: Statement) -> bool:
         for name in [name for name, known in chosen.items() if known]:
             if not _all_choose(name, readers.get(name, ()), chosen):
                 chosen[name], changed = False, True
-    return all(chosen[name] for name in loaded)
+    return any(chosen[name] for name in loaded)
 
 
 class _Reader(NamedTuple):
