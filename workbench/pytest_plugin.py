@@ -132,6 +132,7 @@ class SimulatedGpu:
         return report
 
     def _keep(self, item: pytest.Item, report: Any) -> None:
+        from workbench.analysis.check_report import fault_text
         from workbench.errors import HostCallFault
 
         own = self._launches.take()
@@ -142,7 +143,7 @@ class SimulatedGpu:
         if not launches and not own.faults:
             return
         texts = [str(row.check) for row in own if row.findings]
-        texts += [fault.told for fault in own.faults]
+        texts += [fault_text(fault) for fault in own.faults]
         texts += [one.report for one in own.unasked]
         texts += [f"in process {one.process}: {text}" for one in elsewhere if one.count for text in one.texts]
         findings = len(own.findings) + sum(one.count for one in elsewhere)

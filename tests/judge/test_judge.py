@@ -479,19 +479,32 @@ def test_a_kernel_of_the_ops_name_is_launched_as_its_variant(doubling: Judge, tm
 
 
 REFUSED = {
-    "a function of plain Python": ("def doubled(x):\n    return 2 * x\n", "doubled in it is a function"),
-    "nothing": ("x = 1\n", "doubled in it is nothing"),
-    "an error": ("import os\nundefined()\n", "candidate.py:2: NameError: name 'undefined' is not defined\n"),
+    "plain Python": (
+        "no_kernel",
+        "def doubled(x):\n    return 2 * x\n",
+        "candidate.py has no kernel: give it the CUDA",
+    ),
+    "a kernel of another name": (
+        "not_loaded",
+        f"{IN_TRITON.replace('doubled', 'twice')}\ndef doubled(x):\n    twice[(1,)](x, x, 64)\n",
+        "Name the kernel doubled, or declare how twice is launched: def declare(op): op.triton(twice, grid=",
+    ),
+    "nothing": ("not_loaded", "x = 1\n", "doubled in it is nothing"),
+    "an error": (
+        "not_loaded",
+        "import os\nundefined()\n",
+        "candidate.py:2: NameError: name 'undefined' is not defined\n",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in REFUSED])
 def test_the_refusal_of_a_file_names_it_and_the_case(doubling: Judge, tmp_path, name):
-    text, told = REFUSED[name]
+    outcome, text, told = REFUSED[name]
     verdict = doubling.check(written(tmp_path, text)).first_failure
     assert told in verdict.message
-    assert (verdict.outcome, verdict.variant, verdict.case) == ("not_loaded", "candidate.py", "small")
-    assert str(verdict).startswith("doubled/candidate.py on small: not_loaded: ")
+    assert (verdict.outcome, verdict.variant, verdict.case) == (outcome, "candidate.py", "small")
+    assert str(verdict).startswith(f"doubled/candidate.py on small: {outcome}: ")
 
 
 def test_of_several_variants_no_kernel_takes_over_a_launch(judge: Judge, tmp_path):

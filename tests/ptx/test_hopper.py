@@ -95,6 +95,12 @@ def test_a_planted_mistake_is_found_at_its_line(fault: int) -> None:
     assert any(line in place for place in places), found
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_fence_that_ptxas_puts_in_is_no_finding_in_a_kernel_of_triton(strict: bool) -> None:
+    _, report = run("pipeline", 11, checks=True, repeats=True, strict=strict)
+    assert ("missing wgmma.fence" in {one.kind for one in report.findings}) == strict, report.findings
+
+
 def test_a_deadlock_tells_what_was_found_before() -> None:
     with pytest.raises(
         KernelFault, match="Found before: pipeline: mbarrier misuse: more arrivals than the phase waits for"

@@ -57,6 +57,7 @@ def test_an_index_that_wraps_is_a_finding(name):
     assert [finding.line for finding in found] == [5], str(report)
     assert "does not fit into 32 bits" in found[0].message
     assert found[0].other_line == 5
+    assert found[0].buffer == "x", found[0].message
     assert found[0].count >= 32
 
 

@@ -7,6 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
+backward = torch.ops.aten.convolution_backward
+OF_WEIGHT = (None, [1], [0], [1], False, [0], 1, [False, True, False])  # the weight's gradient alone
+
 
 @triton.jit
 def fill(out, n, BLOCK: tl.constexpr):
@@ -46,6 +49,8 @@ def faults() -> None:
     half[64:] = partly()[64:]
     half[:100].sum()
     half[:101].sum()  # torch's sum, 1
+    made, weight = torch.ones(1, 1, 126, device="cuda"), torch.ones(1, 1, 3, device="cuda")
+    backward(made, partly().view(1, 1, 128), weight, *OF_WEIGHT)  # torch's convolution_backward, 28
 
 
 def right() -> None:
@@ -78,6 +83,8 @@ def right() -> None:
     strided.copy_(torch.ones(16, 4))
     strided.sum()
     strided.cpu()
+    made, given = torch.ones(1, 1, 126, device="cuda"), torch.ones(1, 1, 128, device="cuda")
+    backward(made, given, partly()[125:].view(1, 1, 3), *OF_WEIGHT)
     torch.empty(100, device="cuda").cpu()  # no kernel had it
 
 

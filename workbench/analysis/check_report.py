@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from workbench.analysis.places import source_text
 from workbench.base.tables import Table, Tabular
 from workbench.base.terminal import say
-from workbench.errors import ArgumentError, WorkbenchError
+from workbench.errors import ArgumentError, HostCallFault, KernelFault, WorkbenchError
 from workbench.ptx.decode import is_installed
 from workbench.toolchain.remarks import has_remarks, messages
 
@@ -128,6 +128,16 @@ def _place(source: str, line: int | None, ptx_line: int | None) -> str:
     if line:
         return f"{Path(source).name}:{line}"
     return f"PTX line {ptx_line}" if ptx_line else "the kernel's end"
+
+
+def fault_text(fault: KernelFault) -> str:
+    """Return what ended a launch in the form of a finding: the place, the message, and the source lines below."""
+    finding = fault.finding
+    if finding is None or isinstance(fault, HostCallFault):
+        return fault.told
+    place = _place(finding.kernel_source, finding.kernel_line, finding.ptx_line)
+    message = _short(replace(finding, message=str(fault)))
+    return "\n".join([f"a launch ended early: {place}: {message}", *(f"      {text}" for text in _lines(finding))])
 
 
 def _short(finding: Finding) -> str:

@@ -42,6 +42,10 @@ class NotLoaded(WorkbenchError):
     """A candidate's file that has nothing to judge in it."""
 
 
+class NoKernel(NotLoaded):
+    """A candidate's file that is Python code without a kernel."""
+
+
 def describe(request: Mapping[str, Any], answer: Callable[[dict], None]) -> None:
     """Answer with the variants, then with a description for each variant with kernels, case and configuration.
 
@@ -97,8 +101,24 @@ def _variants(request: Mapping[str, Any]) -> Iterator[Any]:
     if callable(declare):
         declare(op)
     else:
-        _declare_kernel(op, getattr(module, op.name, None), by_value.loads(request["launches"]), path.name)
+        kernel = getattr(module, op.name, None)
+        if callable(kernel) and not is_jit(kernel):
+            raise _host_code(op.name, path.name, [name for name, one in vars(module).items() if is_jit(one)])
+        _declare_kernel(op, kernel, by_value.loads(request["launches"]), path.name)
     yield from (one for one in op.variants if one.name != op.reference)
+
+
+def _host_code(name: str, file: str, kernels: Sequence[str]) -> WorkbenchError:
+    """Return the error for a file whose function of the op's name runs on the host, beside kernels of other names."""
+    text = f"{name} in {file} is a Python function, which runs on the host; the judge launches kernels itself. "
+    if kernels:
+        first = f"def {DECLARE}(op): op.triton({kernels[0]}, grid=..., args=...)"
+        return NotLoaded(f"{text}Name the kernel {name}, or declare how {' or '.join(kernels)} is launched: {first}")
+    return NoKernel(
+        f"{text}Plain torch is not judged, and {file} has no kernel: give it the CUDA C++ text of one, or a "
+        f"@triton.jit function, under the name {name}. Python code that launches kernels is judged as KernelBench's "
+        "ModelNew: workbench check --kernelbench PROBLEM.py SOLUTION.py"
+    )
 
 
 def _declare_kernel(op: Any, kernel: Any, launches: Sequence[tuple[str, Mapping[str, Any]]], file: str) -> None:
@@ -245,6 +265,8 @@ def _failure(error: BaseException) -> dict:
         return {"failed": "unsupported", "message": str(error)}
     if isinstance(error, SystemExit):
         return {"failed": "not_loaded", "message": f"it calls sys.exit({error.code!r})"}
+    if isinstance(error, NoKernel):
+        return {"failed": "no_kernel", "message": str(error)}
     found = line_of(error)
     return {"failed": "not_loaded", "message": at_user_line(error), "line": found.place if found is not None else ""}
 

@@ -135,8 +135,10 @@ class RunLaunches(Launches):
         """Add a fault as `Launches.failed` does; in another process, write it to the process's file."""
         new = super().failed(fault)
         if new and os.getpid() != self._owner:
+            from workbench.analysis.check_report import fault_text
+
             ended = not isinstance(fault, HostCallFault)
-            self._write(ChildEntry(os.getpid(), "", 1, (fault.told,), fault=ended))
+            self._write(ChildEntry(os.getpid(), "", 1, (fault_text(fault),), fault=ended))
         return new
 
     def settle(self) -> None:

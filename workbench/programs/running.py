@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from workbench.analysis.check_report import fault_text
 from workbench.analysis.host_calls import counted
 from workbench.analysis.launches import Launches
 from workbench.analysis.refused_launches import notes_of
@@ -323,7 +324,7 @@ def _report(launches: children.RunLaunches) -> int:
             found += len(report)
             say(f"workbench: {report}", err=True)
     for fault in launches.faults:
-        say(f"workbench: {fault.told}", err=True)
+        say(f"workbench: {fault_text(fault)}", err=True)
     driver = current()
     for note in [*driver.heap_leaks, *driver.memory_notes] if driver is not None else ():
         say(f"workbench: note: {note}", err=True)

@@ -40,6 +40,8 @@ SHUFFLED = "read ordered by a shuffle alone"
 SOURCE = "write to global memory that a copy is reading"
 # Kind of a store into the gaps between the elements of an argument. It may be meant, as of a row and its padding.
 BETWEEN = "store between elements"
+# Kind of a read of unwritten memory by a load whose values only selects use. A mask often drops the unwritten ones.
+CHOSEN = "unwritten values before a select"
 # Kind of a sum of floats by atomic additions that nothing orders, not all of which are exact. Such sums are meant: they
 # are a note, also in a strict launch.
 ORDER = "order of float additions"
@@ -61,6 +63,7 @@ KINDS = {
     "global_race": "global race",
     "uninitialised_shared": "uninitialised shared read",
     "uninitialised_global": "uninitialised global read",
+    "unwritten_choice": CHOSEN,
     "pending_copy": "cp.async data read before wait",
     "pending_read": "write to shared memory that is being read",
     "pending_source": SOURCE,
@@ -119,14 +122,16 @@ NOTES = frozenset(
         REPLICAS,
         SHUFFLED,
         BETWEEN,
+        CHOSEN,
         tensor_loads.UNAWAITED,
         ORDER,
         LATER_BLOCK,
     )
 )
 ALWAYS_NOTES = frozenset((ORDER,))
-# Kinds that only a strict launch reports for kernels that Triton compiled: all of these have them.
-TRITONS_OWN = frozenset(("missing fence.mbarrier_init",))
+# Kinds that only a strict launch reports for kernels that Triton compiled, whose source cannot mend them: all lack the
+# fence of mbarriers, some that of products, which ptxas puts in.
+TRITONS_OWN = frozenset(("missing fence.mbarrier_init", products.UNFENCED))
 GRID_SYNC = (
     "; grid.sync() needs a cooperative launch: pass cooperative=True, "
     "or end the kernel at that point and launch the rest as a second one"
@@ -225,6 +230,13 @@ def of_tritons_code(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[st
             return {**row, "problem": "replicas"}
         if row["exchanged"] and _opcode(kernel, row["other_pc"]).startswith(_READS):
             return {**row, "problem": "shuffled"}
+    return row
+
+
+def of_choices(kernel: DecodedKernel, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of a read of unwritten memory, with the problem that fits if only selects use its values."""
+    if row["problem"] == "uninitialised_global" and kernel.only_chosen(kernel.decoded.written_at(row["pc"])):
+        return {**row, "problem": "unwritten_choice"}
     return row
 
 
@@ -387,7 +399,7 @@ def _detail(
     if kind == "bulk store read before wait":
         name, where = nearest(address, size, buffers)
         return name, f": {where}: cp.async.bulk.wait_group.read waits for the store's source only", address
-    if kind in ("global race", "uninitialised global read", "missing acquire fence"):
+    if kind in ("global race", "uninitialised global read", "missing acquire fence", "wrapped index", CHOSEN):
         name, where = nearest(address, size, buffers)
         with_ = f" with thread {other} of the same block" if other else ""
         if row["other_block"] >= 0:

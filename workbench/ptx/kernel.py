@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.ptx.calls import HEAP_CALLS
+from workbench.ptx.chosen import only_chosen
 from workbench.ptx.extents import KernelExtents
 from workbench.ptx.index_slices import index_steps
+from workbench.ptx.parse import Statement
 from workbench.ptx.sample import dependence
 from workbench.ptx.shapes import Dimensions
 from workbench.ptx.unused import unused_loads
@@ -41,6 +43,7 @@ class DecodedKernel:
         self.decoded = decoded
         self._address_of = address_of
         self._following: dict[tuple[tuple[str, int], ...], Any] = {}
+        self._only_chosen: dict[int, bool] = {}
         self._unused_loads: dict[tuple[int, int, int], list[tuple[int, list[int]]]] = {}
 
     @property
@@ -102,6 +105,14 @@ class DecodedKernel:
                 (pc, found[step.start].tolist()) for pc, step in enumerate(self.decoded.code) if step.start in found
             ]
         return self._unused_loads[block]
+
+    def only_chosen(self, pc: int) -> bool:
+        """Return True if selects alone use what a load reads."""
+        load = self.decoded.code[pc].statement if 0 <= pc < len(self.decoded.code) else None
+        if pc not in self._only_chosen:
+            statements = [item for item in self.module.body(self.entry) if type(item) is Statement]
+            self._only_chosen[pc] = load is not None and only_chosen(statements, load)
+        return self._only_chosen[pc]
 
     def source_of(self, pc: int, *, in_kernel_file: bool = False) -> tuple[str, int]:
         """Return (file, line) of an instruction; ("", 0) if the compiler left no .loc.

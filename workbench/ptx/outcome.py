@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from workbench.ptx.findings import (
     folded,
     loads_ahead,
     named,
+    of_choices,
     of_tritons_code,
     widest_first,
 )
@@ -64,7 +65,7 @@ class Outcome:
             problems = [problem for problem in problems if not loads_ahead(kernel, problem)]
         if repeats:
             problems = [of_tritons_code(kernel, problem) for problem in problems]
-        found = [self._described(problem, buffers) for problem in problems]
+        found = [self._described(of_choices(kernel, problem), buffers) for problem in problems]
         found = folded(sorted(found, key=lambda f: (f.ptx_line, f.kind, f.other_ptx_line or 0)))
         if repeats and not strict:
             found = [finding for finding in found if finding.kind not in TRITONS_OWN]
@@ -152,11 +153,11 @@ class Outcome:
     def _threads(self) -> int:
         return self.block[0] * self.block[1] * self.block[2]
 
-    def _described(self, row: dict[str, Any], buffers: Sequence[Buffer]) -> Finding:
+    def _described(self, row: Mapping[str, Any], buffers: Sequence[Buffer]) -> Finding:
         if row["problem"] in ("outside_extent", "between_elements"):
             in_shared = row["address"] < SHARED_END
             extent = next(one for pc, one in self.extents if pc == row["pc"] and one.in_shared == in_shared)
-            row = row | {"extent": extent._replace(name=named(extent.name, self.names))}
+            row = {**row, "extent": extent._replace(name=named(extent.name, self.names))}
         return describe(self.kernel, row, self.grid, self.block, buffers)
 
     def _explained(self, finding: Finding, run: Callable[[int], dict[str, Any]]) -> Finding:

@@ -114,7 +114,31 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-PROBLEMS = {"scale": SCALE, "matmul": MATMUL, "softmax": SOFTMAX, "layer norm": LAYER_NORM, "row sums": ROW_SUMS}
+NORM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x / torch.linalg.vector_norm(x)
+
+
+def get_inputs():
+    return [torch.randn(4096, 16384)]
+
+
+def get_init_inputs():
+    return []
+"""
+PROBLEMS = {
+    "scale": SCALE,
+    "matmul": MATMUL,
+    "softmax": SOFTMAX,
+    "layer norm": LAYER_NORM,
+    "row sums": ROW_SUMS,
+    "norm": NORM,
+}
 
 _IMPORTS = """
 import torch
@@ -323,6 +347,33 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return module.scaled(x, self.weight)
 """
+# Its errors average out over the blocks, so that the result stays within the bound.
+NORM_SUMMED_IN = (
+    _IMPORTS
+    + """
+
+@triton.jit
+def add_squares(total, x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n, other=0.0).to(tl.KIND)
+    tl.atomic_add(total, tl.sum(v * v).to(tl.float32))
+
+
+@triton.jit
+def divide(out, x, total, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) / tl.sqrt(tl.load(total)), mask=at < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out, total = torch.empty_like(x), torch.zeros(1, device=x.device)
+        grid = (triton.cdiv(x.numel(), 1024),)
+        add_squares[grid](total, x, x.numel(), BLOCK=1024)
+        divide[grid](out, x, total, x.numel(), BLOCK=1024)
+        return out
+"""
+)
 HONEST = {
     "triton scale": ("scale", scale("return scaled(x, self.weight)")),
     "triton matmul": ("matmul", _MATMUL),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from solutions import CHEATS, HONEST, PROBLEMS
+from solutions import CHEATS, HONEST, NORM_SUMMED_IN, PROBLEMS
 
 import workbench as wb
 from workbench.cli import main
@@ -54,6 +54,16 @@ def test_loading_a_solution_obeys_the_limit(tmp_path):
     assert "while it was loaded: stopped after 1 s of CPU time" in found.verdicts[0].message
     assert found.verdicts[0].printed_bytes > 3 << 20
     assert "it printed 3 MiB" in str(found.verdicts[0])
+
+
+@_TAKES_GPU_BUILD
+@pytest.mark.parametrize("kind", ["float16", pytest.param("float32", marks=pytest.mark.long)])
+def test_a_sum_in_16_bits_is_named_with_its_line(tmp_path, kind):
+    solution = NORM_SUMMED_IN.replace("KIND", kind)
+    line = next(at for at, text in enumerate(solution.splitlines(), 1) if "tl.sum(" in text)
+    found = str(wb.check_kernelbench(*written(tmp_path, "norm", solution), full=True, torch_compile=False, seeds=1))
+    said = f"float32 is summed in float16 at solution.py:{line}, which keeps 10 of its 23 bits"
+    assert (said in found) == (kind == "float16"), found
 
 
 @_TAKES_GPU_BUILD

@@ -183,7 +183,7 @@ void see_global(const Instruction& in, u32 mask, Warp& warp, u32 bytes, bool is_
   if (!warp.block->shadow) return;
   check_extent(warp, in, warp.block->launch->global_extents, request.address,
                request.located.offsets, mask, bytes, is_write);
-  if (warp.wrapped) check_wrapped(warp, in, mask);
+  if (warp.wrapped) check_wrapped(warp, in, request.address, mask, bytes);
   if (MapWatch* maps = warp.block->launch->maps;
       maps && is_write && !is_read && in.kind == Kind::plain)
     maps->stored(warp, in, request.address, mask);
@@ -201,7 +201,7 @@ void see_constant(const Instruction& in, u32 mask, Warp& warp, u32 bytes, const 
   if (!warp.block->shadow) return;
   check_extent(warp, in, warp.block->launch->global_extents, request.address,
                request.located.offsets, mask, bytes, false);
-  if (warp.wrapped) check_wrapped(warp, in, mask);
+  if (warp.wrapped) check_wrapped(warp, in, request.address, mask, bytes);
   check_global(warp, in, request.address, mask, bytes, false, true);
 }
 

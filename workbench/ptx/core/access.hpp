@@ -128,7 +128,8 @@ void check_extent(const Warp& warp, const Instruction& in, const std::vector<Ext
                   u32 lane, u64 address, u32 bytes, bool is_write);
 // Tells of lanes whose global address was computed from an index that has wrapped, of a warp that
 // has such indexes.
-void check_wrapped(Warp& warp, const Instruction& in, u32 mask);
+void check_wrapped(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes);
+void check_wrapped(Warp& warp, const Instruction& in, u32 lane, u64 address, u32 bytes);
 // In the shared memory of other blocks of the cluster, whose ranks the addresses name. `changed`:
 // lanes that store something else than what is there.
 void check_remote(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes,

@@ -112,7 +112,7 @@ bool plan_linear(u8* registers, const Instruction& in, u32 lane, Warp& warp, boo
   check_extent(warp, in, warp.block->launch->shared_extents, lane, operands.shared, size,
                !is_write);
   check_extent(warp, in, warp.block->launch->global_extents, lane, operands.global, size, is_write);
-  if (warp.wrapped) check_wrapped(warp, in, 1u << lane);
+  if (warp.wrapped) check_wrapped(warp, in, lane, operands.global, size);
   copy.bytes = size;
   copy.type = static_cast<MapType>(in.bulk.type);
   if (in.bulk.bytes != kNoSlot) {

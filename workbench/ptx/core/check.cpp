@@ -45,10 +45,23 @@ void check_extent(const Warp& warp, const Instruction& in, const std::vector<Ext
               .most = address});
 }
 
-void check_wrapped(Warp& warp, const Instruction& in, u32 mask) {
-  const Block& block = *warp.block;
-  warp.wrapped->tell(warp, in, block.kernel->wraps[static_cast<std::size_t>(block.pc_of(in))],
-                     mask);
+void check_wrapped(Warp& warp, const Instruction& in, const u64* addresses, u32 mask, u32 bytes) {
+  PTX_FOR_EACH_LANE (lane, mask) check_wrapped(warp, in, lane, addresses[lane], bytes);
+}
+
+void check_wrapped(Warp& warp, const Instruction& in, u32 lane, u64 address, u32 bytes) {
+  Block& block = *warp.block;
+  const s32 pc = block.pc_of(in);
+  const s32 begun =
+      warp.wrapped->begun(block.kernel->wraps[static_cast<std::size_t>(pc)].source[0], lane);
+  if (begun < 0) return;
+  block.note({.problem = Problem::wrapped_index,
+              .pc = pc,
+              .other_pc = begun,
+              .block = block.index,
+              .thread = warp.thread(lane),
+              .address = address,
+              .bytes = bytes});
 }
 
 void synchronise(Warp& warp, const Instruction& in, const u64* keys, u32 mask, bool is_write,

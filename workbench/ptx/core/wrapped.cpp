@@ -199,16 +199,9 @@ void WrappedIndexes::follow(const u8* registers, const Instruction& in, const Wr
     registers_.erase(step.result);
 }
 
-void WrappedIndexes::tell(Warp& warp, const Instruction& in, const WrapStep& step, u32 mask) const {
-  const Lanes& address = of(step.source[0]);
-  Block& block = *warp.block;
-  PTX_FOR_EACH_LANE (lane, mask)
-    if (address[lane].turns)
-      block.note({.problem = Problem::wrapped_index,
-                  .pc = block.pc_of(in),
-                  .other_pc = address[lane].pc,
-                  .block = block.index,
-                  .thread = warp.thread(lane)});
+s32 WrappedIndexes::begun(s32 number, u32 lane) const {
+  const Lane& value = of(number)[lane];
+  return value.turns ? value.pc : -1;
 }
 
 void follow_indexes(Kernel& kernel, std::vector<WrapStep> steps) {

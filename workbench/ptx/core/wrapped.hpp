@@ -47,8 +47,8 @@ class WrappedIndexes {
   // those of `own` wrap in it.
   void follow(const u8* registers, const Instruction& in, const WrapStep& step, u32 mask, u32 own,
               s32 pc);
-  // Tells of the lanes whose address is off.
-  void tell(Warp& warp, const Instruction& in, const WrapStep& step, u32 mask) const;
+  // The pc of the instruction in which a lane's value of a register wrapped; -1 if it is not off.
+  s32 begun(s32 number, u32 lane) const;
   bool empty() const { return registers_.empty(); }
 
  private:

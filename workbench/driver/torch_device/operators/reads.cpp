@@ -33,6 +33,9 @@ bool Reads::is_read(const Stack& stack, std::size_t first, std::size_t argument)
     const IValue& beta = stack[first + *traits_.beta];
     if (beta.isScalar() && beta.toScalar().equal(0)) return false;
   }
+  // The input (1) makes the gradient of the weight, the weight (2) that of the input.
+  if (traits_.gradients && (argument == 1 || argument == 2))
+    return stack[first + *traits_.gradients].toBoolList().get(2 - argument);
   return traits_.read[argument];
 }
 

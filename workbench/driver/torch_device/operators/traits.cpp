@@ -151,6 +151,7 @@ Traits::Traits(const c10::FunctionSchema& schema)
                                   : argument.type();
     if (type->kind() == c10::TypeKind::GeneratorType) generator = i;
     if (argument.name() == "beta") beta = i;
+    if (plain == "convolution_backward" && argument.name() == "output_mask") gradients = i;
     if (argument.name() == "accumulate") accumulate = i;
     if (argument.name() == "reduce") reduce = i;
     const bool filled = written[i] && (argument.is_out() || kFills.contains(plain));

@@ -19,6 +19,7 @@ struct Traits {
   std::vector<bool> values;               // whether it holds values that an operator can move
   bool moves = false;                     // hands values on as they are, and computes none
   std::optional<std::size_t> beta;        // index of a factor of the first argument
+  std::optional<std::size_t> gradients;   // of a convolution's backward: index of those it computes
   std::optional<std::size_t> accumulate;  // index of a flag for sums in place of moves
   std::optional<std::size_t> generator;   // index of the generator's argument
   bool draws = false;                     // uses random numbers without a generator's argument
