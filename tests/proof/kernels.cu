@@ -18,7 +18,7 @@ extern "C" __global__ void add_by_fours(float4* z, const float4* x, int n) {
 }
 
 extern "C" __global__ void strided_add(float* z, const float* x, int n) {
-  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * (SLIPPED(1) ? 128 : 256)) z[i] = 2.f * x[i];
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * (SLIPPED(1) ? 128 : 256)) z[i] = x[i] + threadIdx.x;
 }
 
 extern "C" __global__ void turned(float* out, const float* x, int rows, int cols) {
@@ -68,30 +68,47 @@ extern "C" __global__ void swapped_in_warp(float* out, const float* x) {
   out[blockIdx.x * 128 + threadIdx.x] = seen[w][31 - l];
 }
 
+// Nobody waits for threads that have ended.
 extern "C" __global__ void early(float* out, const float* x, int n) {
   __shared__ float part[64];
   int i = blockIdx.x * 64 + threadIdx.x;
-  if (SLIPPED(1) && i >= n) return;
-  part[threadIdx.x] = i < n ? x[i] : 0.f;
+  if (SLIPPED(1)) part[threadIdx.x] = 0.f;  // by threads that then end: no barrier orders it
+  if (i >= n) return;
+  part[threadIdx.x] = x[i];
   __syncthreads();
-  if (i < n) out[i] = part[63 - threadIdx.x];
+  out[i] = part[SLIPPED(1) && n > 32 ? 63 - threadIdx.x : threadIdx.x];
 }
 
-// A loop that threads leave by two ways: behind it a barrier is not reached by all.
+extern "C" __global__ void branched(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  float sum = x[threadIdx.x];
+  part[threadIdx.x] = sum;
+  if (SLIPPED(1) ? threadIdx.x < n : n > 1) {
+    __syncthreads();
+    sum += part[63 - threadIdx.x];
+  }
+  __syncthreads();
+  out[threadIdx.x] = sum;
+}
+
+// A loop that threads leave by two ways; in the slip one of them goes round the barrier behind it.
 extern "C" __global__ void searched(float* out, const float* x, int cols) {
   __shared__ float part[64];
   float sum = 0.f;
   for (int c = 0; c < cols; ++c) {
     float v = x[(long long)threadIdx.x * cols + c];
     if (v < 0.f) {
-      if (SLIPPED(1)) return;
+      if (SLIPPED(1)) goto rest;
       break;
     }
     sum += v;
   }
   part[threadIdx.x] = sum;
   __syncthreads();
-  out[threadIdx.x] = part[63 - threadIdx.x];
+  sum = part[63 - threadIdx.x];
+rest:
+  __syncthreads();
+  out[threadIdx.x] = sum;
 }
 
 // The rounds of a loop with a barrier depend on the thread in the slip.

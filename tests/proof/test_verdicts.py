@@ -30,6 +30,7 @@ FAMILIES = {
         "facts": "blocks < 2**20",
     },
     "early": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
+    "branched": {"grid": 1, "block": 64, "args": dict.fromkeys(("out", "x"), "float32[64]")},
     "searched": {"grid": 1, "block": 64, "args": {"out": "float32[64]", "x": "float32[64, cols]"}},
     "rounds": {"grid": 1, "block": 64, "args": {"out": "float32[64]", "x": "float32[n, 64]"}},
     "gathered": {
@@ -56,7 +57,7 @@ FAMILIES = {
 REFUTED = {
     "add": {1: "bounds"}, "add_by_fours": {1: "bounds"}, "strided_add": {1: "races"},
     "turned": {1: "races", 2: "bounds"}, "block_sum": {1: "races"}, "row_sum": {1: "races"},
-    "swapped_in_warp": {1: "races"}, "early": {1: "barriers"}, "searched": {1: "barriers"},
+    "swapped_in_warp": {1: "races"}, "branched": {1: "barriers"}, "searched": {1: "barriers"},
     "rounds": {1: "barriers", 2: "races"}, "own_index": {1: "bounds"}, "counted": {1: "races"},
     "product": {1: "bounds", 2: "races"}, "staged": {1: "races", 2: "races"},
 }  # fmt: skip
@@ -79,6 +80,12 @@ def test_a_slip_is_refuted_by_a_launch_in_which_the_machine_finds_it(name, slip)
     proof = wb.prove(getattr(module(slip), name), **FAMILIES[name])
     assert proof.status == "refuted", proof
     (example,) = proof.counterexamples
-    assert example.property == REFUTED[name][slip], proof
+    assert example.kind == REFUTED[name][slip], proof
     assert example.confirmed is not None
     assert not example.confirmed.ok
+
+
+def test_what_threads_do_before_they_end_is_ordered_by_no_barrier():
+    proof = wb.prove(module(1).early, **FAMILIES["early"])
+    assert proof.status == "unknown", proof
+    assert proof.properties["barriers"] == "unknown"

@@ -9,6 +9,8 @@ from workbench.proof.terms import Atom, Term, quotient, remainder, term
 
 _MOST = 1 << 12  # above every thread's index in a block along one dimension, but not much
 
+_MOST_ROWS = 4
+
 
 def bit(atom: Atom, place: int) -> Term:
     """Return a bit of an atom that is at least 0."""
@@ -92,16 +94,19 @@ _ONE_BIT = {"and": _and, "or": _or, "xor": _xor}
 
 
 def masked(value: Term, mask: int, width: int) -> Term | None:
-    """Return ``value & mask`` of any term for a mask of ones in a row, else None."""
-    if mask == 0:
-        return term(0)
-    low = (mask & -mask).bit_length() - 1
-    ones = mask >> low
-    if ones & (ones + 1):
-        return None
-    if low + ones.bit_length() == width:  # only the lowest bits go
-        return value - remainder(value, 1 << low)
-    return remainder(quotient(value, 1 << low), ones + 1) * (1 << low)
+    """Return ``value & mask`` of any term for a mask of a few rows of ones, else None."""
+    total, start = term(0), 0
+    for _ in range(_MOST_ROWS):
+        if not mask >> start:
+            return total
+        start += (mask >> start & -(mask >> start)).bit_length() - 1
+        ones = mask >> start
+        count = (~ones & ones + 1).bit_length() - 1
+        if start + count == width:  # only lower bits go
+            return total + value - remainder(value, 1 << start)
+        total = total + remainder(quotient(value, 1 << start), 1 << count) * (1 << start)
+        start += count
+    return None if mask >> start else total
 
 
 def in_parts(operation: str, one: Term, other: Term, width: int) -> Term | None:

@@ -133,11 +133,13 @@ class Execution:
                 if not statement.guard:
                     return [(after[0], state)]
                 guard = self.guard(statement, state)
-                return [(after[0], state.copy().narrow(guard)), (after[1], state.narrow(negation(guard)))]
+                ends = [self.graph.ends(one) for one in after]
+                taken = state.copy().narrow(guard, others_end=ends[1])
+                return [(after[0], taken), (after[1], state.narrow(negation(guard), others_end=ends[0]))]
             if name in ENDS:
                 if not statement.guard:
                     return []
-                state.narrow(negation(self.guard(statement, state)))
+                state.narrow(negation(self.guard(statement, state)), others_end=True)
             else:
                 self._step(statement, name, state)
         return [(one, state) for one in after]

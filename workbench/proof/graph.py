@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workbench.proof.unknown import Unknown
@@ -173,6 +172,9 @@ class Graph:
             read |= {statement.guard} | written
         return written, read
 
-    def leaves(self, body: Iterable[int]) -> bool:
-        """Return True if a thread may end inside of these blocks."""
-        return any(head(one) in ("ret", "exit") for block in body for one in self.blocks[block].statements)
+    def ends(self, block: int) -> bool:
+        """Return True if a thread ends at the beginning of a block."""
+        found = self.blocks[block]
+        if found.statements:
+            return head(found.statements[0]) in ENDS and not found.statements[0].guard
+        return not found.after or self.ends(found.after[0])

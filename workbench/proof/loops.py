@@ -241,7 +241,7 @@ class _SymbolicLoop:
         state.registers |= self.forms
         state.path = both(self.start.path, *self.facts)
         state.epochs, state.lane_epochs = self.epochs
-        state.groups, state.open = self.copies.groups, ()
+        state.groups, state.open, state.touched = self.copies.groups, (), True
         return state
 
     def exits(self) -> Exits:
@@ -318,12 +318,12 @@ class _SymbolicLoop:
         """Return the states behind the loop. All threads leave it; where to is open if there are several ways."""
         found = _joined(self.run, leaving)
         left = self.start.reach
-        ways = len(found) + self.run.graph.leaves(self.body)
-        for place, (target, state) in enumerate(found):
-            last = place == ways - 1
-            chosen = TRUE if last else self._unknown(target)
+        ways = [target for target, _ in found if not self.run.graph.ends(target)]
+        for target, state in found:
+            chosen = TRUE if ways[-1:] == [target] else self._unknown(target)
             state.reach = both(left, chosen)
-            left = both(left, negation(chosen))
+            if target in ways:  # threads that end are not waited for
+                left = both(left, negation(chosen))
         return found
 
     def _unknown(self, target: int) -> Predicate:

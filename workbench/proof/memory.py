@@ -63,6 +63,7 @@ def accesses(
 ) -> list[ThreadAccess]:  # fmt: skip
     """Return, and record, what one operand of a statement accesses, an access for each array that it may be."""
     found = []
+    state.touched = True
     try:
         places = list(arrays_of(statement, address_of(thread, statement, operand, state)))
     except Unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,23 +84,37 @@ def prove(
 def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:
     """Prove a family of launches; ``kernel`` is what a run of the machine takes."""
     started = time.process_time()
-    most = _attempt(family, _HIGHEST, effort)
-    questions = most.questions
-    if not most.proved:
-        return _failed(family, most, kernel, run, started)
-    best, overflow = most, ""
-    for level in range(_HIGHEST):
-        fewer = _attempt(family, level, _EFFORT_WITHOUT, first_only=True)
+    examples: list[Counterexample] = []
+
+    def confirmed(made: Specification, failure: Failure) -> bool:
+        if failure.values:
+            examples.append(counterexample(made, failure, kernel, run))
+        return bool(examples) and examples[-1].holds
+
+    best = _attempt(family, _HIGHEST, effort, confirmed)
+    questions, overflow, refuted = best.questions, "", bool(examples) and examples[-1].holds
+    for level in range(_HIGHEST if best.proved else 0):
+        fewer = _attempt(family, level, _EFFORT_WITHOUT, lambda made, failure: True)
         questions += fewer.questions
         if fewer.proved:
             best = fewer
             break
         overflow = overflow or _overflow(fewer)
+    failed = {one.kind: UNKNOWN for one in best.failures}
+    left = dict.fromkeys(PROPERTIES, UNKNOWN if best.unknown or refuted else PROVED)
+    properties = left | failed | ({examples[-1].kind: REFUTED} if refuted else {})
     return Proof(
-        family.kernel.label, PROVED, best.specification.launches, _preconditions(best.specification),
-        dict.fromkeys(PROPERTIES, PROVED), overflow=overflow, questions=questions,
-        seconds=time.process_time() - started,
-    )  # fmt: skip
+        family.kernel.label,
+        REFUTED if refuted else PROVED if best.proved else UNKNOWN,
+        best.specification.launches,
+        _preconditions(best.specification),
+        properties,
+        tuple(examples[-1:] if refuted else examples),
+        () if refuted else best.reasons,
+        overflow,
+        questions,
+        time.process_time() - started,
+    )
 
 
 @dataclass
@@ -114,9 +128,17 @@ class _Attempt:
     def proved(self) -> bool:
         return not self.failures and not self.unknown
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why it is not proved, where there is no counterexample."""
+        open_ones = [f"{one.text}: the solver has no answer" for one in self.failures if not one.values]
+        return (*([self.unknown] if self.unknown else []), *open_ones)
 
-def _attempt(family: Family, level: int, effort: int, *, first_only: bool = False) -> _Attempt:
-    """Try to prove a family with the preconditions of a level."""
+
+def _attempt(
+    family: Family, level: int, effort: int, enough: Callable[[Specification, Failure], bool]
+) -> _Attempt:  # fmt: skip
+    """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
     specification, budget = family.specification(size_limits(level)), Effort(effort)
     failures: list[Failure] = []
     unknown = ""
@@ -125,38 +147,13 @@ def _attempt(family: Family, level: int, effort: int, *, first_only: bool = Fals
         execution.run()
         for one in Queries(execution).failures():
             failures.append(one)
-            if first_only:
+            if enough(specification, one):
                 break
     except Unknown as error:
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
     return _Attempt(specification, failures, unknown, budget.questions)
-
-
-def _failed(family: Family, attempt: _Attempt, kernel: Any, run: bool, started: float) -> Proof:
-    """Return the verdict on what could not be proved: refuted if the machine confirms a counterexample."""
-    examples: list[Counterexample] = []
-    reasons = [attempt.unknown] if attempt.unknown else []
-    for one in attempt.failures:
-        if not one.values:
-            reasons.append(f"{one.text}: the solver has no answer")
-            continue
-        found = counterexample(attempt.specification, one, kernel, run)
-        if found.confirmed is not None and found.remark.startswith("confirmed"):
-            examples = [found]
-            break
-        examples.append(found)
-    refuted = any(one.remark.startswith("confirmed") for one in examples)
-    open_ones = {one.property for one in attempt.failures}
-    properties = {name: UNKNOWN if attempt.unknown or name in open_ones else PROVED for name in PROPERTIES} | (
-        {examples[0].property: REFUTED} if refuted else {}
-    )
-    return Proof(
-        family.kernel.label, REFUTED if refuted else UNKNOWN, attempt.specification.launches,
-        _preconditions(attempt.specification), properties, tuple(examples), () if refuted else tuple(reasons),
-        questions=attempt.questions, seconds=time.process_time() - started,
-    )  # fmt: skip
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:

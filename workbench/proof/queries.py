@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
-from workbench.proof.conditions import TRUE, at_most, both, either, negation, negative, zero
+from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
 from workbench.proof.execution import Execution, block_index, thread_index
 from workbench.proof.memory import size_of
 from workbench.proof.solver import USUAL, Answer, Place, Question, all_of, any_of
@@ -27,12 +27,12 @@ Pair = tuple[ThreadAccess, ThreadAccess, bool]
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that could not be proved: ``property`` is bounds, races or barriers.
+    """Something that could not be proved, of the ``kind`` bounds, races or barriers.
 
     ``values`` is Z3's counterexample, by atom and thread; empty if the question had no answer.
     """
 
-    property: str
+    kind: str
     text: str
     statements: tuple[Statement, ...]
     values: dict[Place, int]
@@ -96,7 +96,7 @@ class Queries:
             for tag in ("1", "2"):
                 question.suppose(one.path, tag)
             extra = [question.condition(one.reach, "1"), question.condition(negation(one.reach), "2")]
-            extra += [question.term(count, "1") == question.term(count, "2") for count in one.rounds]
+            extra += [question.same(count) for count in one.rounds]
             extra += self._same_warp(question, one)
             answer = question.ask(extra)
             if not answer.contradiction:
@@ -105,11 +105,11 @@ class Queries:
                 yield Failure("barriers", text, (one.statement,), dict(answer.values))
                 return
 
-    def _same_warp(self, question: Question, one: Meeting) -> list[Any]:
+    def _same_warp(self, question: Question, one: Meeting) -> list[str]:
         if not one.lanes:
             return []
         warp = self._warp()
-        return [question.term(warp, "1") == question.term(warp, "2")]
+        return [question.same(warp)]
 
     def _warp(self) -> Term:
         x, y, _ = self.specification.block
@@ -186,12 +186,12 @@ class Queries:
             )  # fmt: skip
             yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
 
-    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[Any]:
+    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
         """Return hypotheses under which two threads access the same bytes with no barrier in between."""
         found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
         distance = question.linear(one.offset, "1", other.offset, "2")
         value = question.value(distance)
-        found += [value < other.width, value > -one.width]
+        found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
         axes = range(3)
         if in_block:
             indices = [thread_index(self.specification, axis) for axis in axes]
@@ -202,7 +202,7 @@ class Queries:
             found.append(_meeting(question, one.epochs, other.epochs))
             if one.lane_epochs != one.epochs or other.lane_epochs != other.epochs:
                 warp = self._warp()
-                apart = question.term(warp, "1") != question.term(warp, "2")
+                apart = f"(not {question.same(warp)})"
                 found.append(any_of([apart, _meeting(question, one.lane_epochs, other.lane_epochs)]))
         else:
             found.append(_differ(question, [block_index(self.specification, axis) for axis in axes]))
@@ -214,7 +214,7 @@ class Queries:
             for access, tag in ((one, "1"), (other, "2")):
                 for room in self._row(access, size[0]) or ():
                     question.literal(question.linear(room, tag))
-                    found.append(question.term(room, tag) >= 0)
+                    found.append(f"(>= {question.term(room, tag)} 0)")
         return found
 
     def _row(self, access: ThreadAccess, size: Any) -> tuple[Term, Term] | None:
@@ -235,11 +235,11 @@ class Queries:
         return self._rows[key]
 
 
-def _differ(question: Question, indices: Sequence[Term]) -> Any:
-    return any_of([question.term(one, "1") != question.term(one, "2") for one in indices if one.parts])
+def _differ(question: Question, indices: Sequence[Term]) -> str:
+    return any_of([f"(not {question.same(one)})" for one in indices if one.parts])
 
 
-def _meeting(question: Question, one: Epochs, other: Epochs) -> Any:
+def _meeting(question: Question, one: Epochs, other: Epochs) -> str:
     """Return that two accesses happen in the same interval between barriers."""
     ways = []
     for here in one:
@@ -248,13 +248,13 @@ def _meeting(question: Question, one: Epochs, other: Epochs) -> Any:
                 rounds = []
             elif here.place == there.place:
                 rounds = [
-                    question.term(mine, "1") == question.term(its, "2")
+                    f"(= {question.term(mine, '1')} {question.term(its, '2')})"
                     for mine, its in zip(here.rounds, there.rounds, strict=True)
                 ]
             else:
                 continue
             ways.append(all_of([question.condition(here.when, "1"), question.condition(there.when, "2"), *rounds]))
-    return any_of(ways) if ways else question.condition(negation(TRUE), "")
+    return any_of(ways)
 
 
 def _may_meet(one: Epochs, other: Epochs) -> bool:
@@ -269,7 +269,7 @@ def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
     )
 
 
-def _misaligned(one: ThreadAccess) -> Any:
+def _misaligned(one: ThreadAccess) -> Predicate:
     rest = one.offset if any(scale % one.width for scale in one.offset.parts.values()) else term(0)
     return negation(zero(remainder(rest, one.width)))
 

@@ -26,7 +26,7 @@ Linear = dict[tuple[Place, ...], int]
 
 QUICK, USUAL, THOROUGH = 400_000, 3_000_000, 8_000_000
 """Resources of one question."""
-SMALL = (3, 40)
+SMALL = (3, 40, 2_000)
 """Largest sizes that are tried first for a counterexample."""
 
 
@@ -82,11 +82,11 @@ class Question:
         self, budget: Effort, data: Mapping[str, DataFact], facts: Iterable[Predicate] = (), *, one_block: bool = True
     ):
         self._budget, self._data, self._one_block = budget, data, one_block
-        self._variables: dict[Place, Any] = {}
-        self._products: dict[tuple[Place, ...], Any] = {}
+        self._variables: dict[Place, str] = {}
+        self._products: dict[tuple[Place, ...], str] = {}
         self._literals: list[Linear] = []
         self._bits: set[Place] = set()
-        self.hypotheses: list[Any] = []
+        self.hypotheses: list[str] = []
         for one in facts:
             self.suppose(one)
 
@@ -112,105 +112,113 @@ class Question:
                     found[places] = total
         return found
 
-    def variable(self, place: Place) -> Any:
-        """Return Z3's variable of an atom; its definition becomes a hypothesis."""
+    def variable(self, place: Place) -> str:
+        """Return the solver's name of an atom; its definition becomes a hypothesis."""
         found = self._variables.get(place)
         if found is None:
             atom, tag = place
-            found = self._variables[place] = z3.Int(f"{atom.number}{tag and '@'}{tag}", self._budget.context)
+            found = self._variables[place] = f"a{atom.number}t{tag}"
             self._define(atom, tag, found)
         return found
 
-    def value(self, linear: Linear) -> Any:
-        """Return Z3's expression of a term."""
-        terms = [self._monomial(key) * factor if key else factor for key, factor in linear.items()]
-        if not terms or not any(linear):
-            return z3.IntVal(sum(terms), self._budget.context)
-        return z3.Sum(terms)
+    def value(self, linear: Linear) -> str:
+        """Return the solver's text of a term."""
+        terms = [
+            _number(factor) if not key else self._monomial(key) if factor == 1 else
+            f"(* {_number(factor)} {self._monomial(key)})" for key, factor in linear.items()
+        ]  # fmt: skip
+        return "0" if not terms else terms[0] if len(terms) == 1 else f"(+ {' '.join(terms)})"
 
-    def term(self, value: Term, tag: str) -> Any:
-        """Return Z3's expression of a term of one thread."""
+    def term(self, value: Term, tag: str) -> str:
+        """Return the solver's text of a term of one thread."""
         return self.value(self.linear(value, tag))
 
-    def condition(self, condition: Predicate, tag: str) -> Any:
-        """Return Z3's expression of a condition of one thread."""
+    def same(self, value: Term) -> str:
+        """Return the text of the condition that two threads have the same value of a term."""
+        return f"(= {self.term(value, '1')} {self.term(value, '2')})"
+
+    def condition(self, condition: Predicate, tag: str) -> str:
+        """Return the solver's text of a condition of one thread."""
         kind, parts = condition.kind, condition.parts
         if kind in ("true", "false"):
-            return z3.BoolVal(kind == "true", self._budget.context)
+            return kind
         if kind in ("less", "zero"):
             linear = self.linear(parts[0], tag)
             self._literals.append(linear)
-            return self.value(linear) < 0 if kind == "less" else self.value(linear) == 0
+            return f"({'<' if kind == 'less' else '='} {self.value(linear)} 0)"
         if kind == "not":
-            return z3.Not(self.condition(parts[0], tag))
-        return (z3.And if kind == "and" else z3.Or)([self.condition(one, tag) for one in parts])
+            return f"(not {self.condition(parts[0], tag)})"
+        return (all_of if kind == "and" else any_of)([self.condition(one, tag) for one in parts])
 
     def literal(self, linear: Linear) -> None:
         """Offer a term of which lemmas may multiply the sign by a size."""
         self._literals.append(linear)
 
-    def _monomial(self, key: tuple[Place, ...]) -> Any:
+    def _monomial(self, key: tuple[Place, ...]) -> str:
         if len(key) == 1:
             return self.variable(key[0])
-        if key not in self._products:
-            for one in key:
-                self.variable(one)
-            name = "*".join(f"{atom.number}@{tag}" for atom, tag in key)
-            self._products[key] = z3.Int(name, self._budget.context)
-        return self._products[key]
+        found = self._products.get(key)
+        if found is None:
+            found = self._products[key] = "m" + "_".join(self.variable(one) for one in key)
+        return found
 
-    def _define(self, atom: Atom, tag: str, variable: Any) -> None:
+    def _suppose_at_least(self, linear: Linear, least: int = 0) -> None:
+        self._literals.append(linear)
+        self.hypotheses.append(f"(>= {self.value(linear)} {_number(least)})")
+
+    def _define(self, atom: Atom, tag: str, variable: str) -> None:
         place, own = (atom, tag), Term({(atom,): 1})
         if atom.low is not None:
-            self.hypotheses.append(variable >= atom.low)
-            self._literals.append({(place,): 1, (): -atom.low} if atom.low else {(place,): 1})
+            self._suppose_at_least({(place,): 1, (): -atom.low} if atom.low else {(place,): 1})
         if atom.high is not None:
-            room = self.linear(term(atom.high) - own, tag)
-            self.hypotheses.append(self.value(room) >= 0)
-            self._literals.append(room)
+            self._suppose_at_least(self.linear(term(atom.high) - own, tag))
         if atom.kind == "quotient":
-            rest = self.linear(atom.args[0] - own * atom.args[1], tag)
-            self.hypotheses += [self.value(rest) >= 0, self.value(rest) < atom.args[1]]
-            self._literals += [rest, self.linear(atom.args[0] - own * atom.args[1] - atom.args[1], tag)]
+            dividend, divisor = atom.args
+            self._suppose_at_least(self.linear(dividend - own * divisor, tag))
+            self._suppose_at_least(self.linear(own * divisor + (divisor - 1) - dividend, tag))
         elif atom.kind == "ratio":
             self._define_ratio(atom, tag, variable)
         elif atom.kind == "choice":
             condition = self.condition(atom.args[0], tag)
-            one, other = (variable == self.term(value, tag) for value in atom.args[1:])
-            self.hypotheses += [z3.Implies(condition, one), z3.Implies(z3.Not(condition), other)]
+            one, other = (self.term(value, tag) for value in atom.args[1:])
+            self.hypotheses.append(f"(= {variable} (ite {condition} {one} {other}))")
         elif atom.kind == "flag":
-            self.hypotheses.append((variable == 1) == self.condition(atom.args[0], tag))
+            self.hypotheses.append(f"(= {variable} (ite {self.condition(atom.args[0], tag)} 1 0))")
         elif atom.kind == "bit":
             self._define_bits(atom, tag)
         elif atom.kind == "load":
             self._define_load(atom, tag, variable)
 
-    def _define_ratio(self, atom: Atom, tag: str, variable: Any) -> None:
+    def _define_ratio(self, atom: Atom, tag: str, variable: str) -> None:
         dividend, divisor, own = atom.args[0], atom.args[1], Term({(atom,): 1})
-        defined = z3.And(self.term(dividend, tag) >= 0, self.term(divisor, tag) >= 1)
+        defined = f"(and (>= {self.term(dividend, tag)} 0) (>= {self.term(divisor, tag)} 1))"
         rest, over = self.linear(dividend - divisor * own, tag), self.linear(dividend - divisor * own - divisor, tag)
-        known = [self.value(rest) >= 0, self.value(over) < 0]
-        if len(atom.args) > 2:
-            known.append(variable <= self.term(atom.args[2], tag))
-        self.hypotheses += [z3.Implies(defined, z3.And(known)), z3.Implies(z3.Not(defined), variable == 0)]
         self._literals += [rest, over]
+        known = [f"(>= {self.value(rest)} 0)", f"(< {self.value(over)} 0)"]
+        if len(atom.args) > 2:
+            known.append(f"(<= {variable} {self.term(atom.args[2], tag)})")
+        self.hypotheses.append(f"(ite {defined} {all_of(known)} (= {variable} 0))")
 
     def _define_bits(self, atom: Atom, tag: str) -> None:
         whole = atom.args[0].atom
         place = self.place(whole, tag)
         if place not in self._bits:
             self._bits.add(place)
-            width = whole.high.bit_length()
-            names = [atom.arena.atom("bit", f"{whole.name}.bit{i}", (atom.args[0], i), 0, 1).atom for i in range(width)]
-            bits = [self.variable(self.place(one, tag)) * (1 << i) for i, one in enumerate(names) if one is not None]
-            self.hypotheses.append(self.variable(place) == z3.Sum(bits))
+            named = [
+                atom.arena.atom("bit", f"{whole.name}.bit{i}", (atom.args[0], i), 0, 1)
+                for i in range(whole.high.bit_length())
+            ]
+            total = Term({}) - atom.args[0]
+            for i, one in enumerate(named):
+                total = total + one * (1 << i)
+            self.hypotheses.append(f"(= {self.term(total, tag)} 0)")
 
-    def _define_load(self, atom: Atom, tag: str, variable: Any) -> None:
+    def _define_load(self, atom: Atom, tag: str, variable: str) -> None:
         """Make loads of memory that nobody writes a function of the place; facts hold for places inside."""
         fact, place, own = self._data.get(atom.name), atom.args[0], Term({(atom,): 1})
         if fact is not None and fact.size == atom.args[1]:
             known = self.condition(fact.condition(place, own), tag)
-            self.hypotheses.append(z3.Implies(self._inside(place, fact, tag), known))
+            self.hypotheses.append(f"(=> {self._inside(place, fact, tag)} {known})")
         else:
             fact = None
         for other, its in list(self._variables):
@@ -218,25 +226,23 @@ class Question:
                 continue
             if (other, its) == (atom, tag):
                 continue
-            same = self.value(self.linear(place, tag, other.args[0], its)) == 0
-            equal = variable == self._variables[other, its]
-            self.hypotheses.append(z3.Implies(same, equal))
+            same = f"(= {self.value(self.linear(place, tag, other.args[0], its))} 0)"
+            equal = f"(= {variable} {self._variables[other, its]})"
+            self.hypotheses.append(f"(=> {same} {equal})")
             if fact is not None and fact.distinct:
+                free = [f"(not (= {variable} {_number(one)}))" for one in fact.free]
                 inside = [self._inside(place, fact, tag), self._inside(other.args[0], fact, its)]
-                free = [variable != one for one in fact.free]
-                self.hypotheses.append(z3.Implies(z3.And(*inside, equal, *free), same))
+                self.hypotheses.append(f"(=> {all_of([*inside, equal, *free])} {same})")
 
-    def _inside(self, place: Term, fact: DataFact, tag: str) -> Any:
-        return z3.And(self.term(place, tag) >= 0, self.term(fact.count - place, tag) >= 1)
+    def _inside(self, place: Term, fact: DataFact, tag: str) -> str:
+        return f"(and (>= {self.term(place, tag)} 0) (>= {self.term(fact.count - place, tag)} 1))"
 
     # -- asking -------------------------------------------------------------------------------------------------
 
-    def _lemmas(self) -> list[Any]:
+    def _lemmas(self) -> list[str]:
         """Return products of what is compared with what is never negative, where they need no new product."""
-        found: list[Any] = []
-        factors = [
-            one for one in dict.fromkeys(one for key in self._products for one in key) if _never_negative(one[0])
-        ]
+        found: list[str] = []
+        factors = dict.fromkeys(one for key in self._products for one in key if _never_negative(one[0]))
         known = {frozenset(one.items()): one for one in self._literals if 0 < max(map(len, one), default=0) <= 2}
         for linear in known.values():
             for factor in factors:
@@ -248,15 +254,14 @@ class Question:
                 if any(len(key) > 3 for key in grown) or not any(key in self._products for key in grown):
                     continue
                 value, times, by = self.value(linear), self.value(product), self.variable(factor)
-                found += [
-                    z3.Implies(value <= -1, times <= -by), z3.Implies(value >= 0, times >= 0),
-                    z3.Implies(value >= 1, times >= by),
-                ]  # fmt: skip
+                found.append(f"(=> (<= {value} (- 1)) (<= (+ {times} {by}) 0))")
+                found.append(f"(=> (>= {value} 0) (>= {times} 0))")
+                found.append(f"(=> (>= {value} 1) (>= {times} {by}))")
         return found
 
-    def ask(self, extra: Sequence[Any], resources: int = USUAL, *, model: bool = True, lemmas: int = 2) -> Answer:
+    def ask(self, extra: Sequence[str], resources: int = USUAL, *, model: bool = True, lemmas: int = 2) -> Answer:
         """Return whether the hypotheses and ``extra`` contradict each other; if not, and asked to, look for a model."""
-        gathered: list[Any] = []
+        gathered: list[str] = []
         for attempt in range(lemmas + 1):
             if attempt:
                 if not self._products:
@@ -266,33 +271,42 @@ class Question:
             if result == z3.unsat:
                 return Answer(True)
             if result == z3.sat and not self._products:
-                return Answer(False, values)
+                return self._smaller([*extra], resources) or Answer(False, values) if model else Answer(False)
         if not model:
             return Answer(False)
-        exact = [one == z3.Product([self.variable(part) for part in key]) for key, one in list(self._products.items())]
-        for most in SMALL:
-            small = [one <= most for (atom, _), one in self._variables.items() if atom.kind == "param"]
-            result, values = self._check([*extra, *exact, *small], resources)
-            if result == z3.sat:
-                return Answer(False, values)
+        exact = [f"(= {one} (* {' '.join(map(self.variable, key))}))" for key, one in list(self._products.items())]
+        found = self._smaller([*extra, *exact], resources)
+        if found is not None:
+            return found
         result, values = self._check([*extra, *exact, *self._lemmas()], THOROUGH)
         return Answer(result == z3.unsat, values if result == z3.sat else {})
 
-    def _check(self, extra: Sequence[Any], resources: int) -> tuple[Any, dict[Place, int]]:
-        budget = self._budget
-        if budget.left <= 0:
+    def _smaller(self, extra: Sequence[str], resources: int) -> Answer | None:
+        """Return a model in which all sizes are small, if there is one."""
+        for most in SMALL:
+            small = [f"(<= {one} {most})" for (atom, _), one in self._variables.items() if atom.kind == "param"]
+            result, values = self._check([*extra, *small], resources)
+            if result == z3.sat:
+                return Answer(False, values)
+        return None
+
+    def _check(self, extra: Sequence[str], resources: int) -> tuple[Any, dict[Place, int]]:
+        effort = self._budget
+        if effort.left <= 0:
             raise OutOfBudget
-        solver = z3.Solver(ctx=budget.context)
-        solver.set("rlimit", min(resources, budget.left))
-        solver.add(*self.hypotheses, *extra)
+        names = [*self._variables.values(), *self._products.values()]
+        lines = [f"(declare-const {name} Int)" for name in names]
+        lines += [f"(assert {one})" for one in (*self.hypotheses, *extra)]
+        solver = z3.Solver(ctx=effort.context)
+        solver.set("rlimit", min(resources, effort.left))
+        solver.from_string("\n".join(lines))
         result = solver.check()
-        budget.spend(solver.statistics())
+        effort.spend(solver.statistics())
         if result != z3.sat:
             return result, {}
         model = solver.model()
-        return result, {
-            place: model.eval(one, model_completion=True).as_long() for place, one in self._variables.items()
-        }
+        found = {one.name(): model[one].as_long() for one in model.decls()}
+        return result, {place: found.get(name, 0) for place, name in self._variables.items()}
 
     def common_factor(self, linear: Linear, factor: Place) -> Linear | None:
         """Return what a size is multiplied by in a term, less its common divisor; None if it is in no product."""
@@ -306,14 +320,18 @@ class Question:
         return {key: scale // divisor for key, scale in parts.items()} if divisor else None
 
 
-def all_of(several: Sequence[Any]) -> Any:
-    """Return that all of several of Z3's conditions hold."""
-    return z3.And(several)
+def all_of(several: Sequence[str]) -> str:
+    """Return that all of several of the solver's conditions hold."""
+    return several[0] if len(several) == 1 else f"(and {' '.join(several)})" if several else "true"
 
 
-def any_of(several: Sequence[Any]) -> Any:
-    """Return that one of several of Z3's conditions holds."""
-    return z3.Or(several)
+def any_of(several: Sequence[str]) -> str:
+    """Return that one of several of the solver's conditions holds."""
+    return several[0] if len(several) == 1 else f"(or {' '.join(several)})" if several else "false"
+
+
+def _number(value: int) -> str:
+    return str(value) if value >= 0 else f"(- {-value})"
 
 
 def _order(place: Place) -> tuple[int, str]:

@@ -20,7 +20,8 @@ class State:
     ``path`` is a condition that holds for every thread here. ``reach`` is exact: of the threads at the head of the
     innermost loop in this round, or in the kernel at its beginning, those with it come here. ``epochs`` tell which
     barrier of the block was the latest, ``lane_epochs`` which of the warp or the block. ``groups`` are the copies of
-    ``cp.async`` in flight, the oldest group first, and ``open`` those of no group yet.
+    ``cp.async`` in flight, the oldest group first, and ``open`` those of no group yet. ``touched`` tells whether the
+    thread may have accessed memory.
     """
 
     registers: dict[str, Value]
@@ -30,6 +31,7 @@ class State:
     lane_epochs: Epochs = (Epoch(TRUE, "entry"),)
     groups: tuple[Pending, ...] = ()
     open: Pending = ()
+    touched: bool = False
 
     def copy(self) -> State:
         """Return a state that changes by itself."""
@@ -40,9 +42,15 @@ class State:
         """Accesses of all copies in flight."""
         return tuple(one for group in (*self.groups, self.open) for one in group)
 
-    def narrow(self, condition: Predicate) -> State:
-        """Restrict the state to the threads with a condition, and return it."""
-        self.path, self.reach = both(self.path, condition), both(self.reach, condition)
+    def narrow(self, condition: Predicate, *, others_end: bool = False) -> State:
+        """Restrict the state to the threads with a condition, and return it.
+
+        If the others end here, nobody waits for them: the places behind are reached by all that are left. But what they
+        have accessed before is then not ordered by the barriers there.
+        """
+        self.path = both(self.path, condition)
+        if not others_end or self.touched:
+            self.reach = both(self.reach, condition)
         return self
 
 
@@ -60,6 +68,7 @@ def merged(states: Sequence[State], live: Iterable[str], types: dict[str, str]) 
     padded = [((),) * (longest - len(one.groups)) + one.groups for one in states]
     result.groups = tuple(_pending([one[i] for one in padded], rests) for i in range(longest))
     result.open = _pending([one.open for one in states], rests)
+    result.touched = any(one.touched for one in states)
     result.registers = {}
     for name in sorted(live):
         if any(name in one.registers for one in states):

@@ -24,19 +24,24 @@ PROPERTIES = {
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A launch for which a property fails: ``sizes`` by name, ``threads`` as text, ``data`` that it needs.
+    """A launch for which a property, the ``kind``, fails: ``sizes`` by name, ``threads`` as text.
 
     ``confirmed`` is the report of the machine, which ran that launch; ``remark`` says why there is none, or what it
     says. ``lines`` are those of the accesses.
     """
 
-    property: str
+    kind: str
     text: str
     sizes: Mapping[str, int]
     threads: str
     lines: Sequence[str]
     remark: str = ""
     confirmed: CheckReport | None = field(default=None, compare=False)
+
+    @property
+    def holds(self) -> bool:
+        """True if the machine confirms it."""
+        return self.remark.startswith("confirmed")
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} = {value:,}" for name, value in self.sizes.items())
@@ -121,8 +126,8 @@ class Proof(Tabular, Document):
         """Return the verdict as plain values."""
         examples = [
             {
-                "property": one.property, "text": one.text, "sizes": dict(one.sizes), "threads": one.threads,
-                "remark": one.remark, "confirmed": one.confirmed is not None and not one.confirmed.ok,
+                "kind": one.kind, "text": one.text, "sizes": dict(one.sizes), "threads": one.threads,
+                "remark": one.remark, "confirmed": one.holds,
             }
             for one in self.counterexamples
         ]  # fmt: skip

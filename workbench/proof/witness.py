@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import WorkbenchError
 from workbench.launch.checking import check_kernel
 from workbench.proof.conditions import Predicate
+from workbench.proof.facts import DataFact
 from workbench.proof.queries import Failure
 from workbench.proof.specification import Specification
 from workbench.proof.tensors import TensorArgument
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES, MOST_THREADS = 1 << 26, 1 << 20
 """Largest launch that is run to confirm a counterexample."""
+_LARGER = (100, 300)
+"""Sizes that are tried where the smallest ones show nothing."""
 _KINDS = {
     "bounds": ("out-of-bounds", "misaligned", "write to read-only memory", "wrapped index"),
     "races": (
@@ -73,13 +76,33 @@ class Values:
         return condition.kind == "true"
 
 
-def counterexample(specification: Specification, failure: Failure, kernel: Any, run: bool) -> Counterexample:
-    """Return the counterexample of a failure, confirmed by a run of the machine if ``run`` and it is not too large."""
-    values = Values(failure.values)
-    sizes = {name: values.of(one) for name, one in specification.sizes.items()}
+def counterexample(made: Specification, failure: Failure, kernel: Any, run: bool) -> Counterexample:
+    """Return the counterexample of a failure, confirmed by a run of the machine if ``run`` and it is not too large.
+
+    If the run finds nothing, other elements are tried, as equal values hide a race, and larger sizes for the same
+    reason.
+    """
     lines = tuple(dict.fromkeys(map(line_of, failure.statements)))
-    report, remark = _confirm(specification, failure, values, kernel) if run else (None, "")
-    return Counterexample(failure.property, failure.text, sizes, _threads(failure), lines, remark, report)
+    first, remark, report = Values(failure.values), "", None
+    larger = [one for least in _LARGER if (one := _at_least(made, first, least)) is not None]
+    for values, seed in [(first, 0), (first, 1), *((one, 0) for one in larger)] if run else []:
+        report, said = _run(made, failure, values, kernel, seed)
+        remark = remark or said
+        if said.startswith("confirmed"):
+            threads = _threads(failure) if values is first else ""
+            return Counterexample(failure.kind, failure.text, _sizes(made, values), threads, lines, said, report)
+    return Counterexample(failure.kind, failure.text, _sizes(made, first), _threads(failure), lines, remark, report)
+
+
+def _sizes(made: Specification, values: Values) -> dict[str, int]:
+    return {name: values.of(one) for name, one in made.sizes.items()}
+
+
+def _at_least(made: Specification, values: Values, least: int) -> Values | None:
+    """Return values with larger sizes for which all facts hold, or None if they do not."""
+    sizes = {(one.atom, ""): max(values.of(one), least) for one in made.sizes.values() if one.atom is not None}
+    found = Values(sizes)
+    return found if all(map(found.holds, made.facts)) else None
 
 
 def _threads(failure: Failure) -> str:
@@ -91,69 +114,71 @@ def _threads(failure: Failure) -> str:
             own = {atom.name: value for (atom, its), value in shown.items() if its in (tag, "")}
             if own and any(its == tag for atom, its in failure.values if atom.kind in ("ctaid", "tid")):
                 parts.append(f"{word} " + ", ".join(f"{name[-1]} = {value}" for name, value in sorted(own.items())))
-        if parts:
+        if parts and (tag or not found):
             found.append(" ".join(parts))
     return "; ".join(found)
 
 
-def _confirm(
-    specification: Specification, failure: Failure, values: Values, kernel: Any
+def _run(
+    made: Specification, failure: Failure, values: Values, kernel: Any, seed: int
 ) -> tuple[CheckReport | None, str]:  # fmt: skip
-    grid = tuple(values.of(one) for one in specification.grid)
-    total = sum(values.of(one.count) * one.element for one in specification.tensors.values())
-    if total > MOST_BYTES or math.prod(grid) * specification.threads > MOST_THREADS:
+    """Run a launch on the machine; return its report, and what it says about the failure."""
+    grid = tuple(values.of(one) for one in made.grid)
+    total = sum(values.of(one.count) * one.element for one in made.tensors.values())
+    if total > MOST_BYTES or math.prod(grid) * made.threads > MOST_THREADS:
         return None, "not run: too large"
-    report: CheckReport | None = None
-    for other_data in (False, True):
-        try:
-            arguments = [
-                _argument(specification, value, stand_in, failure, values, other_data)
-                for value, stand_in in zip(specification.arguments, specification.stand_ins, strict=False)
-            ]
-            shared = values.of(specification.shared_bytes) - getattr(kernel, "compiled", kernel).dynamic_shared_bytes
-            report = check_kernel(
-                kernel, grid=grid, block=specification.block, args=arguments, shared_bytes=shared, seconds_limit=20.0
-            )
-        except WorkbenchError as error:
-            return None, f"a run of it failed: {str(error).splitlines()[0][:200]}"
-        found = [one for one in report.findings if one.kind in _KINDS[failure.property]]
-        if found:
-            return report, f"confirmed by a run: {found[0].kind}"
-    return report, "not confirmed: a run of it found nothing of the kind"
+    try:
+        arguments = [
+            _argument(made, value, stand_in, failure, values, seed)
+            for value, stand_in in zip(made.arguments, made.stand_ins, strict=False)
+        ]
+        shared = values.of(made.shared_bytes) - getattr(kernel, "compiled", kernel).dynamic_shared_bytes
+        report = check_kernel(
+            kernel, grid=grid, block=made.block, args=arguments, shared_bytes=shared, seconds_limit=20.0
+        )
+    except WorkbenchError as error:
+        said = str(error).splitlines()[0][:200]
+        found = next((one for one in _KINDS[failure.kind] if f"{one}:" in said), None)
+        return None, f"confirmed by a run: {found}" if found else f"a run of it failed: {said}"
+    kinds = [one.kind for one in report.findings if one.kind in _KINDS[failure.kind]]
+    return (
+        report,
+        f"confirmed by a run: {kinds[0]}" if kinds else "not confirmed: a run of it finds nothing of the kind",
+    )
 
 
 def _argument(
-    specification: Specification, value: Term | None, stand_in: Any, failure: Failure, values: Values, other: bool
+    made: Specification, value: Term | None, stand_in: Any, failure: Failure, values: Values, seed: int
 ) -> Any:  # fmt: skip
     if value is None:
         return stand_in
     atom = value.atom
     if atom is not None and atom.kind == "pointer":
-        tensor = specification.tensors.get(atom.name)
-        return None if tensor is None else _tensor(specification, tensor, failure, values, other)
+        tensor = made.tensors.get(atom.name)
+        return None if tensor is None else _tensor(made, tensor, failure, values, seed)
     return values.of(value)
 
 
-def _tensor(
-    specification: Specification, tensor: TensorArgument, failure: Failure, values: Values, other: bool
-) -> Any:  # fmt: skip
+def _tensor(made: Specification, tensor: TensorArgument, failure: Failure, values: Values, seed: int) -> Any:
+    """Make a tensor with the elements that the counterexample needs, and others for which its facts hold."""
     import torch
 
     shape = [values.of(one) for one in tensor.shape]
     dtype = getattr(torch, tensor.dtype)
-    generator = torch.Generator().manual_seed(len(tensor.name) + other)
-    fact = specification.data.get(tensor.name)
+    generator = torch.Generator().manual_seed(len(tensor.name) + seed)
+    count = math.prod(shape)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=generator).to(dtype)
     chosen = {
         Values(failure.values, tag).of(atom.args[0]): value
         for (atom, tag), value in failure.values.items()
         if atom.kind == "load" and atom.name == tensor.name and atom.args[1] == tensor.element
     }
-    count = math.prod(shape)
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(shape, generator=generator).to(dtype)
-    flat = torch.randint(0, 2 if other else 100, (count,), generator=generator).to(dtype)
+    fact = made.data.get(tensor.name)
     if fact is not None:
-        flat = _filled(fact, values, count, chosen).to(dtype)
+        flat = torch.tensor(_filled(fact, values, count, chosen)).to(dtype)
+    else:
+        flat = torch.randint(0, 2 if seed else 100, (count,), generator=generator).to(dtype)
     for index, value in chosen.items():
         if 0 <= index < count:
             flat[index] = _wrapped(value, tensor.element, dtype)
@@ -165,16 +190,14 @@ def _wrapped(value: int, size: int, dtype: Any) -> int:
     return (value + half) % (2 * half) - half if str(dtype).startswith("torch.int") else value % (2 * half)
 
 
-def _filled(fact: Any, values: Values, count: int, chosen: Mapping[int, int]) -> Any:
-    """Return elements for which a fact holds, with those of the counterexample."""
-    import torch
-
+def _filled(fact: DataFact, values: Values, count: int, chosen: Mapping[int, int]) -> list[int]:
+    """Return elements for which a fact holds, beside those of the counterexample."""
     taken = {value for index, value in chosen.items() if 0 <= index < count}
-    found = torch.zeros(count, dtype=torch.int64)
+    found = [0] * count
     for index in range(count):
         for value in (*range(count + len(taken) + 2), -1):
-            fits = values.holds(fact.condition(term(index), term(value)))
-            if fits and (not fact.distinct or value in fact.free or value not in taken):
+            fits = not fact.distinct or value in fact.free or value not in taken
+            if fits and values.holds(fact.condition(term(index), term(value))):
                 found[index] = value
                 taken.add(value)
                 break
