@@ -13,14 +13,12 @@ from workbench.proof.conditions import Predicate, at_most, between, zero
 from workbench.proof.facts import DataFact, split_facts
 from workbench.proof.formulas import formula
 from workbench.proof.specification import Specification
-from workbench.proof.tensors import TensorArgument
+from workbench.proof.tensors import TensorArgument, bytes_of
 from workbench.proof.terms import Arena, Term, remainder, term
 from workbench.ptx.parse import Parameter
 from workbench.toolchain import CompiledKernel
 
 _TENSOR = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.S)
-_BYTES = {"bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "bfloat16": 2, "complex64": 8, "complex128": 16}
-_BYTES |= {f"{kind}{bits}": bits // 8 for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
@@ -31,12 +29,25 @@ _WORDS = ("cdiv", "min", "max", "next_power_of_2")
 
 
 @dataclass(frozen=True)
+class Launched:
+    """A launch in terms: see `Family`. ``facts`` come with their words; ``grid_text`` is the grid in words."""
+
+    grid: Any
+    block: Any
+    args: Mapping[str, Any]
+    shared_bytes: Any
+    facts: Sequence[tuple[str, Predicate]]
+    names: Mapping[str, Any]
+    grid_text: str
+
+
+@dataclass(frozen=True)
 class Family:
     """Launches of one kernel: ``args`` by position or by the parameter's name.
 
     An argument is a tensor as ``"float32[rows, cols]"``, a number as a formula of sizes, or a tensor or number itself.
-    A parameter without one is a size of its own name, or any value if it is no whole number. ``names`` are values
-    beside the sizes, such as tunables.
+    A parameter without one is a size of its own name, or any value if it is no whole number. Instead of all that,
+    ``later`` makes the launch of ``symbols``, which are sizes with their least values.
     """
 
     kernel: CompiledKernel
@@ -45,7 +56,8 @@ class Family:
     args: Any = None
     facts: Any = ()
     shared_bytes: Any = 0
-    names: Mapping[str, Any] = field(default_factory=dict)
+    symbols: Mapping[str, int | None] = field(default_factory=dict)
+    later: Callable[[Mapping[str, Term]], Launched] | None = None
 
     def specification(self, further: Further | None = None) -> Specification:
         """Return the launches as terms; ``further`` adds facts with their words. Raises ArgumentError."""
@@ -54,15 +66,28 @@ class Family:
 
 class _Reader:
     def __init__(self, family: Family):
-        self.family, self.kernel, self.arena = family, family.kernel, Arena()
-        self.given = self._arguments()
+        self.kernel, self.arena = family.kernel, Arena()
         self.size_facts, self.data_facts = split_facts(family.facts)
         self.sizes: dict[str, Term] = {}
-        self.names: dict[str, Any] = {**family.names, **self._symbols()}
+        if family.later is not None:
+            for name, least in family.symbols.items():
+                self._symbol(name, least, _INT64)
+            self.launched = family.later(self.sizes)
+            self.given = dict(self.launched.args)
+        else:
+            self.given = self._arguments(family.args)
+            self._symbols(family)
+            text = ", ".join(map(str, _listed(family.grid)))
+            self.launched = Launched(family.grid, family.block, self.given, family.shared_bytes, (), self.sizes, text)
+        self.names = self.launched.names
 
-    def _arguments(self) -> dict[str, Any]:
+    def _symbol(self, name: str, least: int | None, limits: tuple[int, int]) -> None:
+        low, high = limits
+        self.sizes[name] = self.arena.atom("param", name, (), low if least is None else least, high)
+
+    def _arguments(self, args: Any) -> dict[str, Any]:
         """Return what was given for each parameter, by name."""
-        names, args = self.kernel.parameter_names, self.family.args
+        names = self.kernel.parameter_names
         if args is None:
             return {}
         if isinstance(args, Mapping):
@@ -76,29 +101,23 @@ class _Reader:
             raise ArgumentError("args", f"{len(args)} arguments", listed, "Give one for each parameter, or by name.")
         return dict(zip(names, args, strict=True))
 
-    def _symbols(self) -> dict[str, Term]:
+    def _symbols(self, family: Family) -> None:
         """Make a symbol of each name in the formulas; those of shapes and of the grid are at least 1."""
-        shapes: list[str] = []
-        numbers: list[str] = [str(one) for one in self.size_facts]
+        shapes = [one for one in _listed(family.grid) if isinstance(one, str)]
+        numbers = [*self.size_facts, *(one for one in _listed(family.shared_bytes) if isinstance(one, str))]
         for value in self.given.values():
             found = _TENSOR.fullmatch(value) if isinstance(value, str) else None
             if found:
                 shapes.append(found[2])
             elif isinstance(value, str):
                 numbers.append(value)
-        shapes += [one for one in _listed(self.family.grid) if isinstance(one, str)]
-        numbers += [one for one in _listed(self.family.shared_bytes) if isinstance(one, str)]
         narrow = {one.name for one in self.kernel.parameters if one.size == 4}
         narrow |= {value.strip() for name, value in self.given.items() if isinstance(value, str) and name in narrow}
-        made: dict[str, Term] = {}
         integers = [one.name for one in self._integers() if one.name not in self.given]
         for least, names in ((1, _names(shapes)), (None, [*_names(numbers), *integers])):
             for name in names:
-                if name not in made and name not in self.family.names:
-                    low, high = _INT32 if name in narrow else _INT64
-                    made[name] = self.arena.atom("param", name, (), low if least is None else least, high)
-                    self.sizes[name] = made[name]
-        return made
+                if name not in self.sizes:
+                    self._symbol(name, least, _INT32 if name in narrow else _INT64)
 
     def _integers(self) -> list[Parameter]:
         """Return the parameters that may be whole numbers."""
@@ -107,9 +126,9 @@ class _Reader:
 
     def specification(self, further: Further | None) -> Specification:
         """Return the launches as terms."""
-        family = self.family
-        grid = [self._number(f"grid[{i}]", one) for i, one in enumerate(_listed(family.grid))]
-        block = family.block if family.block is not None else self.kernel.threads_per_block
+        launched = self.launched
+        grid = [self._number(f"grid[{i}]", one) for i, one in enumerate(_listed(launched.grid))]
+        block = launched.block if launched.block is not None else self.kernel.threads_per_block
         if block is None:
             raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
         threads = [self._number(f"block[{i}]", one).constant for i, one in enumerate(_listed(block))]
@@ -117,11 +136,14 @@ class _Reader:
             raise ArgumentError("block", repr(block), "one to three numbers", "A proof is for one block size.")
         x, y, z = ([one or 1 for one in threads] + [1, 1])[:3]
         if not 1 <= len(grid) <= 3:
-            raise ArgumentError("grid", repr(family.grid), "one to three numbers or formulas", 'grid="cdiv(n, 256)"')
+            raise ArgumentError("grid", repr(launched.grid), "one to three numbers or formulas", 'grid="cdiv(n, 256)"')
         blocks = ([*grid, term(1), term(1)])[:3]
-        shared = self._number("shared_bytes", family.shared_bytes) + self.kernel.dynamic_shared_bytes
+        shared = self._number("shared_bytes", launched.shared_bytes) + self.kernel.dynamic_shared_bytes
         made = Specification(self.arena, (x, y, z), (blocks[0], blocks[1], blocks[2]), (), {}, shared, dict(self.sizes))
-        made.launches = f"grid ({_text(family.grid)}), block ({_text(block)})"
+        made.launches = f"grid ({launched.grid_text}), block ({', '.join(map(str, _listed(block)))})"
+        for text, condition in launched.facts:
+            made.facts.append(condition)
+            made.stated.append(text)
         self._fill(made)
         for text in self.size_facts:
             found = formula("facts", text, self.names)
@@ -133,8 +155,7 @@ class _Reader:
             if size.constant is None:
                 made.facts.append(between(1, size, most))
                 if axis != "x":
-                    text = _listed(family.grid)["xyz".index(axis)]
-                    made.stated.append(f"{text} <= {most:,}")
+                    made.stated.append(f"gridDim.{axis} <= {most:,}")
         for text, condition in further(made) if further is not None else ():
             made.facts.append(condition)
             made.stated.append(text)
@@ -157,8 +178,8 @@ class _Reader:
             given = self.given.get(one.name)
             tensor = self._tensor(one.name, given)
             if tensor is not None:
-                made.tensors[one.name] = tensor
-                values.append(self.arena.atom("pointer", one.name))
+                made.tensors[tensor.name] = tensor  # two parameters may get one tensor
+                values.append(self.arena.atom("pointer", tensor.name))
             elif one.pointer or (given is None and one.name in self.given):
                 values.append(term(0) if one.name in self.given else self.arena.atom("pointer", one.name))
             elif one in self._integers() and not isinstance(given, float | bytes):
@@ -192,10 +213,10 @@ class _Reader:
             found = _TENSOR.fullmatch(given)
             if found is None:
                 return None
-            if found[1] not in _BYTES:
-                raise ArgumentError(where, repr(given), ", ".join(_BYTES), 'Write a dtype: "float32[rows, cols]".')
             sizes = [self._number(where, one) for one in _split(found[2])]
-            return TensorArgument(name, found[1], tuple(sizes), _BYTES[found[1]])
+            return TensorArgument(name, found[1], tuple(sizes), bytes_of(where, found[1]))
+        if isinstance(given, TensorArgument):
+            return given
         if hasattr(given, "shape") and hasattr(given, "dtype"):
             dtype = str(given.dtype).rpartition(".")[2]
             return TensorArgument(name, dtype, tuple(map(term, given.shape)), int(given.dtype.itemsize))
@@ -208,10 +229,6 @@ class _Reader:
         if not isinstance(found, Term):
             raise ArgumentError(where, repr(given), "a whole number or a formula of sizes", "Correct it.")
         return found
-
-
-def _text(given: Any) -> str:
-    return ", ".join(map(str, _listed(given)))
 
 
 def _listed(given: Any) -> Sequence[Any]:

@@ -9,15 +9,20 @@ from typing import Any
 
 from workbench.base.argument_kinds import checked_kinds
 from workbench.errors import ArgumentError
-from workbench.launch.checking import is_kernel
+from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op
 from workbench.launch.loading import kernel_to_launch
+from workbench.ops.own.op import OwnOp
+from workbench.ops.own.own_variant import OwnVariant
+from workbench.ops.selection import op_of, variants_of
+from workbench.ops.variant import Case, Variant
 from workbench.proof.execution import Execution
 from workbench.proof.family import Family, size_limits
+from workbench.proof.of_ops import OpFamilies
 from workbench.proof.queries import Failure, Queries
 from workbench.proof.solver import Effort, OutOfBudget, require_solver
 from workbench.proof.specification import Specification
 from workbench.proof.unknown import Unknown
-from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof
+from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
 from workbench.proof.witness import Values, counterexample
 from workbench.ptx.parse import parse
 
@@ -38,10 +43,13 @@ def prove(
     args: Sequence[object] | Mapping[str, object] | None = None,
     facts: Any = (),
     shared_bytes: int | str = 0,
-    arch: str | None = None,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
+    case: str | Case | None = None,
+    config: Mapping[str, Any] | None = None,
+    arch: str = "sm_80",
     effort: int = EFFORT,
     run: bool = True,
-) -> Proof:
+) -> Proof | Proofs:
     """Prove that no launch of a family has an access out of bounds, a race, or a barrier that only some threads reach.
 
     The sizes are symbols: the proof holds for all of them, and for every order of threads and blocks::
@@ -52,8 +60,14 @@ def prove(
     The PTX is what is proved, for one generic thread, or two of them. Arithmetic of 32 bits wraps as it does on a GPU.
     If the proof needs sizes for which it does not, these are among the preconditions of the verdict.
 
+    For an op of `wb.op` grid, block, arguments and sizes are those of its declarations, and the sizes of a case are the
+    symbols::
+
+        wb.prove(row_softmax)
+
     Args:
-        kernel: a kernel of `load_cuda` or `load_ptx`, or a CompiledKernel, such as of ``compile_triton``.
+        kernel: a kernel of `load_cuda` or `load_ptx`, or a CompiledKernel, such as of ``compile_triton``; or an op of
+            `wb.op`, or its name.
         grid: blocks, one to three numbers or formulas of sizes.
         block: threads of a block, one to three numbers; a kernel of Triton has its own.
         args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, a formula of sizes, or a
@@ -61,12 +75,16 @@ def prove(
         facts: comparisons of sizes, such as ``"cols % 16 == 0"``, and mappings from tensors to facts about their
             elements v at i: ``{"index": "0 <= v < rows, distinct"}``.
         shared_bytes: dynamic shared memory in bytes, or a formula.
-        arch: only for errors: what a compiled kernel was compiled for is fixed.
+        variants: of an op, only these; by default all with kernels.
+        case: of an op, the case whose sizes become symbols; by default the first one.
+        config: of an op, the configuration; by default each variant's own.
+        arch: of an op, the architecture to compile for.
         effort: resources of the solver, a number that means the same on every machine.
         run: False to leave counterexamples unconfirmed; then nothing is refuted.
 
     Returns:
-        `Proof`: .status is "proved", "refuted" (by a launch in which the machine finds it) or "unknown".
+        `Proof`: .status is "proved", "refuted" (by a launch in which the machine finds it) or "unknown". Of an op
+        `Proofs`, one for each kernel of each variant.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -74,16 +92,43 @@ def prove(
     """
     require_solver()
     if not is_kernel(kernel):
-        raise ArgumentError("kernel", type(kernel).__name__, "a kernel of load_cuda, or compiled", "Load it first.")
+        refuse_for_an_op(
+            prove, {k: v for k, v in {"grid": grid, "block": block, "args": args}.items() if v is not None}
+        )
+        return _of_op(kernel, variants, case, config, facts, arch, effort, run)
+    refuse_for_a_kernel(prove, variants=variants, case=case, config=config)
     if grid is None:
         raise ArgumentError("grid", None, "the blocks, as numbers or formulas", 'grid="cdiv(n, 256)"')
-    compiled, _ = kernel_to_launch(kernel, None, arch)
+    compiled, _ = kernel_to_launch(kernel)
     return prove_family(Family(compiled, grid, block, args, facts, shared_bytes), kernel, effort=effort, run=run)
+
+
+def _of_op(
+    op: Any, variants: Any, case: Any, config: Mapping[str, Any] | None, facts: Any, arch: str, effort: int, run: bool
+) -> Proofs:  # fmt: skip
+    found = op_of(op)
+    if not isinstance(found, OwnOp):
+        remedy = "Prove a kernel of it with grid=, block= and args=."
+        raise ArgumentError("op", found.name, "an op that wb.op makes of a reference", remedy)
+    named = variants_of(found, found.variants if variants is None else variants)
+    chosen = [one for one in named if isinstance(one, OwnVariant)]
+    if not chosen:
+        raise ArgumentError("variants", "none with a kernel", "one in CUDA C++ or Triton", "Declare one.")
+    own_case = found.case(case) if isinstance(case, str) else case or found.quick_case
+    proofs = []
+    for one in chosen:
+        for family in OpFamilies(found, one, own_case, config, facts).families(arch):
+            proofs.append(prove_family(family, family.kernel, effort=effort, run=run))
+    return Proofs(found.name, tuple(proofs))
 
 
 def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:
     """Prove a family of launches; ``kernel`` is what a run of the machine takes."""
     started = time.process_time()
+    try:
+        family.specification()
+    except Unknown as error:
+        return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
     examples: list[Counterexample] = []
 
     def confirmed(made: Specification, failure: Failure) -> bool:

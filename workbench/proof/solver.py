@@ -256,6 +256,7 @@ class Question:
                 value, times, by = self.value(linear), self.value(product), self.variable(factor)
                 found.append(f"(=> (<= {value} (- 1)) (<= (+ {times} {by}) 0))")
                 found.append(f"(=> (>= {value} 0) (>= {times} 0))")
+                found.append(f"(=> (<= {value} 0) (<= {times} 0))")
                 found.append(f"(=> (>= {value} 1) (>= {times} {by}))")
         return found
 

@@ -184,6 +184,8 @@ def _bitwise(one: Operation) -> Value:
         mask %= 1 << width
         if name == "xor" and mask == (1 << width) - 1:
             return -left - 1
+        if name == "and" and left.within(-1, 0):  # how LLVM writes a choice between a mask and 0
+            return -left * mask
         right = term(mask)
     found = (
         combined(name, left, right, width) or in_parts(name, left, right, width) or in_parts(name, right, left, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -140,3 +140,47 @@ class Proof(Tabular, Document):
     def to_json(self) -> str:
         """Return the document as JSON."""
         return document("prove", proofs=[self.to_dict()])
+
+
+@dataclass(frozen=True, repr=False)
+class Proofs(Tabular, Document):
+    """Verdicts on the kernels of an op, one for each kernel of each variant."""
+
+    op: str
+    proofs: tuple[Proof, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if everything is proved."""
+        return all(one.ok for one in self.proofs)
+
+    def __bool__(self) -> bool:
+        """Return True if everything is proved."""
+        return self.ok
+
+    def __iter__(self) -> Iterator[Proof]:
+        return iter(self.proofs)
+
+    @property
+    def exit_status(self) -> int:
+        """Exit status of ``workbench prove``: that of the first refuted kernel, else of the first unknown one."""
+        statuses = {one.status for one in self.proofs}
+        return STATUSES[next((one for one in (REFUTED, UNKNOWN) if one in statuses), PROVED)]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.proofs))
+
+    __repr__ = __str__
+
+    def about(self) -> Mapping[str, str]:
+        """Return what was proved."""
+        return {"op": self.op}
+
+    def tables(self) -> list[Table]:
+        """Return one table: a row for each kernel."""
+        rows = [[one.kernel, one.status, "\n".join(line.strip() for line in one.lines()[1:])] for one in self.proofs]
+        return [Table(("kernel", "verdict", ""), rows, "lll", title=self.headline)]
+
+    def to_json(self) -> str:
+        """Return the document as JSON."""
+        return document("prove", proofs=[one.to_dict() for one in self.proofs])

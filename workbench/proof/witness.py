@@ -106,7 +106,7 @@ def _at_least(made: Specification, values: Values, least: int) -> Values | None:
 
 
 def _threads(failure: Failure) -> str:
-    found = []
+    found: list[str] = []
     for tag in ("1", "2", ""):
         parts = []
         for kind, word in (("ctaid", "block"), ("tid", "thread")):
@@ -143,7 +143,7 @@ def _run(
     kinds = [one.kind for one in report.findings if one.kind in _KINDS[failure.kind]]
     return (
         report,
-        f"confirmed by a run: {kinds[0]}" if kinds else "not confirmed: a run of it finds nothing of the kind",
+        f"confirmed by a run: {kinds[0]}" if kinds else "not confirmed: a run finds nothing of the kind",
     )
 
 
