@@ -30,7 +30,7 @@ EFFORT = 120_000_000
 """Resources of a proof, in Z3's own count: about a minute."""
 _EFFORT_WITHOUT = 12_000_000
 """Resources of the trials with fewer preconditions."""
-_HIGHEST = 3
+HIGHEST = 3
 """Level of `size_limits` with the most preconditions."""
 
 
@@ -136,10 +136,10 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
             examples.append(counterexample(made, failure, kernel, run))
         return bool(examples) and examples[-1].holds
 
-    best = _attempt(family, _HIGHEST, effort, confirmed)
+    best = attempt(family, HIGHEST, Effort(effort), confirmed)
     questions, overflow, refuted = best.questions, "", bool(examples) and examples[-1].holds
-    for level in range(_HIGHEST if best.proved else 0):
-        fewer = _attempt(family, level, _EFFORT_WITHOUT, lambda made, failure: True)
+    for level in range(HIGHEST if best.proved else 0):
+        fewer = attempt(family, level, Effort(_EFFORT_WITHOUT), lambda made, failure: True)
         questions += fewer.questions
         if fewer.proved:
             best = fewer
@@ -163,7 +163,9 @@ def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool
 
 
 @dataclass
-class _Attempt:
+class Attempt:
+    """What was found with the preconditions of one level: the failures, or why there is no answer."""
+
     specification: Specification
     failures: list[Failure]
     unknown: str
@@ -171,6 +173,7 @@ class _Attempt:
 
     @property
     def proved(self) -> bool:
+        """True if there is nothing that was not proved."""
         return not self.failures and not self.unknown
 
     @property
@@ -180,15 +183,15 @@ class _Attempt:
         return (*([self.unknown] if self.unknown else []), *open_ones)
 
 
-def _attempt(
-    family: Family, level: int, effort: int, enough: Callable[[Specification, Failure], bool]
-) -> _Attempt:  # fmt: skip
+def attempt(
+    family: Family, level: int, effort: Effort, enough: Callable[[Specification, Failure], bool]
+) -> Attempt:  # fmt: skip
     """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
-    specification, budget = family.specification(size_limits(level)), Effort(effort)
+    specification = family.specification(size_limits(level))
     failures: list[Failure] = []
     unknown = ""
     try:
-        execution = Execution(parse(family.kernel.ptx), family.kernel.name, specification, budget)
+        execution = Execution(parse(family.kernel.ptx), family.kernel.name, specification, effort)
         execution.run()
         for one in Queries(execution).failures():
             failures.append(one)
@@ -198,7 +201,7 @@ def _attempt(
         unknown = str(error)
     except OutOfBudget:
         unknown = "the effort is used up: give facts, or a larger effort="
-    return _Attempt(specification, failures, unknown, budget.questions)
+    return Attempt(specification, failures, unknown, effort.questions)
 
 
 def _preconditions(made: Specification) -> tuple[str, ...]:
@@ -213,12 +216,12 @@ def _preconditions(made: Specification) -> tuple[str, ...]:
     return (*sizes, *dict.fromkeys(made.stated), *data)
 
 
-def _overflow(attempt: _Attempt) -> str:
+def _overflow(tried: Attempt) -> str:
     """Return where 32 bits do not do without preconditions; "" unless a launch is found that surely gets there."""
-    for one in attempt.failures:
+    for one in tried.failures:
         exact = not any(atom.kind in ("round", "unknown") for atom, _ in one.values)
         if one.values and exact:
             values = Values(one.values)
-            sizes = ", ".join(f"{name} = {values.of(size):,}" for name, size in attempt.specification.sizes.items())
+            sizes = ", ".join(f"{name} = {values.of(size):,}" for name, size in tried.specification.sizes.items())
             return f"without these preconditions: {one.text} at {sizes}"
     return ""

@@ -43,9 +43,10 @@ class OutOfBudget(Exception):
 
 @dataclass
 class Effort:
-    """Resources left for the questions of one proof, and what was used."""
+    """Resources left for the questions of one proof, and what was used; without ``models`` none is looked for."""
 
     left: int
+    models: bool = True
     questions: int = 0
 
     def __post_init__(self) -> None:
@@ -263,6 +264,7 @@ class Question:
     def ask(self, extra: Sequence[str], resources: int = USUAL, *, model: bool = True, lemmas: int = 2) -> Answer:
         """Return whether the hypotheses and ``extra`` contradict each other; if not, and asked to, look for a model."""
         gathered: list[str] = []
+        model = model and self._budget.models
         for attempt in range(lemmas + 1):
             if attempt:
                 if not self._products:

@@ -25,7 +25,7 @@ MOST_BYTES, MOST_THREADS = 1 << 26, 1 << 20
 """Largest launch that is run to confirm a counterexample."""
 _LARGER = (100, 300)
 """Sizes that are tried where the smallest ones show nothing."""
-_KINDS = {
+FINDINGS = {
     "bounds": ("out-of-bounds", "misaligned", "write to read-only memory", "wrapped index"),
     "races": (
         "shared race", "warp race", "global race", "cp.async data read before wait",
@@ -138,9 +138,9 @@ def _run(
         )
     except WorkbenchError as error:
         said = str(error).splitlines()[0][:200]
-        found = next((one for one in _KINDS[failure.kind] if f"{one}:" in said), None)
+        found = next((one for one in FINDINGS[failure.kind] if f"{one}:" in said), None)
         return None, f"confirmed by a run: {found}" if found else f"a run of it failed: {said}"
-    kinds = [one.kind for one in report.findings if one.kind in _KINDS[failure.kind]]
+    kinds = [one.kind for one in report.findings if one.kind in FINDINGS[failure.kind]]
     return (
         report,
         f"confirmed by a run: {kinds[0]}" if kinds else "not confirmed: a run finds nothing of the kind",
