@@ -188,3 +188,58 @@ extern "C" __global__ void staged(float* out, const float* x, int tiles) {
   }
   out[blockIdx.x * 64 + t] = sum;
 }
+
+// A copy that only one of two joining paths has in flight.
+extern "C" __global__ void joined_copies(float* out, const float* x, int n) {
+  __shared__ __align__(16) float stage[64 * 4];
+  int t = threadIdx.x;
+  for (int k = 0; k < 4; ++k) stage[t * 4 + k] = 0.f;
+  if (n > 3) {
+    unsigned to = (unsigned)__cvta_generic_to_shared(&stage[t * 4]);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(x + t * 4) : "memory");
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  if (!SLIPPED(1)) asm volatile("cp.async.wait_group 0;" ::: "memory");
+  if (!SLIPPED(2)) __syncthreads();
+  out[t] = stage[(t * 4 + 9) & 255];
+}
+
+// A quotient that is only defined where a guard holds: nothing follows from it elsewhere.
+extern "C" __global__ void divided(float* out, const float* x, int n, int m) {
+  int i = blockIdx.x * 64 + threadIdx.x, row = 0;
+  if (m > 0) row = i / m;
+  if (i < n && row < n) out[i] = x[row];
+  if (SLIPPED(1) && m <= 0 && i == 0) out[n] = 1.f;
+}
+
+// A barrier that is on some paths of a loop only, the same for all threads.
+extern "C" __global__ void sometimes(float* out, const float* x, int n) {
+  __shared__ float part[64];
+  float sum = x[threadIdx.x];
+  for (int k = 0; k < n; ++k) {
+    part[threadIdx.x] = sum + k;
+    if (k % 3 == 0) __syncthreads();
+    sum += part[63 - threadIdx.x];
+  }
+  out[threadIdx.x] = sum;
+}
+
+// Rounds of a loop in which each thread has the value of the round before.
+extern "C" __global__ void carried(float* out, const int* index, int n) {
+  int last = threadIdx.x;
+  for (int k = 0; k < n; ++k) {
+    out[last] = k + threadIdx.x * 100.f;
+    last = SLIPPED(1) ? index[k] : 64 * (k + 1) + threadIdx.x;
+  }
+}
+
+__device__ __noinline__ float far(const float* p, int i) { return i > 3 ? p[i] : p[i / 2] + 1.f; }
+extern "C" __global__ void called(float* out, const float* x, int n) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) out[i] = far(x, i);
+}
+
+extern "C" __global__ void led(float** tables, int n) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) tables[0][i] = 1.f;
+}

@@ -22,7 +22,7 @@ from workbench.toolchain import CompiledKernel, compile_cuda_module
 
 HERE = Path(__file__).parent
 TILE = 64
-EFFORT = 3_000_000
+EFFORT = 1_000_000
 
 
 @dataclass(frozen=True)
