@@ -11,7 +11,7 @@ from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
 from workbench.proof.execution import Execution, block_index, thread_index
 from workbench.proof.memory import size_of
-from workbench.proof.solver import USUAL, Answer, Place, Question, all_of, any_of
+from workbench.proof.solver import USUAL, Answer, Linear, Place, Question, all_of, any_of
 from workbench.proof.terms import GRID, Term, quotient, remainder, term
 from workbench.proof.unknown import line_of
 from workbench.ptx.decode import short_name
@@ -206,16 +206,22 @@ class Queries:
                 found.append(any_of([apart, _meeting(question, one.lane_epochs, other.lane_epochs)]))
         else:
             found.append(_differ(question, [block_index(self.specification, axis) for axis in axes]))
-        for size in sorted({place for key in distance if len(key) > 1 for place in key if place[0].scope == GRID}):
-            common = question.common_factor(distance, size)
-            if common is not None:
-                question.literal(common)
-                question.literal({key: -scale for key, scale in common.items()})
+        self._offer_factors(question, distance)
+        for size in _sizes_in(distance):
             for access, tag in ((one, "1"), (other, "2")):
                 for room in self._row(access, size[0]) or ():
                     question.literal(question.linear(room, tag))
                     found.append(f"(>= {question.term(room, tag)} 0)")
         return found
+
+    def _offer_factors(self, question: Question, distance: Linear) -> None:
+        """Offer what sizes are multiplied by in a distance, and again in that."""
+        for size in _sizes_in(distance):
+            common = question.common_factor(distance, size)
+            if common is not None:
+                question.literal(common)
+                question.literal({key: -scale for key, scale in common.items()})
+                self._offer_factors(question, common)
 
     def _row(self, access: ThreadAccess, size: Any) -> tuple[Term, Term] | None:
         """Return two terms that are at least 0: what is left and right of an access in its row of a size.
@@ -233,6 +239,11 @@ class Queries:
                 if self.execution.holds(access.path, both(at_most(0, left), at_most(0, right)), USUAL, 2):
                     self._rows[key] = (left, right)
         return self._rows[key]
+
+
+def _sizes_in(distance: Linear) -> list[Place]:
+    """Return the sizes by which something is multiplied."""
+    return sorted({place for key in distance if len(key) > 1 for place in key if place[0].scope == GRID})
 
 
 def _differ(question: Question, indices: Sequence[Term]) -> str:
