@@ -20,8 +20,8 @@ import workbench as wb
 from workbench.base.home import cuda_sources
 from workbench.base.terminal import say
 from workbench.errors import WorkbenchError
-from workbench.ops.own import Input
 from workbench.ops.own.files import run_file
+from workbench.ops.own.tensor_type import TensorType
 from workbench.proof import Proof
 from workbench.proof.family import Family
 from workbench.proof.proving import prove_family
@@ -31,7 +31,8 @@ from workbench.ui.puzzles import puzzle as puzzle_of
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks" / "puzzles"
 OURS: dict[str, dict[str, Any]] = {
     "streaming_read": {
-        "grid": "blocks", "block": 256, "args": {"out": "int32[1]", "data": "int32[chunks * 2048, 4]", "count": "chunks * 2048"},
+        "grid": "blocks", "block": 256,
+        "args": {"out": "int32[1]", "data": "int32[chunks * 2048, 4]", "count": "chunks * 2048"},
         "facts": ["blocks <= 65535", "chunks < 2**40"],
     },
     "copy_blocks_vectors": {
@@ -73,12 +74,13 @@ def of_puzzle(name: str, language: str, source: str, folder: Path) -> Iterator[P
     puzzle = puzzle_of(name)
     launch = puzzle.launches[language]
     op = wb.op(puzzle.spec, name=f"{name}_{language.lower()}", outputs=puzzle.outputs)
-    op.case("last", **puzzle.inputs, **puzzle.sizes[-1])
     args = list(puzzle.parameters)
+    case = op.case("last", **puzzle.inputs, **puzzle.sizes[-1])
+    shapes = {key: one.shape for key, one in case.problem().arguments if isinstance(one, TensorType)}
     places = {
         size: f"{key}.shape[{axis}]"
-        for key, one in puzzle.inputs.items() if isinstance(one, Input)
-        for axis, size in enumerate(one.shape) if size in puzzle.sizes[-1]
+        for size, value in puzzle.sizes[-1].items()
+        for key, shape in shapes.items() for axis, length in enumerate(shape) if length == value
     }  # fmt: skip
     found = ", ".join(f"{size!r}: {place}" for size, place in places.items())
     sizes = eval(f"lambda {', '.join(puzzle.inputs)}: {{{found}}}")

@@ -64,3 +64,24 @@ product.cuda(
     block=(32, 4),
     sizes=lambda x, y: {"m": x.shape[0], "k": x.shape[1], "n": y.shape[1]},
 )
+
+
+@wb.op(facts={"index": "0 <= v < x.shape[0]"})
+def picked(x, index):
+    return x[index.long()]
+
+
+def some_rows(rows, picks, generator):
+    return torch.randint(0, rows, (picks,), generator=generator, dtype=torch.int32)
+
+
+picked.case("small", x=wb.randn("rows", "cols"), index=some_rows, rows=5, picks=3, cols=70)
+picked.cuda(
+    """extern "C" __global__ void picked(float* out, const float* x, const int* index, int cols) {
+      int c = blockIdx.x * 64 + threadIdx.x;
+      if (c < cols) out[(long long)blockIdx.y * cols + c] = x[(long long)index[blockIdx.y] * cols + c];
+    }""",
+    grid=("cdiv(cols, 64)", "index.shape[0]"),
+    block=64,
+    sizes=lambda x: {"cols": x.shape[1]},
+)

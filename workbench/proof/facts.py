@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.ops.own.data_facts import DISTINCT, parts_of
 from workbench.proof.conditions import TRUE, Predicate, both, substituted
 from workbench.proof.formulas import formula
 from workbench.proof.tensors import TensorArgument
 from workbench.proof.terms import Arena, Term
 
-_DISTINCT = re.compile(r"distinct(?:\s+or\s+(-?\d+))?")
 _EXAMPLE = '{"block_tables": "0 <= v < num_blocks", "slot_mapping": "distinct or -1"}'
 
 
@@ -43,8 +42,8 @@ class DataFact:
             raise ArgumentError(where, repr(text), f"text such as in {_EXAMPLE}", "Write it as text.")
         index, value = arena.atom("fact", "i"), arena.atom("fact", "v")
         distinct, free, conditions = False, [], []
-        for part in filter(None, map(str.strip, text.split(","))):
-            found = _DISTINCT.fullmatch(part)
+        for part in parts_of(text):
+            found = DISTINCT.fullmatch(part)
             if found:
                 distinct = True
                 free += [int(found[1])] if found[1] else []

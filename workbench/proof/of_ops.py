@@ -39,7 +39,8 @@ class OpFamilies:
     """
 
     def __init__(self, op: OwnOp, variant: OwnVariant, case: OwnCase, config: Mapping[str, Any] | None, facts: Any):
-        self.op, self.variant, self.case, self.facts = op, variant, case, facts
+        self.op, self.variant, self.case = op, variant, case
+        self.facts = [facts, op.contract.facts] if isinstance(facts, str | Mapping) else [*facts, op.contract.facts]
         self.problem = variant.machine_problem(case)
         self.config = dict(config or variant.default_config(self.problem))
         self.types = dict(self.problem.known)

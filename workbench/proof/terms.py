@@ -183,8 +183,11 @@ def quotient(dividend: Number, divisor: int) -> Term:
         return dividend
     if dividend.constant is not None:
         return term(dividend.constant // divisor)
-    whole = Term({key: factor // divisor for key, factor in dividend.parts.items() if factor % divisor == 0})
-    rest = Term({key: factor for key, factor in dividend.parts.items() if factor % divisor})
+    parts = dividend.parts.items()
+    whole = Term(
+        {key: factor // divisor for key, factor in parts if factor % divisor == 0 or (not key and factor // divisor)}
+    )
+    rest = dividend - whole * divisor
     low, high = rest.bounds
     if low is not None and high is not None and low // divisor == high // divisor:
         return whole + low // divisor

@@ -244,13 +244,16 @@ def _at_least(value: Term, low: int) -> bool:
 
 def _bfe(one: Operation) -> Value:
     start, length = one.value(2).constant, one.value(3).constant
-    if start is None or length is None or one.signed or not 0 <= start < one.width:
+    if start is None or not length or start < 0 or start + length > one.width:
         return None
     value = one.exact(1, False)
     bits = bits_of(value, one.width)
     if bits is not None:
-        return from_bits(bits[start : start + length])
-    return remainder(quotient(value, 1 << start), 1 << length)
+        found, top = from_bits(bits[start : start + length]), bits[start + length - 1]
+    else:
+        found = remainder(quotient(value, 1 << start), 1 << length)
+        top = quotient(found, 1 << length - 1)
+    return found - top * (1 << length) if one.signed else found
 
 
 _RELATIONS: Mapping[str, Callable[[Term, Term], Predicate]] = {
