@@ -30,6 +30,7 @@ _LAZY = {
     "check": "workbench.judge",
     "check_kernelbench": "workbench.judge",
     "check_many": "workbench.judge",
+    "prove": "workbench.proof",
     "simulated_driver": "workbench.driver",
     "simulated_gpu": "workbench.driver.torch_device",
     "simulated_triton": "workbench.driver.triton_driver",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from workbench.ops.own import step as step
     from workbench.ops.own.op import op as op
     from workbench.ops.tracing import trace as trace
+    from workbench.proof import prove as prove
     from workbench.ptx.tensor_map import TensorMap as TensorMap
     from workbench.tuning.bench.sizes import sweep_sizes as sweep_sizes
     from workbench.tuning.code_comparison import compare_code as compare_code

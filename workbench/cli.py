@@ -1,4 +1,4 @@
-"""The command ``workbench``: doctor, compare, diff, compare-code, check, trace, occupancy, tune, run and others."""
+"""The command ``workbench``: doctor, compare, diff, check, prove, trace, tune, run and others."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _PLACES = {
     "doctor": "workbench.cli:doctor",
     "export": "workbench.tuning.commands:export",
     "occupancy": "workbench.tuning.code_commands:occupancy",
+    "prove": "workbench.proof.commands:prove",
     "run": "workbench.programs.commands:run",
     "schema": "workbench.cli:schema",
     "setup": "workbench.driver.commands:setup",

@@ -127,6 +127,7 @@ _TRIAL = (
         "occupancy instructions sectors_per_request shared_conflicts max_error error_bound compile_seconds",
     )
 )
+_COUNTEREXAMPLE = _object(_each(_TEXT, "kind text threads remark") | {"sizes": _map(_WHOLE), "confirmed": _YES})
 COMPARED = (
     "max_error error_bound registers spill_bytes shared_bytes occupancy warp_instructions sectors_per_request "
     "shared_conflicts bytes_moved unique_bytes minimum_bytes seconds"
@@ -192,6 +193,18 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
             _each(_KERNEL_CODE, "left right") | _each(_CODE_DIFFERENCE, "sass ptx"),
         ),
         "check": ("workbench check OP --json", {}),
+        "prove": (
+            "workbench prove OP --json",
+            {
+                "proofs": _list(
+                    _object(
+                        _each(_TEXT, "kernel status grid overflow")
+                        | _each(_list(_TEXT), "preconditions reasons")
+                        | {"properties": _map(_TEXT), "questions": _WHOLE, "counterexamples": _list(_COUNTEREXAMPLE)}
+                    )
+                ),
+            },
+        ),
         "diff": (
             "workbench diff BEFORE NOW --json",
             {

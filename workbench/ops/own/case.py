@@ -12,6 +12,7 @@ import torch
 from workbench.errors import ArgumentError
 from workbench.ops.own.arithmetic import Arithmetic
 from workbench.ops.own.contract import Contract, Remade
+from workbench.ops.own.data_facts import check_facts
 from workbench.ops.own.elsewhere import Elsewhere
 from workbench.ops.own.inputs import Input, check_given, digest, make, recorded
 from workbench.ops.own.problem import OwnProblem, OwnTensors
@@ -88,7 +89,9 @@ class OwnCase(Remade):
 
     def arguments(self) -> dict[str, Any]:
         """Make the op's arguments on the CPU, with the same values each time."""
-        return {name: make(self.given[name], name, self.sizes, self.seed) for name in self.contract.parameters}
+        made = {name: make(self.given[name], name, self.sizes, self.seed) for name in self.contract.parameters}
+        check_facts(self.contract.facts, made)
+        return made
 
     def inputs(self, problem: OwnProblem, device: str = "cpu") -> OwnTensors:
         """Make fresh tensors for a run; those on ``meta`` have no elements."""

@@ -51,6 +51,7 @@ class Contract(Remade):
             that of `TOLERANCE`.
         minimum_bytes: function of the arguments that returns the bytes that must cross memory; None counts inputs read
             once and outputs written once.
+        facts: by argument, what holds for its elements; see `workbench.ops.own.data_facts`.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Contract(Remade):
     in_place: tuple[str, ...]
     tolerance: float | Mapping[str, float] | None
     minimum_bytes: Callable | None
+    facts: Mapping[str, str] = field(default_factory=dict)
     _types: dict = field(default_factory=dict, init=False, repr=False)
 
     @functools.cached_property

@@ -267,6 +267,7 @@ def op(
     tolerance: float | Mapping[str, float] | None = None,
     minimum_bytes: Callable | None = None,
     backward: Callable | None = None,
+    facts: Mapping[str, str] | None = None,
     tensors: type[RunTensors] | None = None,
     like: str | Callable = "",
     make: Callable | None = None,
@@ -296,6 +297,8 @@ def op(
             inputs and outputs.
         backward: function ``(gradient of each output, each output, **arguments)`` that returns the gradients of the
             tensor arguments.
+        facts: by argument, what holds for its elements ``v`` at ``i``, such as ``{"index": "0 <= v < x.shape[0]"}`` or
+            ``"distinct or -1"``: `wb.prove` relies on it, and every run on the simulator checks it.
         tensors: dataclass of `RunTensors`, whose fields are the arguments, except those that are `made` for a run.
         like: name of the field that tells the device and has no elements if there is nothing to do, or a function of
             the tensors that returns such a tensor; default the first field.
@@ -333,8 +336,11 @@ def op(
         )
     else:
         check_reference(function, written)
+        for unknown in (facts or {}).keys() - inspect.signature(function).parameters.keys():
+            known = ", ".join(inspect.signature(function).parameters)
+            raise UnknownNameError("facts", repr(unknown), known, "Name an argument of the reference.")
         named = None if outputs is None else tuple(outputs)
-        made = OwnOp(Contract(name, function, named, written, tolerance, minimum_bytes), backward)
+        made = OwnOp(Contract(name, function, named, written, tolerance, minimum_bytes, dict(facts or {})), backward)
     tuned.forget()  # answers for an older op of that name
     return registry.register(made, function.__module__)
 

@@ -11,6 +11,7 @@ import torch
 
 from workbench.errors import ArgumentError, ConfigurationError
 from workbench.ops.expressions import Expression
+from workbench.ops.own.data_facts import check_facts
 from workbench.ops.own.launching import REMEMBERED, Declared
 from workbench.ops.own.layout import lies_otherwise, meets_itself
 from workbench.ops.own.problem import OwnProblem, OwnTensors
@@ -153,6 +154,8 @@ class OwnVariant(Variant):
         if written:
             given = {name: one for name, one in tensors.arguments.items() if isinstance(one, torch.Tensor)}
             check_apart({name: one for name, one in given.items() if name in self.passed}, written, "Pass a clone.")
+        if device is not None and device.counts:
+            check_facts(self.declared.contract.facts, tensors.arguments)
         copies = tensors.contiguous(self.declared.contiguous)
         report = super().run(config, problem, copies, device, **launch_options)
         for name in written:

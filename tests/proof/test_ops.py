@@ -1,0 +1,102 @@
+"""``wb.prove`` of an op: launches from its declarations, with the sizes of a case as symbols; and the command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import workbench as wb
+from workbench.cli import main
+from workbench.ops.own.data_facts import check_facts
+
+pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
+
+FILE = Path(__file__).parent / "own_ops.py"
+
+
+@pytest.fixture(scope="module")
+def ops():
+    from workbench.ops.own.files import load_op
+
+    return {name: load_op(f"{FILE}:{name}") for name in ("scaled", "product", "picked")}
+
+
+@pytest.mark.parametrize(("variant", "status"), [
+    ("right", "proved"), ("one_too_many", "refuted"), ("triton", "proved"), ("triton_wide", "refuted"),
+])  # fmt: skip
+def test_the_variants_of_an_op(ops, variant, status):
+    proofs = wb.prove(ops["scaled"], variants=variant)
+    (proof,) = proofs
+    assert proof.status == status, proof
+    assert "cols" in proof.conditions
+    assert proofs.exit_status == {"proved": 0, "refuted": 1}[status]
+
+
+def test_sizes_that_are_numbers_become_symbols_as_far_as_the_reference_lets_them(ops):
+    (proof,) = wb.prove(ops["product"])
+    assert proof.ok, proof
+    assert "n24, n40, n56 >= 1" in proof.conditions
+
+
+def test_facts_of_an_op_are_used_by_proofs_and_checked_by_runs(ops):
+    op = ops["picked"]
+    (proof,) = wb.prove(op)
+    assert proof.ok, proof
+    assert "index: 0 <= v < x.shape[0]" in proof.preconditions
+    x, index = torch.randn(4, 8), torch.tensor([0, 3, 1], dtype=torch.int32)
+    torch.testing.assert_close(op(x, index, variant="picked"), x[index.long()])
+    index[1] = 4
+    with pytest.raises(wb.WorkbenchError, match=r"index: got element 1 is 4; allowed: elements v with 0 <= v <"):
+        op(x, index, variant="picked")
+
+
+@pytest.mark.parametrize(("fact", "right", "wrong"), [
+    ("distinct", [3, 1, 2], [3, 1, 3]),
+    ("distinct or -1", [-1, 1, -1], [1, 1, -1]),
+    ("-1 <= v < 4 and v != 2", [3, -1, 0], [3, 2, 0]),
+    ("v == 2 * i", [0, 2, 4], [0, 2, 5]),
+    ("0 <= v, distinct", [5, 0, 1], [5, -1, 0]),
+])  # fmt: skip
+def test_facts_are_checked_on_elements(fact, right, wrong):
+    check_facts({"x": fact}, {"x": torch.tensor(right)})
+    with pytest.raises(wb.WorkbenchError, match="x: got element"):
+        check_facts({"x": fact}, {"x": torch.tensor(wrong)})
+
+
+def test_a_fact_of_no_argument_is_refused():
+    with pytest.raises(wb.WorkbenchError, match="'indx'"):
+        wb.op(lambda x, index: x, name="nothing", facts={"indx": "distinct"})
+
+
+def test_the_command_prints_the_verdict_and_its_exit_status():
+    runner = CliRunner()
+    done = runner.invoke(main, ["prove", f"{FILE}:scaled", "--variant", "one_too_many", "--json"])
+    assert done.exit_code == 1, done.output
+    document = json.loads(done.output)
+    assert document["schema"] == "workbench-prove/1"
+    (example,) = document["proofs"][0]["counterexamples"]
+    assert example["confirmed"]
+    assert runner.invoke(main, ["prove", f"{FILE}:scaled", "--variant", "right"]).exit_code == 0
+
+
+def test_without_z3_the_error_says_how_to_get_it(ops, monkeypatch):
+    from workbench.proof import solver
+
+    monkeypatch.setattr(solver, "z3", None)
+    with pytest.raises(wb.WorkbenchError, match=r"pip install .*proof"):
+        wb.prove(ops["scaled"])
+
+
+def test_the_package_works_without_z3(monkeypatch):
+    monkeypatch.setitem(sys.modules, "z3", None)
+    for name in [one for one in sys.modules if one.startswith("workbench.proof")]:
+        monkeypatch.delitem(sys.modules, name)
+    import workbench.proof
+
+    with pytest.raises(wb.WorkbenchError, match="Z3, which is not installed"):
+        workbench.proof.prove("scaled")

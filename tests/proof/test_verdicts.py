@@ -1,0 +1,162 @@
+"""Verdicts on kernels that are right, and on each with one slip: never proved, and found by the machine."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+
+pytest.importorskip("z3", reason='no Z3: python -m pip install -e ".[proof]"')
+
+from workbench.proof.family import Family
+from workbench.proof.proving import attempt
+from workbench.proof.solver import Effort
+
+HERE = Path(__file__).parent
+ROWS = {"out": "float32[rows, cols]", "x": "float32[rows, cols]"}
+PICKED = ("cdiv(cols, 128)", "n")
+FAMILIES = {
+    "add": {"grid": "cdiv(n, 256)", "block": 256, "args": dict.fromkeys("xyz", "float32[n]")},
+    "add_by_fours": {"grid": "cdiv(n, 128)", "block": 128, "args": dict.fromkeys("xz", "float32[n, 4]")},
+    "strided_add": {"grid": "blocks", "block": 256, "args": dict.fromkeys("xz", "float32[n]")},
+    "turned": {
+        "grid": ("cdiv(cols, 16)", "cdiv(rows, 16)"), "block": (16, 16),
+        "args": {"out": "float32[cols, rows]", "x": "float32[rows, cols]"},
+    },
+    "wide_turned": {"grid": ("cdiv(cols, 256)", "rows"), "block": 256, "args": ROWS},
+    "block_sum": {"grid": "cdiv(n, 128)", "block": 128, "args": {"out": "float32[cdiv(n, 128)]", "x": "float32[n]"}},
+    "row_sum": {"grid": "rows", "block": 64, "args": {"out": "float32[rows]", "x": "float32[rows, cols]"}},
+    "swapped_in_warp": {
+        "grid": "blocks", "block": 128, "args": dict.fromkeys(("out", "x"), "float32[blocks, 128]"),
+        "facts": "blocks < 2**20",
+    },
+    "early": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
+    "branched": {"grid": 1, "block": 64, "args": dict.fromkeys(("out", "x"), "float32[64]")},
+    "searched": {"grid": 1, "block": 64, "args": {"out": "float32[64]", "x": "float32[64, cols]"}},
+    "rounds": {"grid": 1, "block": 64, "args": {"out": "float32[64]", "x": "float32[n, 64]"}},
+    "gathered": {
+        "grid": PICKED, "block": 128, "facts": {"index": "0 <= v < rows"},
+        "args": {"index": "int32[n]", "x": "float32[rows, cols]", "out": "float32[n, cols]"},
+    },
+    "scattered": {
+        "grid": PICKED, "block": 128, "facts": {"index": "-1 <= v < rows, distinct or -1"},
+        "args": {"index": "int32[n]", "x": "float32[n, cols]", "out": "float32[rows, cols]"},
+    },
+    "own_index": {
+        "grid": "cdiv(n, 64)", "block": 64, "facts": {"index": "v == i"},
+        "args": {"out": "float32[n]", "index": "int32[n]"},
+    },
+    "counted": {"grid": "cdiv(n, 256)", "block": 256, "args": {"bins": "int32[256]", "x": "int32[n]"}},
+    "product": {
+        "grid": ("cdiv(N, 8)", "cdiv(M, 8)"), "block": (8, 8),
+        "args": {"c": "float32[M, N]", "a": "float32[M, K]", "b": "float32[K, N]"},
+    },
+    "staged": {
+        "grid": "blocks", "block": 64, "args": {"out": "float32[blocks, 64]", "x": "float32[blocks, tiles, 256]"},
+    },
+    "joined_copies": {"grid": 1, "block": 64, "args": {"out": "float32[64]", "x": "float32[64, 4]"}},
+    "divided": {"grid": "cdiv(n, 64)", "block": 64, "args": dict.fromkeys(("out", "x"), "float32[n]")},
+    "carried": {"grid": 1, "block": 64, "args": {"out": "float32[n + 1, 64]", "index": "int32[n]"}},
+}  # fmt: skip
+LAUNCH = {"grid": "cdiv(n, 64)", "block": 64}
+REFUTED = {
+    "add": {1: "bounds"}, "add_by_fours": {1: "bounds"}, "strided_add": {1: "races"},
+    "turned": {1: "races", 2: "bounds"}, "block_sum": {1: "races"}, "row_sum": {1: "races"},
+    "swapped_in_warp": {1: "races"}, "branched": {1: "barriers"}, "searched": {1: "barriers"},
+    "rounds": {1: "barriers", 2: "races"}, "own_index": {1: "bounds"}, "counted": {1: "races"},
+    "product": {1: "bounds", 2: "races"}, "staged": {1: "races", 2: "races"},
+    "joined_copies": {1: "races", 2: "races"}, "divided": {1: "bounds"}, "carried": {1: "bounds"},
+}  # fmt: skip
+"""The property that each slip breaks."""
+
+
+@functools.cache
+def module(slip: int = 0):
+    return wb.load_cuda(HERE / "kernels.cu", device="sim", macros={"SLIP": slip})
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_right_kernel_is_proved(name):
+    proof = wb.prove(getattr(module(), name), **FAMILIES[name])
+    assert proof.ok, proof
+
+
+@pytest.mark.parametrize(("name", "slip"), [(name, slip) for name, slips in REFUTED.items() for slip in slips])
+def test_a_slip_is_refuted_by_a_launch_in_which_the_machine_finds_it(name, slip):
+    proof = wb.prove(getattr(module(slip), name), **FAMILIES[name])
+    assert proof.status == "refuted", proof
+    (example,) = proof.counterexamples
+    assert example.kind == REFUTED[name][slip], proof
+    assert example.confirmed is not None
+    assert not example.confirmed.ok
+
+
+def test_what_threads_do_before_they_end_is_ordered_by_no_barrier():
+    proof = wb.prove(module(1).early, **FAMILIES["early"])
+    assert proof.status == "unknown", proof
+    assert proof.properties["barriers"] == "unknown"
+
+
+def test_a_barrier_on_some_paths_of_a_loop_orders_nothing():
+    proof = wb.prove(module().sometimes, grid=1, block=64, args=dict.fromkeys(("out", "x"), "float32[64]"))
+    assert proof.properties["races"] == "refuted", proof
+
+
+def test_a_loop_that_wraps_is_proved_for_sizes_that_do_not_let_it():
+    proof = wb.prove(module().strided_add, **FAMILIES["strided_add"])
+    assert "n < 2**30" in proof.preconditions
+    unlimited = attempt_without(module().strided_add, FAMILIES["strided_add"])
+    assert not unlimited.proved
+
+
+def attempt_without(kernel, family):
+    launches = Family(kernel.compiled, family["grid"], family["block"], family["args"])
+    return attempt(launches, 0, Effort(12_000_000), lambda made, failure: True)
+
+
+def test_a_product_of_32_bits_that_wraps_is_among_the_preconditions():
+    wide, narrow = (wb.prove(module(slip).wide_turned, **FAMILIES["wide_turned"]) for slip in (0, 1))
+    assert not any("elements" in one for one in wide.preconditions), wide
+    assert any(one.startswith("elements of") for one in narrow.preconditions), narrow
+    assert "out of bounds" in narrow.overflow
+
+
+def test_a_proof_is_the_same_each_time():
+    first, again = (wb.prove(module().turned, **FAMILIES["turned"]) for _ in range(2))
+    assert first == again
+    assert first.questions == again.questions
+
+
+@pytest.mark.parametrize(("name", "args", "why"), [
+    ("called", {"out": "float32[n]", "x": "float32[n]"}, "call is not modelled"),
+    ("led", {"tables": "int64[1]"}, "values of memory"),
+    ("add", {"z": "float32[n]", "x": "float32[n]"}, "size is unknown"),
+])  # fmt: skip
+def test_what_is_not_modelled_is_unknown_with_its_line(name, args, why):
+    proof = wb.prove(getattr(module(), name), **LAUNCH, args=args)
+    assert proof.status == "unknown"
+    assert why in str(proof)
+    assert "line " in str(proof)
+    assert proof.exit_status == 3
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"args": {"w": "float32[n]"}}, "allowed: z, x, y, n"),
+    ({"args": ["float32[n]"]}, "1 arguments; allowed: 4"),
+    ({"args": {"x": "float33[n]"}}, "float33"),
+    ({"grid": "n / 2"}, "n / 2"),
+    ({"facts": "n + 1"}, "a comparison"),
+    ({"facts": {"w": "distinct"}}, "a tensor 'w'"),
+    ({"facts": {"x": "v + 1"}}, "a comparison of v"),
+    ({"grid": None}, "the blocks"),
+    ({"variants": "fast"}, "nothing with a kernel"),
+    ({"block": "n"}, "one block size"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused(changes, message):
+    given = {"grid": "cdiv(n, 256)", "block": 256, "args": dict.fromkeys("xyz", "float32[n]")}
+    with pytest.raises(wb.WorkbenchError, match=re.escape(message)):
+        wb.prove(module().add, **given | changes)

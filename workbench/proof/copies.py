@@ -1,0 +1,44 @@
+"""``cp.async``: copies that last from their issue until their thread waits for their group."""
+
+from __future__ import annotations
+
+from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation, zero
+from workbench.proof.memory import accesses
+from workbench.proof.state import State
+from workbench.proof.terms import Term
+from workbench.proof.thread import Thread
+from workbench.proof.unknown import Unknown
+from workbench.ptx.parse import Statement, parse_number
+
+
+def copy_step(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+    """Execute a ``cp.async``, a commit or a wait. Raises Unknown for bulk copies and for mbarriers."""
+    parts = statement.opcode.split(".")
+    if parts[1] != "async" or {"bulk", "mbarrier", "reduce"} & set(parts):
+        raise Unknown(statement, f"{statement.opcode} is not modelled")
+    if {"commit_group", "wait_group", "wait_all"} & set(parts):
+        if guard != TRUE:
+            raise Unknown(statement, "a group of copies under a guard")
+        if "commit_group" in parts:
+            state.groups, state.open = (*state.groups, state.open), ()
+            return
+        left = 0 if "wait_all" in parts else int(operands[0], 0)
+        state.groups = state.groups[max(len(state.groups) - left, 0) :]
+        if "wait_all" in parts:
+            state.open = ()
+        return
+    width = parse_number(operands[2])
+    if not isinstance(width, int):
+        raise Unknown(statement, "a copy whose size is no number")
+    reads = guard
+    if len(operands) - ("cache_hint" in statement.opcode) > 3:  # the bytes to read, or a predicate that says none
+        given = thread.value(statement, operands[3].lstrip("! "), state)
+        if isinstance(given, Predicate):
+            reads = both(guard, given if operands[3].startswith("!") else negation(given))
+        elif isinstance(given, Term):
+            reads = both(guard, negation(zero(given)))
+    found = []
+    if reads != FALSE:
+        found += accesses(thread, statement, operands[1], width, state, reads, writes=False, copy=True)
+    found += accesses(thread, statement, operands[0], width, state, guard, writes=True, copy=True)
+    state.open += tuple((TRUE, one) for one in found)

@@ -1,0 +1,340 @@
+"""Execution of one generic thread over a kernel's PTX: block by block, and merged where paths meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.proof.access import Epoch, Hazard, Meeting, ThreadAccess
+from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
+from workbench.proof.copies import copy_step
+from workbench.proof.graph import ENDS, Graph, head
+from workbench.proof.loops import run_loop
+from workbench.proof.memory import is_pointer, move, parameter
+from workbench.proof.solver import QUICK, Effort, Question
+from workbench.proof.specification import Specification
+from workbench.proof.state import State, Value, merged
+from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
+from workbench.proof.unknown import Unknown
+from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
+from workbench.ptx.instruction import split_operands
+from workbench.ptx.parse import TYPE_SIZES, ParsedModule, Statement, parse_number
+
+_MOST_BLOCKS = 4_000
+"""Executions of a basic block after which a proof gives up."""
+_NOTHING = frozenset((
+    "fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "createpolicy",
+    "discard", "applypriority",
+))  # fmt: skip
+"""Instructions that matter neither to addresses nor to the order of accesses here."""
+_MOVES = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix")
+_OPAQUE = ("clock", "clock64", "globaltimer", "globaltimer_lo", "smid", "warpid", "nwarpid", "nsmid", "gridid")
+Exits = list[tuple[int, State]]
+
+
+class Execution:
+    """The generic thread, and what it was seen to do.
+
+    ``accesses`` and ``meetings`` are those of the ``exact`` runs; in a trial run of a loop nothing is recorded, and
+    values are taken not to wrap. ``wraps`` are the places where a value of 32 bits may.
+    """
+
+    def __init__(self, module: ParsedModule, name: str, specification: Specification, budget: Effort):
+        self.entry = module.entries[name]
+        self.graph = Graph(module, self.entry)
+        self.specification, self.budget = specification, budget
+        self.accesses: list[ThreadAccess] = []
+        self.meetings: list[Meeting] = []
+        self.hazards: list[Hazard] = []
+        self.wraps: dict[int, Statement] = {}
+        self.changed: frozenset[str] = frozenset()
+        self.read_as_constant: set[str] = set()
+        self.exact = True
+        self.rounds: tuple[Term, ...] = ()
+        self._base: list[Predicate] = [TRUE]
+        self._proved: dict[tuple[Predicate, Predicate], bool] = {}
+        self._blocks = 0
+
+    def run(self) -> None:
+        """Execute the kernel. Raises Unknown for what is not modelled, OutOfBudget if it takes too much."""
+        while True:
+            self.region(set(self.graph.order), 0, State({}), looping=False)
+            written = frozenset(one.base for one in self.accesses if one.writes)
+            if not written & self.read_as_constant:
+                return
+            self.changed |= written  # values of what the kernel writes are not those before it: once more, without
+            self.accesses, self.meetings, self.hazards, self.read_as_constant, self._blocks = [], [], [], set(), 0
+
+    # -- paths --------------------------------------------------------------------------------------------------
+
+    def region(self, blocks: set[int], entry: int, start: State, *, looping: bool) -> tuple[list[State], Exits]:
+        """Execute blocks from ``entry``; return the states that come back to it, and those that leave."""
+        waiting: dict[int, list[State]] = {entry: [start]}
+        back: list[State] = []
+        exits: Exits = []
+        done: set[int] = set()
+        for block in self.graph.order:
+            if block not in blocks or block in done or block not in waiting:
+                continue
+            state = merged(waiting.pop(block), self.graph.live[block], self.graph.types)
+            body = self.graph.loops.get(block)
+            if body is not None and not (looping and block == entry):
+                outcomes = run_loop(self, block, body, state)
+                done |= body
+            else:
+                outcomes = self._block(block, state)
+            for target, after in outcomes:
+                if after.path == FALSE:
+                    continue
+                if looping and target == entry:
+                    back.append(after)
+                elif target not in blocks:
+                    exits.append((target, after))
+                else:
+                    waiting.setdefault(target, []).append(after)
+        return back, exits
+
+    def merged(self, block: int, states: Sequence[State]) -> State:
+        """Return the state of several paths to a block."""
+        return merged(states, self.graph.live[block], self.graph.types)
+
+    def round(self, block: int, body: set[int], start: State, count: Term, *, apart: bool) -> tuple[list[State], Exits]:
+        """Execute a round of a loop: the states that come back, and those that leave.
+
+        With ``apart`` the reach of the round's places counts from the loop's head.
+        """
+        rounds, self.rounds = self.rounds, (*self.rounds, count)
+        if apart:
+            self._base.append(start.path)
+            start.reach = TRUE
+        try:
+            return self.region(body, block, start, looping=True)
+        finally:
+            self.rounds = rounds
+            if apart:
+                self._base.pop()
+
+    def mark(self) -> tuple[int, ...]:
+        """Return how much is recorded."""
+        return len(self.accesses), len(self.meetings), len(self.hazards)
+
+    def forget(self, mark: tuple[int, ...]) -> None:
+        """Drop what was recorded since a mark."""
+        accesses, meetings, hazards = mark
+        del self.accesses[accesses:], self.meetings[meetings:], self.hazards[hazards:]
+
+    def _block(self, block: int, state: State) -> Exits:
+        self._blocks += 1
+        if self._blocks > _MOST_BLOCKS:
+            raise Unknown(None, f"more than {_MOST_BLOCKS:,} blocks of code, unrolled")
+        after = self.graph.blocks[block].after
+        for statement in self.graph.blocks[block].statements:
+            name = head(statement)
+            if name == "bra":
+                if not statement.guard:
+                    return [(after[0], state)]
+                guard = self.guard(statement, state)
+                ends = [self.graph.ends(one) for one in after]
+                taken = state.copy().narrow(guard, others_end=ends[1])
+                return [(after[0], taken), (after[1], state.narrow(negation(guard), others_end=ends[0]))]
+            if name in ENDS:
+                if not statement.guard:
+                    return []
+                state.narrow(negation(self.guard(statement, state)), others_end=True)
+            else:
+                self._step(statement, name, state)
+        return [(one, state) for one in after]
+
+    def guard(self, statement: Statement, state: State) -> Predicate:
+        """Return the condition under which a statement runs."""
+        if not statement.guard:
+            return TRUE
+        found = self.value(statement, statement.guard, state)
+        if not isinstance(found, Predicate):
+            raise Unknown(statement, "a guard that is no predicate")
+        return negation(found) if statement.negated else found
+
+    # -- statements ---------------------------------------------------------------------------------------------
+
+    def _step(self, statement: Statement, name: str, state: State) -> None:
+        operands = split_operands(statement.operands)
+        guard = self.guard(statement, state)
+        if guard == FALSE or name in _NOTHING:
+            return
+        if name in ("bar", "barrier"):
+            self._barrier(statement, operands, state, guard)
+        elif name == "cp":
+            copy_step(self, statement, operands, state, guard)
+        elif name == "ld" and ".param" in statement.opcode:
+            parameter(self, statement, operands, state, guard)
+        elif name in _MOVES:
+            move(self, statement, operands, state, guard)
+        elif name in WITHOUT_MEMORY:
+            results = self.graph.registers(operands[0]) if operands else []
+            operation = Operation(self, statement, operands, state, statement.opcode.split("."))
+            value = computed(operation) if len(results) == 1 else None
+            for register in results:
+                self.assign(statement, state, register, value, guard)
+        else:
+            raise Unknown(statement, f"{statement.opcode} is not modelled")
+
+    def _barrier(self, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+        parts = statement.opcode.split(".")
+        if "arrive" in parts or "cluster" in parts:
+            raise Unknown(statement, f"{statement.opcode} is not modelled")
+        here = (Epoch(TRUE, statement.start, self.rounds),)
+        lanes = "warp" in parts
+        if lanes:
+            whole = parse_number(operands[0])
+            if whole not in (-1, 0xFFFF_FFFF) or guard != TRUE:
+                return  # of some lanes: it orders nothing for the others
+        elif "red" in parts:
+            for register in self.graph.registers(operands[0]):
+                self.assign(statement, state, register, None, guard)
+            operands = operands[1:-1]
+        if not lanes and (len(operands) > 1 or (operands and parse_number(operands[0]) != 0)):
+            raise Unknown(statement, "a named barrier, or one of some threads")
+        if self.exact:
+            reach = both(state.reach, guard)
+            self.meetings.append(Meeting(statement, self._base[-1], reach, lanes, self.rounds))
+        state.lane_epochs = here
+        if not lanes:
+            state.epochs = here
+            for when, copy in state.pending:
+                self.record(copy.lasting(when, state.path, state.epochs, state.lane_epochs))
+
+    def meet(self, statement: Statement, path: Predicate, reach: Predicate, rounds: tuple[Term, ...]) -> None:
+        """Note that the threads have to agree to come here."""
+        if self.exact:
+            self.meetings.append(Meeting(statement, both(self._base[-1], path), reach, False, rounds))
+
+    def record(self, access: ThreadAccess) -> None:
+        """Keep an access, in an exact run."""
+        if self.exact and access.path != FALSE:
+            self.accesses.append(access)
+
+    def endanger(self, hazard: Hazard) -> None:
+        """Keep a hazard of a copy, in an exact run."""
+        if self.exact:
+            self.hazards.append(hazard)
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def assign(self, statement: Statement, state: State, register: str, value: Value, guard: Predicate) -> None:
+        """Give a register a value, where the guard holds."""
+        predicate = self.graph.types[register] == "pred"
+        if isinstance(value, Predicate) != predicate:
+            value = None
+        if value is None and predicate:
+            value = self._unknown_condition(f"{register}@{statement.start}")
+        if guard != TRUE:
+            old = state.registers.get(register)
+            if isinstance(value, Predicate):
+                if not isinstance(old, Predicate):
+                    old = self._unknown_condition(f"{register}<{statement.start}")
+                value = either(both(guard, value), both(negation(guard), old))
+            elif isinstance(value, Term):
+                value = choice(guard, value, self._as_term(register, old, f"<{statement.start}"))
+        state.registers[register] = value
+
+    def value(self, statement: Statement, operand: str, state: State) -> Value:
+        """Return a register, a special register, a number or the address of a variable."""
+        operand = operand.strip()
+        kind = self.graph.types.get(operand)
+        if kind is not None:
+            held = state.registers.get(operand)
+            if held is None:
+                mark = f"<{statement.start}"
+                held = self._unknown_condition(operand + mark) if kind == "pred" else self._as_term(operand, None, mark)
+                state.registers[operand] = held
+            return held
+        if operand.startswith("%"):
+            return self._special(statement, operand[1:])
+        number = parse_number(operand)
+        if number is not None:
+            return term(number) if isinstance(number, int) else None
+        if operand in self.graph.variables:
+            return self.specification.arena.atom("pointer", variable_base(operand))
+        raise Unknown(statement, f"the operand {operand} is not modelled")
+
+    def _special(self, statement: Statement, name: str) -> Value:
+        name, _, axis = name.partition(".")
+        place = "xyz".find(axis) if axis else -1
+        specification = self.specification
+        if place >= 0 and name == "tid":
+            return thread_index(specification, place)
+        if place >= 0 and name == "ctaid":
+            return block_index(specification, place)
+        if place >= 0 and name in ("ntid", "nctaid"):
+            return term((specification.block if name == "ntid" else specification.grid)[place])
+        if name == "laneid" and specification.block[1:] == (1, 1):
+            return remainder(thread_index(specification, 0), 32)
+        if name == "WARP_SZ":
+            return term(32)
+        if name in _OPAQUE or name.startswith("lanemask") or name == "laneid":
+            return self.fresh(statement, name, 0, 31 if name == "laneid" else (1 << 32) - 1)
+        raise Unknown(statement, f"%{name} is not modelled")
+
+    def fresh(self, statement: Statement, name: str, low: int, high: int) -> Term:
+        """Return a value that may be anything, the same one when this statement is executed again in these rounds."""
+        return self.specification.arena.atom("unknown", f"{name}@{statement.start}", self.rounds, low, high, THREAD)
+
+    def _as_term(self, register: str, held: Value, mark: str) -> Term:
+        if isinstance(held, Term):
+            return held
+        half = 1 << 8 * TYPE_SIZES.get(self.graph.types[register], 8) - 1
+        return self.specification.arena.atom("unknown", register + mark, self.rounds, -half, half - 1, THREAD)
+
+    def _unknown_condition(self, name: str) -> Predicate:
+        return negation(zero(self.specification.arena.atom("unknown", name, self.rounds, 0, 1, THREAD)))
+
+    def constant(self, access: ThreadAccess) -> bool:
+        """Return True if what an access reads is the same all the time, as far as is known, and note that it counts."""
+        base, statement = access.base, access.statement
+        tensor = base in self.specification.tensors and (".global" in statement.opcode or head(statement) == "ldu")
+        if not tensor or access.strong or base in self.changed:
+            return False
+        self.read_as_constant.add(base)
+        return True
+
+    def integer(self, statement: Statement, value: Term, signed: bool, width: int, state: State) -> Term:
+        """Return the integer that an instruction reads from the bits of a value."""
+        wrapped, fits = as_integer(value, signed, width)
+        if fits == TRUE or not self.exact or self.holds(state.path, fits):
+            return value
+        if is_pointer(value):
+            raise TypeError  # an address that leaves its array on the way
+        self.wraps.setdefault(statement.start, statement)
+        return wrapped
+
+    def holds(self, path: Predicate, goal: Predicate, resources: int = QUICK, lemmas: int = 1) -> bool:
+        """Return True if a condition can be proved for the threads of a path."""
+        if goal.kind in ("true", "false"):
+            return goal == TRUE
+        if frozenset(conjuncts(path)).issuperset(conjuncts(goal)):
+            return True
+        known = self._proved.get((path, goal))
+        if known is None:
+            question = Question(self.budget, self.specification.data, [*self.specification.facts, path])
+            against = question.condition(negation(goal), "")
+            known = question.ask([against], resources, model=False, lemmas=lemmas).contradiction
+            self._proved[path, goal] = known
+        return known
+
+
+def variable_base(name: str) -> str:
+    """Return the name of a variable's address; tensors of the same name have another."""
+    return f"%{name}"
+
+
+def thread_index(specification: Specification, axis: int) -> Term:
+    """Return the index of the thread in its block along an axis."""
+    size = specification.block[axis]
+    return specification.arena.atom("tid", f"threadIdx.{'xyz'[axis]}", (), 0, size - 1, THREAD) if size > 1 else term(0)
+
+
+def block_index(specification: Specification, axis: int) -> Term:
+    """Return the index of the block in the grid along an axis."""
+    size = specification.grid[axis]
+    if size.constant == 1:
+        return term(0)
+    return specification.arena.atom("ctaid", f"blockIdx.{'xyz'[axis]}", (), 0, size - 1, BLOCK)

@@ -1,0 +1,77 @@
+"""Facts about sizes and about the elements of tensors, which proofs may use and every run can check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.ops.own.data_facts import DISTINCT, parts_of
+from workbench.proof.conditions import TRUE, Predicate, both, substituted
+from workbench.proof.formulas import formula
+from workbench.proof.tensors import TensorArgument
+from workbench.proof.terms import Arena, Term
+
+_EXAMPLE = '{"block_tables": "0 <= v < num_blocks", "slot_mapping": "distinct or -1"}'
+
+
+@dataclass(frozen=True)
+class DataFact:
+    """A fact about the elements of one tensor.
+
+    ``text`` has one or several parts, separated by commas: ``distinct`` (``distinct or -1`` leaves out elements of that
+    value), and conditions on an element ``v`` and its index ``i``, such as ``0 <= v < rows`` or ``v == 4 * i``.
+    ``count`` is the number of elements, ``size`` the bytes of one.
+    """
+
+    tensor: str
+    text: str
+    count: Term
+    size: int
+    distinct: bool
+    free: tuple[int, ...]
+    signed: bool
+    condition: Callable[[Term, Term], Predicate]
+
+    @classmethod
+    def of(cls, tensor: TensorArgument, text: str, names: Mapping[str, Any], arena: Arena) -> DataFact:
+        """Read a fact about a tensor. Raises ArgumentError for text that is none."""
+        where = f"facts[{tensor.name!r}]"
+        if not isinstance(text, str):
+            raise ArgumentError(where, repr(text), f"text such as in {_EXAMPLE}", "Write it as text.")
+        index, value = arena.atom("fact", "i"), arena.atom("fact", "v")
+        distinct, free, conditions = False, [], []
+        for part in parts_of(text):
+            found = DISTINCT.fullmatch(part)
+            if found:
+                distinct = True
+                free += [int(found[1])] if found[1] else []
+                continue
+            one = formula(where, part, {**names, "v": value, "i": index})
+            if not isinstance(one, Predicate):
+                raise ArgumentError(where, repr(part), "distinct, or a comparison of v", f"Write as {_EXAMPLE}.")
+            conditions.append(one)
+        whole = both(*conditions) if conditions else TRUE
+        first, second = index.atom, value.atom
+        assert first is not None
+        assert second is not None
+        return cls(
+            tensor.name, text, tensor.count, tensor.element, distinct, tuple(free), not tensor.dtype.startswith("u"),
+            lambda at, element: substituted(whole, {first: at, second: element}),
+        )  # fmt: skip
+
+
+def split_facts(facts: Any) -> tuple[list[str], dict[str, str]]:
+    """Return the facts about sizes and those about tensors. Raises ArgumentError for what is neither."""
+    several: Sequence[Any] = [facts] if isinstance(facts, str | Mapping) else list(facts)
+    sizes: list[str] = []
+    tensors: dict[str, str] = {}
+    for one in several:
+        if isinstance(one, str):
+            sizes.append(one)
+        elif isinstance(one, Mapping):
+            tensors.update(one)
+        else:
+            raise ArgumentError("facts", repr(one), f'"rows * cols < 2**31", or {_EXAMPLE}', "Write it as text.")
+    return sizes, tensors

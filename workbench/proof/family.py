@@ -1,0 +1,280 @@
+"""A family of launches, for all sizes: what grid, arguments and facts as text say about a compiled kernel."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.errors import ArgumentError
+from workbench.proof.conditions import Predicate, at_most, between, zero
+from workbench.proof.facts import DataFact, split_facts
+from workbench.proof.formulas import formula
+from workbench.proof.specification import Specification
+from workbench.proof.tensors import TensorArgument, bytes_of
+from workbench.proof.terms import Arena, Term, remainder, term
+from workbench.ptx.parse import Parameter
+from workbench.toolchain import CompiledKernel
+
+_TENSOR = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.S)
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+_INT64 = (-(1 << 63), (1 << 63) - 1)
+MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
+"""Largest grid."""
+Further = Callable[[Specification], Iterable[tuple[str, Predicate]]]
+"""A function that returns further facts about launches, with their words."""
+_WORDS = ("cdiv", "min", "max", "next_power_of_2")
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch in terms: see `Family`. ``facts`` come with their words; ``grid_text`` is the grid in words."""
+
+    grid: Any
+    block: Any
+    args: Mapping[str, Any]
+    shared_bytes: Any
+    facts: Sequence[tuple[str, Predicate]]
+    names: Mapping[str, Any]
+    grid_text: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """Launches of one kernel: ``args`` by position or by the parameter's name.
+
+    An argument is a tensor as ``"float32[rows, cols]"``, a number as a formula of sizes, or a tensor or number itself.
+    A parameter without one is a size of its own name, or any value if it is no whole number. Instead of all that,
+    ``later`` makes the launch of ``symbols``, which are sizes with their least values.
+    """
+
+    kernel: CompiledKernel
+    grid: Any
+    block: Any = None
+    args: Any = None
+    facts: Any = ()
+    shared_bytes: Any = 0
+    symbols: Mapping[str, int | None] = field(default_factory=dict)
+    later: Callable[[Mapping[str, Term]], Launched] | None = None
+
+    def specification(self, further: Further | None = None) -> Specification:
+        """Return the launches as terms; ``further`` adds facts with their words. Raises ArgumentError."""
+        return _Reader(self).specification(further)
+
+
+class _Reader:
+    def __init__(self, family: Family):
+        self.kernel, self.arena = family.kernel, Arena()
+        self.size_facts, self.data_facts = split_facts(family.facts)
+        self.sizes: dict[str, Term] = {}
+        if family.later is not None:
+            for name, least in family.symbols.items():
+                self._symbol(name, least, _INT64)
+            self.launched = family.later(self.sizes)
+            self.given = dict(self.launched.args)
+        else:
+            self.given = self._arguments(family.args)
+            self._symbols(family)
+            text = ", ".join(map(str, _listed(family.grid)))
+            self.launched = Launched(family.grid, family.block, self.given, family.shared_bytes, (), self.sizes, text)
+        self.names = self.launched.names
+
+    def _symbol(self, name: str, least: int | None, limits: tuple[int, int]) -> None:
+        low, high = limits
+        self.sizes[name] = self.arena.atom("param", name, (), low if least is None else least, high)
+
+    def _arguments(self, args: Any) -> dict[str, Any]:
+        """Return what was given for each parameter, by name."""
+        names = self.kernel.parameter_names
+        if args is None:
+            return {}
+        if isinstance(args, Mapping):
+            for name in args:
+                if name not in names:
+                    listed = ", ".join(names) or "none"
+                    raise ArgumentError(f"args[{name!r}]", f"a parameter {name!r}", listed, "Correct the name.")
+            return dict(args)
+        if len(args) != len(names):
+            listed = f"{len(names)}: {', '.join(names)}"
+            raise ArgumentError("args", f"{len(args)} arguments", listed, "Give one for each parameter, or by name.")
+        return dict(zip(names, args, strict=True))
+
+    def _symbols(self, family: Family) -> None:
+        """Make a symbol of each name in the formulas; those of shapes and of the grid are at least 1."""
+        shapes = [one for one in _listed(family.grid) if isinstance(one, str)]
+        numbers = [*self.size_facts, *(one for one in _listed(family.shared_bytes) if isinstance(one, str))]
+        for value in self.given.values():
+            found = _TENSOR.fullmatch(value) if isinstance(value, str) else None
+            if found:
+                shapes.append(found[2])
+            elif isinstance(value, str):
+                numbers.append(value)
+        narrow = {one.name for one in self.kernel.parameters if one.size == 4}
+        narrow |= {value.strip() for name, value in self.given.items() if isinstance(value, str) and name in narrow}
+        integers = [one.name for one in self._integers() if one.name not in self.given]
+        for least, names in ((1, _names(shapes)), (None, [*_names(numbers), *integers])):
+            for name in names:
+                if name not in self.sizes:
+                    self._symbol(name, least, _INT32 if name in narrow else _INT64)
+
+    def _integers(self) -> list[Parameter]:
+        """Return the parameters that may be whole numbers."""
+        plain = [one for one in self.kernel.parameters if not one.scratch and not one.pointer]
+        return [one for one in plain if one.type[0] in "usb" and one.size in (1, 2, 4, 8) and one.type != "b8"]
+
+    def specification(self, further: Further | None) -> Specification:
+        """Return the launches as terms."""
+        launched = self.launched
+        grid = [self._number(f"grid[{i}]", one) for i, one in enumerate(_listed(launched.grid))]
+        block = launched.block if launched.block is not None else self.kernel.threads_per_block
+        if block is None:
+            raise ArgumentError("block", None, "the threads of a block", "Only Triton's kernels have their own.")
+        threads = [self._number(f"block[{i}]", one).constant for i, one in enumerate(_listed(block))]
+        if not 1 <= len(threads) <= 3 or any(one is None or one < 1 for one in threads):
+            raise ArgumentError("block", repr(block), "one to three numbers", "A proof is for one block size.")
+        x, y, z = ([one or 1 for one in threads] + [1, 1])[:3]
+        if not 1 <= len(grid) <= 3:
+            raise ArgumentError("grid", repr(launched.grid), "one to three numbers or formulas", 'grid="cdiv(n, 256)"')
+        blocks = ([*grid, term(1), term(1)])[:3]
+        shared = self._number("shared_bytes", launched.shared_bytes) + self.kernel.dynamic_shared_bytes
+        made = Specification(self.arena, (x, y, z), (blocks[0], blocks[1], blocks[2]), (), {}, shared, dict(self.sizes))
+        made.launches = f"grid ({launched.grid_text}), block ({', '.join(map(str, _listed(block)))})"
+        for text, condition in launched.facts:
+            made.facts.append(condition)
+            made.stated.append(text)
+        self._fill(made)
+        for text in self.size_facts:
+            found = formula("facts", text, self.names)
+            if not isinstance(found, Predicate):
+                raise ArgumentError("facts", repr(text), "a comparison", 'Write "rows * cols < 2**31".')
+            made.facts.append(found)
+            made.stated.append(" ".join(text.split()))
+        for size, most, axis in zip(blocks, MOST_BLOCKS, "xyz", strict=True):
+            if size.constant is None:
+                made.facts.append(between(1, size, most))
+                if axis != "x":
+                    made.stated.append(f"gridDim.{axis} <= {most:,}")
+        for text, condition in further(made) if further is not None else ():
+            made.facts.append(condition)
+            made.stated.append(text)
+        for name, text in self.data_facts.items():
+            if name not in made.tensors:
+                known = ", ".join(made.tensors) or "none"
+                raise ArgumentError(f"facts[{name!r}]", f"a tensor {name!r}", known, "Name one of the kernel's.")
+            made.data[name] = DataFact.of(made.tensors[name], text, self.names, self.arena)
+        return made
+
+    def _fill(self, made: Specification) -> None:
+        """Fill in the arguments, the tensors among them, and what their types promise."""
+        values: list[Term | None] = []
+        passed = [one for one in self.kernel.parameters if not one.scratch]
+        made.stand_ins = tuple(self._stand_in(one, self.given.get(one.name)) for one in passed)
+        for one in self.kernel.parameters:
+            if one.scratch:
+                values.append(term(0))
+                continue
+            given = self.given.get(one.name)
+            tensor = self._tensor(one.name, given)
+            if tensor is not None:
+                made.tensors[tensor.name] = tensor  # two parameters may get one tensor
+                values.append(self.arena.atom("pointer", tensor.name))
+            elif one.pointer or (given is None and one.name in self.given):
+                values.append(term(0) if one.name in self.given else self.arena.atom("pointer", one.name))
+            elif one in self._integers() and not isinstance(given, float | bytes):
+                values.append(self._integer(made, one, one.name if given is None else given))
+            else:
+                values.append(None)
+        made.arguments = tuple(values)
+
+    def _stand_in(self, one: Parameter, given: Any) -> Any:
+        """Return a value for a parameter of which a proof knows nothing."""
+        if isinstance(given, int | float | bytes):
+            return given
+        return 1.0 if one.type in ("f16", "f32", "f64") else bytes(one.size) if one.type == "b8" else None
+
+    def _integer(self, made: Specification, one: Parameter, given: Any) -> Term:
+        value = self._number(f"args[{one.name!r}]", int(given) if isinstance(given, bool) else given)
+        low, high = (-(1 << 8 * one.size - 1), (1 << 8 * one.size - 1) - 1)
+        if value.constant is None:
+            fits = between(low, value, high)
+            if fits.kind != "true":
+                made.facts.append(fits)
+                made.stated.append(f"{given} < 2**{8 * one.size - 1}")
+            if one.divisibility > 1:
+                made.facts.append(zero(remainder(value, one.divisibility)))
+                made.stated.append(f"{given} % {one.divisibility} == 0")
+        return value
+
+    def _tensor(self, name: str, given: Any) -> TensorArgument | None:
+        where = f"args[{name!r}]"
+        if isinstance(given, str):
+            found = _TENSOR.fullmatch(given)
+            if found is None:
+                return None
+            sizes = [self._number(where, one) for one in _split(found[2])]
+            return TensorArgument(name, found[1], tuple(sizes), bytes_of(where, found[1]))
+        if isinstance(given, TensorArgument):
+            return given
+        if hasattr(given, "shape") and hasattr(given, "dtype"):
+            dtype = str(given.dtype).rpartition(".")[2]
+            return TensorArgument(name, dtype, tuple(map(term, given.shape)), int(given.dtype.itemsize))
+        return None
+
+    def _number(self, where: str, given: Any) -> Term:
+        found = formula(where, given, self.names)
+        if isinstance(found, int) and not isinstance(found, bool):
+            return term(found)
+        if not isinstance(found, Term):
+            raise ArgumentError(where, repr(given), "a whole number or a formula of sizes", "Correct it.")
+        return found
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return list(given) if isinstance(given, tuple | list) else [given]
+
+
+def _split(text: str) -> list[str]:
+    """Split the sizes of a shape at its commas."""
+    tree = ast.parse(f"[{text}]", mode="eval").body
+    assert isinstance(tree, ast.List)
+    return [ast.unparse(one) for one in tree.elts]
+
+
+def _names(texts: Iterable[str]) -> list[str]:
+    """Return the names in formulas, in order; text that is none is refused later."""
+    found: dict[str, None] = {}
+    for text in texts:
+        try:
+            nodes = list(ast.walk(ast.parse(f"({text.strip()},)", mode="eval")))
+        except SyntaxError:
+            continue
+        found |= {one.id: None for one in nodes if isinstance(one, ast.Name) and one.id not in _WORDS}
+    return list(found)
+
+
+def size_limits(level: int) -> Further:
+    """Return facts that keep the arithmetic of 32 bits from wrapping; a higher level has more of them.
+
+    1: no tensor has 2**31 elements; 2: no size is within 65,536 of 2**31; 3: sizes and the grid's threads are below
+    2**30.
+    """
+
+    def facts(made: Specification) -> Iterable[tuple[str, Predicate]]:
+        if level >= 1:
+            counts = {one.count: one for one in made.tensors.values() if one.count.constant is None}
+            for count, tensor in counts.items():
+                if count.atom is None:
+                    yield f"elements of {tensor.name} < 2**31", at_most(count, _INT32[1])
+        if level == 2:
+            for name, size in made.sizes.items():
+                yield f"{name} <= 2**31 - 2**16", at_most(size, (1 << 31) - (1 << 16))
+        if level >= 3:
+            for name, size in made.sizes.items():
+                yield f"{name} < 2**30", at_most(size, (1 << 30) - 1)
+            for size, threads, axis in zip(made.grid, made.block, "xyz", strict=True):
+                if size.constant is None:
+                    yield f"gridDim.{axis} * blockDim.{axis} < 2**30", at_most(size * threads, (1 << 30) - 1)
+
+    return facts

@@ -1,0 +1,180 @@
+"""The control flow of a kernel as parsed: blocks in order, natural loops, and the registers that are live."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from workbench.proof.unknown import Unknown
+from workbench.ptx.instruction import split_operands
+from workbench.ptx.parse import Label, ParsedModule, PtxDeclaration, PtxEntry, PtxVariable, Scope, Statement
+
+REGISTER = re.compile(r"[%\w$]+")
+ENDS = ("ret", "exit", "trap")
+_READS_ALL = ("st", "bra", "red", "ret", "cp", "fence", "membar", "prefetch", "mbarrier", "bar", "barrier", "stmatrix")
+_DECLARED = re.compile(r"\s*([%\w$]+?)(?:<(\d+)>)?\s*")
+
+
+@dataclass
+class CodeBlock:
+    """Statements that run one after the other, and the blocks that may follow; a branch's target comes first."""
+
+    statements: list[Statement] = field(default_factory=list)
+    after: list[int] = field(default_factory=list)
+
+
+def head(statement: Statement) -> str:
+    """Return the first word of an opcode."""
+    return statement.opcode.partition(".")[0]
+
+
+class Graph:
+    """Control flow of one kernel.
+
+    ``order`` is a reverse postorder of the blocks; ``loops`` has the blocks of each loop by its head; ``types`` the
+    registers and ``variables`` what the kernel and its module declare. ``live`` are the registers that a block's
+    beginning needs, ``written`` those that a loop writes. Raises Unknown for calls and computed branches.
+    """
+
+    def __init__(self, module: ParsedModule, entry: PtxEntry):
+        self.types: dict[str, str] = {}
+        self.variables: dict[str, PtxVariable] = dict(module.variables)
+        self.blocks = self._read(module, entry)
+        self.order = self._postorder()[::-1]
+        self.loops = self._loops()
+        self.live = self._liveness()
+        self.written = {
+            head: {name for block in body for one in self.blocks[block].statements for name in self.effects(one)[0]}
+            for head, body in self.loops.items()
+        }
+
+    def _read(self, module: ParsedModule, entry: PtxEntry) -> list[CodeBlock]:
+        blocks, labels = [CodeBlock()], {}
+        scopes: list[set[str]] = [set()]
+        for item in module.body(entry):
+            if isinstance(item, Scope):
+                scopes = [*scopes, set()] if item.opens else scopes[:-1]
+            elif isinstance(item, PtxDeclaration):
+                self._declare(item, scopes)
+            elif isinstance(item, PtxVariable):
+                self.variables[item.name] = item
+            elif isinstance(item, Label):
+                if blocks[-1].statements:
+                    blocks.append(CodeBlock())
+                labels[item.name] = len(blocks) - 1
+            elif isinstance(item, Statement):
+                if head(item) in ("call", "brx", "tex", "alloca"):
+                    raise Unknown(item, f"{head(item)} is not modelled")
+                blocks[-1].statements.append(item)
+                if head(item) in ("bra", *ENDS):
+                    blocks.append(CodeBlock())
+        for place, block in enumerate(blocks):
+            following = [place + 1] if place + 1 < len(blocks) else []
+            last = block.statements[-1] if block.statements else None
+            if last is not None and head(last) == "bra":
+                block.after = [labels[last.operands.strip()], *(following if last.guard else ())]
+            elif last is None or head(last) not in ENDS or last.guard:
+                block.after = following
+        return blocks
+
+    def _declare(self, item: PtxDeclaration, scopes: list[set[str]]) -> None:
+        for text in item.names.split(","):
+            found = _DECLARED.fullmatch(text)
+            assert found is not None  # the machine has decoded the kernel
+            names = [f"{found[1]}{i}" for i in range(int(found[2]))] if found[2] else [found[1]]
+            for name in names:  # of scopes beside each other one name serves: each writes it before it reads
+                if self.types.get(name, item.type) != item.type or any(name in one for one in scopes[:-1]):
+                    raise Unknown(None, f"a register {name} that hides another one is not modelled")
+                self.types[name] = item.type
+            scopes[-1].update(names)
+
+    def _postorder(self) -> list[int]:
+        order: list[int] = []
+        seen, waiting = {0}, [(0, iter(self.blocks[0].after))]
+        while waiting:
+            block, rest = waiting[-1]
+            following = next((one for one in rest if one not in seen), None)
+            if following is None:
+                order.append(block)
+                waiting.pop()
+            else:
+                seen.add(following)
+                waiting.append((following, iter(self.blocks[following].after)))
+        return order
+
+    def _before(self) -> dict[int, list[int]]:
+        before: dict[int, list[int]] = {block: [] for block in self.order}
+        for block in self.order:
+            for following in self.blocks[block].after:
+                before[following].append(block)
+        return before
+
+    def _loops(self) -> dict[int, set[int]]:
+        place, before = {block: i for i, block in enumerate(self.order)}, self._before()
+        dominators = {block: set(self.order) for block in self.order}
+        dominators[0] = {0}
+        changed = True
+        while changed:
+            changed = False
+            for block in self.order[1:]:
+                found = set.intersection(*(dominators[one] for one in before[block])) | {block}
+                changed |= found != dominators[block]
+                dominators[block] = found
+        loops: dict[int, set[int]] = {}
+        for block in self.order:
+            for following in self.blocks[block].after:
+                if place[following] > place[block]:
+                    continue
+                if following not in dominators[block]:
+                    raise Unknown(self.blocks[block].statements[-1], "a loop with two entries")
+                body, waiting = {following}, [block]
+                while waiting:
+                    one = waiting.pop()
+                    if one not in body:
+                        body.add(one)
+                        waiting += before[one]
+                loops.setdefault(following, set()).update(body)
+        return loops
+
+    def _liveness(self) -> dict[int, set[str]]:
+        reads: dict[int, set[str]] = {}
+        writes: dict[int, set[str]] = {}
+        for block in self.order:
+            used, defined = reads.setdefault(block, set()), writes.setdefault(block, set())
+            for one in self.blocks[block].statements:
+                written, read = self.effects(one)
+                used |= read - defined
+                if not one.guard:
+                    defined |= written
+        live: dict[int, set[str]] = {block: set() for block in self.order}
+        changed = True
+        while changed:
+            changed = False
+            for block in reversed(self.order):
+                needed = set[str]().union(*(live[one] for one in self.blocks[block].after))
+                found = reads[block] | (needed - writes[block])
+                changed |= found != live[block]
+                live[block] = found
+        return live
+
+    def registers(self, text: str) -> list[str]:
+        """Return the registers that an operand names."""
+        return [name for name in REGISTER.findall(text) if name in self.types]
+
+    def effects(self, statement: Statement) -> tuple[set[str], set[str]]:
+        """Return the registers that a statement writes, and those that it reads."""
+        names = [self.registers(one) for one in split_operands(statement.operands)]
+        reducing = head(statement) in ("bar", "barrier") and ".red" in statement.opcode
+        writes = bool(names) and (head(statement) not in _READS_ALL or reducing)
+        written = set(names[0]) if writes else set()
+        read = {name for one in names[1 if writes else 0 :] for name in one}
+        if statement.guard:
+            read |= {statement.guard} | written
+        return written, read
+
+    def ends(self, block: int) -> bool:
+        """Return True if a thread ends at the beginning of a block."""
+        found = self.blocks[block]
+        if found.statements:
+            return head(found.statements[0]) in ENDS and not found.statements[0].guard
+        return not found.after or self.ends(found.after[0])

@@ -1,0 +1,161 @@
+"""Accesses to memory: which array, at which offset, under which condition, between which barriers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from workbench.proof.access import Hazard, ThreadAccess
+from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation
+from workbench.proof.state import State, Value
+from workbench.proof.terms import Term, quotient, term
+from workbench.proof.thread import Thread
+from workbench.proof.unknown import Unknown
+from workbench.ptx.parse import TYPE_SIZES, Statement
+
+_ADDRESS = re.compile(r"\[\s*([^\s+\-\],]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
+_STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
+
+
+def is_pointer(value: Term) -> bool:
+    """Return True for a term that has an address in it."""
+    return any(atom.kind == "pointer" for atom in value.deps)
+
+
+def arrays_of(statement: Statement, address: Term) -> Iterator[tuple[Predicate, str, Term]]:
+    """Yield the arrays into which an address may lead, each with its condition and the offset.
+
+    Raises Unknown for an address that does not come from one array.
+    """
+    for key, factor in address.parts.items():
+        for atom in key:
+            if atom.kind == "choice" and any(one.kind == "pointer" for one in atom.deps):
+                if len(key) != 1 or factor != 1:
+                    break
+                condition, one, other = atom.args
+                rest = address - Term({key: 1})
+                for when, value in ((condition, one), (negation(condition), other)):
+                    for further, base, offset in arrays_of(statement, rest + value):
+                        if both(when, further) != FALSE:
+                            yield both(when, further), base, offset
+                return
+    bases = [key for key in address.parts if any(atom.kind == "pointer" for atom in key)]
+    if len(bases) != 1 or len(bases[0]) != 1 or address.parts[bases[0]] != 1:
+        raise Unknown(statement, "an address that does not come from one argument or array")
+    yield TRUE, bases[0][0].name, address - Term({bases[0]: 1})
+
+
+def address_of(thread: Thread, statement: Statement, operand: str, state: State) -> Term:
+    """Return the address that ``[register + number]`` stands for. Raises Unknown for one that is not known."""
+    found = _ADDRESS.fullmatch(operand.strip())
+    if found is None:
+        raise Unknown(statement, "an address of several parts")
+    value = thread.value(statement, found[1], state)
+    if not isinstance(value, Term) or not is_pointer(value):
+        raise Unknown(statement, "an address that was computed from values of memory or in a way that is not modelled")
+    offset = int(found[3], 0) * (-1 if found[2] == "-" else 1) if found[3] else 0
+    return value + offset
+
+
+def accesses(
+    thread: Thread, statement: Statement, operand: str, width: int, state: State, guard: Predicate, *,
+    writes: bool, strong: bool = False, copy: bool = False,
+) -> list[ThreadAccess]:  # fmt: skip
+    """Return, and record, what one operand of a statement accesses, an access for each array that it may be."""
+    found = []
+    state.touched = True
+    try:
+        places = list(arrays_of(statement, address_of(thread, statement, operand, state)))
+    except Unknown:
+        if thread.exact:
+            raise
+        return []
+    for when, base, offset in places:
+        path = both(state.path, guard, when)
+        if path != FALSE:
+            one = ThreadAccess(
+                statement, base, offset, width, path, writes, strong, ".cta" in statement.opcode, copy, state.epochs,
+                state.lane_epochs,
+            )  # fmt: skip
+            found.append(one)
+            thread.record(one)
+            for condition, pending in state.pending:
+                if pending.base == base and (writes or pending.writes) and not (copy and not writes):
+                    thread.endanger(Hazard(one, pending, condition))
+    return found
+
+
+def move(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+    """Execute a load, a store or an atomic operation."""
+    parts = statement.opcode.split(".")
+    name = parts[0]
+    if any(one.startswith("shared::cluster") or one == "async" for one in parts) or name == "multimem":
+        raise Unknown(statement, f"{statement.opcode} is not modelled")
+    matrix = name in ("ldmatrix", "stmatrix")
+    count = next((int(one[1:]) for one in parts if one in ("v2", "v4", "v8")), 1)
+    size = 16 if matrix else TYPE_SIZES.get(parts[-1])
+    if not size:
+        raise Unknown(statement, f"the type of {statement.opcode} is not modelled")
+    first = name in ("st", "red", "stmatrix")
+    atomic = name in ("atom", "red")
+    found = accesses(
+        thread, statement, operands[0 if first else 1], size * count, state, guard, writes=first or atomic,
+        strong=atomic or any(one in _STRONG for one in parts),
+    )  # fmt: skip
+    if first:
+        return
+    for place, register in enumerate(thread.graph.registers(operands[0])):
+        value: Value = None
+        if name == "ld" and len(found) == 1:
+            value = _loaded(thread, found[0], place * size, parts[-1])
+        thread.assign(statement, state, register, value, guard)
+
+
+def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Value:
+    """Return the value of an integer that was loaded; None for any."""
+    size = TYPE_SIZES[kind]
+    if kind[0] not in "bsu" or size > 8 or "x" in kind:
+        return None
+    offset = access.offset + shift
+    bits = 8 * size
+    signed = kind[0] == "s" or size >= 4
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    fact = thread.specification.data.get(access.base)
+    if fact is not None and fact.size == size and not fact.signed:
+        low, high = 0, (1 << bits) - 1
+    if all(factor % size == 0 for factor in offset.parts.values()) and thread.constant(access):
+        place = quotient(offset, size)
+        return thread.specification.arena.atom("load", access.base, (place, size, kind[0] == "s"), low, high)
+    return thread.fresh(access.statement, f"loaded{shift}", low, high) if size < 4 else None
+
+
+def parameter(thread: Thread, statement: Statement, operands: list[str], state: State, guard: Predicate) -> None:
+    """Execute a load of a parameter of the kernel. Raises Unknown for an address that a register holds."""
+    found = _ADDRESS.fullmatch(operands[1].strip())
+    place = {one.name: i for i, one in enumerate(thread.entry.parameters)}.get(found[1]) if found else None
+    if found is None or place is None:
+        raise Unknown(statement, "a parameter that an index chooses")
+    declared, value = thread.entry.parameters[place], thread.specification.arguments[place]
+    kind = statement.opcode.rpartition(".")[2]
+    size, start = TYPE_SIZES[kind], int(found[3] or 0)
+    for i, register in enumerate(thread.graph.registers(operands[0])):
+        offset = start + i * size
+        whole = value is not None and offset == 0 and size == declared.size
+        held: Value = value if whole else None
+        if held is None and kind[0] in "bsu" and size <= 8:  # the same for all threads
+            low, high = -(1 << 8 * size - 1), (1 << 8 * size - 1) - 1
+            held = thread.specification.arena.atom("unknown", f"{declared.name}+{offset}.{size}", (), low, high)
+        thread.assign(statement, state, register, held, guard)
+
+
+def size_of(thread: Thread, base: str) -> Term | None:
+    """Return the bytes of an array, or None if they are unknown."""
+    tensor = thread.specification.tensors.get(base)
+    if tensor is not None:
+        return tensor.count * tensor.element
+    variable = thread.graph.variables.get(base.removeprefix("%"))
+    if variable is None:
+        return None
+    if variable.size == 0 and variable.space == "shared":
+        return thread.specification.shared_bytes
+    return term(variable.size) if variable.size else None

@@ -1,0 +1,227 @@
+"""``prove``: a verdict on a kernel for all sizes, threads and orders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.base.argument_kinds import checked_kinds
+from workbench.errors import ArgumentError
+from workbench.launch.checking import is_kernel, refuse_for_a_kernel, refuse_for_an_op
+from workbench.launch.loading import kernel_to_launch
+from workbench.ops.own.op import OwnOp
+from workbench.ops.own.own_variant import OwnVariant
+from workbench.ops.selection import op_of, variants_of
+from workbench.ops.variant import Case, Variant
+from workbench.proof.execution import Execution
+from workbench.proof.family import Family, size_limits
+from workbench.proof.of_ops import OpFamilies
+from workbench.proof.queries import Failure, Queries
+from workbench.proof.solver import Effort, OutOfBudget, require_solver
+from workbench.proof.specification import Specification
+from workbench.proof.unknown import Unknown
+from workbench.proof.verdict import PROPERTIES, PROVED, REFUTED, UNKNOWN, Counterexample, Proof, Proofs
+from workbench.proof.witness import Values, counterexample
+from workbench.ptx.parse import parse
+
+EFFORT = 120_000_000
+"""Resources of a proof, in Z3's own count: about a minute."""
+_EFFORT_WITHOUT = 12_000_000
+"""Resources of the trials with fewer preconditions."""
+HIGHEST = 3
+"""Level of `size_limits` with the most preconditions."""
+
+
+@checked_kinds
+def prove(
+    kernel: Any,
+    *,
+    grid: Any = None,
+    block: Any = None,
+    args: Sequence[object] | Mapping[str, object] | None = None,
+    facts: Any = (),
+    shared_bytes: int | str = 0,
+    variants: str | Variant | Sequence[str | Variant] | None = None,
+    case: str | Case | None = None,
+    config: Mapping[str, Any] | None = None,
+    arch: str = "sm_80",
+    effort: int = EFFORT,
+    run: bool = True,
+) -> Proof | Proofs:
+    """Prove that no launch of a family has an access out of bounds, a race, or a barrier that only some threads reach.
+
+    The sizes are symbols: the proof holds for all of them, and for every order of threads and blocks::
+
+        wb.prove(module.transpose, grid=("cdiv(cols, 32)", "cdiv(rows, 32)"), block=(32, 32),
+                 args={"out": "float32[cols, rows]", "x": "float32[rows, cols]"})
+
+    The PTX is what is proved, for one generic thread, or two of them. Arithmetic of 32 bits wraps as it does on a GPU.
+    If the proof needs sizes for which it does not, these are among the preconditions of the verdict.
+
+    For an op of `wb.op` grid, block, arguments and sizes are those of its declarations, and the sizes of a case are the
+    symbols::
+
+        wb.prove(row_softmax)
+
+    Args:
+        kernel: a kernel of `load_cuda` or `load_ptx`, or a CompiledKernel, such as of ``compile_triton``; or an op of
+            `wb.op`, or its name.
+        grid: blocks, one to three numbers or formulas of sizes.
+        block: threads of a block, one to three numbers; a kernel of Triton has its own.
+        args: for each parameter, in order or by name, a tensor as ``"float32[rows, cols]"``, a formula of sizes, or a
+            value. An integer without one is a size of its own name.
+        facts: comparisons of sizes, such as ``"cols % 16 == 0"``, and mappings from tensors to facts about their
+            elements v at i: ``{"index": "0 <= v < rows, distinct"}``.
+        shared_bytes: dynamic shared memory in bytes, or a formula.
+        variants: of an op, only these; by default all with kernels.
+        case: of an op, the case whose sizes become symbols; by default the first one.
+        config: of an op, the configuration; by default each variant's own.
+        arch: of an op, the architecture to compile for.
+        effort: resources of the solver, a number that means the same on every machine.
+        run: False to leave counterexamples unconfirmed; then nothing is refuted.
+
+    Returns:
+        `Proof`: .status is "proved", "refuted" (by a launch in which the machine finds it) or "unknown". Of an op
+        `Proofs`, one for each kernel of each variant.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+        MissingToolError: Z3 is not installed.
+    """
+    require_solver()
+    if not is_kernel(kernel):
+        refuse_for_an_op(
+            prove, {k: v for k, v in {"grid": grid, "block": block, "args": args}.items() if v is not None}
+        )
+        return _of_op(kernel, variants, case, config, facts, arch, effort, run)
+    refuse_for_a_kernel(prove, variants=variants, case=case, config=config)
+    if grid is None:
+        raise ArgumentError("grid", None, "the blocks, as numbers or formulas", 'grid="cdiv(n, 256)"')
+    compiled, _ = kernel_to_launch(kernel)
+    return prove_family(Family(compiled, grid, block, args, facts, shared_bytes), kernel, effort=effort, run=run)
+
+
+def _of_op(
+    op: Any, variants: Any, case: Any, config: Mapping[str, Any] | None, facts: Any, arch: str, effort: int, run: bool
+) -> Proofs:  # fmt: skip
+    found = op_of(op)
+    if not isinstance(found, OwnOp):
+        remedy = "Prove a kernel of it with grid=, block= and args=."
+        raise ArgumentError("op", found.name, "an op that wb.op makes of a reference", remedy)
+    named = variants_of(found, found.variants if variants is None else variants)
+    chosen = [one for one in named if isinstance(one, OwnVariant)]
+    if not chosen:
+        raise ArgumentError("variants", "none with a kernel", "one in CUDA C++ or Triton", "Declare one.")
+    own_case = found.case(case) if isinstance(case, str) else case or found.quick_case
+    proofs = []
+    for one in chosen:
+        for family in OpFamilies(found, one, own_case, config, facts).families(arch):
+            proofs.append(prove_family(family, family.kernel, effort=effort, run=run))
+    return Proofs(found.name, tuple(proofs))
+
+
+def prove_family(family: Family, kernel: Any, *, effort: int = EFFORT, run: bool = True) -> Proof:
+    """Prove a family of launches; ``kernel`` is what a run of the machine takes."""
+    started = time.process_time()
+    try:
+        family.specification()
+    except Unknown as error:
+        return Proof(family.kernel.label, UNKNOWN, "", (), dict.fromkeys(PROPERTIES, UNKNOWN), (), (str(error),))
+    examples: list[Counterexample] = []
+
+    def confirmed(made: Specification, failure: Failure) -> bool:
+        if failure.values:
+            examples.append(counterexample(made, failure, kernel, run))
+        return bool(examples) and examples[-1].holds
+
+    best = attempt(family, HIGHEST, Effort(effort), confirmed)
+    questions, overflow, refuted = best.questions, "", bool(examples) and examples[-1].holds
+    for level in range(HIGHEST if best.proved else 0):
+        fewer = attempt(family, level, Effort(_EFFORT_WITHOUT), lambda made, failure: True)
+        questions += fewer.questions
+        if fewer.proved:
+            best = fewer
+            break
+        overflow = overflow or _overflow(fewer)
+    failed = {one.kind: UNKNOWN for one in best.failures}
+    left = dict.fromkeys(PROPERTIES, UNKNOWN if best.unknown or refuted else PROVED)
+    properties = left | failed | ({examples[-1].kind: REFUTED} if refuted else {})
+    return Proof(
+        family.kernel.label,
+        REFUTED if refuted else PROVED if best.proved else UNKNOWN,
+        best.specification.launches,
+        _preconditions(best.specification),
+        properties,
+        tuple(examples[-1:] if refuted else examples),
+        () if refuted else best.reasons,
+        overflow,
+        questions,
+        time.process_time() - started,
+    )
+
+
+@dataclass
+class Attempt:
+    """What was found with the preconditions of one level: the failures, or why there is no answer."""
+
+    specification: Specification
+    failures: list[Failure]
+    unknown: str
+    questions: int
+
+    @property
+    def proved(self) -> bool:
+        """True if there is nothing that was not proved."""
+        return not self.failures and not self.unknown
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why it is not proved, where there is no counterexample."""
+        open_ones = [f"{one.text}: the solver has no answer" for one in self.failures if not one.values]
+        return (*([self.unknown] if self.unknown else []), *open_ones)
+
+
+def attempt(
+    family: Family, level: int, effort: Effort, enough: Callable[[Specification, Failure], bool]
+) -> Attempt:  # fmt: skip
+    """Try to prove a family with the preconditions of a level, until a failure is ``enough``."""
+    specification = family.specification(size_limits(level))
+    failures: list[Failure] = []
+    unknown = ""
+    try:
+        execution = Execution(parse(family.kernel.ptx), family.kernel.name, specification, effort)
+        execution.run()
+        for one in Queries(execution).failures():
+            failures.append(one)
+            if enough(specification, one):
+                break
+    except Unknown as error:
+        unknown = str(error)
+    except OutOfBudget:
+        unknown = "the effort is used up: give facts, or a larger effort="
+    return Attempt(specification, failures, unknown, effort.questions)
+
+
+def _preconditions(made: Specification) -> tuple[str, ...]:
+    """Return the preconditions in words: the sizes with their least values first."""
+    least: dict[int | None, list[str]] = {}
+    for name, size in made.sizes.items():
+        atom = size.atom
+        assert atom is not None
+        least.setdefault(atom.low if atom.low == 1 else None, []).append(name)
+    sizes = [f"{', '.join(names)} >= 1" if low == 1 else ", ".join(names) for low, names in least.items()]
+    data = [f"{name}: {fact.text}" for name, fact in made.data.items()]
+    return (*sizes, *dict.fromkeys(made.stated), *data)
+
+
+def _overflow(tried: Attempt) -> str:
+    """Return where 32 bits do not do without preconditions; "" unless a launch is found that surely gets there."""
+    for one in tried.failures:
+        exact = not any(atom.kind in ("round", "unknown") for atom, _ in one.values)
+        if one.values and exact:
+            values = Values(one.values)
+            sizes = ", ".join(f"{name} = {values.of(size):,}" for name, size in tried.specification.sizes.items())
+            return f"without these preconditions: {one.text} at {sizes}"
+    return ""

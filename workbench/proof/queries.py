@@ -1,0 +1,298 @@
+"""The questions of a proof: bounds of each access, pairs of accesses that may race, barriers that only some reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.proof.access import ANY, Epochs, Hazard, Meeting, ThreadAccess
+from workbench.proof.conditions import TRUE, Predicate, at_most, both, either, negation, negative, zero
+from workbench.proof.execution import Execution, block_index, thread_index
+from workbench.proof.memory import size_of
+from workbench.proof.solver import USUAL, Answer, Linear, Place, Question, all_of, any_of
+from workbench.proof.terms import GRID, Term, quotient, remainder, term
+from workbench.proof.unknown import line_of
+from workbench.ptx.decode import short_name
+from workbench.ptx.parse import Statement
+
+_TOGETHER = 24
+"""Pairs of accesses that are asked about at once; only if the answer is not that none can race, one by one."""
+_MOST_FAILURES = 3
+"""Counterexamples, or questions without an answer, after which a property is given up."""
+Pair = tuple[ThreadAccess, ThreadAccess, bool]
+"""Two accesses and True for threads of one block, False for two blocks."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that could not be proved, of the ``kind`` bounds, races or barriers.
+
+    ``values`` is Z3's counterexample, by atom and thread; empty if the question had no answer.
+    """
+
+    kind: str
+    text: str
+    statements: tuple[Statement, ...]
+    values: dict[Place, int]
+
+
+class Queries:
+    """The questions about one execution."""
+
+    def __init__(self, execution: Execution):
+        self.execution, self.specification = execution, execution.specification
+        self.facts = self.specification.facts
+        self._rows: dict[tuple, tuple[Term, Term] | None] = {}
+
+    def failures(self) -> Iterator[Failure]:
+        """Yield what could not be proved."""
+        yield from self._bounds()
+        yield from self._barriers()
+        yield from self._hazards()
+        yield from self._races()
+
+    def question(self, *, one_block: bool = True) -> Question:
+        """Return a question with the facts about sizes."""
+        return Question(self.execution.budget, self.specification.data, self.facts, one_block=one_block)
+
+    # -- bounds -------------------------------------------------------------------------------------------------
+
+    def _bounds(self) -> Iterator[Failure]:
+        seen, failures = set(), 0
+        for one in self.execution.accesses:
+            key = (one.base, one.offset, one.width, one.path)
+            if key in seen:
+                continue
+            seen.add(key)
+            size = size_of(self.execution, one.base)
+            if size is None:
+                name = _name(one.base)
+                text = f'{_does(one)}, whose size is unknown: give it in args, as "float32[rows, cols]"'
+                yield Failure("bounds", text.replace("{}", name), (one.statement,), {})
+                failures += 1
+            else:
+                broken = either(negative(one.offset), negative(size - one.offset - one.width), _misaligned(one))
+                if broken.kind == "false":
+                    continue
+                question = self.question()
+                question.suppose(one.path)
+                answer = question.ask([question.condition(broken, "")])
+                if not answer.contradiction:
+                    failures += 1
+                    yield Failure("bounds", f"{_does(one)} out of bounds", (one.statement,), dict(answer.values))
+            if failures >= _MOST_FAILURES:
+                return
+
+    # -- barriers -----------------------------------------------------------------------------------------------
+
+    def _barriers(self) -> Iterator[Failure]:
+        known = {(one.path, one.reach, one.lanes, one.rounds): one for one in self.execution.meetings}
+        for one in known.values():
+            if one.reach == TRUE or not any(atom.scope > GRID for atom in one.reach.deps):
+                continue
+            question = self.question()
+            for tag in ("1", "2"):
+                question.suppose(one.path, tag)
+            extra = [question.condition(one.reach, "1"), question.condition(negation(one.reach), "2")]
+            extra += [question.same(count) for count in one.rounds]
+            extra += self._same_warp(question, one)
+            answer = question.ask(extra)
+            if not answer.contradiction:
+                who = "a warp" if one.lanes else "a block"
+                text = f"not all threads of {who} reach the barrier together"
+                yield Failure("barriers", text, (one.statement,), dict(answer.values))
+                return
+
+    def _same_warp(self, question: Question, one: Meeting) -> list[str]:
+        if not one.lanes:
+            return []
+        warp = self._warp()
+        return [question.same(warp)]
+
+    def _warp(self) -> Term:
+        x, y, _ = self.specification.block
+        flat = thread_index(self.specification, 0) + thread_index(self.specification, 1) * x
+        return quotient(flat + thread_index(self.specification, 2) * (x * y), 32)
+
+    # -- copies of the same thread --------------------------------------------------------------------------------
+
+    def _hazards(self) -> Iterator[Failure]:
+        for one in self.execution.hazards:
+            question = self.question()
+            question.suppose(both(one.access.path, one.when, one.copy.path))
+            distance = one.access.offset - one.copy.offset
+            meets = both(negative(distance - one.copy.width), negative(-distance - one.access.width))
+            answer = question.ask([question.condition(meets, "")])
+            if not answer.contradiction:
+                yield Failure("races", *_copy_text(one), dict(answer.values))
+                return
+
+    # -- races --------------------------------------------------------------------------------------------------
+
+    def _races(self) -> Iterator[Failure]:
+        failures = 0
+        groups: dict[tuple[str, bool], list[Pair]] = {}
+        for pair in self._pairs():
+            groups.setdefault((pair[0].base, pair[2]), []).append(pair)
+        for pairs in groups.values():
+            for start in range(0, len(pairs), _TOGETHER):
+                for failure in self._some(pairs[start : start + _TOGETHER]):
+                    yield failure
+                    failures += 1
+                    if failures >= _MOST_FAILURES:
+                        return
+
+    def _pairs(self) -> Iterator[Pair]:
+        unique: dict[tuple, ThreadAccess] = {}
+        for one in self.execution.accesses:
+            unique.setdefault(one.key, one)
+        bases: dict[str, list[ThreadAccess]] = {}
+        for one in unique.values():
+            bases.setdefault(one.base, []).append(one)
+        for base, several in bases.items():
+            variable = self.execution.graph.variables.get(base.removeprefix("%")) if base.startswith("%") else None
+            space = variable.space if variable is not None else "global"
+            if space in ("local", "const") or not any(one.writes for one in several):
+                continue
+            for place, one in enumerate(several):
+                for other in several[place:]:
+                    if not (one.writes or other.writes) or _apart(one, other):
+                        continue
+                    strong = one.strong and other.strong
+                    alone = strong and not (one.in_block or other.in_block)
+                    if self.specification.threads > 1 and not strong and _may_meet(one.epochs, other.epochs):
+                        yield one, other, True
+                    if space != "shared" and not alone and any(size.constant != 1 for size in self.specification.grid):
+                        yield one, other, False
+
+    def _some(self, pairs: Sequence[Pair]) -> Iterator[Failure]:
+        """Ask about several pairs at once, and about parts of them if the answer is not that none can race."""
+        question = self.question(one_block=pairs[0][2])
+        if len(pairs) > 1:
+            cases = [all_of(self._race(question, *pair)) for pair in pairs]
+            if not question.ask([any_of(cases)], model=False, lemmas=1).contradiction:
+                part = max(1, len(pairs) // 4)
+                for start in range(0, len(pairs), part):
+                    yield from self._some(pairs[start : start + part])
+            return
+        ((one, other, in_block),) = pairs
+        answer: Answer = question.ask(self._race(question, one, other, in_block), USUAL)
+        if not answer.contradiction:
+            where = "two threads of a block" if in_block else "two blocks"
+            what = f"{where} race: {_does(one)}, {_does(other)}" if one.statement is not other.statement else (
+                f"{where} race: each {_does(one)}"
+            )  # fmt: skip
+            yield Failure("races", what, (one.statement, other.statement), dict(answer.values))
+
+    def _race(self, question: Question, one: ThreadAccess, other: ThreadAccess, in_block: bool) -> list[str]:
+        """Return hypotheses under which two threads access the same bytes with no barrier in between."""
+        found = [question.condition(one.path, "1"), question.condition(other.path, "2")]
+        distance = question.linear(one.offset, "1", other.offset, "2")
+        value = question.value(distance)
+        found += [f"(< {value} {other.width})", f"(> (+ {value} {one.width}) 0)"]
+        axes = range(3)
+        if in_block:
+            indices = [thread_index(self.specification, axis) for axis in axes]
+            found += [
+                question.condition(at_most(0, index), tag) for index in indices for tag in ("1", "2") if index.parts
+            ]
+            found.append(_differ(question, indices))
+            found.append(_meeting(question, one.epochs, other.epochs))
+            if one.lane_epochs != one.epochs or other.lane_epochs != other.epochs:
+                warp = self._warp()
+                apart = f"(not {question.same(warp)})"
+                found.append(any_of([apart, _meeting(question, one.lane_epochs, other.lane_epochs)]))
+        else:
+            found.append(_differ(question, [block_index(self.specification, axis) for axis in axes]))
+        self._offer_factors(question, distance)
+        for size in _sizes_in(distance):
+            for access, tag in ((one, "1"), (other, "2")):
+                for room in self._row(access, size[0]) or ():
+                    question.literal(question.linear(room, tag))
+                    found.append(f"(>= {question.term(room, tag)} 0)")
+        return found
+
+    def _offer_factors(self, question: Question, distance: Linear) -> None:
+        """Offer what sizes are multiplied by in a distance, and again in that."""
+        for size in _sizes_in(distance):
+            common = question.common_factor(distance, size)
+            if common is not None:
+                question.literal(common)
+                question.literal({key: -scale for key, scale in common.items()})
+                self._offer_factors(question, common)
+
+    def _row(self, access: ThreadAccess, size: Any) -> tuple[Term, Term] | None:
+        """Return two terms that are at least 0: what is left and right of an access in its row of a size.
+
+        That is proved for one thread, and helps to tell two threads apart.
+        """
+        key = (access.offset, access.path, access.width, size)
+        if key not in self._rows:
+            self._rows[key] = None
+            factors = [scale for monomial, scale in access.offset.parts.items() if size in monomial]
+            if factors:
+                unit = math.gcd(*factors)
+                left = Term({one: scale for one, scale in access.offset.parts.items() if size not in one})
+                right = Term({(size,): unit}) - left - access.width
+                if self.execution.holds(access.path, both(at_most(0, left), at_most(0, right)), USUAL, 2):
+                    self._rows[key] = (left, right)
+        return self._rows[key]
+
+
+def _sizes_in(distance: Linear) -> list[Place]:
+    """Return the sizes by which something is multiplied."""
+    return sorted({place for key in distance if len(key) > 1 for place in key if place[0].scope == GRID})
+
+
+def _differ(question: Question, indices: Sequence[Term]) -> str:
+    return any_of([f"(not {question.same(one)})" for one in indices if one.parts])
+
+
+def _meeting(question: Question, one: Epochs, other: Epochs) -> str:
+    """Return that two accesses happen in the same interval between barriers."""
+    ways = []
+    for here in one:
+        for there in other:
+            if ANY in (here.place, there.place):
+                rounds = []
+            elif here.place == there.place:
+                rounds = [
+                    f"(= {question.term(mine, '1')} {question.term(its, '2')})"
+                    for mine, its in zip(here.rounds, there.rounds, strict=True)
+                ]
+            else:
+                continue
+            ways.append(all_of([question.condition(here.when, "1"), question.condition(there.when, "2"), *rounds]))
+    return any_of(ways)
+
+
+def _may_meet(one: Epochs, other: Epochs) -> bool:
+    return any(here.place == there.place or ANY in (here.place, there.place) for here in one for there in other)
+
+
+def _apart(one: ThreadAccess, other: ThreadAccess) -> bool:
+    """Return True if the bounds of two offsets do not meet."""
+    (low, high), (least, most) = one.offset.bounds, other.offset.bounds
+    return (high is not None and least is not None and high + one.width <= least) or (
+        most is not None and low is not None and most + other.width <= low
+    )
+
+
+def _misaligned(one: ThreadAccess) -> Predicate:
+    rest = one.offset if any(scale % one.width for scale in one.offset.parts.values()) else term(0)
+    return negation(zero(remainder(rest, one.width)))
+
+
+def _name(base: str) -> str:
+    return short_name(base.removeprefix("%"))
+
+
+def _does(one: ThreadAccess) -> str:
+    return f"{line_of(one.statement)} {one.verb} {_name(one.base)}"
+
+
+def _copy_text(hazard: Hazard) -> tuple[str, tuple[Statement, ...]]:
+    text = f"{_does(hazard.access)} before its thread has waited for the copy of {line_of(hazard.copy.statement)}"
+    return text, (hazard.access.statement, hazard.copy.statement)

@@ -1,0 +1,117 @@
+"""The state of the generic thread at a point of the kernel, and how the states of several paths become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from workbench.proof.access import Epoch, Epochs, Pending
+from workbench.proof.conditions import TRUE, Predicate, both, choice, conjuncts, either, negation, without
+from workbench.proof.terms import Term
+
+Value = Term | Predicate | None
+"""A register: a term, for a predicate a condition, None for any value."""
+
+
+@dataclass
+class State:
+    """Knowledge about the generic thread at one place.
+
+    ``path`` is a condition that holds for every thread here. ``reach`` is exact: of the threads at the head of the
+    innermost loop in this round, or in the kernel at its beginning, those with it come here. ``epochs`` tell which
+    barrier of the block was the latest, ``lane_epochs`` which of the warp or the block. ``groups`` are the copies of
+    ``cp.async`` in flight, the oldest group first, and ``open`` those of no group yet. ``touched`` tells whether the
+    thread may have accessed memory.
+    """
+
+    registers: dict[str, Value]
+    path: Predicate = TRUE
+    reach: Predicate = TRUE
+    epochs: Epochs = (Epoch(TRUE, "entry"),)
+    lane_epochs: Epochs = (Epoch(TRUE, "entry"),)
+    groups: tuple[Pending, ...] = ()
+    open: Pending = ()
+    touched: bool = False
+
+    def copy(self) -> State:
+        """Return a state that changes by itself."""
+        return replace(self, registers=dict(self.registers))
+
+    @property
+    def pending(self) -> Pending:
+        """Accesses of all copies in flight."""
+        return tuple(one for group in (*self.groups, self.open) for one in group)
+
+    def narrow(self, condition: Predicate, *, others_end: bool = False) -> State:
+        """Restrict the state to the threads with a condition, and return it.
+
+        If the others end here, nobody waits for them: the places behind are reached by all that are left. But what they
+        have accessed before is then not ordered by the barriers there.
+        """
+        self.path = both(self.path, condition)
+        if not others_end or self.touched:
+            self.reach = both(self.reach, condition)
+        return self
+
+
+def merged(states: Sequence[State], live: Iterable[str], types: dict[str, str]) -> State:
+    """Return the state behind a join of several paths, of which each thread took one."""
+    if len(states) == 1:
+        return states[0].copy()
+    common, rests = without([one.path for one in states])
+    reached, parts = without([one.reach for one in states])
+    result = states[-1].copy()
+    result.path, result.reach = both(*common, either(*rests)), both(*reached, either(*parts))
+    result.epochs = _joined([one.epochs for one in states], rests)
+    result.lane_epochs = _joined([one.lane_epochs for one in states], rests)
+    longest = max(len(one.groups) for one in states)
+    padded = [((),) * (longest - len(one.groups)) + one.groups for one in states]
+    result.groups = tuple(_pending([one[i] for one in padded], rests) for i in range(longest))
+    result.open = _pending([one.open for one in states], rests)
+    result.touched = any(one.touched for one in states)
+    result.registers = {}
+    for name in sorted(live):
+        if any(name in one.registers for one in states):
+            values = [(rest, one.registers.get(name)) for rest, one in zip(rests, states, strict=True)]
+            result.registers[name] = _chosen(values, types[name] == "pred")
+    return result
+
+
+def _chosen(values: Sequence[tuple[Predicate, Value]], predicate: bool) -> Value:
+    """Return the value of a register behind several paths; None if one of them leaves it undefined."""
+    found = values[-1][1]
+    for rest, value in reversed(values[:-1]):
+        if value == found:
+            continue
+        if value is None or found is None:
+            return None
+        if isinstance(value, Predicate) and isinstance(found, Predicate):
+            found = either(both(rest, value), both(negation(rest), found))
+        elif isinstance(value, Term) and isinstance(found, Term) and not predicate:
+            found = choice(rest, value, found)
+        else:
+            return None
+    return found
+
+
+def _joined(epochs: Sequence[Epochs], rests: Sequence[Predicate]) -> Epochs:
+    if all(one == epochs[0] for one in epochs):
+        return epochs[0]
+    found = (
+        Epoch(both(rest, epoch.when), epoch.place, epoch.rounds)
+        for rest, several in zip(rests, epochs, strict=True)
+        for epoch in several
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _pending(several: Sequence[Pending], rests: Sequence[Predicate]) -> Pending:
+    if all(one == several[0] for one in several):
+        return several[0]
+    return tuple((both(rest, when), copy) for rest, one in zip(rests, several, strict=True) for when, copy in one)
+
+
+def relative(path: Predicate, base: Predicate) -> list[Predicate]:
+    """Return the conjuncts of a path that its base lacks."""
+    known = frozenset(conjuncts(base))
+    return [one for one in conjuncts(path) if one not in known]

@@ -1,0 +1,51 @@
+"""The generic thread, as the rules for single instructions see it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from workbench.proof.access import Hazard, ThreadAccess
+from workbench.proof.conditions import Predicate
+from workbench.proof.graph import Graph
+from workbench.proof.specification import Specification
+from workbench.proof.state import State, Value
+from workbench.proof.terms import Term
+from workbench.ptx.parse import PtxEntry, Statement
+
+
+class Thread(Protocol):
+    """Interface of `workbench.proof.execution.Execution` for the rules of instructions and loops.
+
+    ``exact`` is False in a trial run of a loop, in which nothing is recorded and values are taken not to wrap.
+    ``rounds`` are those of the loops around the statement.
+    """
+
+    entry: PtxEntry
+    graph: Graph
+    specification: Specification
+    exact: bool
+    rounds: tuple[Term, ...]
+
+    def value(self, statement: Statement, operand: str, state: State) -> Value:
+        """Return a register, a special register, a number or the address of a variable."""
+
+    def assign(self, statement: Statement, state: State, register: str, value: Value, guard: Predicate) -> None:
+        """Give a register a value, where the guard holds."""
+
+    def integer(self, statement: Statement, value: Term, signed: bool, width: int, state: State) -> Term:
+        """Return the integer that an instruction reads from the bits of a value."""
+
+    def holds(self, path: Predicate, goal: Predicate) -> bool:
+        """Return True if a condition can be proved for the threads of a path."""
+
+    def fresh(self, statement: Statement, name: str, low: int, high: int) -> Term:
+        """Return a value that may be anything."""
+
+    def record(self, access: ThreadAccess) -> None:
+        """Keep an access, in an exact run."""
+
+    def endanger(self, hazard: Hazard) -> None:
+        """Keep a hazard of a copy, in an exact run."""
+
+    def constant(self, access: ThreadAccess) -> bool:
+        """Return True if what an access reads is the same all the time."""

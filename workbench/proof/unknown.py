@@ -1,0 +1,21 @@
+"""The error by which a proof gives up, and the names of places in the kernel."""
+
+from __future__ import annotations
+
+from workbench.errors import WorkbenchError
+from workbench.ptx.parse import Statement
+
+
+def line_of(statement: Statement) -> str:
+    """Return the source line of a statement in the kernel's own file, or its line in the PTX."""
+    _, line = statement.body.module.place_of(statement.location, in_kernel_file=True)
+    return f"line {line}" if line else f"PTX line {statement.line}"
+
+
+class Unknown(WorkbenchError):
+    """Something that the proofs do not model; names the statement."""
+
+    def __init__(self, statement: Statement | None, reason: str):
+        self.statement, self.reason = statement, reason
+        place = "" if statement is None else f"{line_of(statement)}: "
+        super().__init__(f"{place}{reason}" + ("" if statement is None else f" ({statement.text[:70]})"))
