@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import Epoch, Hazard, Meeting, ThreadAccess
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, choice, conjuncts, either, negation, zero
 from workbench.proof.copies import copy_step
@@ -17,7 +18,7 @@ from workbench.proof.terms import BLOCK, THREAD, Term, remainder, term
 from workbench.proof.unknown import Unknown
 from workbench.proof.values import WITHOUT_MEMORY, Operation, as_integer, computed
 from workbench.ptx.instruction import split_operands
-from workbench.ptx.parse import TYPE_SIZES, ParsedModule, Statement, parse_number
+from workbench.ptx.parse import ParsedModule, Statement, parse_number
 
 _MOST_BLOCKS = 4_000
 """Executions of a basic block after which a proof gives up."""
@@ -281,7 +282,7 @@ class Execution:
     def _as_term(self, register: str, held: Value, mark: str) -> Term:
         if isinstance(held, Term):
             return held
-        half = 1 << 8 * TYPE_SIZES.get(self.graph.types[register], 8) - 1
+        half = 1 << 8 * PTX_BYTES.get(self.graph.types[register], 8) - 1
         return self.specification.arena.atom("unknown", register + mark, self.rounds, -half, half - 1, THREAD)
 
     def _unknown_condition(self, name: str) -> Predicate:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.proof.access import Hazard, ThreadAccess
 from workbench.proof.conditions import FALSE, TRUE, Predicate, both, negation
 from workbench.proof.state import State, Value
 from workbench.proof.terms import Term, quotient, term
 from workbench.proof.thread import Thread
 from workbench.proof.unknown import Unknown
-from workbench.ptx.parse import TYPE_SIZES, Statement
+from workbench.ptx.parse import Statement
 
 _ADDRESS = re.compile(r"\[\s*([^\s+\-\],]+)\s*(?:([+-])\s*(-?\w+)\s*)?\]")
 _STRONG = ("volatile", "relaxed", "acquire", "release", "mmio")
@@ -93,7 +94,7 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
         raise Unknown(statement, f"{statement.opcode} is not modelled")
     matrix = name in ("ldmatrix", "stmatrix")
     count = next((int(one[1:]) for one in parts if one in ("v2", "v4", "v8")), 1)
-    size = 16 if matrix else TYPE_SIZES.get(parts[-1])
+    size = 16 if matrix else PTX_BYTES.get(parts[-1])
     if not size:
         raise Unknown(statement, f"the type of {statement.opcode} is not modelled")
     first = name in ("st", "red", "stmatrix")
@@ -113,7 +114,7 @@ def move(thread: Thread, statement: Statement, operands: list[str], state: State
 
 def _loaded(thread: Thread, access: ThreadAccess, shift: int, kind: str) -> Value:
     """Return the value of an integer that was loaded; None for any."""
-    size = TYPE_SIZES[kind]
+    size = PTX_BYTES[kind]
     if kind[0] not in "bsu" or size > 8 or "x" in kind:
         return None
     offset = access.offset + shift
@@ -137,7 +138,7 @@ def parameter(thread: Thread, statement: Statement, operands: list[str], state: 
         raise Unknown(statement, "a parameter that an index chooses")
     declared, value = thread.entry.parameters[place], thread.specification.arguments[place]
     kind = statement.opcode.rpartition(".")[2]
-    size, start = TYPE_SIZES[kind], int(found[3] or 0)
+    size, start = PTX_BYTES[kind], int(found[3] or 0)
     for i, register in enumerate(thread.graph.registers(operands[0])):
         offset = start + i * size
         whole = value is not None and offset == 0 and size == declared.size

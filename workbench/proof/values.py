@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from workbench.base.element_types import PTX_BYTES
 from workbench.proof.bits import bits_of, combined, from_bits, in_parts, masked
 from workbench.proof.conditions import (
     Predicate,
@@ -21,7 +22,7 @@ from workbench.proof.memory import is_pointer
 from workbench.proof.state import State, Value
 from workbench.proof.terms import Term, quotient, ratio, remainder, term
 from workbench.proof.thread import Thread
-from workbench.ptx.parse import TYPE_SIZES, Statement
+from workbench.ptx.parse import Statement
 
 WITHOUT_MEMORY = frozenset((
     "abs", "activemask", "add", "addc", "and", "bfe", "bfi", "bfind", "bmsk", "brev", "clz", "cnot", "copysign",
@@ -54,7 +55,7 @@ class Operation:
     @property
     def width(self) -> int:
         """Bits of the type."""
-        return 8 * TYPE_SIZES[self.kind]
+        return 8 * PTX_BYTES[self.kind]
 
     @property
     def signed(self) -> bool:
@@ -137,7 +138,7 @@ def _conversion(one: Operation) -> Value:
     to, source = one.parts[-2], one.parts[-1]
     if to not in _INTEGERS or source not in _INTEGERS or "sat" in one.parts:
         return None
-    return one.exact(1) if TYPE_SIZES[to] > TYPE_SIZES[source] else one.value(1)
+    return one.exact(1) if PTX_BYTES[to] > PTX_BYTES[source] else one.value(1)
 
 
 def _mov(one: Operation) -> Value:
